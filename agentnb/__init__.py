@@ -6,6 +6,21 @@ from agentnb.llms import Local
 run = SessionLoop(Local(), [my_tool]).start("What is in the file?")
 run          # as the last line of a cell: the panel
 await run    # the output
+
+The packages, each of which imports only those below it (`ARCHITECTURE.md` says more):
+
+    testing      scripted models and recordings as models, for your own tests
+    notebook     kernel integration: a thread for runs, clicks while a cell runs, magics
+    analysis     recordings as tables, figures and differences
+    widgets      the panel and its parts, live and static
+    store        where journals are kept: SQLite, PostgreSQL
+    run          a run: driver, effects, approvals, gate, journal, snapshot, fork, replay
+    loops        the five designs, and loops of your own
+    llms         clients for language models
+    tools        tools from functions, loops and MCP servers
+    json_schema  checking of arguments against a JSON schema
+    core         events, state, the fold between them, and what a loop is
+    errors       every exception that agentnb raises
 """
 
 from importlib import import_module

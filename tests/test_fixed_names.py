@@ -30,7 +30,8 @@ from agentnb import (
     tool,
 )
 from agentnb.testing import ScriptedLLM, delay
-from tests.claims import Model, asks, collect, says, words
+from tests.streaming import Model, asks, says
+from tests.worlds import collect, output_of
 
 
 @tool
@@ -427,19 +428,15 @@ async def test_a_store_keeps_a_run_under_its_name(tmp_path: Path) -> None:
 )
 async def test_approve_lets_a_call_run(approve: Any) -> None:
     run = an_agent(SEND, "sent").start("hi", approve=approve)
-    assert await asyncio.wait_for(_output(run), 60) == "sent"
+    assert await asyncio.wait_for(output_of(run), 60) == "sent"
     assert "sent to Al" in str(run.messages[2]["content"])
 
 
 @pytest.mark.parametrize("approve", [False, lambda call: False, [{"tool": "send", "decision": "reject"}]])
 async def test_approve_may_say_no(approve: Any) -> None:
     run = an_agent(SEND, "not sent").start("hi", approve=approve)
-    assert await asyncio.wait_for(_output(run), 60) == "not sent"
+    assert await asyncio.wait_for(output_of(run), 60) == "not sent"
     assert run.messages[2]["is_error"]
-
-
-async def _output(run: Any) -> Any:
-    return await run
 
 
 @pytest.mark.parametrize("breakpoint", ["call_start", "add", "acting", lambda event, state: event.type == "call_start"])
@@ -501,7 +498,7 @@ class Planner:
 
 async def reason(run: Any) -> Any:
     with contextlib.suppress(agentnb.AgentnbError):
-        await asyncio.wait_for(_output(run), 60)
+        await asyncio.wait_for(output_of(run), 60)
     return run.stop_reason
 
 
@@ -682,14 +679,33 @@ async def test_conversation_engine_s_names() -> None:
     found = parameters(design.ConversationEngine)
     wanted = {"coordinator": None, "llm": None, "execute": None, "on_task_error": "fail"}
     assert {name: found[name] for name in wanted} == wanted
-    states = words("idle receiving context_fetching decomposing scheduling executing paused completed error")
+    states = [
+        "idle",
+        "receiving",
+        "context_fetching",
+        "decomposing",
+        "scheduling",
+        "executing",
+        "paused",
+        "completed",
+        "error",
+    ]
     assert [state.value for state in design.EngineState] == states
     for state in states:
         assert design.EngineState[state.upper()] == state
-    kinds = words(
-        "STATE_CHANGED CONTEXT_RECEIVED TASK_DECOMPOSED TASK_SCHEDULED TASK_STARTED TASK_COMPLETED "
-        "ENGINE_PAUSED ENGINE_RESUMED ENGINE_COMPLETED ENGINE_ERROR TASK_FAILED"
-    )
+    kinds = [
+        "STATE_CHANGED",
+        "CONTEXT_RECEIVED",
+        "TASK_DECOMPOSED",
+        "TASK_SCHEDULED",
+        "TASK_STARTED",
+        "TASK_COMPLETED",
+        "ENGINE_PAUSED",
+        "ENGINE_RESUMED",
+        "ENGINE_COMPLETED",
+        "ENGINE_ERROR",
+        "TASK_FAILED",
+    ]
     for kind in kinds:
         assert design.EngineEventType[kind] == kind.lower()
     assert set(design.VALID_STATE_TRANSITIONS) == set(design.EngineState)
@@ -887,7 +903,7 @@ async def test_a_tool_that_is_idempotent_runs_again_and_another_is_asked_about()
             assert [item.id for item in again.pending] == ["c1"]
             assert len(runs) == 1
             again.answer("c1", "it happened")
-        assert await asyncio.wait_for(_output(again), 60) == "done"
+        assert await asyncio.wait_for(output_of(again), 60) == "done"
         assert len(runs) == (2 if idempotent else 1)
 
 

@@ -14,6 +14,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import agentnb
 from tests.kernels import without_ports
 
 ROOT = Path(__file__).parents[1]
@@ -117,6 +118,34 @@ def test_every_path_in_the_readme_exists() -> None:
 
 def test_it_names_every_variable_that_a_key_is_read_from() -> None:
     assert {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"} <= set(re.findall(r"`(\w+_API_KEY)`", README))
+
+
+def test_pre_commit_runs_the_checks_of_the_test_command() -> None:
+    checks = re.findall(r"^check (.+)$", (ROOT / ".ci/test").read_text(), flags=re.MULTILINE)
+    names = [re.split(r" (?=-|\S*[./])", check)[0] for check in checks]  # without the arguments
+    hooks = re.findall(r"^        name: (.+)$", (ROOT / ".pre-commit-config.yaml").read_text(), flags=re.MULTILINE)
+    assert len(names) > 4
+    assert hooks == names
+
+
+def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:
+    lines = (ROOT / ".github/CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    versions = [line for line in lines if line.startswith("## ")]
+    assert versions[0] == "## [Unreleased]"
+    assert all(re.fullmatch(r"## \[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", version) for version in versions[1:])
+    kinds = {line for line in lines if line.startswith("### ")}
+    assert kinds <= {f"### {kind}" for kind in ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")}
+
+
+def test_the_citation_names_the_version() -> None:
+    assert f"version: {agentnb.__version__}" in (ROOT / "CITATION.cff").read_text().splitlines()
+
+
+def test_every_package_is_on_the_map() -> None:
+    named = set(re.findall(r"^    ([a-z_]+)  ", agentnb.__doc__ or "", flags=re.MULTILINE))
+    packages = {path.parent.name for path in (ROOT / "agentnb").glob("*/__init__.py")}
+    modules = {path.stem for path in (ROOT / "agentnb").glob("*.py")} - {"__init__"}
+    assert named == packages | modules
 
 
 @pytest.mark.parametrize("script", [".ci/run", ".ci/test", ".ci/system", "binder/postBuild"])

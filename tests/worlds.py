@@ -193,3 +193,8 @@ async def until(holds: Callable[[], bool]) -> None:
 async def collect(stream: Any) -> list[Any]:
     """Everything a stream gives, to its end."""
     return [event async for event in stream]
+
+
+async def output_of(run: Any) -> Any:
+    """Wait for a run, as a coroutine."""
+    return await run

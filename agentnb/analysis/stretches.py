@@ -12,8 +12,7 @@ from typing import NamedTuple
 from agentnb.analysis.sources import Source
 from agentnb.core.events import RunEnd
 from agentnb.core.evolve import walk
-from agentnb.widgets.views.things import Thing, Things
-from agentnb.widgets.views.trace import Trace
+from agentnb.widgets.views.spans import Span, Spans
 
 
 class Stretch(NamedTuple):
@@ -26,7 +25,7 @@ class Stretch(NamedTuple):
 
 
 _KINDS = {"run": {"model": "model", "call": "tool"}, "wait": {"call": "waiting", "pause": "paused"}}
-"""What a stretch of a thing is called here."""
+"""What a interval of a span is called here."""
 
 
 def stretches(source: Source) -> list[Stretch]:
@@ -34,27 +33,25 @@ def stretches(source: Source) -> list[Stretch]:
 
     Calls that a loop performs are that loop's.
     """
-    trace = Trace()
-    trace.follow(source.events, len(source.events))
-    things = Things(source.events, trace)
-    found = [stretch for number, thing in enumerate(things.rows()) for stretch in _of_thing(number, thing, things)]
+    spans = Spans().follow(source.events)
+    found = [stretch for number, span in enumerate(spans.rows()) for stretch in _of_span(number, span, spans)]
     begun: dict[tuple[str, ...], float] = {}
     for stretch in found:
         begun[stretch.lane] = min(stretch.start, begun.get(stretch.lane, math.inf))
     return sorted(found, key=lambda stretch: (begun[stretch.lane], stretch.lane, stretch.start))
 
 
-def _of_thing(number: int, thing: Thing, things: Things) -> Iterator[Stretch]:
+def _of_span(number: int, span: Span, spans: Spans) -> Iterator[Stretch]:
     """The stretches of a request, a call or a pause: a loop's requests share a lane, and so do all pauses."""
-    name = {"model": "model", "pause": "paused"}.get(thing.kind, thing.name)
-    which = str(number) if thing.kind == "call" else ""
-    lane = (thing.path, thing.kind, which, f"{thing.path}: {name}" if thing.path else name)
-    for one in thing.stretches if not thing.is_performed else ():
-        kind = _KINDS[one.kind].get(thing.kind)
+    name = {"model": "model", "pause": "paused"}.get(span.kind, span.name)
+    which = str(number) if span.kind == "call" else ""
+    lane = (span.path, span.kind, which, f"{span.path}: {name}" if span.path else name)
+    for one in span.intervals if not span.performed else ():
+        kind = _KINDS[one.kind].get(span.kind)
         if kind is not None:
-            failed = thing.failed and one.kind == "run"
-            end = one.end if one.end is not None else things.last
-            yield Stretch(lane, "failed" if failed else kind, one.start - things.began, end - things.began)
+            failed = span.failed and one.kind == "run"
+            end = one.end if one.end is not None else spans.last
+            yield Stretch(lane, "failed" if failed else kind, one.start - spans.began, end - spans.began)
 
 
 def phases(source: Source) -> Iterator[Stretch]:

@@ -329,7 +329,7 @@ def encode_event(event: Event, *, without: Collection[str] = ()) -> bytes:
     Raises ValueError for a value that is not JSON.
     """
     try:
-        plain = to_builtins(event)
+        plain = event.to_dict()
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     for name in without:

@@ -21,8 +21,8 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import CUT_OFF_REASONS
 from agentnb.core.maybe_async import is_async, settled
 from agentnb.core.threads import THREADS
-from agentnb.llms.answers import OUR_WORDS, texts
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
+from agentnb.llms.reader import STOP_REASONS, text_chunks
 
 _ASKED = ("stream", "generate_with_tools", "complete")
 """The methods that a model is asked by, the first of them it has."""
@@ -87,7 +87,7 @@ class _AllAtOnce:
         _check_answer(self._ask, answer)
         content = answer if isinstance(answer, str) else _field(answer, "content")
         if isinstance(content, list):
-            for chunk in texts(content):
+            for chunk in text_chunks(content):
                 yield chunk
         elif content:
             yield {"type": "text_delta", "content": content}
@@ -102,7 +102,7 @@ class _AllAtOnce:
         if told := {name: value for name, value in response.items() if isinstance(value, str)}:
             yield {"type": "response", **told}
         reason = _field(answer, "stop_reason") or _field(answer, "finish_reason")
-        if isinstance(reason, str) and (ours := OUR_WORDS.get(reason.lower(), reason)) in CUT_OFF_REASONS:
+        if isinstance(reason, str) and (ours := STOP_REASONS.get(reason.lower(), reason)) in CUT_OFF_REASONS:
             yield {"type": "stop", "reason": ours}
 
 

@@ -15,12 +15,20 @@ from typing import TYPE_CHECKING, Any
 from agentnb.core.messages import parts_in_order
 from agentnb.core.tools import FOR_PROVIDERS
 from agentnb.llms.anthropic_reader import MessageReader
-from agentnb.llms.attempts import MAX_RETRIES
-from agentnb.llms.client import HttpModel, Reader, address, endpoint
-from agentnb.llms.conversion import MessageCache, all_text_of, asked_for, picture, safe_name
-from agentnb.llms.json_text import parse_object
+from agentnb.llms.client import MAX_RETRIES, HttpModel, base_address, endpoint
+from agentnb.llms.conversion import (
+    MessageCache,
+    all_text_of,
+    close_objects,
+    described,
+    is_provider_tool,
+    name_and_arguments,
+    parameters,
+    picture,
+    safe_name,
+)
 from agentnb.llms.keys import is_at, key_for
-from agentnb.llms.schemas import close_objects, described, is_provider_tool, parameters
+from agentnb.llms.reader import Reader, parse_object
 from agentnb.llms.transport import READ_TIMEOUT
 
 if TYPE_CHECKING:
@@ -55,7 +63,7 @@ class Anthropic(HttpModel):
     """
 
     provider = "anthropic"
-    needed = frozenset({"max_tokens"})
+    required_options = frozenset({"max_tokens"})
 
     def __init__(
         self,
@@ -70,7 +78,7 @@ class Anthropic(HttpModel):
         headers: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
-        base = address(base_url, "ANTHROPIC_BASE_URL", ANTHROPIC_URL)
+        base = base_address(base_url, "ANTHROPIC_BASE_URL", ANTHROPIC_URL)
         url = endpoint(base.removesuffix("/v1"), "/v1/messages")
         is_own = base == ANTHROPIC_URL or is_at(base, ANTHROPIC_HOST)
         super().__init__(
@@ -216,7 +224,7 @@ def _text(text: str) -> JsonObject:
 
 
 def _tool_use(call: Mapping[str, Any]) -> JsonObject:
-    name, arguments = asked_for(call)
+    name, arguments = name_and_arguments(call)
     given = parse_object(arguments) if isinstance(arguments, str) else arguments
     if not isinstance(given, Mapping):
         given = {"malformed_arguments": arguments}

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelProtocolError
-from agentnb.llms import failures
-from agentnb.llms.answers import DONE, amount, count, stop_reason, usage_chunk
-from agentnb.llms.json_text import parse_object
+from agentnb.llms import errors
+from agentnb.llms.reader import DONE, amount, count, parse_object, stop_reason, usage_chunk
 
 if TYPE_CHECKING:
     from agentnb.llms.protocol import Chunk
@@ -66,7 +65,7 @@ class MessageReader:
         if event.data.strip() == DONE:  # a proxy's, whose other dialect ends so
             self._done = True
             return []
-        said = failures.read_event(event.data, event.event, self._server)
+        said = errors.read_event(event.data, event.event, self._server)
         chunks = self._read(said)
         self._begun = self._begun or bool(chunks) or said.get("type") in ("message_start", "message")
         self._has_text = self._has_text or any(chunk["type"] == "text_delta" for chunk in chunks)

@@ -1,27 +1,32 @@
-"""What the HTTP clients share: one way from a request to a stream of chunks.
+"""Client: one request over HTTP, from messages to a stream of chunks, with its options and its retries.
 
-A dialect is two things: a body made from messages, and a reader that turns events into chunks. Readers do no I/O,
-so they are tested on recorded streams byte by byte; everything that can happen to a connection is handled here and
-below.
+A dialect (`openai`, `anthropic`) adds two things: how messages become the body of a request, and a `Reader`, which
+turns the events of the answer into chunks.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import aclosing
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from agentnb.core.errors import AuthenticationError, ModelError, ModelRequestError, UsageError
-from agentnb.core.maybe_async import Inside
-from agentnb.llms import attempts
-from agentnb.llms.conversion import ROLES
+import stamina
+
+from agentnb.core.errors import (
+    AuthenticationError,
+    ModelError,
+    ModelOverloaded,
+    ModelRequestError,
+    ModelUnavailable,
+    UsageError,
+)
+from agentnb.llms import errors
+from agentnb.llms.conversion import ROLES, as_specification
 from agentnb.llms.description import recorded_options
-from agentnb.llms.json_text import strict_json
-from agentnb.llms.schemas import as_specification
+from agentnb.llms.reader import strict_json
 from agentnb.llms.transport import Transport
 
 if TYPE_CHECKING:
@@ -29,46 +34,39 @@ if TYPE_CHECKING:
 
     from agentnb.llms.keys import EnvironmentKey
     from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
-    from agentnb.llms.sse import ServerSentEvent
+    from agentnb.llms.reader import Reader
+    from agentnb.llms.transport import Exchange
 
+MAX_RETRIES = 3
+RETRY_WAIT = 0.5
+"""Seconds before the first retry. The wait doubles each time, up to `RETRY_WAIT_LIMIT`, plus up to `RETRY_JITTER`."""
+RETRY_WAIT_LIMIT = 8.0
+RETRY_JITTER = 0.5
+RETRY_AFTER_LIMIT = 60.0
+"""The longest wait in seconds that a server can ask for. A person at a notebook prefers an error to a longer wait."""
 
-class Reader(Protocol):
-    """Turns the events of one answer into chunks."""
-
-    def read(self, event: ServerSentEvent) -> list[Chunk]:
-        """Give the chunks of one event. Raises a `ModelError` for an error event or a broken one."""
-        ...
-
-    def is_done(self) -> bool:
-        """Say whether nothing can follow the events read so far."""
-        ...
-
-    def finish(self) -> list[Chunk]:
-        """Give the closing chunks. Raises `ModelProtocolError` when the answer is not complete."""
-        ...
-
-
-def address(base_url: object, variable: str, default: str) -> str:
-    """Give the base URL: the one that is given, or else the environment variable's. Raises UsageError for no text."""
-    if not isinstance(base_url, (str, NoneType)):
-        raise UsageError(f"base_url is the address of a server, as a text, not {base_url!r}.")
-    return (base_url or os.environ.get(variable) or default).rstrip("/")
-
-
-def endpoint(base_url: str, path: str) -> str:
-    """Give the address of `path` below a base URL, which may have a query (Azure), or the path in it already."""
-    base, mark, query = base_url.partition("?")
-    base = base.rstrip("/").removesuffix(path)
-    return base + path + mark + query
+# stamina logs each retry as a warning, which Python prints into the notebook unless logging is configured. The stream
+# reports retries anyway. If logging is configured, the warning still appears.
+logging.getLogger("stamina").addHandler(logging.NullHandler())
 
 
 class HttpModel(ABC):
-    """A model behind an HTTP API. `model` is its name; `options` go into every request's body."""
+    """A model behind an HTTP API: the base of the clients.
+
+    model: the model's name.
+    url: the address of requests.
+    key: the API key, None to send none.
+    key_variable: the environment variable that usually has the key, for errors.
+    own_headers, headers: headers of every request, of the dialect and of the user.
+    timeout: the longest silence in seconds, None for no limit.
+    max_retries: the number of attempts after the first one.
+    options: fields of the body of every request.
+    """
 
     provider: str
-    needed: frozenset[str] = frozenset()
-    """Options that no request can do without."""
-    _where: str = ""
+    required_options: frozenset[str] = frozenset()
+    """Options that every request must have."""
+    _base_url_hint: str = ""
     """What is usually wrong with a base_url."""
 
     def __init__(
@@ -85,13 +83,10 @@ class HttpModel(ABC):
         options: Mapping[str, Any],
     ) -> None:
         check_options(options, f"{type(self).__name__}(...)", key_variable)
-        _check_model(model)
-        _check_max_retries(max_retries)
-        if timeout is not None:
-            _check_timeout(timeout)
+        _check_request(model, timeout, max_retries)
         self.model = model
         self.options = dict(options)
-        self._headers = _checked(headers)
+        self._headers = _checked_headers(headers)
         self._max_retries = max_retries
         self._key_variable = key.variable if key is not None else None
         self._usual_variable = key_variable
@@ -115,48 +110,99 @@ class HttpModel(ABC):
         schema: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncGenerator[Chunk]:
-        """Ask for the next message; give it as chunks, `stop` last.
+        """Request the next message, and yield it as chunks, `stop` last.
 
-        `options` override the client's own; None takes one out. `model`, `timeout` and `max_retries` are those of this
-        request, `extra_headers` (or `headers`) go with it, `extra_body` is merged into its body, and every other option
-        is a field of the body. Raises a `ModelError`, and UsageError for an option that cannot be followed. Closing the
-        generator, or cancelling the task that waits on it, closes the connection.
+        A request that fails before the first event of its answer is sent again, after a `retry` chunk. A later failure
+        is raised: a part of the answer may have been shown and acted on, and a second answer would be another one.
+
+        messages: the conversation.
+        tools: the tools that the model may call.
+        schema: a JSON schema for the text of the answer.
+        options: options that override those of the client; None removes one. `model`, `timeout` and `max_retries` are
+            those of this request, `extra_headers` (or `headers`) are sent with it, and `extra_body` is merged into its
+            body. Every other option is a field of the body.
+
+        Raises a ModelError, and UsageError for an option that is not supported. Closing the generator, or cancelling
+        the task that waits for it, closes the connection.
         """
         check_options(options, "stream(...)", self._usual_variable)
         merged = {name: value for name, value in (self.options | options).items() if value is not None}
-        # Options that are about the request, and no part of its body.
+
+        # Take out the options that are not fields of the body.
         model, timeout = merged.pop("model", self.model), merged.pop("timeout", None)
         max_retries = merged.pop("max_retries", self._max_retries)
-        _check_model(model)
-        _check_max_retries(max_retries)
-        if timeout is not None:
-            _check_timeout(timeout)
-        headers = _checked(merged.pop("headers", None)) | _checked(merged.pop("extra_headers", None))
+        _check_request(model, timeout, max_retries)
+        headers = _checked_headers(merged.pop("headers", None)) | _checked_headers(merged.pop("extra_headers", None))
         extra_body = merged.pop("extra_body", {})
-        merged.pop("stream", None)  # True, which it is
+        merged.pop("stream", None)  # it can only be True
 
+        # Make the body. Half of a surrogate pair in a tool's result must not end the run, so it is replaced.
         known = [message for message in messages if message["role"] in ROLES]
         body, new_reader = self._prepare(known, [as_specification(tool) for tool in tools or ()], schema, merged)
         body = {**body, "model": model, **extra_body}
-        text = strict_json(body, separators=(",", ":"))
-        encoded = text.encode("utf-8", "replace")  # half a surrogate pair in a tool's result must not end a run
-        answer = attempts.answer(
-            self._transport, encoded, new_reader, max_retries=max_retries, headers=headers, timeout=timeout
+        encoded = strict_json(body, separators=(",", ":")).encode("utf-8", "replace")
+
+        attempts = stamina.retry_context(
+            on=_wait_before_retry,
+            attempts=max_retries + 1,
+            timeout=None,  # the number of attempts and each wait are bounded
+            wait_initial=RETRY_WAIT,
+            wait_max=RETRY_WAIT_LIMIT,
+            wait_jitter=RETRY_JITTER,
         )
-        failure: ModelError | None = None
+        advised: ModelError | None = None
         try:
-            async with aclosing(Inside(answer)) as chunks:
-                async for chunk in chunks:
-                    yield _retry_chunk(chunk) if isinstance(chunk, attempts.Retry) else chunk
+            async for attempt in attempts:
+                reader = new_reader()
+                exchange: Exchange | None = None
+                failure: ModelError | None = None
+                has_started = False
+                try:
+                    # Send the request, and wait for the first event of the answer. stamina keeps any exception up to
+                    # here, and raises it or starts the next attempt when the loop continues.
+                    with attempt:
+                        try:
+                            exchange = await self._transport.open(encoded, headers=headers, timeout=timeout)
+                            chunks = await _read_next(exchange, reader)
+                            has_started = True
+                        except ModelError as error:
+                            failure = self._transport.redacted(error, headers)
+                            if attempt.num > 1:
+                                failure.add_note(f"{attempt.num} attempts were made")
+                            raise failure from None
+                    # Stream the answer.
+                    if has_started and exchange is not None:
+                        while chunks is not None:
+                            for chunk in chunks:
+                                yield chunk
+                            chunks = await _read_next(exchange, reader)
+                        if reader.is_done():
+                            await exchange.drain()
+                finally:
+                    if exchange is not None:
+                        await exchange.close()
+                if has_started:
+                    for chunk in reader.finish():
+                        yield chunk
+                # Report the retry. The wait for it is between two passes of this loop.
+                elif failure is not None and attempt.num <= max_retries:
+                    wait = _wait_before_retry(failure)
+                    if wait is not False:
+                        yield {
+                            "type": "retry",
+                            "attempt": attempt.num,
+                            "wait": attempt.next_wait if wait is True else wait,
+                            "error": f"{type(failure).__name__}: {failure}",
+                        }
         except ModelError as error:
-            failure = self._advised(self._transport.redacted(error, headers), merged, body)
-        if failure is not None:  # out here, where what it is the clean form of is not its context
-            raise failure from None
+            advised = self._advised(self._transport.redacted(error, headers), merged, body)
+        if advised is not None:  # raised outside of the handler, so that the error with secrets is not its context
+            raise advised from None
 
     def describe(self, **options: Any) -> JsonObject:
-        """Return which model a request with these options asks, and how: `provider`, `model` and `options`.
+        """Return what a run records of a request with these options: `provider`, `model` and `options`.
 
-        This is what a run records of the request. It has no messages, no schemas and no secrets.
+        It has no messages, no schemas and no secrets.
         """
         merged = self.options | {"server": self._transport.server} | options
         given = {name: value for name, value in merged.items() if value is not None}
@@ -166,36 +212,8 @@ class HttpModel(ABC):
             model = extra["model"]
         return {"provider": self.provider, "model": model, "options": recorded_options(given)}
 
-    def _advised(self, error: ModelError, options: Mapping[str, Any], body: JsonObject) -> ModelError:
-        """The same error, with what the user can do where the server refuses a part of the request."""
-        said = str(error)
-        if isinstance(error, AuthenticationError) and error.status == 401:
-            if (key := self._key_variable) is None:
-                variable = self._usual_variable
-                return error.reworded(f'{said} (no key was sent; api_key_env="{variable}" sends the one in {variable})')
-            where = f"the key is that of the environment variable {key}"
-            return error.reworded(f"{said} ({where}{', which is not set' * (key not in os.environ)})")
-        if type(error) is not ModelRequestError or error.status is None:
-            return error
-        advice = []
-        for name in options:
-            if name not in self.needed and _names(said, name):
-                wanted = re.search(rf"set {re.escape(name)} to ['\"`]?(\w+)", said)
-                # To leave it out would be its default, which may be what is refused.
-                advice.append(
-                    f'{name}="{wanted[1]}" is what it asks for' if wanted else f"{name}=None leaves {name} out"
-                )
-        if error.status in (404, 405) and not re.search("model", said, re.IGNORECASE):
-            advice.append(f"it was asked at {self._transport.path}, by base_url{self._where}")
-        advice += self._advice(said, body)
-        return error.reworded(f"{said} ({'; '.join(advice)})") if advice else error
-
-    def _advice(self, said: str, body: JsonObject) -> list[str]:
-        """What else to do about a request that was refused in these words."""
-        return []
-
     async def aclose(self) -> None:
-        """Close the connections that this event loop holds; the model can still be used."""
+        """Close the connections of this event loop. The model can still be used: it opens new ones."""
         await self._transport.close()
 
     @abstractmethod
@@ -206,24 +224,98 @@ class HttpModel(ABC):
         schema: Mapping[str, Any] | None,
         options: dict[str, Any],
     ) -> tuple[JsonObject, Callable[[], Reader]]:
-        """Make the request's body, and what makes a reader for its answer."""
+        """Return the body of a request, and a function that makes a reader for its answer."""
+
+    def _advice(self, message: str, body: JsonObject) -> list[str]:
+        """Return what the user can do about a request that the server refused with this message."""
+        return []
+
+    def _advised(self, error: ModelError, options: Mapping[str, Any], body: JsonObject) -> ModelError:
+        """Return the error with what the user can do about it, if the server refused a part of the request."""
+        message = str(error)
+        if isinstance(error, AuthenticationError) and error.status == 401:
+            if (key := self._key_variable) is None:
+                usual = self._usual_variable
+                return error.reworded(f'{message} (no key was sent; api_key_env="{usual}" sends the one in {usual})')
+            unset = "" if key in os.environ else ", which is not set"
+            return error.reworded(f"{message} (the key is that of the environment variable {key}{unset})")
+        if type(error) is not ModelRequestError or error.status is None:
+            return error
+
+        # An option that the message names: leave it out, or set it as the server asks. Leaving it out means its
+        # default, which may be the value that is refused.
+        advice = []
+        for name in options:
+            # An option whose name is also an English word has to be in quotes.
+            edge = r"\b" if "_" in name else r"""['"`.\[\]]"""
+            if name not in self.required_options and re.search(edge + re.escape(name) + edge, message):
+                wanted = re.search(rf"set {re.escape(name)} to ['\"`]?(\w+)", message)
+                advice.append(
+                    f'{name}="{wanted[1]}" is what it asks for' if wanted else f"{name}=None leaves {name} out"
+                )
+        # A wrong address.
+        if error.status in (404, 405) and not re.search("model", message, re.IGNORECASE):
+            advice.append(f"the request went to {self._transport.path}, as base_url says{self._base_url_hint}")
+        advice += self._advice(message, body)
+        return error.reworded(f"{message} ({'; '.join(advice)})") if advice else error
+
+
+async def _read_next(exchange: Exchange, reader: Reader) -> list[Chunk] | None:
+    """Return the chunks of the next event of the answer, None at its end. Events that only keep alive are skipped."""
+    while not reader.is_done() and (event := await exchange.next_event()) is not None:
+        if not errors.is_sign_of_life(event.data, event.event):
+            return reader.read(event)
+    return None
+
+
+def _wait_before_retry(error: Exception) -> bool | float:
+    """Return whether to retry after this error: False, True for stamina's own wait, or the seconds to wait."""
+    if not isinstance(error, ModelOverloaded | ModelUnavailable):
+        return False
+    if error.retry_after is None:
+        return True
+    return min(error.retry_after, RETRY_AFTER_LIMIT)  # stamina does not limit a given wait
+
+
+# Addresses and options.
+
+
+def base_address(base_url: object, variable: str, default: str) -> str:
+    """Return the base URL: the given one, else the environment variable's, else the default.
+
+    Raises UsageError if the given one is not a string.
+    """
+    if base_url is not None and not isinstance(base_url, str):
+        raise UsageError(f"base_url must be the address of a server, as a string, not {base_url!r}.")
+    return (base_url or os.environ.get(variable) or default).rstrip("/")
+
+
+def endpoint(base_url: str, path: str) -> str:
+    """Return the address of `path` below a base URL, which may have a query (Azure) and may end with the path."""
+    base, mark, query = base_url.partition("?")
+    base = base.rstrip("/").removesuffix(path)
+    return base + path + mark + query
 
 
 _NOT_OPTIONS = {
     "messages": "messages are the first argument of stream()",
     "base_url": "base_url is an argument of the client",
     "extra_query": "a query is a part of base_url",
-    "http_client": "agentnb has one of its own",
-    "organization": "give it by headers=",
-    "project": "give it by headers=",
-    "default_headers": "they are called headers here",
+    "http_client": "agentnb has its own HTTP client",
+    "organization": "pass it as a header by headers=",
+    "project": "pass it as a header by headers=",
+    "default_headers": "this option is called headers here",
     "default_query": "a query is a part of base_url",
 }
-"""What other libraries' clients are given, and no server is sent as a field of the body."""
+"""Options of other libraries' clients that are not fields of a request's body, and what to use instead."""
 
 
 def check_options(options: Mapping[str, Any], where: str, variable: str) -> None:
-    """Raise UsageError for an option that would be sent and mean nothing, or that cannot be followed."""
+    """Raise UsageError for an option that would have no effect, or that is not supported.
+
+    where: the call that has the options, for the error.
+    variable: the environment variable that has the API key, "" if no key is needed.
+    """
     for name in ("api_key", "key"):
         if name in options:
             instead = (
@@ -236,55 +328,37 @@ def check_options(options: Mapping[str, Any], where: str, variable: str) -> None
         if name in options:
             raise UsageError(f"{name} is not an option of {where}: {instead}.")
     if options.get("stream") not in (None, True):
-        raise UsageError(f"{where} cannot follow stream={options['stream']!r}: an answer always streams.")
+        raise UsageError(f"{where} does not support stream={options['stream']!r}: an answer is always streamed.")
     if (extra := options.get("extra_body")) is not None:
         if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
             raise UsageError(f"extra_body must be a mapping of fields of the request's body, got {extra!r:.80}.")
         for name in ("messages", "stream"):
             if name in extra:
-                raise UsageError(f"extra_body cannot have {name!r}: the client fills that field in itself.")
-    _checked(options.get("headers"))
-    _checked(options.get("extra_headers"))
+                raise UsageError(f"extra_body cannot have {name!r}: the client sets that field itself.")
+    _checked_headers(options.get("headers"))
+    _checked_headers(options.get("extra_headers"))
 
 
-def _check_model(model: object) -> None:
+def _check_request(model: object, timeout: Any, max_retries: object) -> None:
     if not isinstance(model, str):
-        raise UsageError(f"model is a model's name, as a text, not {model!r}.")
-
-
-def _check_max_retries(max_retries: object) -> None:
+        raise UsageError(f"model must be the name of a model, as a string, not {model!r}.")
     if type(max_retries) is not int or max_retries < 0:
         raise UsageError(f"max_retries must be 0 or more, not {max_retries!r}")
+    if timeout is not None and (type(timeout) not in (int, float) or not timeout > 0):
+        raise UsageError(f"timeout must be a positive number of seconds or None for no limit, not {timeout!r}")
 
 
-def _check_timeout(timeout: Any) -> None:
-    if type(timeout) not in (int, float) or not timeout > 0:
-        raise UsageError(f"timeout is in seconds, more than none, or None for no limit, not {timeout!r}")
-
-
-def _checked(headers: object) -> dict[str, str]:
-    """Headers in lower case. Raises UsageError, which quotes no value, where they are none."""
+def _checked_headers(headers: object) -> dict[str, str]:
+    """Return headers with names in lower case. Raises UsageError, which quotes no value, if they are not valid."""
     if headers is None:
         return {}
     if not isinstance(headers, Mapping):
-        raise UsageError("headers is a mapping of names to texts, None for none.")
+        raise UsageError("headers must be a mapping of names to strings, or None for no headers.")
     for name, value in headers.items():
-        texts = isinstance(name, str) and isinstance(value, str)
-        if not (
-            texts and re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII) and value.isascii() and value.isprintable()
-        ):
+        are_strings = isinstance(name, str) and isinstance(value, str)
+        is_valid = are_strings and re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII)
+        if not (is_valid and value.isascii() and value.isprintable()):
             raise UsageError(
-                f"headers[{name!r:.80}] cannot be sent: a name and its value are texts of printable ASCII."
+                f"headers[{name!r:.80}] cannot be sent: a name and its value must be strings of printable ASCII."
             )
     return {name.lower(): value for name, value in headers.items()}
-
-
-def _names(said: str, option: str) -> bool:
-    """Say whether a server's words name an option; one that is a word of the language too stands in quotes there."""
-    edge = r"\b" if "_" in option else r"""['"`.\[\]]"""
-    return re.search(edge + re.escape(option) + edge, said) is not None
-
-
-def _retry_chunk(retry: attempts.Retry) -> Chunk:
-    error = f"{type(retry.error).__name__}: {retry.error}"
-    return {"type": "retry", "attempt": retry.attempt, "wait": retry.wait, "error": error}

@@ -1,10 +1,7 @@
-"""Converting messages for a provider, each of them once.
+"""Conversion: messages, tools and schemas in the form that providers accept; what both dialects share.
 
-A run asks its model with the whole history every time. Converting all of it every time makes the run's cost
-quadratic, which is what most agent libraries do; converting each message once and keeping the result makes it
-linear. Messages are not hashable and not to be compared by content, so the cache goes by identity: it keeps the
-message itself beside the result, which both keeps the identity from being given to another object and lets every
-hit be checked.
+A run sends the whole history with each request. If each request converted all messages, the cost of a run would be
+quadratic in its length; so each message is converted once, and the result is kept.
 """
 
 from __future__ import annotations
@@ -16,23 +13,30 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from agentnb.core.errors import UsageError
+
 if TYPE_CHECKING:
-    from agentnb.llms.protocol import Message
+    from agentnb.llms.protocol import JsonObject, Message, ToolSpecification
 
 MIN_KEPT = 4096
-"""Messages kept at least; beyond that, `KEPT_PER_HISTORY` times the history at hand, so that several runs share one
-model."""
 KEPT_PER_HISTORY = 4
+"""The cache keeps `MIN_KEPT` conversions, or this many times the length of the history if that is more, so that several
+runs can share one model."""
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-"""The roles that providers know, each dialect in its words. Messages of other roles are the loop's own: they are sent
-to nobody."""
+"""The roles that providers know. Messages of other roles belong to the loop, and are not sent."""
 
 T = TypeVar("T")
 
 
 class MessageCache(Generic[T]):
-    """Converts messages with `convert`, each message object once; results must not be changed by who gets them."""
+    """Converts each message object once.
+
+    Messages are not hashable and are not compared by content: the key is the identity of the object. The cache also
+    keeps the message, so that its identity is not reused while the entry exists.
+
+    convert: converts one message. Callers must not change its results.
+    """
 
     def __init__(self, convert: Callable[[Message], T]) -> None:
         self._convert = convert
@@ -40,39 +44,39 @@ class MessageCache(Generic[T]):
         self._lock = threading.Lock()
 
     def convert(self, messages: Sequence[Message]) -> list[T]:
-        """Give the conversion of each message, in order."""
+        """Return the conversion of each message, in order."""
         with self._lock:
-            converted = [self._convert_one(message) for message in messages]
+            converted: list[T] = []
+            for message in messages:
+                kept = self._kept.get(id(message))
+                if kept is not None and kept[0] is message:
+                    self._kept.move_to_end(id(message))
+                else:
+                    kept = self._kept[id(message)] = (message, self._convert(message))
+                converted.append(kept[1])
             while len(self._kept) > max(MIN_KEPT, KEPT_PER_HISTORY * len(messages)):
                 self._kept.popitem(last=False)
         return converted
 
     def __reduce__(self) -> tuple[type[MessageCache[T]], tuple[Callable[[Message], T]]]:
-        return MessageCache, (self._convert,)  # in another process no message is the same object
-
-    def _convert_one(self, message: Message) -> T:
-        kept = self._kept.get(id(message))
-        if kept is not None and kept[0] is message:
-            self._kept.move_to_end(id(message))
-            return kept[1]
-        converted = self._convert(message)
-        self._kept[id(message)] = (message, converted)
-        return converted
+        return MessageCache, (self._convert,)  # in another process, no message is the same object
 
 
 def safe_name(name: str) -> str:
-    """Give the name of a tool in the letters that providers allow: a model may have called what is no tool's."""
+    """Return a tool's name in the characters that providers allow. The name may be one that a model has invented."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unnamed"
 
 
-def asked_for(call: Mapping[str, Any]) -> tuple[str, Any]:
-    """Give the name and the arguments of a call; OpenAI's own shape, which `convert_to_llm` may give, nests them."""
+def name_and_arguments(call: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the name and the arguments of a call. A `convert_to_llm` may give calls in OpenAI's form, which nests
+    them.
+    """
     function = call.get("function", call)
     return function["name"], function["arguments"]
 
 
 class Picture(NamedTuple):
-    """A picture in a message: its data as base64 with its media type, or its address."""
+    """A picture in a message: its data in base64 with the media type, or its address."""
 
     media_type: str
     data: str
@@ -80,18 +84,18 @@ class Picture(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The picture's address, a `data:` one where the picture is given by its data."""
+        """The address of the picture. It is a `data:` URL if the picture is given by its data."""
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
     @property
     def placeholder(self) -> str:
-        """Words in place of the picture, for a model that reads no pictures."""
+        """The text in place of the picture, for a model that accepts no pictures."""
         what = f"{self.media_type}, {len(self.data) * 3 // 4:,} bytes" if self.data else f"{self.url:.200}"
         return f"[image: {what}; not sent, because this model is asked without images]"
 
 
 def picture(block: Any) -> Picture | None:
-    """Read a block that is a picture, in the shape of either provider or of MCP; None where it is another block."""
+    """Return the picture in a block in the form of either provider or of MCP; None if the block is not a picture."""
     match block:
         case {"type": "image", "source": {"type": "base64", "data": str(data), **source}}:
             return Picture(str(source.get("media_type") or "image/png"), data, "")
@@ -108,7 +112,7 @@ def picture(block: Any) -> Picture | None:
 
 
 def all_text_of(content: object) -> str:
-    """Give content as text: blocks of text joined, other blocks named by their type."""
+    """Return content as text: the text of the blocks, and the type of each block that has none."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -119,8 +123,8 @@ def all_text_of(content: object) -> str:
 
 
 def _block_text(block: Any) -> str:
-    if (shown := picture(block)) is not None:
-        return shown.placeholder
+    if (found := picture(block)) is not None:
+        return found.placeholder
     match block:
         case {"type": "document", "source": {"type": "text", "data": str(data)}}:
             return data
@@ -131,3 +135,137 @@ def _block_text(block: Any) -> str:
     if isinstance(block, Mapping):
         return str(block["text"]) if "text" in block else f"[{block.get('type', 'content')}]"
     return str(block)
+
+
+# Tools and schemas.
+
+_FIELDS = ("name", "description", "parameters", "strict", "cache_control", "defer_loading")
+
+
+def as_specification(tool: Any) -> ToolSpecification:
+    """Return a tool as `protocol` describes it.
+
+    tool: an object with the attributes of a tool, or a mapping in the form of `protocol` or of a provider.
+
+    Raises UsageError if it is not a tool.
+    """
+    if isinstance(tool, Mapping):
+        known = tool
+    else:
+        given = {name: getattr(tool, name, None) for name in _FIELDS}
+        known = {name: value for name, value in given.items() if value is not None and not callable(value)}
+    specification = known.get("function", known)
+    if isinstance(tool, Mapping) and is_provider_tool(tool):
+        return tool
+    if not isinstance(specification, Mapping) or not isinstance(specification.get("name"), str):
+        raise UsageError(f"A tool must have a name, and may have a description and parameters, not {tool!r:.200}.")
+    if specification is not known:  # OpenAI's form, with fields of gateways next to it
+        specification = {
+            **specification,
+            **{name: known[name] for name in ("cache_control", "defer_loading") if name in known},
+        }
+    schema = specification.get("input_schema")
+    return specification if schema is None else {**specification, "parameters": schema}
+
+
+def is_provider_tool(tool: ToolSpecification) -> bool:
+    """Return True if a tool runs at the provider. Such a tool has a type of its own, for example a web search."""
+    return tool.get("type") not in (None, "function", "custom") and "parameters" not in tool
+
+
+def described(tool: ToolSpecification) -> JsonObject:
+    """Return a tool's name and description, without an empty description, which Bedrock rejects."""
+    name = {"name": tool["name"]}
+    return name | {"description": tool["description"]} if tool.get("description") else name
+
+
+def parameters(tool: ToolSpecification) -> JsonObject:
+    """Return the schema of a tool's arguments as providers accept it: an object without alternatives at the top level.
+
+    OpenAI and Anthropic reject `anyOf`, `oneOf` and `allOf` there. The object has the properties of all alternatives,
+    and requires those that every alternative requires. The tool itself still checks the arguments by its own schema.
+    """
+    schema = dict(tool.get("parameters") or {})
+    if _COMBINED & schema.keys():
+        schema = _flattened(schema, schema, ())
+    return {"type": "object", "properties": {}} | schema | {"type": "object"}
+
+
+_COMBINED = frozenset({"anyOf", "oneOf", "allOf", "$ref", "not", "enum", "const", "if", "then", "else"})
+
+
+def _flattened(schema: Mapping[str, Any], root: Mapping[str, Any], above: tuple[str, ...]) -> JsonObject:
+    """Return a schema with the properties of all its alternatives. `above` are the references that led to it."""
+    flat = {name: value for name, value in schema.items() if name not in _COMBINED}
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in above:
+        found = _found(reference, root)
+        flat = _merged(flat, [_flattened(found, root, (*above, reference))], all_hold=True)
+    for name in ("allOf", "anyOf", "oneOf"):
+        parts = [part for part in schema.get(name) or () if isinstance(part, Mapping) and part.get("type") != "null"]
+        flat = _merged(flat, [_flattened(part, root, above) for part in parts], all_hold=name == "allOf")
+    return flat
+
+
+def _merged(flat: JsonObject, parts: Sequence[JsonObject], *, all_hold: bool) -> JsonObject:
+    """Return an object schema with the properties of `parts`, of which all hold (`all_hold`) or only one."""
+    if not parts:
+        return flat
+    properties = dict(flat.get("properties") or {})
+    for part in parts:
+        for name, schema in (part.get("properties") or {}).items():
+            there = properties.setdefault(name, schema)
+            if there != schema:
+                known = there["anyOf"] if isinstance(there, Mapping) and list(there) == ["anyOf"] else [there]
+                properties[name] = {"anyOf": known if schema in known else [*known, schema]}
+    required = [set(part.get("required") or ()) for part in parts]
+    needed = set(flat.get("required") or ()) | (set.union(*required) if all_hold else set.intersection(*required))
+    merged = {name: value for name, value in flat.items() if name != "required"} | {"properties": properties}
+    if any(part.get("additionalProperties", True) is not False for part in parts) and not all_hold:
+        merged.pop("additionalProperties", None)
+    if needed:
+        merged["required"] = [name for name in properties if name in needed]
+    for part in parts:
+        for name in ("$defs", "definitions"):
+            if name in part:
+                merged[name] = {**part[name], **merged.get(name, {})}
+        if part.get("description") and "description" not in merged and len(parts) == 1:
+            merged["description"] = part["description"]
+    return merged
+
+
+def _found(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of the schema that a reference points to, {} if there is none."""
+    found: Any = root
+    for name in reference.removeprefix("#").strip("/").split("/") if reference.startswith("#") else ["?"]:
+        key = name.replace("~1", "/").replace("~0", "~")
+        found = found.get(key) if key and isinstance(found, Mapping) else found if not key else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def close_objects(schema: Any) -> Any:
+    """Return the schema with `additionalProperties: false` in every object that does not set it.
+
+    Anthropic rejects a schema for structured output without it.
+    """
+    if isinstance(schema, list):
+        return [close_objects(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    closed = {name: close_objects(part) for name, part in schema.items()}
+    if schema.get("type") == "object" and "properties" in schema:
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def is_strict(schema: Any) -> bool:
+    """Return True if OpenAI can enforce the schema: every object is closed and requires all its properties."""
+    if isinstance(schema, list):
+        return all(is_strict(part) for part in schema)
+    if not isinstance(schema, Mapping):
+        return True
+    if schema.get("type") == "object":
+        properties = schema.get("properties", {})
+        if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(properties):
+            return False
+    return all(is_strict(part) for part in schema.values())

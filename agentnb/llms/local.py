@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelUnavailable, UsageError
 from agentnb.core.maybe_async import Inside
-from agentnb.llms.attempts import MAX_RETRIES
-from agentnb.llms.client import check_options
+from agentnb.llms.client import MAX_RETRIES, check_options
 from agentnb.llms.description import recorded_options
 from agentnb.llms.openai import OpenAI
 from agentnb.llms.transport import READ_TIMEOUT

@@ -13,12 +13,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentnb.core.errors import UsageError
-from agentnb.llms.attempts import MAX_RETRIES
-from agentnb.llms.client import HttpModel, Reader, address, endpoint
-from agentnb.llms.conversion import MessageCache, Picture, all_text_of, asked_for, picture, safe_name
-from agentnb.llms.json_text import strict_json
+from agentnb.llms.client import MAX_RETRIES, HttpModel, base_address, endpoint
+from agentnb.llms.conversion import (
+    MessageCache,
+    Picture,
+    all_text_of,
+    described,
+    is_provider_tool,
+    is_strict,
+    name_and_arguments,
+    parameters,
+    picture,
+    safe_name,
+)
 from agentnb.llms.keys import is_at, key_for
 from agentnb.llms.openai_reader import ChatCompletionReader
+from agentnb.llms.reader import Reader, strict_json
 from agentnb.llms.schema_tools import (
     ReplyReader,
     choose_tools,
@@ -27,7 +37,6 @@ from agentnb.llms.schema_tools import (
     union_schema,
     with_bounded_texts,
 )
-from agentnb.llms.schemas import described, is_provider_tool, is_strict, parameters
 from agentnb.llms.transport import READ_TIMEOUT
 
 if TYPE_CHECKING:
@@ -60,7 +69,7 @@ class OpenAI(HttpModel):
     """
 
     provider = "openai"
-    _where = ", which most servers want to end with /v1"
+    _base_url_hint = ", which most servers want to end with /v1"
 
     def __init__(
         self,
@@ -77,7 +86,7 @@ class OpenAI(HttpModel):
     ) -> None:
         if tool_calls not in ("native", "schema"):
             raise UsageError(f'tool_calls is "native" or "schema", not {tool_calls!r}')
-        base = address(base_url, "OPENAI_BASE_URL", OPENAI_URL)
+        base = base_address(base_url, "OPENAI_BASE_URL", OPENAI_URL)
         url = endpoint(base, "/chat/completions")
         is_own = base == OPENAI_URL or is_at(base, OPENAI_HOST)
         super().__init__(
@@ -265,7 +274,7 @@ def _give_back(provider: Mapping[str, Any], message: Message, converted: JsonObj
 
 
 def _native_call(call: Mapping[str, Any], id_length: int | None) -> JsonObject:
-    name, arguments = asked_for(call)
+    name, arguments = name_and_arguments(call)
     text = arguments if isinstance(arguments, str) else strict_json(arguments)
     function = {"name": safe_name(name), "arguments": text}
     return {"id": _id(call["id"], id_length), "type": "function", "function": function}

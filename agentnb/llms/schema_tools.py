@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.schemas import hoist_definitions
-from agentnb.llms.conversion import all_text_of, asked_for
-from agentnb.llms.json_text import ObjectText, parse_object
+from agentnb.llms.conversion import all_text_of, name_and_arguments
+from agentnb.llms.reader import ObjectText, parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -110,7 +110,7 @@ def plain_message(message: Message) -> JsonObject:
         outcome = "failed" if message.get("is_error") else "returned"
         return {"role": "user", "content": f"The tool {message.get('name') or 'called last'} {outcome}: {content}"}
     role = "system" if role == "developer" else role
-    asked = map(asked_for, message.get("tool_calls") or ())
+    asked = map(name_and_arguments, message.get("tool_calls") or ())
     calls = [json.dumps({"tool": name, "arguments": arguments}, ensure_ascii=False) for name, arguments in asked]
     return {"role": role, "content": "\n".join([content, *calls] if content else calls)}
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from agentnb.core.errors import ModelError, ModelProtocolError, ModelUnavailable, UsageError
-from agentnb.llms import failures
+from agentnb.llms import errors
 from agentnb.llms.keys import SHORTEST_SECRET, masked, secrets_of, value_of
 from agentnb.llms.sse import MAX_EVENT_SIZE, WHOLE, ServerSentEvent, SSEDecoder
 
@@ -168,7 +168,7 @@ class Exchange:
         """Wait for the first event. Raises when there is none."""
         response = self._response
         if not response.is_success:
-            raise failures.from_status(response.status_code, await self._text(), response.headers, self._server)
+            raise errors.from_status(response.status_code, await self._text(), response.headers, self._server)
         first = await self._first()
         if first is None:
             raise ModelProtocolError(
@@ -186,7 +186,7 @@ class Exchange:
                 begin, since = data.removeprefix(BOM).lstrip(), self._waiting_since(since)
         if begin[:1] in (b"{", b"[", b"<"):
             text = (await self._text(begin, MAX_EVENT_SIZE)).strip().removesuffix("data: [DONE]")
-            if error := failures.not_a_stream(text, self._server):
+            if error := errors.not_a_stream(text, self._server):
                 raise error
             return ServerSentEvent(text, WHOLE)
         self._ready.extend(self._decoder.feed(begin))

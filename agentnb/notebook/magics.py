@@ -24,8 +24,8 @@ from agentnb.notebook.mistakes import show_in_one_line
 from agentnb.notebook.table import runs
 from agentnb.run import Replay, Run, Snapshot, latest_run
 from agentnb.widgets.text import one_line, visible
+from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.rows import GROUPS, row
-from agentnb.widgets.views.trace import Trace
 
 NAMES = ("step", "pause", "resume", "snapshot", "restore", "replay", "runs")
 LINE = 100
@@ -208,11 +208,11 @@ def _take_nothing(magic: str, line: str) -> None:
 def _lines(events: Sequence[Event], run: Run) -> Iterator[str]:
     """Each event on a line, in the words of the panel's rows: position, type, the path of its loop, its summary."""
     room = LINE if in_kernel() else shutil.get_terminal_size((LINE, 0)).columns
-    trace = Trace()
+    causes = Causes()
     if any(event.type == "approval_decision" for event in events):  # only there it is asked, for the call's name
-        trace.follow(run.events, events[-1].seq + 1)
+        causes.follow(run.events, events[-1].seq + 1)
     places = [one_line(visible(f"in {event.path}"), PLACE) if event.path else "" for event in events]
     widest = max(map(len, places), default=0)
     for event, place in zip(events, places, strict=True):
         head = f"{event.seq:5} {event.type:{_TYPES}} " + (f"{place:{widest}} " if widest else "")
-        yield head + one_line(visible(row(event, trace)["summary"]), room - len(head))
+        yield head + one_line(visible(row(event, causes)["summary"]), room - len(head))

@@ -1,14 +1,16 @@
 """Nested event loops, for users whose own code calls `asyncio.run` inside a cell.
 
-agentnb needs none of this: a run lives on a thread of its own. nest-asyncio patches the event loop's class for the
+agentnb needs none of this: a run lives on a thread of its own. nest-asyncio2 patches the event loop's class for the
 whole process, and with it cancellation and time-outs no longer reach nested code; so it is applied when asked, and
-never at import.
+never at import. nest-asyncio, whose upkeep has ended, is the fallback; it breaks Python 3.14.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 
 from agentnb.core.errors import UsageError
 
@@ -16,16 +18,22 @@ from agentnb.core.errors import UsageError
 def allow_nested_asyncio() -> None:
     """Let `asyncio.run` and `run_until_complete` be called inside a cell. Cannot be undone in this process.
 
-    Raises UsageError where nest-asyncio is missing, breaks Python (3.14 and newer), or cannot patch this event loop.
+    Raises UsageError if neither nest-asyncio2 nor nest-asyncio is installed, if only nest-asyncio is and Python is 3.14
+    or newer, or if this kernel's event loop cannot be patched.
     """
-    if sys.version_info >= (3, 14):
-        raise UsageError("nest-asyncio breaks asyncio on Python 3.14; `await` instead, which a cell can do by itself.")
+    if find_spec("nest_asyncio2") is not None:
+        name = "nest_asyncio2"
+    elif find_spec("nest_asyncio") is None:
+        raise UsageError('nest-asyncio2 is not installed: pip install "agentnb-toolkit[nested]"')
+    elif sys.version_info >= (3, 14):
+        raise UsageError(
+            "nest-asyncio breaks asyncio on Python 3.14. Install nest-asyncio2 in its place, "
+            "or use `await`, which works in a cell."
+        )
+    else:
+        name = "nest_asyncio"
     try:
-        import nest_asyncio  # noqa: TID251 - the one place that may, because it was asked to
-    except ImportError as error:
-        raise UsageError('nest-asyncio is not installed: pip install "agentnb-toolkit[nested]"') from error
-    try:
-        nest_asyncio.apply()
+        import_module(name).apply()
     except ValueError as error:
         loop = type(asyncio.get_event_loop()).__name__
-        raise UsageError(f"nest-asyncio cannot patch this kernel's event loop ({loop}).") from error
+        raise UsageError(f"{name} cannot patch this kernel's event loop ({loop}).") from error

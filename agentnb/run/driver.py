@@ -237,7 +237,8 @@ class Driver:
         where = f" of {frame.design.name!r}" if frame is not None else f" in {effect.path!r}"
         if effect.kind == "model":
             return f"The request to the model{where}"
-        names = (e.name for e in reversed(self._journal.events) if isinstance(e, CallEnd) and e.call_id == effect.id)
+        ends = (event for event in reversed(self._journal.events) if isinstance(event, CallEnd))
+        names = (end.name for end in ends if (end.path, end.call_id) == (effect.path, effect.id))
         call = frame.state.open.get(effect.id) if frame is not None else None
         return f"The call {call.name if call is not None else next(names, effect.id)!r}{where}"
 

@@ -56,8 +56,20 @@ class Recorder(Protocol):
 class RunStore(Protocol):
     """Where recordings are kept; `agentnb.Store` is one."""
 
-    def record_run(self, run_id: str, name: str | None, loop: str, recording: Sequence[Event]) -> Recorder:
-        """Take up a run: new, or from the end of `recording`."""
+    def record_run(
+        self,
+        run_id: str,
+        name: str | None,
+        loop: str,
+        recording: Sequence[Event],
+        *,
+        shared: tuple[str, int] | None = None,
+    ) -> Recorder:
+        """Begin to record a run: a new one, or one that continues after `recording`.
+
+        shared: for a fork, the id of the run it was forked from, and the number of its first events that are those of
+        that run, except for event 0 and for the mark `inherited`. They need not be stored twice.
+        """
 
     def position(self, run_id: str) -> int:
         """How many events of the run it has."""

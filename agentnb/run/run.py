@@ -61,6 +61,7 @@ class Run(Decisions, Recording):
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
         recording: Sequence[Event] = (),
+        shared: tuple[str, int] | None = None,
         suspended: bool = False,
         again: Mapping[str, list[str]] = MappingProxyType({}),
         judges_open_questions: bool = True,
@@ -85,7 +86,7 @@ class Run(Decisions, Recording):
                 stacklevel=3,
             )
         self._fork_options = {"store": store, "approve": approve, "limits": limits}
-        self._journal.recorder = self._open_store(store, recording)
+        self._journal.recorder = self._open_store(store, recording, shared)
         chosen: dict[str, Any] = {}
         if approve is not None and (recorded := recorded_policy(approve)) != kept.approve:
             chosen["approve"] = recorded
@@ -111,10 +112,12 @@ class Run(Decisions, Recording):
             self._driver.begin()  # at once: who goes on from here next has them too
         _remember(self)
 
-    def _open_store(self, store: RunStore | None, recording: Sequence[Event]) -> Recorder | None:
+    def _open_store(
+        self, store: RunStore | None, recording: Sequence[Event], shared: tuple[str, int] | None
+    ) -> Recorder | None:
         if store is None:
             return None
-        return store.record_run(self._journal.run_id, self.name, self.loop.kind(), recording)
+        return store.record_run(self._journal.run_id, self.name, self.loop.kind(), recording, shared=shared)
 
     # -- where it stands -------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""Where journals live: one SQLite file by default, or a PostgreSQL database that a lab shares."""
+"""Stores: the recordings of runs in one SQLite file, or in a PostgreSQL database that a lab shares."""
 
-from agentnb.store.places import is_address, planned_migrations
+from agentnb.store.opening import is_address, planned_migrations
 from agentnb.store.salvage import salvage
 from agentnb.store.search import RunInfo
 from agentnb.store.sqlite import is_store

@@ -1,112 +1,191 @@
-"""What a store asks of the database under it. SQLite is built in; PostgreSQL is there for a lab that shares one."""
+"""The database under a store: its tables, its rows, and what a store asks of it.
+
+There are two kinds: a SQLite file (`sqlite.py`), and PostgreSQL for a lab that shares a store (`postgres.py`). The SQL
+is the same for both, except for the types of the columns and for what a connection needs. Here is what they share.
+
+Each row has a checksum of its values, so that a changed byte is found, whichever database it is in, and the row is
+named. A missing event is found because the events of a run are numbered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
 from pydantic_core import to_json
 
-from agentnb.core.errors import StoreConflict
+from agentnb.core.errors import StoreBusy, StoreConflict, VersionMismatch
+
+T = TypeVar("T")
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+VERSION = 1
+"""The version of the tables below. This agentnb reads and writes no other."""
+
+TABLES: Mapping[str, str] = {
+    "runs": (
+        "CREATE TABLE runs (number {identity}, id TEXT NOT NULL UNIQUE, name TEXT, loop TEXT NOT NULL,"
+        " created {real} NOT NULL, origin {integer}, shared {integer} NOT NULL, checksum {integer} NOT NULL)"
+    ),
+    "events": "CREATE TABLE events (key {key}, body {bytes} NOT NULL, checksum {integer} NOT NULL)",
+    "snapshots": (
+        "CREATE TABLE snapshots (number {identity}, name TEXT NOT NULL, run {integer} NOT NULL,"
+        " position {integer} NOT NULL, created {real} NOT NULL, checksum {integer} NOT NULL)"
+    ),
+    "tags": (
+        "CREATE TABLE tags (run {integer} NOT NULL, tag TEXT NOT NULL, checksum {integer} NOT NULL,"
+        " PRIMARY KEY (run, tag))"
+    ),
+}
+"""The statements that create the tables. Each database fills in its own types.
+
+`origin` and `shared` belong to a fork: its events 1 to `shared` - 1 are those of the run with the number `origin`. They
+are stored once. Event 0, which says what is different in the fork, is stored for each run.
+"""
+INDEX = "CREATE INDEX snapshots_by_name ON snapshots (name)"
+
+
+def check_version(version: int, where: str) -> None:
+    """Raise VersionMismatch if a store has tables of another version; 0 stands for a database without tables."""
+    if version not in (0, VERSION):
+        raise version_mismatch(where, f"version {version}")
+
+
+def version_mismatch(where: str, version: str) -> VersionMismatch:
+    """Return the error for a store of another version, with what to do."""
+    return VersionMismatch(
+        f"{where} is a store of {version}; this agentnb reads stores of version {VERSION} only. Nothing was changed."
+        " Open it with the agentnb that wrote it, call export('runs.jsonl') there, and import_('runs.jsonl') on a new"
+        " store here."
+    )
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
 
 Rows = Sequence[int | bytes | bytearray]
-"""Events as they are kept, one behind the other: the key of one, its JSON without run and position, the checksum of
-both, the key of the next, and so on. Flat, because an event is recorded a hundred thousand times a second."""
+"""Rows of the table of events, one after the other: key, body and checksum of the first, then of the second, and so on.
+It is flat because the driver of SQLite takes the values of a statement in one sequence."""
 
 COLUMNS = 3
-"""Values of an event."""
+"""Values of a row of the table of events."""
 
 SPAN = 1 << 32
-"""A run's events have the keys number * SPAN + seq: one integer key, no second index to write."""
+"""An event has the key `number * SPAN + seq`, with the number of its run: one integer key, and no second index."""
 
 
 def keys(number: int) -> tuple[int, int]:
-    """The first and the last key that an event of a run may have."""
+    """Return the first and the last key that an event of a run can have."""
     return number * SPAN, (number + 1) * SPAN - 1
 
 
-def checksum(key: int, body: bytes) -> int:
-    """Of the event and of where it stands."""
+def checksum(key: int, body: bytes | bytearray) -> int:
+    """Return the checksum of an event's body and key."""
     return crc32(body, key & 0xFFFFFFFF)
 
 
 def row_checksum(*values: object) -> int:
-    """Of a row of another table than that of events."""
+    """Return the checksum of a row of another table."""
     return crc32(to_json(values))
 
 
-def fits(written: int | None, computed: int) -> bool:
-    """Whether a checksum is right. None is none: an older agentnb that still has the store open writes rows without."""
-    return written is None or written == computed
-
-
 def as_bytes(body: object) -> bytes:
-    """A body as the database gives it; one that is none any more is empty."""
+    """Return a body as bytes: PostgreSQL returns memoryviews, and a damaged file values of any type."""
     return bytes(body) if isinstance(body, (bytes, memoryview)) else b""
 
 
-def append_rest(database: Database, rows: Rows, refused: Exception) -> None:
-    """Commit what of these events is still to be written, where the store has the first of them and so `refused` all.
-
-    They were written, and then the connection was lost, or somebody was interrupted, before that was known. Raises
-    StoreConflict where the store has others: another process has written one of them.
-    """
-    sql = "SELECT key, body, checksum FROM events WHERE key BETWEEN ? AND ? ORDER BY key"
-    found = database.query(sql, rows[0], rows[-COLUMNS])
-    there = [value for key, body, written in found for value in (key, as_bytes(body), written)]
-    if not there or there != list(rows[: len(there)]):
-        raise StoreConflict(
-            f"Event {int(rows[0]) % SPAN} of this run is in {database.where} already: another process goes on with it,"
-            " or another run of this one that was restored from it."
-        ) from refused
-    if rest := rows[len(there) :]:
-        database.append(rest)
+# -- what a store asks of its database -------------------------------------------------------------------------------
 
 
 class Database(Protocol):
-    """A connection. Safe to use from several threads; what fails raises StorageError and names the place.
+    """A connection to a database. Safe to use from several threads. Each failure raises StorageError with the place.
 
-    Statements have `?` for values, and are in the SQL that both databases share.
+    Statements have `?` for values.
     """
 
     where: str
-    """The file, or the address without a password."""
+    """The file's path, or the address without its password."""
 
     @property
     def version(self) -> int:
-        """The version of the store's tables; 0 where there are none."""
+        """The version of the store's tables; 0 if there are none yet."""
 
-    def migrate(self, statements: Sequence[str], version: int, fill: Callable[[Database], None]) -> None:
-        """Change the tables to this version, and then their rows, all of it or nothing."""
+    def create(self) -> None:
+        """Create the tables, all or none, unless another process has created them."""
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """Read."""
+        """Return the rows that a statement reads."""
 
     def check(self, table: str) -> None:
-        """Raise RecordingCorrupt where the database itself finds a table damaged, so that rows of it may be missing.
+        """Raise RecordingCorrupt if the database itself finds a table damaged, so that rows may be missing.
 
-        What is read of a table has checksums of its own; this is for where nothing shows that something is not there.
+        A row that is read has its checksum; this check finds rows that are not found any more.
         """
 
     def write(self, sql: str, *values: object) -> None:
-        """Write, and commit where that is not in a transaction."""
+        """Execute a statement, and commit unless it is in a transaction."""
 
     def transaction(self, *, patient: bool = True) -> AbstractContextManager[None]:
-        """What is written within is written whole or not at all; within another one, with that.
+        """Commit what is written inside, or nothing if it raises. A nested transaction belongs to the outer one.
 
-        patient: wait some seconds for another process that writes; otherwise StoreBusy is raised at once.
+        patient: wait some seconds for another process that writes. Otherwise StoreBusy is raised immediately.
         """
 
     def append(self, rows: Rows) -> None:
-        """Commit events. Raises StoreConflict where another process has written one of them first.
+        """Commit events. Raises StoreConflict if another process has written one of them before.
 
-        It is called in the event loop of a run, and so it waits for nobody: StoreBusy where another process writes.
+        It is called in the event loop of a run, so it does not wait: it raises StoreBusy if another process writes.
         """
 
     def confirm(self) -> None:
-        """Raise StorageError where what was committed would not be found again."""
+        """Raise StorageError if what was committed could not be found again."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
+
+
+# -- what both databases share ---------------------------------------------------------------------------------------
+
+BUSY_SECONDS = 10.0
+"""Seconds to wait for another process's write, which takes milliseconds. Runs do not wait here: they try again
+(`agentnb.run.wakeup`)."""
+PAUSE_SECONDS = 0.01
+"""Seconds between two attempts."""
+LOCK_SECONDS = 0.05
+"""Seconds that a run's write waits for another thread that uses the connection, before it is tried again later."""
+
+
+def patiently(do: Callable[[], T], is_in_transaction: Callable[[], bool]) -> T:
+    """Call a function, and again for some seconds while it raises StoreBusy.
+
+    In a transaction it is called once: what came before it in the transaction would not be repeated.
+    """
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return do()
+        except StoreBusy:
+            if is_in_transaction() or time.monotonic() >= until:
+                raise
+        time.sleep(PAUSE_SECONDS)
+
+
+def append_rest(database: Database, rows: Rows, refused: Exception) -> None:
+    """Commit those of the events that are not in the store, after it refused all because it has the first of them.
+
+    This happens if a connection was lost, or a user interrupted the write, after the commit and before its answer.
+    Raises StoreConflict if the store has other events there: another process has written them.
+    """
+    sql = "SELECT key, body, checksum FROM events WHERE key BETWEEN ? AND ? ORDER BY key"
+    found = database.query(sql, rows[0], rows[-COLUMNS])
+    stored = [value for key, body, written in found for value in (key, as_bytes(body), written)]
+    if not stored or stored != list(rows[: len(stored)]):
+        raise StoreConflict(
+            f"Event {int(rows[0]) % SPAN} of this run is in {database.where} already: another process has continued it,"
+            " or another run of this process that was restored from it."
+        ) from refused
+    if rest := rows[len(stored) :]:
+        database.append(rest)

@@ -1,36 +1,33 @@
 """Finding runs in a store, by what they are and by what happened in them.
 
-A database is only asked for rows that may matter; what they say is compared here. So SQLite and PostgreSQL give the
-same answers, whatever letters, and whatever else that is no JSON to one of them, a recording has. An event that is
-damaged says nothing: the list is of all runs, and `load` says what is wrong with one.
+The database returns the rows that may matter, and their values are compared here, so that SQLite and PostgreSQL give
+the same answers for any letters and for values that are not JSON to one of them. A damaged event matches nothing, and
+hides no run: the list has all runs, and `Store.load` says what is damaged in one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
-
-from msgspec import ValidationError
 
 from agentnb.core.errors import RecordingCorrupt, UsageError
-from agentnb.core.events import Event, RunEnd, decode_event
+from agentnb.core.events import Event, RunEnd
 from agentnb.run.given import check_text, shown
-from agentnb.store.database import SPAN, Database, as_bytes, checksum, fits, keys
+from agentnb.store import recordings
+from agentnb.store.database import SPAN, Database, as_bytes, keys
+from agentnb.store.recordings import Segment
 from agentnb.store.rows import RunRow, all_runs
 
 Date = float | str | date | datetime
 
-OF_RUN = f"key >= number * {SPAN} AND key < (number + 1) * {SPAN}"
-
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run in a store: `created` in epoch seconds, `events` their number, `stop_reason` None while it is not over.
+    """A run in a store: `created` in epoch seconds, `events` their number, `stop_reason` None until it has ended.
 
-    `damaged`: some of this, or its newest event, is; `Store.load` says what, of any other event too.
+    `damaged`: some of this, or the newest event, is damaged; `Store.load` says what, and finds any other damaged event.
     """
 
     id: str
@@ -45,7 +42,7 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a run must be to be found; None is anything. `Store.find` says what each means."""
+    """The conditions of a search; None is any value. `Store.find` documents each. A wrong type raises UsageError."""
 
     name: str | None = None
     loop: str | None = None
@@ -58,7 +55,6 @@ class Wanted:
     stop_reason: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise UsageError where one of these cannot be what it is to be."""
         for what in ("name", "loop", "tag", "tool", "stop_reason"):
             if getattr(self, what) is not None:
                 check_text(f"find({what}=)", getattr(self, what))
@@ -71,24 +67,38 @@ class Wanted:
 
 
 def find(database: Database, wanted: Wanted) -> list[RunInfo]:
-    """The runs, newest first. Raises UsageError where a date is none."""
-    fits = list(_of_runs(wanted))
-    runs = [run for run in all_runs(database) if all(fit(run) for fit in fits)]
-    for found in _of_events(database, wanted, runs):
-        runs = [run for run in runs if run.number in found]
-    ends = _ends(database, [run.number for run in runs])
+    """Return the runs that meet all conditions, newest first. Raises UsageError if a date is not valid."""
+    conditions = list(_conditions_on_runs(wanted))
+    everything = all_runs(database)
+    runs = [run for run in everything if all(holds(run) for holds in conditions)]
+
+    # Conditions on events, of the runs that are left. A fork has shared events, so each run is a list of segments.
+    searches_errors = wanted.error is not None and wanted.error is not False
+    if wanted.tool is not None or searches_errors or wanted.cost is not None:
+        found = _Events(database, everything, runs)
+        if wanted.tool is not None:
+            called = _pattern(wanted.tool)
+            runs = found.with_any(runs, ["call_start"], lambda event: called(getattr(event, "name", "")))
+        if searches_errors:
+            failed = _error_matching("*" if wanted.error is True else f"*{wanted.error}*")
+            runs = found.with_any(runs, recordings.types_with("error"), failed)
+        if wanted.cost is not None:
+            runs = found.with_cost(runs, wanted.cost)
+
+    # What the list says of each run comes from its last event.
+    ends = _ends(database, runs)
     infos = []
     for run in runs:
-        count, reason, damaged = ends.get(run.number, (0, None, False))
-        damaged = damaged or run.damaged or (reason is None and not _is_sound(database))  # it may be longer
-        infos.append(RunInfo(run.id, run.name, run.loop, run.created, count, reason, run.tags, damaged))
+        count, reason, is_damaged = ends[run.number]
+        is_damaged = is_damaged or run.is_damaged or (reason is None and not _is_whole(database))  # it may be longer
+        infos.append(RunInfo(run.id, run.name, run.loop, run.created, count, reason, run.tags, is_damaged))
     return [info for info in infos if wanted.stop_reason in (None, info.stop_reason)]
 
 
-# -- what a run is ---------------------------------------------------------------------------------------------------
+# -- conditions on runs ----------------------------------------------------------------------------------------------
 
 
-def _of_runs(wanted: Wanted) -> Iterator[Callable[[RunRow], bool]]:
+def _conditions_on_runs(wanted: Wanted) -> Iterator[Callable[[RunRow], bool]]:
     if wanted.name is not None:
         name = _pattern(wanted.name)
         yield lambda run: run.name is not None and name(run.name)
@@ -107,9 +117,9 @@ def _of_runs(wanted: Wanted) -> Iterator[Callable[[RunRow], bool]]:
 
 
 def _pattern(pattern: str) -> Callable[[str], bool]:
-    """Whether a text is of a pattern with `*` for anything, whatever the case."""
+    """Return a function that tells whether a text matches a pattern with `*` for any text, in any case of letters."""
     first, *parts = map(re.escape, pattern.casefold().split("*"))
-    # A part between two others is looked for once, and not again further on: that would take longer with each `*`.
+    # Each part between two stars is searched for once (an atomic group): backtracking would take longer with each `*`.
     middle = "".join(f"(?>.*?{part})" for part in parts[:-1])
     last = f".*{parts[-1]}" if parts else ""
     matches = re.compile(f"{first}{middle}{last}", re.DOTALL).fullmatch
@@ -126,100 +136,132 @@ def _seconds(when: Date) -> float:
         if isinstance(when, date):
             return datetime(when.year, when.month, when.day).timestamp()
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{shown(given)} is no date: write it as 2026-11-22, or 2026-11-22T14:30.") from error
+        raise UsageError(f"{shown(given)} is not a date: write it as 2026-11-22, or 2026-11-22T14:30.") from error
     if isinstance(when, bool) or not isinstance(when, (int, float)):
-        raise UsageError(f"A date is a date, a datetime, ISO text or seconds since the epoch, not {shown(given)}.")
+        raise UsageError(f"A date must be a date, a datetime, ISO text or seconds since the epoch, not {shown(given)}.")
     return float(when)
 
 
-# -- what happened in it ---------------------------------------------------------------------------------------------
+# -- conditions on events --------------------------------------------------------------------------------------------
 
 
-def _of_events(database: Database, wanted: Wanted, runs: list[RunRow]) -> Iterator[set[int]]:
-    """The numbers of the runs for which each condition on events holds."""
-    if wanted.tool is not None:
-        called, callers = _pattern(wanted.tool), set[int]()
-        for number, event in _events(database, runs, ["call_start"], callers):
-            if called(getattr(event, "name", "")):
-                callers.add(number)
-        yield callers
-    if wanted.error is True or isinstance(wanted.error, str):
-        said, failed = _pattern("*" if wanted.error is True else f"*{wanted.error}*"), set[int]()
-        for number, event in _events(database, runs, _with("error"), failed):
-            error = getattr(event, "error", None)
-            if error is not None and (said(error.type) or said(error.message)):
-                failed.add(number)
-        yield failed
-    if wanted.cost is not None:
-        spent = dict.fromkeys((run.number for run in runs), 0.0)
-        for number, event in _events(database, runs, _with("usage")):
-            spent[number] += getattr(event, "usage", {}).get("cost", 0.0)
-        yield {number for number, cost in spent.items() if cost >= wanted.cost}
+def _error_matching(pattern: str) -> Callable[[Event], bool]:
+    matches = _pattern(pattern)
+
+    def fails(event: Event) -> bool:
+        error = getattr(event, "error", None)
+        return error is not None and (matches(error.type) or matches(error.message))
+
+    return fails
 
 
-def _with(field: str) -> list[str]:
-    """The types of events that have this field."""
-    return [str(kind.__struct_config__.tag) for kind in Event.__subclasses__() if field in kind.__struct_fields__]
+class _Events:
+    """The events of runs, where they are stored."""
 
+    def __init__(self, database: Database, everything: list[RunRow], runs: list[RunRow]) -> None:
+        self._database = database
+        by_number = {run.number: run for run in everything}
+        self._segments: dict[int, list[Segment]] = {}
+        for run in runs:
+            try:
+                self._segments[run.number] = recordings.segments(run, 0, SPAN, by_number.__getitem__)
+            except (KeyError, RecordingCorrupt):  # a run it shares events with is damaged
+                self._segments[run.number] = [Segment(run.number, 0, SPAN)]
+        self._stored = {segment.number for segments in self._segments.values() for segment in segments}
 
-def _events(
-    database: Database, runs: list[RunRow], types: Iterable[str], found: Container[int] = ()
-) -> Iterator[tuple[int, Event]]:
-    """The undamaged events of these types, each with the number of its run; of runs `found` already no more."""
-    numbers = {run.number for run in runs}
-    if not numbers:
-        return
-    between = (keys(min(numbers))[0], keys(max(numbers))[1])
-    for type in types:
-        begins = b'{"type":"%s' % type.encode()  # each body does (`encode_event`), up to a quote; "#" is behind it
-        rows = database.query(
+    def with_any(self, runs: list[RunRow], types: Iterable[str], matches: Callable[[Event], bool]) -> list[RunRow]:
+        """Return the runs that have an event of these types that matches."""
+        # The first match among the rows of each run is enough: a segment has all rows of its run before its end.
+        first: dict[int, int] = {}
+        for type in types:
+            for key, body, written in self._rows(type):
+                number, seq = divmod(key, SPAN)
+                if seq < first.get(number, SPAN):
+                    event = recordings.decode(key, as_bytes(body), written)
+                    if event is not None and matches(event):
+                        first[number] = seq
+        return [
+            run for run in runs if any(first.get(part.number, SPAN) < part.end for part in self._segments[run.number])
+        ]
+
+    def with_cost(self, runs: list[RunRow], least: float) -> list[RunRow]:
+        """Return the runs whose requests cost so much together."""
+        costs: dict[int, list[tuple[int, float]]] = {}
+        for type in recordings.types_with("usage"):
+            for key, body, written in self._rows(type):
+                event = recordings.decode(key, as_bytes(body), written)
+                if event is not None and (cost := getattr(event, "usage", {}).get("cost", 0.0)):
+                    costs.setdefault(key // SPAN, []).append((key % SPAN, cost))
+        return [
+            run
+            for run in runs
+            if sum(
+                cost
+                for part in self._segments[run.number]
+                for seq, cost in costs.get(part.number, ())
+                if part.start <= seq < part.end
+            )
+            >= least
+        ]
+
+    def _rows(self, type: str) -> Iterator[tuple[int, object, object]]:
+        if not self._stored:
+            return
+        after, before = recordings.first_bytes(type)
+        found = self._database.query(
             "SELECT key, body, checksum FROM events WHERE key BETWEEN ? AND ? AND body > ? AND body < ?",
-            *(*between, begins + b'"', begins + b"#"),
+            *(keys(min(self._stored))[0], keys(max(self._stored))[1], after, before),
         )
-        for key, body, written in rows:
-            if key // SPAN not in numbers or key // SPAN in found:
-                continue
-            if (event := _event(key, as_bytes(body), written)) is not None:
-                yield key // SPAN, event
+        for key, body, written in found:
+            if key // SPAN in self._stored:
+                yield key, body, written
 
 
-def _event(key: int, body: bytes, written: int | None) -> Event | None:
-    if not fits(written, checksum(key, body)):
-        return None
-    try:
-        return decode_event(body)
-    except ValidationError:
-        return None
+# -- how runs end ----------------------------------------------------------------------------------------------------
 
 
-def _ends(database: Database, numbers: list[int]) -> dict[int, tuple[int, str | None, bool]]:
-    """How many events each of these runs has, why it is over, and whether the newest event is damaged."""
-    last = f"SELECT max(key) FROM events WHERE {OF_RUN}"
-    # `created`, so that SQLite reads the rows themselves, and not an index, which has no checksum.
+def _ends(database: Database, runs: list[RunRow]) -> dict[int, tuple[int, str | None, bool]]:
+    """Return of each run its number of events, its stop reason if it has ended, and if its last event is damaged."""
+    # The column `created` makes SQLite read the rows themselves and not an index, which has no checksum.
+    last = f"SELECT max(key) FROM events WHERE key >= number * {SPAN} AND key < (number + 1) * {SPAN}"
     sql = f"SELECT number, created, key, body, events.checksum FROM runs JOIN events ON key = ({last})"
     try:
-        rows = database.query(sql)
-    except RecordingCorrupt:  # somewhere in the file; the runs it is not in are told of
-        rows = [row for number in numbers for row in _readable(database, f"{sql} WHERE number = ?", number)]
-    return {number: _end(key, as_bytes(body), written) for number, _, key, body, written in rows}
+        found = {number: row for number, _, *row in database.query(sql)}
+    except RecordingCorrupt:  # ask for each run by itself: the damage may be in the rows of one
+        found = {}
+        for run in runs:
+            try:
+                found |= {number: row for number, _, *row in database.query(f"{sql} WHERE number = ?", run.number)}
+            except RecordingCorrupt:
+                found[run.number] = [run.number * SPAN - 1, b"", 0]  # no events, the last of which is damaged
+
+    ends: dict[int, tuple[int, str | None, bool]] = {}
+    for run in runs:
+        if run.number not in found:
+            ends[run.number] = (0, None, False)
+            continue
+        key, body, written = found[run.number]
+        count = (key + 1) % SPAN
+        if 0 < count < run.shared:  # a fork that has no events of its own after those it shares
+            ends[run.number] = (run.shared, None, _is_damaged_at(database, run, run.shared - 1))
+            continue
+        event = recordings.decode(key, as_bytes(body), written)
+        reason = event.reason if isinstance(event, RunEnd) and event.terminal else None
+        ends[run.number] = (count, reason, event is None)
+    return ends
 
 
-def _is_sound(database: Database) -> bool:
+def _is_damaged_at(database: Database, run: RunRow, seq: int) -> bool:
+    try:
+        recordings.events(database, run.number, seq + 1, seq)
+    except RecordingCorrupt:
+        return True
+    return False
+
+
+def _is_whole(database: Database) -> bool:
     try:
         database.check("events")
     except RecordingCorrupt:
         return False
     return True
-
-
-def _readable(database: Database, sql: str, number: int) -> list[tuple[Any, ...]]:
-    try:
-        return database.query(sql, number)
-    except RecordingCorrupt:
-        return [(number, 0.0, number * SPAN - 1, b"", 0)]  # no events, the newest of which is damaged
-
-
-def _end(key: int, body: bytes, written: int | None) -> tuple[int, str | None, bool]:
-    event = _event(key, body, written)
-    reason = event.reason if isinstance(event, RunEnd) and event.terminal else None
-    return (key + 1) % SPAN, reason, event is None

@@ -1,119 +1,153 @@
-"""A store in one SQLite file.
+"""A store in one SQLite file, read and written through SQL alone.
 
-WAL with `synchronous=NORMAL`: a commit survives the death of the process; a power cut may lose the last of them, never
-more. A file that may not be written is read where it lies; where SQLite cannot do that (the folder may not be written
-either, or the tables are of an older version) it is read from a copy that goes when the store is closed.
+Durability: events are committed to a write-ahead log (`PRAGMA journal_mode=WAL`, `synchronous=NORMAL`). A commit
+survives the death of the process. After a power cut the last commits may be missing, but nothing before them: SQLite
+applies the log up to the first record that is not whole, and discards the rest without an error. The same happens if a
+byte of the log was changed on disk. Once the log has been moved into the file, each damaged row is found by its
+checksum, and each damaged page by `PRAGMA integrity_check`.
+
+Locks: SQLite's own waiting (`busy_timeout`) would block the event loop, so it is used only while a store is opened.
+After that, runs try again later, and other callers try again here (`patiently`).
+
+A file that cannot be written is opened to be read. If SQLite cannot do that, because the folder cannot be written
+either, it reads a private copy, which is removed when the store is closed.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy
+from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy, VersionMismatch
 from agentnb.run.reading import Identity, connected, disconnected, identity, opened
-from agentnb.store import sqlite_file
-from agentnb.store.database import COLUMNS, Database, Rows, append_rest
-from agentnb.store.sqlite_file import (
-    FAULTS,
+from agentnb.store import database
+from agentnb.store.database import (
+    COLUMNS,
+    INDEX,
+    LOCK_SECONDS,
     PAUSE_SECONDS,
-    begin_log,
-    check_file,
-    check_log,
-    connect,
-    failure,
-    kind,
-    may_write,
-    rescue,
-    wait_no_more,
+    TABLES,
+    VERSION,
+    Rows,
+    append_rest,
+    check_version,
+    patiently,
+    version_mismatch,
 )
-from agentnb.store.sqlite_tables import WORDS, check_tables
-from agentnb.store.write_ahead_log import log_of
 
 T = TypeVar("T")
 
 PAGE_BYTES = 1024
-"""A commit writes whole pages, and mostly a few hundred bytes of events. A result of a kilobyte or two goes on in pages
-of its own, of which half a one stays empty; of SQLite's own 4096 it would be a fifth of every page."""
+"""A commit writes whole pages, and mostly a few hundred bytes of events: SQLite's default of 4096 would write more."""
 
 LOG_BYTES = 8 * 1024 * 1024
-"""What the log takes before it is moved into the file, which waits for the disk."""
+"""The size of the log at which SQLite moves it into the file, and waits for the disk."""
 
 GLANCE_SECONDS = 0.01
-"""Events that follow each other faster are written without a look at where the file lies before each: two looks take as
-long as encoding four events. `confirm` looks when they have been written."""
-
-LOCK_SECONDS = 0.05
-"""How long a run's write waits for another thread that uses the connection; then it is tried again later."""
+"""Events that follow each other faster are written without checking the file's identity before each: two checks take as
+long as encoding four events. `confirm` checks it after they have been written."""
 
 ROWS_AT_ONCE = 256
-"""Events written by one statement; SQLite takes some hundreds of values at the least."""
+"""Events written by one statement: every SQLite accepts at least 999 values in one."""
+
+FAULTS = (sqlite3.Error, UnicodeDecodeError)
+"""What the driver raises; the second if SQLite's message quotes a damaged file."""
+
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
+"""What SQLite says if another process holds a lock; the second if several open the log at the same moment."""
+
+TYPES = {
+    "identity": "INTEGER PRIMARY KEY",
+    "key": "INTEGER PRIMARY KEY",
+    "integer": "INTEGER",
+    "real": "REAL",
+    "bytes": "BLOB",
+}
+STATEMENTS = {table: statement.format_map(TYPES) for table, statement in TABLES.items()}
+
+_MAGIC = b"SQLite format 3\0"
+_TRACE = b"CREATE TABLE events (key"
+"""In the first bytes of each store, even if SQLite cannot open it any more."""
+_TRACE_WITHIN = 8192
+
+_HELP = {
+    **dict.fromkeys(BUSY, " Another process has been writing to it for a long time; try again when it has finished."),
+    sqlite3.SQLITE_CANTOPEN: " Check that the file and its folder can be read and written.",
+    sqlite3.SQLITE_FULL: " What was written before is kept; free some space, and continue from there.",
+    sqlite3.SQLITE_IOERR: " What was written before is kept; check that the disk has space and no errors.",
+    sqlite3.SQLITE_READONLY: " It can be read; make the file and its folder writable, or use another store.",
+}
 
 
 def is_store(path: Path) -> bool:
-    """Whether this file is a store, be it one that is damaged; looks without changing anything."""
+    """Return True if a file is a store, also one that is damaged or of another version. Nothing is changed."""
     if not path.is_file():
         return False
     try:
-        with closing(SqliteDatabase(path, read_only=True)) as database:
-            return database.version > 0
-    except RecordingCorrupt:
+        with closing(SqliteDatabase(path, read_only=True)) as found:
+            return found.version > 0
+    except (RecordingCorrupt, VersionMismatch):
         return True
-    except StorageError:  # another kind of file, or one that may not be read
+    except StorageError:  # a file of another kind, or one that cannot be read
         return False
 
 
-class SqliteDatabase:
-    """A store's file. One that may not be written is opened all the same, to be read."""
+def log_of(path: Path) -> Path:
+    """Return the path of the write-ahead log; SQLite puts it next to the file itself, also if `path` is a link."""
+    path = path.resolve()
+    return path.with_name(path.name + "-wal")
 
-    def __init__(self, path: Path, *, read_only: bool) -> None:
+
+class SqliteDatabase:
+    """A connection to a store's file. It keeps to the protocol `Database`, and closes itself when it is collected.
+
+    read_only: open an existing file without changing it. A file that cannot be written is opened so in any case.
+
+    Raises StorageError if the file cannot be opened or is not a store, RecordingCorrupt if it is damaged, and
+    VersionMismatch if its tables are of another version.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.where = str(path)
-        self._path = path.absolute()  # wherever the notebook goes from here
-        self._lock = threading.RLock()
-        self._checked: dict[str, str] = {}
-        self._checked_at = -GLANCE_SECONDS
-        self._ends: list[weakref.finalize[..., SqliteDatabase]] = []
-        check_file(path)
-        check_log(path)
+        self._path = path.absolute()  # the working directory may change
         self._log = log_of(path)
         self._names = (str(self._path), str(self._log))
+        self._lock = threading.RLock()
+        self._findings: dict[str, str] = {}
+        """What SQLite said of each table that was checked."""
+        self._ends: list[weakref.finalize[..., SqliteDatabase]] = []
+        _check_file(path)
+        self._read_only = read_only or (path.exists() and not _can_write(path))
         self._files = self._identities()
-        self._read_only = read_only or (path.exists() and not may_write(path))
-        self._private = False
+        self._files_checked_at = -GLANCE_SECONDS
         try:
             self._connection = self._connect_to_read() if self._read_only else self._connect(path)
-        except FAULTS as error:
-            raise failure(self.where, "cannot be used as a store", error) from error
-        try:
-            with self._one_view():
-                check_tables(self)
+            check_version(self.version, self.where)
             if not self._read_only:
-                self._connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
-                begin_log(self._connection)
-                self._connection.execute("PRAGMA synchronous=NORMAL")
-                ((page_bytes,),) = self._connection.execute("PRAGMA page_size")  # a file keeps those it was made with
-                self._connection.execute(f"PRAGMA wal_autocheckpoint={LOG_BYTES // page_bytes}")
-                self.query("SELECT count(*) FROM sqlite_master")  # SQLite opens the log when it reads
-                self._files = self._identities()
-            wait_no_more(self._connection)
+                self._prepare_to_write()
+            # From here on SQLite raises immediately if another process holds a lock.
+            self._connection.execute("PRAGMA busy_timeout=0")
         except BaseException as error:
             self._disconnect()
             if isinstance(error, FAULTS):
-                raise failure(self.where, "cannot be used as a store", error) from error
+                raise _failure(self.where, "cannot be used as a store", error) from error
             raise
 
+    # -- connecting ------------------------------------------------------------------------------------------------
+
     def _connect(self, place: Path | str, *, uri: bool = False) -> sqlite3.Connection:
-        """A connection that ends with this object: nobody need close a store."""
-        connection = connect(place, uri=uri)
+        """Return a connection that is closed with this object."""
+        connection = _connect(place, uri=uri)
         if (file := identity(self._path)) is not None:
             connected(file)
         end = weakref.finalize(self, _end, connection, file)
@@ -127,185 +161,43 @@ class SqliteDatabase:
         connection = self._connect(f"{self._path.resolve().as_uri()}?mode=ro", uri=True)
         try:
             connection.execute("SELECT count(*) FROM sqlite_master")
+            return connection
         except sqlite3.OperationalError as error:
             connection.close()
-            if kind(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            if _kind(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
-            self._private = True
-            return self._copied()
-        return connection
 
-    def _copied(self) -> sqlite3.Connection:
-        """A connection to a private copy, with what another process has left in the file's log."""
-        copy = self._connect("")  # SQLite's own: on disk where it is large, and gone when it is closed
+        # To read a file with a log, SQLite needs to write a third file next to them. If it cannot, read a copy of both.
+        # The copy goes into an anonymous database of SQLite's own, which is removed when it is closed.
+        copy = self._connect("")
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                lies = Path(folder, "store.db")
-                with opened(self._path) as file, lies.open("wb") as copied:
-                    shutil.copyfileobj(file, copied)
-                if (log := log_of(self._path)).exists():
-                    shutil.copyfile(log, log_of(lies))
-                with closing(connect(lies)) as source:
-                    source.backup(copy)
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                closing(_connect(copy_file_and_log(self._path, Path(folder)))) as source,
+            ):
+                source.backup(copy)
         except OSError as error:
             raise StorageError(f"{self.where} cannot be used as a store: {error.strerror}.") from error
         copy.execute("PRAGMA query_only=ON")
         return copy
 
-    @contextmanager
-    def _one_view(self) -> Iterator[None]:
-        """What is read within is of one moment: another process may bring the store up to date meanwhile."""
-        self._connection.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._connection.execute("ROLLBACK")
-
-    @property
-    def version(self) -> int:
-        """The version of the store's tables; 0 where there are none."""
-        return int(self.query("PRAGMA user_version")[0][0])
-
-    def migrate(self, statements: Sequence[str], version: int, fill: Callable[[Database], None]) -> None:
-        """Change the tables to this version, all of it or nothing; another process may have done it first."""
-        if self._read_only and not self._private:
-            with self._lock:
-                self._connection.close()
-                self._connection, self._private = self._copied(), True
-        if self._private:
-            self._connection.execute("PRAGMA query_only=OFF")
-        with self.transaction():
-            if self.version < version:
-                for statement in statements:
-                    self.write(statement.format_map(WORDS))
-                fill(self)
-                self.write(f"PRAGMA user_version={version}")
-        if self._private:
-            self._connection.execute("PRAGMA query_only=ON")
-
-    @contextmanager
-    def transaction(self, *, patient: bool = True) -> Iterator[None]:
-        """What is written within is written whole or not at all; within another one, with that.
-
-        patient: wait for another process that writes; otherwise it raises StoreBusy at once.
-        """
-        until = time.monotonic() + (sqlite_file.BUSY_SECONDS if patient else 0)
-        while True:
-            with self._lock:
-                if self._in_transaction():
-                    yield
-                    return
-                try:
-                    if self._has_begun(until):  # it may be interrupted when it has
-                        yield
-                        self.write("COMMIT")
-                        return
-                except BaseException:
-                    if self._in_transaction():  # a full disk has ended it already
-                        self._connection.execute("ROLLBACK")
-                    raise
-            time.sleep(PAUSE_SECONDS)  # without the lock: a run's write is not to wait for this one
-
-    def _has_begun(self, until: float) -> bool:
-        """Begin a transaction; False where another process writes, and the time to wait for it is not over."""
-        try:
-            self._once(lambda: self._connection.execute("BEGIN IMMEDIATE"), "could not be written")
-        except StoreBusy:
-            if time.monotonic() >= until:
-                raise
-            return False
-        return True
-
-    def _in_transaction(self) -> bool:
-        try:
-            return self._connection.in_transaction
-        except FAULTS as error:  # it is closed
-            raise failure(self.where, "could not be written", error) from error
-
-    def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """Read."""
-        return self._patiently(lambda: self._connection.execute(sql, values).fetchall(), "could not be read")
-
-    def _once(self, do: Callable[[], T], what: str) -> T:
-        with self._lock:
+    def _prepare_to_write(self) -> None:
+        """Choose the size of pages of a new file, and have SQLite write to a log first."""
+        self._connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
+        until = time.monotonic() + database.BUSY_SECONDS
+        while True:  # SQLite itself does not wait if another process switches to the log at the same moment
             try:
-                return do()
-            except FAULTS as error:
-                raise failure(self.where, what, error) from error
-
-    def _patiently(self, do: Callable[[], T], what: str) -> T:
-        """Do it, and again while another process holds the file, for some seconds, but not half a transaction."""
-        until = time.monotonic() + sqlite_file.BUSY_SECONDS
-        while True:
-            try:
-                return self._once(do, what)
-            except StoreBusy:
-                if self._in_transaction() or time.monotonic() >= until:
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as error:
+                if _kind(error) not in BUSY or time.monotonic() > until:
                     raise
             time.sleep(PAUSE_SECONDS)
-
-    def check(self, table: str) -> None:
-        """Raise RecordingCorrupt where SQLite finds a table damaged. Half a millisecond for each megabyte, and once."""
-        if table not in self._checked:
-            ((said,), *_) = self.query(f"PRAGMA integrity_check({table})")
-            self._checked[table] = " ".join(said.removeprefix("*** in database main ***").split())
-        if (said := self._checked[table]) != "ok":
-            raise RecordingCorrupt(f"{self.where} is damaged: {said} (in the table {table}). {rescue(self.where)}")
-
-    def write(self, sql: str, *values: object) -> None:
-        """Write, and commit where that is not in a transaction."""
-        with self._lock:
-            self._check_file()
-        self._patiently(lambda: self._connection.execute(sql, values), "could not be written")
-
-    def append(self, rows: Rows) -> None:
-        """Commit events; raises StoreBusy at once where another process writes.
-
-        One statement for the usual handful: it is a transaction of its own, at two thirds of the cost of three.
-        """
-        with self._soon():
-            if time.monotonic() > self._checked_at + GLANCE_SECONDS:
-                self._check_file()
-            try:
-                for start in range(0, len(rows), COLUMNS * ROWS_AT_ONCE):
-                    some = rows[start : start + COLUMNS * ROWS_AT_ONCE]
-                    self._connection.execute(_insert(len(some) // COLUMNS), some)
-            except sqlite3.IntegrityError as error:
-                append_rest(self, rows, error)
-            except FAULTS as error:
-                raise failure(self.where, "could not be written", error) from error
-
-    def confirm(self) -> None:
-        """Raise StorageError where what was committed lies in a file that is not there any more."""
-        with self._soon():
-            self._check_file()
-
-    @contextmanager
-    def _soon(self) -> Iterator[None]:
-        """Hold the connection; raises StoreBusy where another thread does, and for long."""
-        if not self._lock.acquire(timeout=LOCK_SECONDS):
-            raise StoreBusy(f"{self.where} could not be written: another thread uses it, and for long.")
-        try:
-            yield
-        finally:
-            self._lock.release()
-
-    def _check_file(self) -> None:
-        """Refuse to write where SQLite would go on to, into a file that has no name any more.
-
-        Its log is deleted under it where this process lost its locks: by a fork, or as `agentnb.run.reading` tells.
-        """
-        if not self._read_only and (found := self._identities()) != self._files:
-            what = "it" if found[0] != self._files[0] else f"{self._log.name} beside it"
-            raise StorageError(
-                f"{self.where} could not be written: {what} is not the file any more that was opened, but was moved,"
-                " deleted or replaced. What was written before can still be read here: store.export(path) keeps it."
-            )
-        self._checked_at = time.monotonic()
-
-    def _identities(self) -> tuple[Identity | None, Identity | None]:
-        file, log = self._names
-        return identity(file), identity(log)
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        ((page_bytes,),) = self._connection.execute("PRAGMA page_size")  # a file keeps the size it was made with
+        self._connection.execute(f"PRAGMA wal_autocheckpoint={LOG_BYTES // page_bytes}")
+        self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()  # SQLite opens the log when it reads
+        self._files = self._identities()
 
     def close(self) -> None:
         """Close the file."""
@@ -315,6 +207,175 @@ class SqliteDatabase:
     def _disconnect(self) -> None:
         for end in self._ends:
             end()
+
+    # -- tables ----------------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The version of the store's tables; 0 if the file is empty.
+
+        Raises StorageError if the file is a database of something else, and RecordingCorrupt if its tables are not
+        those of the version that it names.
+        """
+        # One statement, so that both are of one moment: another process may create the tables meanwhile.
+        rows = self.query(
+            "SELECT user_version, name, sql FROM pragma_user_version LEFT JOIN sqlite_master ON type = ?", "table"
+        )
+        version = int(rows[0][0])
+        tables = {name: sql for _, name, sql in rows if name is not None}
+        if version == VERSION and STATEMENTS.items() <= tables.items():
+            return version
+        if not tables and version != VERSION:
+            return version
+
+        # Not a store of this version. Stores from before the first release have version 1 to 3, and those of version 1
+        # no tags. All other files that have our tables are damaged; without them, the file belongs to another program.
+        ours = STATEMENTS.keys() & tables.keys()
+        if len(ours) >= 3 and version not in (0, VERSION):
+            return version
+        if version == VERSION and ours == STATEMENTS.keys() - {"tags"} and len(tables) == 3:
+            raise version_mismatch(self.where, "a version from before the first release")
+        if (tables and not ours) or (version == 0 and len(ours) < len(STATEMENTS)):
+            raise StorageError(f"{self.where} is a database, but not a store of agentnb. Nothing in it was changed.")
+        raise _damage(self.where, f"its tables are not those of a store of version {version}, which it claims to be")
+
+    def create(self) -> None:
+        """Create the tables, all or none, unless another process has created them."""
+        with self.transaction():
+            if self.version == 0:
+                for statement in (*STATEMENTS.values(), INDEX):
+                    self.write(statement)
+                self.write(f"PRAGMA user_version={VERSION}")
+
+    def check(self, table: str) -> None:
+        """Raise RecordingCorrupt if SQLite finds a table damaged. It takes 0.5 ms for each megabyte, and runs once."""
+        if table not in self._findings:
+            ((finding,), *_) = self.query(f"PRAGMA integrity_check({table})")
+            self._findings[table] = " ".join(finding.removeprefix("*** in database main ***").split())
+        if (finding := self._findings[table]) != "ok":
+            raise _damage(self.where, f"{finding} (in the table {table})")
+
+    # -- reading and writing ---------------------------------------------------------------------------------------
+
+    def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the rows that a statement reads."""
+        return self._execute(lambda: self._connection.execute(sql, values).fetchall(), "could not be read")
+
+    def write(self, sql: str, *values: object) -> None:
+        """Execute a statement, and commit unless it is in a transaction."""
+        with self._lock:
+            self._check_files()
+        self._execute(lambda: self._connection.execute(sql, values), "could not be written")
+
+    def _execute(self, do: Callable[[], T], failed: str) -> T:
+        return patiently(lambda: self._once(do, failed), self._is_in_transaction)
+
+    def _once(self, do: Callable[[], T], failed: str) -> T:
+        with self._lock:
+            try:
+                return do()
+            except FAULTS as error:
+                raise _failure(self.where, failed, error) from error
+
+    @contextmanager
+    def transaction(self, *, patient: bool = True) -> Iterator[None]:
+        """Commit what is written inside, or nothing if it raises. A nested transaction belongs to the outer one.
+
+        patient: wait some seconds for another process that writes. Otherwise StoreBusy is raised immediately.
+        """
+        until = time.monotonic() + (database.BUSY_SECONDS if patient else 0)
+        while True:
+            with self._lock:
+                if self._is_in_transaction():
+                    yield
+                    return
+                try:
+                    if self._begin(until):  # an interrupt may come after BEGIN, so this is inside the `try`
+                        yield
+                        self.write("COMMIT")
+                        return
+                except BaseException:
+                    if self._is_in_transaction():  # a full disk has ended it already
+                        self._connection.execute("ROLLBACK")
+                    raise
+            time.sleep(PAUSE_SECONDS)  # without the lock: a run's write must not wait for this one
+
+    def _begin(self, until: float) -> bool:
+        """Begin a transaction. Return False if another process writes and there is time to try again."""
+        try:
+            self._once(lambda: self._connection.execute("BEGIN IMMEDIATE"), "could not be written")
+        except StoreBusy:
+            if time.monotonic() >= until:
+                raise
+            return False
+        return True
+
+    def _is_in_transaction(self) -> bool:
+        try:
+            return self._connection.in_transaction
+        except FAULTS as error:  # the connection is closed
+            raise _failure(self.where, "could not be written", error) from error
+
+    def append(self, rows: Rows) -> None:
+        """Commit events. Raises StoreBusy immediately if another process writes, and StoreConflict as `Database` does.
+
+        A few events are one statement, which is a transaction of its own: two thirds of the cost of three statements.
+        """
+        with self._held_soon():
+            if time.monotonic() > self._files_checked_at + GLANCE_SECONDS:
+                self._check_files()
+            try:
+                for start in range(0, len(rows), COLUMNS * ROWS_AT_ONCE):
+                    some = rows[start : start + COLUMNS * ROWS_AT_ONCE]
+                    self._connection.execute(_insert(len(some) // COLUMNS), some)
+            except sqlite3.IntegrityError as error:
+                append_rest(self, rows, error)
+            except FAULTS as error:
+                raise _failure(self.where, "could not be written", error) from error
+
+    def confirm(self) -> None:
+        """Raise StorageError if the file to which events were committed was moved, deleted or replaced."""
+        with self._held_soon():
+            self._check_files()
+
+    @contextmanager
+    def _held_soon(self) -> Iterator[None]:
+        """Hold the connection; raise StoreBusy if another thread holds it for long."""
+        if not self._lock.acquire(timeout=LOCK_SECONDS):
+            raise StoreBusy(f"{self.where} could not be written: another thread has been using it for a long time.")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _check_files(self) -> None:
+        """Raise StorageError if the file or its log has been moved, deleted or replaced.
+
+        SQLite would continue to write into a file that has no name any more. The log may also be deleted by another
+        process, if this one lost its locks, by a fork of the process or as `agentnb.run.reading` explains.
+        """
+        if not self._read_only and (found := self._identities()) != self._files:
+            changed = "it" if found[0] != self._files[0] else f"its log {self._log.name}"
+            raise StorageError(
+                f"{self.where} could not be written: {changed} was moved, deleted or replaced after it was opened. What"
+                " was written before can still be read here: store.export(path) keeps it."
+            )
+        self._files_checked_at = time.monotonic()
+
+    def _identities(self) -> tuple[Identity | None, Identity | None]:
+        file, log = self._names
+        return identity(file), identity(log)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def _connect(place: Path | str, *, uri: bool = False) -> sqlite3.Connection:
+    """Return a connection for several threads, which waits for other processes (`PRAGMA busy_timeout` changes that)."""
+    seconds = database.BUSY_SECONDS
+    connection = sqlite3.connect(place, timeout=seconds, isolation_level=None, check_same_thread=False, uri=uri)
+    connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged name hides no run
+    return connection
 
 
 def _end(connection: sqlite3.Connection, file: Identity | None) -> None:
@@ -326,3 +387,67 @@ def _end(connection: sqlite3.Connection, file: Identity | None) -> None:
 @cache
 def _insert(rows: int) -> str:
     return f"INSERT INTO events (key, body, checksum) VALUES {', '.join(['(?, ?, ?)'] * rows)}"
+
+
+def _can_write(path: Path) -> bool:
+    return os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)
+
+
+def _check_file(path: Path) -> None:
+    """Raise StorageError if SQLite would reject a file without saying why, or would make an empty store of it."""
+    try:
+        if path.is_dir():
+            raise StorageError(f"{path} cannot be used as a store: it is a folder; give the path of a file in it.")
+        if not path.exists():
+            if not path.resolve().parent.is_dir():
+                raise StorageError(f"{path} cannot be used as a store: there is no folder {path.resolve().parent}.")
+            return
+        with opened(path) as file:
+            first = file.read(_TRACE_WITHIN)
+        has_log = log_of(path).is_file() and log_of(path).stat().st_size > 0
+    except OSError as error:
+        raise StorageError(f"{path} cannot be used as a store: {error.strerror}.") from error
+    # SQLite deletes the log of an empty file.
+    if not first and has_log:
+        raise _damage(str(path), f"it is empty, but its log {log_of(path).name} is not")
+    if first and not first.startswith(_MAGIC):
+        if _TRACE in first:
+            raise _damage(str(path), "it does not begin as a store does")
+        raise StorageError(f"{path} cannot be used as a store: file is not a database.")
+
+
+def copy_file_and_log(path: Path, folder: Path) -> Path:
+    """Copy a store's file and its log into a folder, and return the path of the copy."""
+    copy = folder / "store.db"
+    with opened(path) as file, copy.open("wb") as target:
+        shutil.copyfileobj(file, target)
+    if (log := log_of(path)).is_file():
+        shutil.copyfile(log, log_of(copy))
+    return copy
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+def _kind(error: Exception) -> int:
+    """Return SQLite's primary result code; its upper bits are details."""
+    if isinstance(error, UnicodeDecodeError):
+        return sqlite3.SQLITE_CORRUPT
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _failure(where: str, failed: str, error: Exception) -> StorageError:
+    """Return the error to raise for one of SQLite's, with what to do."""
+    kind = _kind(error)
+    message = "a text in it is not valid UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+    if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return _damage(where, message)
+    error_class = StoreBusy if kind in BUSY else StorageError
+    return error_class(f"{where} {failed}: {message.removesuffix('.')}.{_HELP.get(kind, '')}")
+
+
+def _damage(where: str, message: str) -> RecordingCorrupt:
+    return RecordingCorrupt(
+        f"{where} is damaged: {message}. It was not changed. agentnb.store.salvage({where!r}, 'saved.db') makes a new"
+        " store of all that can be read."
+    )

@@ -1,51 +1,53 @@
-"""The store: every run's journal in one place, a SQLite file or a shared PostgreSQL database.
+"""The store: the recordings of all runs in one place, a SQLite file or a shared PostgreSQL database.
 
-Events are only ever added. An event's row is keyed by its run's number and its `seq`, so two processes that go on with
-the same run cannot both write the same position: the second is told so (`StoreConflict`), and the store stays whole.
-How a run's events are read is in `journal.py`.
+Events are only ever added. The key of an event has the number of its run and its own number, so two processes that
+continue the same run cannot both write the same event: the second gets StoreConflict, and the store stays consistent.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
 from weakref import WeakSet
 
-from agentnb.core.errors import RecordingMissing, StoreBusy, StoreConflict, UsageError
-from agentnb.core.events import Event, encode_body
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreBusy, StoreConflict, UsageError
+from agentnb.core.events import Event
 from agentnb.core.unicode import printable
 from agentnb.run.given import check_name, check_path, check_position, shown
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.store import exchange, journal, rows
-from agentnb.store.database import SPAN, checksum
-from agentnb.store.places import is_address, store_at
-from agentnb.store.recorder import RunRecorder
-from agentnb.store.search import OF_RUN, Date, RunInfo, Wanted, find
+from agentnb.store import exchange, recordings, rows
+from agentnb.store.database import SPAN
+from agentnb.store.exchange import ExportedRun
+from agentnb.store.opening import is_address, open_store
+from agentnb.store.recordings import NewRun, RunRecorder
+from agentnb.store.search import Date, RunInfo, Wanted, find
 
 _open: WeakSet[Store] = WeakSet()
 _listing = threading.Lock()
 
 
 def open_stores() -> list[Store]:
-    """The stores that are open in this process."""
+    """Return the stores that are open in this process."""
     with _listing:
         return list(_open)
 
 
 class Store:
-    """Journals in one place. Safe to use from several threads, and by several processes at once.
+    """Recordings in one place. Safe to use from several threads, and by several processes at the same time.
 
-    place: the path of a file, made where there is none, or a `postgresql://` address. One made by an older agentnb is
-    brought up to date as it is opened (`planned_migrations` says how). Raises StorageError where it cannot be used as a
-    store, VersionMismatch where it is of a newer agentnb.
+    place: the path of a file, which is created if it is not there, or a `postgresql://` address.
+
+    Raises StorageError if the place cannot be used as a store, RecordingCorrupt if it is too damaged to be opened, and
+    VersionMismatch, with what to do, if it is a store of another version.
     """
 
     def __init__(self, place: str | Path) -> None:
-        self._database = store_at(place)
+        self._database = open_store(place)
         self.path = Path(self._database.where)
         if not is_address(place):
             self.path = self.path.absolute()
@@ -57,10 +59,16 @@ class Store:
         """The file's path, or the database's address without its password."""
         return self._database.where
 
+    def close(self) -> None:
+        """Close the store. Runs that still write to it fail."""
+        with _listing:
+            _open.discard(self)
+        self._database.close()
+
     # -- finding ---------------------------------------------------------------------------------------------------
 
     def runs(self) -> list[RunInfo]:
-        """Every run in the store, newest first."""
+        """Return all runs in the store, newest first."""
         return self.find()
 
     def find(
@@ -76,12 +84,12 @@ class Store:
         until: Date | None = None,
         stop_reason: str | None = None,
     ) -> list[RunInfo]:
-        """The runs for which all of this holds, newest first.
+        """Return the runs that meet all conditions, newest first.
 
-        name, loop, tool, tag: patterns, with `*` for anything; tool: one that was called. error: a text in the type or
-        the message of an error of a call, of the model or of the run; True for any error. cost: at least so much in
-        all. since, until: when it was made; a date, a datetime (without a time zone: local time), ISO text, or seconds
-        since the epoch. stop_reason: why it is over.
+        name, loop, tool, tag: patterns in which `*` stands for any text; tool: a tool that was called. error: text in
+        the type or the message of an error of a call, of the model or of the run; True for any error. cost: the least
+        cost of all requests together. since, until: the date of the run; a date, a datetime (local time if it has no
+        time zone), ISO text, or seconds since the epoch. stop_reason: the reason for the end of the run.
         """
         wanted = Wanted(
             name=name,
@@ -97,7 +105,7 @@ class Store:
         return find(self._database, wanted)
 
     def names(self) -> list[str]:
-        """What `load` takes: the names of snapshots, and of each run its name or else its id; newest first."""
+        """Return the names that `load` accepts, newest first: of snapshots, and of each run its name or else its id."""
         rows.check(self._database)
         named = self._database.query("SELECT name FROM snapshots ORDER BY created DESC, number DESC")
         runs = self._database.query("SELECT coalesce(name, id) FROM runs ORDER BY created DESC, number DESC")
@@ -106,45 +114,63 @@ class Store:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def load(self, name_or_id: str, *, salvage: bool = False) -> Snapshot:
-        """A snapshot by its name, or else the newest run of this name or id that has begun, as it stands.
+        """Return the snapshot with a name, or else the newest run with this name or id that has begun.
 
-        salvage: where an event is damaged or missing, the run up to there. Raises RecordingMissing, RecordingCorrupt.
+        salvage: if an event is damaged or missing, return the run up to there.
+
+        Raises RecordingMissing, and RecordingCorrupt, which names the damaged event.
         """
         check_name("load(name_or_id)", name_or_id)
-        named = rows.snapshot_named(self._database, name_or_id, salvage=salvage)
-        number, position = named or (self._number(name_or_id), SPAN)
-        return Snapshot.of(journal.events(self._database, number, position, salvage=salvage), name=name_or_id)
+        number, position = self._place(name_or_id, salvage=salvage)
+        events = recordings.events(self._database, number, position, salvage=salvage)
+        if salvage and not events:  # nothing is left of the run: say why
+            events = recordings.events(self._database, number, position)
+        return Snapshot.of(events, name=name_or_id)
 
     def events(self, run_id: str, start: int = 0) -> list[Event]:
-        """The events of a run from a position on. Raises RecordingCorrupt."""
+        """Return the events of a run from a position on; none if the store does not have the run.
+
+        Raises RecordingCorrupt, which names the damaged event.
+        """
         check_position("events(start=)", start)
         number = self._number_of_id(run_id)
-        return [] if number is None else journal.events(self._database, number, SPAN, start)
+        return [] if number is None else recordings.events(self._database, number, SPAN, start)
 
     def position(self, run_id: str) -> int:
-        """How many events of the run the store has."""
+        """Return the number of events that the store has of a run."""
         number = self._number_of_id(run_id)
-        return 0 if number is None else journal.position(self._database, number)
+        return 0 if number is None else recordings.position(self._database, number)
 
     def _number_of_id(self, run_id: str) -> int | None:
         check_name("A run's id", run_id)
-        found = self._database.query("SELECT number FROM runs WHERE id = ?", run_id)
-        return int(found[0][0]) if found else None
+        number = rows.number_of(self._database, run_id)
+        if number is None:
+            self._database.check("runs")  # a damaged table may not find it
+        return number
+
+    def _place(self, name_or_id: str, *, salvage: bool) -> tuple[int, int]:
+        """Return the number and the position of a snapshot or, with the position SPAN, of a run."""
+        named = rows.snapshot_named(self._database, name_or_id, salvage=salvage)
+        return named or (self._number(name_or_id), SPAN)
 
     def _number(self, name_or_id: str) -> int:
+        """Return the number of the newest run with this name or id that has events."""
         found = self._database.query(
             "SELECT number FROM runs WHERE (name = ? OR id = ?)"
-            f" AND EXISTS (SELECT 1 FROM events WHERE {OF_RUN}) ORDER BY created DESC, number DESC LIMIT 1",
+            f" AND EXISTS (SELECT 1 FROM events WHERE key >= number * {SPAN} AND key < (number + 1) * {SPAN})"
+            " ORDER BY created DESC, number DESC LIMIT 1",
             *(name_or_id, name_or_id),
         )
-        if not found:
-            names = self.names()
-            if name_or_id in names:
-                raise RecordingMissing(f"{self.where} has nothing of the run {name_or_id!r} yet: it has not begun.")
-            known = printable(", ".join(names[:10])) or "nothing"
-            damaged = " What it says of some of its runs is damaged." if any(run.damaged for run in self.runs()) else ""
-            raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}; it has {known}.{damaged}")
-        return int(found[0][0])
+        if found:
+            return int(found[0][0])
+
+        # Say what there is instead.
+        names = self.names()
+        if name_or_id in names:
+            raise RecordingMissing(f"{self.where} has nothing of the run {name_or_id!r} yet: it has not begun.")
+        known = printable(", ".join(names[:10])) or "nothing"
+        damaged = " The rows of some of its runs are damaged." if any(run.damaged for run in self.runs()) else ""
+        raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}; it has {known}.{damaged}")
 
     # -- naming ----------------------------------------------------------------------------------------------------
 
@@ -154,7 +180,7 @@ class Store:
         rows.rename_run(self._database, self._number(name_or_id), name)
 
     def tag(self, name_or_id: str, *tags: str) -> None:
-        """Put tags on a run; one that is there already stays. Raises RecordingMissing."""
+        """Add tags to a run, except for those that it has. Raises RecordingMissing."""
         check_name("tag(name_or_id, *tags)", name_or_id, *tags)
         number = self._number(name_or_id)
         with self._database.transaction():
@@ -162,55 +188,71 @@ class Store:
                 rows.add_tag(self._database, number, tag)
 
     def untag(self, name_or_id: str, *tags: str) -> None:
-        """Take tags off a run; one that is not there is no error. Raises RecordingMissing."""
+        """Remove tags from a run; a tag that it does not have is ignored. Raises RecordingMissing."""
         check_name("untag(name_or_id, *tags)", name_or_id, *tags)
         number = self._number(name_or_id)
         with self._database.transaction():
             for tag in tags:
                 rows.remove_tag(self._database, number, tag)
 
-    # -- handing on ------------------------------------------------------------------------------------------------
+    # -- export and import -----------------------------------------------------------------------------------------
 
-    def export(self, path: str | Path, runs: Iterable[str] | None = None) -> int:
-        """Write runs, by name or id, all of them by default, to one file of lines; gives how many events it has.
+    def export(self, path: str | Path, runs: Iterable[str] | None = None, *, salvage: bool = False) -> int:
+        """Write runs, by name or id, all of them by default, to one file of JSON lines; return its number of events.
 
-        The file has a chain of hashes (`agentnb.store.exchange`). Raises RecordingMissing, and RecordingCorrupt where a
-        run is damaged; a file that was there stays then.
+        The file has a chain of hashes (`agentnb.store.exchange`). salvage: of a damaged run, write the events before
+        the first one that is damaged or missing; a warning names each damaged run and event.
+
+        Raises RecordingMissing, and RecordingCorrupt if a run is damaged and `salvage` is not given. A file that was at
+        `path` then stays unchanged.
         """
         check_path("export(path)", path)
         if isinstance(runs, str) or (runs is not None and not isinstance(runs, Iterable)):
             raise UsageError(f"export(runs=) takes a list of names or ids, not {shown(runs)}.")
         known = {info.id: info for info in reversed(self.runs())}
-        ids = list(known) if runs is None else [self.load(one).run_id for one in runs]
-        return exchange.write(Path(path), (self._exported(known[id]) for id in dict.fromkeys(ids)))
+        ids = list(known)
+        if runs is not None:
+            check_name("export(runs=)", *(names := list(runs)))
+            numbers = [self._place(name, salvage=salvage)[0] for name in names]
+            ids = [rows.run_at(self._database, number, salvage=salvage).id for number in numbers]
+        return exchange.write(Path(path), (self._exported(known[id], salvage) for id in dict.fromkeys(ids)))
 
-    def _exported(self, info: RunInfo) -> exchange.ExportedRun:
+    def _exported(self, info: RunInfo, salvage: bool) -> ExportedRun:
         number = self._number_of_id(info.id)
-        named = [] if number is None else rows.snapshots_of(self._database, number)
-        given = (info.id, info.name, info.loop, info.created, info.tags)
-        return exchange.ExportedRun(*given, self.events(info.id), named)
+        assert number is not None  # it is in the list of runs
+        try:
+            events = recordings.events(self._database, number, SPAN)
+        except RecordingCorrupt as error:
+            if not salvage:
+                raise
+            events = recordings.events(self._database, number, SPAN, salvage=True)
+            warnings.warn(f"{error} {len(events)} events of the run are exported.", RuntimeWarning, stacklevel=6)
+        named = rows.snapshots_of(self._database, number, salvage=salvage)
+        named = [(name, position, created) for name, position, created in named if position <= len(events)]
+        return ExportedRun(info.id, info.name, info.loop, info.created, info.tags, events, named)
 
     def import_(self, path: str | Path, *, salvage: bool = False) -> list[str]:
-        """Take in the runs of a file that `export` wrote; gives their ids. What the store has of them already stays.
+        """Add the runs of a file that `export` wrote, and return their ids. What the store has of them is kept.
 
-        salvage: of a damaged file, what is before the line at fault. Raises RecordingCorrupt with that line,
-        RecordingMissing, VersionMismatch, and StoreConflict where the store has another run of the same id; nothing
-        is taken in then.
+        salvage: of a damaged file, read what is before the damaged line.
+
+        Raises RecordingCorrupt, which names the line, RecordingMissing, VersionMismatch, and StoreConflict if the store
+        has another run with the same id. Then nothing is added.
         """
         check_path("import_(path)", path)
         found = exchange.read(Path(path), salvage=salvage)
         for run in found:
-            have = self.events(run.id)
-            if not all(map(_same, have, run.events)):
-                raise StoreConflict(f"{self.where} has a run {run.id} that is another one than that in {path}.")
+            if not all(map(recordings.is_same, self.events(run.id), run.events)):
+                raise StoreConflict(f"{self.where} has a run {run.id} that is not the one in {path}.")
         for run in found:
-            with self._database.transaction():  # each is there whole or not at all, whatever happens meanwhile
-                self._take_in(run)
+            with self._database.transaction():  # each is added whole or not at all, whatever happens meanwhile
+                self._add_imported(run)
         return [run.id for run in found]
 
-    def _take_in(self, run: exchange.ExportedRun) -> None:
+    def _add_imported(self, run: ExportedRun) -> None:
         if self.position(run.id) < len(run.events):
-            self.record_run(run.id, run.name, run.loop, run.events, created=run.created)
+            shared = recordings.common_with_origin(self._database, run.events)
+            self.record_run(run.id, run.name, run.loop, run.events, created=run.created, shared=shared)
         number = self._number_of_id(run.id)
         assert number is not None
         known = [(name, position) for name, position, _ in rows.snapshots_of(self._database, number)]
@@ -223,61 +265,34 @@ class Store:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def record_run(
-        self, run_id: str, name: str | None, loop: str, recording: Sequence[Event], *, created: float | None = None
+        self,
+        run_id: str,
+        name: str | None,
+        loop: str,
+        recording: Sequence[Event],
+        *,
+        created: float | None = None,
+        shared: tuple[str, int] | None = None,
     ) -> RunRecorder:
-        """Take up a run: new, or from the end of `recording`.
+        """Begin to record a run: a new one, or one that continues after `recording`.
 
-        Raises StoreConflict where the store has more of it, or what it has is not how `recording` begins. Where another
-        process writes just now, the run is taken up with its first events.
+        shared: for a fork, the id of the run it was forked from, and the number of its first events that are those of
+        that run, except for event 0 and for the mark `inherited`. If the store has them, they are not written again.
+
+        Raises StoreConflict if the store has more of the run, or other events. If another process writes at this
+        moment, the run is added with its first events.
         """
         check_name("A run's name", *([] if name is None else [name]), loop)
-        now = time.time()
-
-        def take_up() -> int:
-            with self._database.transaction(patient=False):
-                made = rows.not_before(self._database, "runs", now) if created is None else created
-                number = rows.add_run(self._database, run_id, name, loop, made)
-                self._add_recording(number, run_id, recording)
-            return number
-
-        recorder = RunRecorder(self._database, take_up)
+        run, now = NewRun(run_id, name, loop, recording, created, shared), time.time()
+        recorder = RunRecorder(self._database, lambda: recordings.attach(self._database, run, now))
         with suppress(StoreBusy):
-            recorder.take_up()
+            recorder.attach()
         return recorder
 
-    def _add_recording(self, number: int, run_id: str, recording: Sequence[Event]) -> None:
-        """Write what the store has not of a run that goes on from a recording."""
-        have = journal.position(self._database, number)
-        if have > len(recording):
-            raise StoreConflict(
-                f"{self.where} has {have} events of the run {run_id}, the recording {len(recording)}: another"
-                " process has gone on with it. Load it again, or go on with this one in another store."
-            )
-        if have and not _same(journal.events(self._database, number, have, have - 1)[0], recording[have - 1]):
-            raise StoreConflict(
-                f"{self.where} has another event {have - 1} of the run {run_id} than the recording: somebody has"
-                " gone on with it otherwise. Go on with this one in another store."
-            )
-        new: list[int | bytes | bytearray] = []
-        for event in recording[have:]:
-            key, line = number * SPAN + event.seq, encode_body(event)
-            new += (key, bytearray(line), checksum(key, line))
-        if new:
-            self._database.append(new)
-
-    def close(self) -> None:
-        """Close it; runs that still write to it fail."""
-        with _listing:
-            _open.discard(self)
-        self._database.close()
+    # -- copying ---------------------------------------------------------------------------------------------------
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise UsageError("A store is neither copied nor pickled; each process opens it: agentnb.Store(...).")
+        raise UsageError("A store cannot be copied or pickled; each process opens it: agentnb.Store(...).")
 
     def __repr__(self) -> str:
         return f"Store({self.where!r})"
-
-
-def _same(one: Event, other: Event) -> bool:
-    """Whether two events say the same; `==` would not, where a value is not a number."""
-    return one == other or encode_body(one) == encode_body(other)

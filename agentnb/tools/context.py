@@ -1,30 +1,39 @@
-"""The call that a tool's function runs for, where it has a parameter `tool_context`, as tools of ADK do."""
+"""Context: what a tool's function receives from the call it runs for, by `tool_context` and `progress`.
+
+`tool_context` is as in the tools of Google's ADK. `progress` may be called in any of these ways:
+
+    progress(0.5)    progress("reading")    progress({"done": 3, "total": 8})
+    progress(3, 8, "a.txt")    progress(done=3, total=8)    await progress(0.5)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentnb.core.loop import beside
 from agentnb.core.tools import Acted, current_call
 
+if TYPE_CHECKING:
+    from agentnb.core.tools import Progress
+
 
 @dataclass(slots=True)
 class ToolActions:
-    """What the function wants to happen after its call; None leaves it as it is."""
+    """What has to happen after the call. None changes nothing."""
 
     escalate: bool | None = None
-    """Leave the loop agent around the loop that has made the call; that loop ends after this turn."""
+    """End the loop that made the call after this turn, and leave the loop agent around it."""
     skip_summarization: bool | None = None
-    """End the loop that has made the call after this turn: its model is not asked about the result."""
+    """End the loop that made the call after this turn: its model does not see the result."""
 
 
 @dataclass(slots=True)
 class ToolContext:
-    """The call that the function runs for: its id, the run, and where in the run it is made.
+    """The call that a function runs for: its id, the run, and the path of the loop in the run.
 
-    `state` is that of the session, where the loop is run by a loop agent; otherwise one of the call's own.
+    `state` is the state of the session if a loop agent runs the loop, and otherwise a dict for this call alone.
     """
 
     tool_name: str = ""
@@ -36,7 +45,7 @@ class ToolContext:
 
     @classmethod
     def of_this_call(cls, name: str) -> ToolContext:
-        """The context of the call that this code runs for."""
+        """Return the context of the current call of the tool `name`."""
         run_id, path, call_id, _ = current_call.get() or ("", "", "", None)
         invocation = getattr(beside.get(), "context", None)
         session = getattr(invocation, "session", None)
@@ -44,12 +53,38 @@ class ToolContext:
 
     @property
     def agent_name(self) -> str:
-        """The name of the loop that has made the call, where it is nested in another."""
+        """The name of the loop that made the call, if it is nested in another."""
         return self.path.rpartition("/")[2]
 
 
-async def acted(running: Awaitable[Any], context: ToolContext) -> Any:
-    """Return the result of the function, with the actions that it has asked for where there are any."""
+async def with_actions(running: Awaitable[Any], context: ToolContext) -> Any:
+    """Return the function's result, together with the actions that the function has set."""
     result = await running
-    wanted = {name: True for name in ("escalate", "skip_summarization") if getattr(context.actions, name)}
-    return Acted(result, wanted) if wanted else result
+    actions = {name: True for name in ("escalate", "skip_summarization") if getattr(context.actions, name)}
+    return Acted(result, actions) if actions else result
+
+
+class _Reported:
+    """What `progress()` returns. Awaiting it is optional, and lets other tasks run."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+_REPORTED = _Reported()
+
+
+def progress_callback(progress: Progress) -> Callable[..., _Reported]:
+    """Return the `progress` for a function: it merges its arguments into one value, and reports that."""
+
+    def report(*values: Any, **named: Any) -> _Reported:
+        if len(values) == 1 and not named:
+            progress(values[0])
+        else:
+            # By position, the first number is what is done, the second the total; a string is the message.
+            numbers = iter(("done", "total"))
+            fields = {"message" if isinstance(value, str) else next(numbers, "more"): value for value in values}
+            progress({**fields, **named})
+        return _REPORTED
+
+    return report

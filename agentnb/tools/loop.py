@@ -1,6 +1,6 @@
-"""A loop as a tool: a model calls it with what it is to do, and its output is the result.
+"""Loops as tools: a model calls a loop with a task, and the loop's output is the result of the call.
 
-The driver runs the loop inside the one that calls it: its events are nested, its calls ask as the outer ones do.
+The run performs such a call by a nested loop: its events are nested, and its calls need approval like all others.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from agentnb.core.loop import Design
 from agentnb.core.tools import Invocation, legal_name
 from agentnb.core.unicode import printable
 
-_WORDS = "Hands a task to {}, which works on it and answers."
+_DESCRIPTION = "Hands a task to {}, which works on it and answers."
 _OPTIONS = ("name", "description", "approve", "needs", "sequential", "view")
 
 
 class LoopTool:
-    """A loop that a model can call. Never invoked itself: the driver runs `loop`."""
+    """A loop that a model can call. The call is never invoked: the run executes `loop`.
 
-    idempotent = True  # what the loop does inside has facts of its own, and is never repeated
+    The options are those of `@tool`. Raises UsageError for an option that a loop as a tool does not have.
+    """
+
+    idempotent = True  # the nested loop has events of its own, and none of its effects is repeated
     timeout: float | None = None
 
     def __init__(
@@ -35,37 +38,36 @@ class LoopTool:
         view: Callable[[dict[str, Any]], str] | None = None,
         **unknown: Any,
     ) -> None:
-        """Options as those of `@tool`. Raises UsageError for one that a loop as a tool does not have."""
         if unknown:
             raise UsageError(f"A loop as a tool has no option {next(iter(unknown))!r}; it has {', '.join(_OPTIONS)}.")
         if not isinstance(approve, bool) and not callable(approve):
-            raise UsageError(f"approve= is True, False, or a function of the call, not {approve!r:.80}.")
+            raise UsageError(f"approve= must be True, False, or a function of the call, not {approve!r:.80}.")
         if view is not None and not callable(view):
-            raise UsageError(f"view= takes a function of the arguments that returns a text, not {view!r:.80}.")
+            raise UsageError(f"view= must be a function of the arguments that returns a string, not {view!r:.80}.")
         self.loop = loop
         self.name = legal_name(name or loop.name)  # a loop may have any name
-        self.description = description or str(getattr(loop, "description", "") or _WORDS.format(loop.name))
+        self.description = description or str(getattr(loop, "description", "") or _DESCRIPTION.format(loop.name))
         self.approve = approve
         self.needs = (needs,) if isinstance(needs, str) else tuple(needs)
         self.sequential = sequential
         self.view = view
-        said = {"type": "string", "description": "What it is to do."}
-        self.parameters: dict[str, Any] = {"type": "object", "properties": {"input": said}, "required": ["input"]}
+        task = {"type": "string", "description": "What it is to do."}
+        self.parameters: dict[str, Any] = {"type": "object", "properties": {"input": task}, "required": ["input"]}
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
-        """Checks the arguments. Raises InvalidArguments."""
+        """Check the arguments. Raises InvalidArguments."""
         if not isinstance(arguments.get("input"), str) or len(arguments) > 1:
-            raise InvalidArguments(f"Invalid arguments for {self.name}: it takes input, a text, and nothing else.")
-        return _never
+            raise InvalidArguments(f"Invalid arguments for {self.name}: it takes input, a string, and nothing else.")
+
+        def never(progress: object) -> Any:
+            raise AssertionError("the run executes a loop, not this call")  # pragma: no cover
+
+        return never
 
     def __repr__(self) -> str:
         return printable(f"<tool {self.name}: a loop>")
 
 
 def loop_of(tool: object) -> Design | None:
-    """The loop that performs the calls of a tool, where one does."""
+    """Return the loop that performs the calls of a tool, or None if a function does."""
     return tool.loop if isinstance(tool, LoopTool) else None
-
-
-def _never(progress: object) -> Any:
-    raise AssertionError("a loop is run by the driver")  # pragma: no cover

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 
 from agentnb.core.errors import ToolError, UsageError
 from agentnb.core.unicode import printable
-from agentnb.tools.described import DescribedTool
+from agentnb.tools.adapt import DescribedTool
 from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE, raw_of, read_in_parts, result_in, why_unusable
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class Connection:
         tool = DescribedTool(
             execute,
             schema={**told["inputSchema"], "type": "object"},
-            by_place=4,
+            positional=4,
             name=name,
             description=next((text for text in words if isinstance(text, str) and text), ""),
             approve=not only_reads,

@@ -20,7 +20,7 @@ from agentnb.run.recording import Recording
 from agentnb.widgets.ticker import TICKER, Ticker
 from agentnb.widgets.views.live import Live
 from agentnb.widgets.views.rows import encode_rows
-from agentnb.widgets.views.trace import Trace
+from agentnb.widgets.views.spans import Spans
 
 BATCH_EVENTS = 2000
 BATCH_BYTES = 256 * 1024
@@ -54,8 +54,8 @@ class Feed:
         self._lock = threading.Lock()
         self._cursor = 0
         self._live = Live()
-        self.trace = Trace()
-        """What led to what, as far as the events were sent."""
+        self.spans = Spans()
+        """The spans of the events that were sent."""
         self._live_changed = False
         self._awake = False
         ticker.add(self)
@@ -115,8 +115,8 @@ class Feed:
 
     def _send_batch(self, cursor: int, total: int) -> None:
         end = min(total, cursor + BATCH_EVENTS)
-        self.trace.follow(self._events, end)
-        rows, count = encode_rows(self._events[cursor:end], BATCH_BYTES, self.trace)
+        self.spans.follow(self._events, end)
+        rows, count = encode_rows(self._events[cursor:end], BATCH_BYTES, self.spans)
         self._send({"type": "events", "from": cursor, "total": total, "now": now_of(self._run), "rows": rows})
         with self._lock:
             if self._cursor == cursor:  # a page may have rewound it meanwhile

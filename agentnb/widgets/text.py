@@ -127,3 +127,20 @@ def _listed(opening: str, items: Iterable[tuple[str, Any]], indent: str, closing
     commas = [","] * (len(made) - 1) + [""]
     told = (f"{inner}{name}{place}{comma}{below}" for (name, place, below), comma in zip(made, commas, strict=True))
     return "\n".join([opening, *told, f"{indent}{closing}"])
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the units that a person reads it in."""
+    if seconds < 0.9995:
+        return f"{round(seconds * 1000)} ms"
+    if seconds < 99.95:
+        return f"{seconds:.{2 if seconds < 9.995 else 1}f} s"
+    whole = int(seconds + 0.5)  # rounded before it is divided: 119.9 s are two minutes, not one
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def amount(name: str, value: float) -> str:
+    """Return an amount of tokens, or of money if the name is `cost`."""
+    return f"${value:,.4g}" if name == "cost" else f"{value:,.10g}"

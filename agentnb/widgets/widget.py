@@ -206,7 +206,7 @@ class Panel(anywidget.AnyWidget):
         path, last = str(message.get("path") or ""), min(SAID, int(message.get("last") or SAID))
         begun = None if message.get("begun") is None else int(message["begun"])
         design = self._loops.design_at(path)
-        conversation = Conversation(self.run, design, self._feed.trace, path, begun=begun, reach=last)
+        conversation = Conversation(self.run, design, self._feed.spans.causes, path, begun=begun, reach=last)
         self.send({"type": "said", "token": message.get("token"), **tell(conversation, last)})
 
     def _settled(self, over: bool) -> None:

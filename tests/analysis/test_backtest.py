@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import Any
 
@@ -14,7 +13,7 @@ from agentnb import SessionLoop, Snapshot, UsageError, tool
 from agentnb.analysis import backtest
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, CallProposed, RunStart, ToolCall
 from agentnb.testing import ScriptedLLM, call
-from tests.analysis.recordings import decided_run, researcher
+from tests.analysis.recordings import researcher
 from tests.worlds import until
 
 PERSON = ("approve", "reject", "edit", "edit again", "replace", "answer")
@@ -48,11 +47,6 @@ def recorded(decided: list[tuple[str, str]]) -> Snapshot:
         ]
     stamped = [event.model_copy(update={"seq": n, "run_id": "r", "time": 2.0 * n}) for n, event in enumerate(events)]
     return Snapshot.of(stamped)
-
-
-@pytest.fixture(scope="module")
-def run() -> Any:
-    return asyncio.run(decided_run())
 
 
 def compared(approve: Any, run: Any, **options: Any) -> dict[str, str]:

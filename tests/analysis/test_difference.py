@@ -16,16 +16,11 @@ from agentnb.analysis import diff
 from agentnb.analysis.alignment import How, Pair
 from agentnb.loops.want import say
 from agentnb.testing import ScriptedLLM, call
-from tests.analysis.recordings import decided_run, researcher
+from tests.analysis.recordings import researcher
 from tests.designs import WORLDS, double, loop_agent
 
 OTHER_SIDE: dict[How, How] = {"left": "right", "right": "left"}
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
-
-
-@pytest.fixture(scope="module")
-def run() -> Any:
-    return asyncio.run(decided_run())
 
 
 async def done(**options: Any) -> Any:

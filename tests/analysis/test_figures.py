@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,18 +21,12 @@ from agentnb.analysis.drawing import look
 from agentnb.core.events import CallEnd, CallStart, ModelEnd, ModelStart, RunStart, ToolCall
 from agentnb.core.messages import Message
 from agentnb.testing import ScriptedLLM
-from tests.analysis.recordings import decided_run
 from tests.designs import WORLDS
 
 FIGURES = {figure.__name__: figure for figure in (approvals, dwell_times, latency, timeline, tokens)}
 every_figure = pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
 PNG = b"\x89PNG"
-
-
-@pytest.fixture(scope="module")
-def run() -> Any:
-    return asyncio.run(decided_run())
 
 
 def labels(axes: Axes) -> list[str]:

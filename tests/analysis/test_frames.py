@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
 from contextlib import closing
@@ -21,11 +20,6 @@ from tests.test_designs import drive
 
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
 FRAMES = {"events": events, "calls": calls, "messages": messages, "decisions": decisions}
-
-
-@pytest.fixture(scope="module")
-def run() -> Any:
-    return asyncio.run(decided_run())
 
 
 def times_of(frame: pandas.DataFrame, call_id: str) -> list[float]:

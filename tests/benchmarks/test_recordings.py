@@ -15,6 +15,7 @@ from agentnb import Store, replay
 from agentnb.analysis import backtest, calls, diff
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed, RunStart, ToolCall
 from tests.benchmarks.models import Calling
+from tests.worlds import output_of
 
 pytestmark = pytest.mark.alone
 T = TypeVar("T")
@@ -71,13 +72,9 @@ def test_a_long_recording_is_opened_walked_searched_and_compared(run: Any, folde
     timed("a table of its calls", lambda: calls(snapshot), capsys)
     at = next(event.seq for event in run.events[length // 2 :] if event.type == "call_end")
     fork = timed("forked in its middle", lambda: run.fork(at, result="changed", loop=session()), capsys)
-    asyncio.run(_to_the_end(fork))
+    asyncio.run(output_of(fork))
     difference = timed("compared with that fork", lambda: diff(snapshot, fork), capsys)
     assert difference.common == at
-
-
-async def _to_the_end(run: Any) -> None:
-    await run
 
 
 def test_a_policy_is_tried_on_ten_thousand_decisions(run: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,7 +142,7 @@ def test_no_click_needs_another_asyncio_than_python_s(notebook: Notebook) -> Non
     begin(notebook, "blocks")
     approve(notebook)
     notebook.wait_cell(WAIT)
-    notebook.set_cell(LOOK, "import sys; print('nest_asyncio' in sys.modules, asyncio.run.__module__)")
+    notebook.set_cell(LOOK, "import sys; print('nest_asyncio2' in sys.modules, asyncio.run.__module__)")
     assert notebook.run(LOOK).strip() == "False asyncio.runners"
 
 

@@ -3,7 +3,13 @@ import test from "node:test";
 
 import { batch, storeOf } from "./model.js";
 
-// A recording of these events: [time, type, about which thing, data]. The replay goes wherever the page goes.
+// How a request's events change its span.
+const CHANGES = {
+  model_start: (number, start, position) => ({ number, kind: "model", parent: null, intervals: { 0: { kind: "run", start, end: null, position } } }),
+  model_end: (number, end) => ({ number, ended: end, intervals: { 0: { end } } }),
+};
+
+// A recording of these events: [time, type, about which span, data]. The replay goes wherever the page goes.
 function recorded(context, events) {
   const { clock, model, store } = storeOf(context, { place: [0, 0] });
   let moves = 0;
@@ -13,7 +19,10 @@ function recorded(context, events) {
     if (message.type === "position")
       queueMicrotask(() => model.deliver({ type: "moved", token: message.token, place: [message.position, ++moves] }));
   };
-  const made = events.map(([time, type, thing, data], seq) => ({ seq, time, type, thing, data, summary: "" }));
+  const made = events.map(([time, type, span, data], seq) => {
+    const change = CHANGES[type]?.(span, time, seq);
+    return { seq, time, type, span, data, summary: "", spans: change && [change] };
+  });
   model.deliver(batch(made));
   return { clock, model, store, player: store.player };
 }

@@ -75,7 +75,7 @@ test("a kernel that ends is gone at once, and back with its next message", (cont
 
 test("time goes on only while something is open in a run that is driven", async (context) => {
   const { clock, model, store } = storeOf(context);
-  const begun = { seq: 0, time: 1000, type: "run_start", thing: 0, name: "loop" };
+  const begun = { seq: 0, time: 1000, type: "run_start", span: 0, spans: [{ number: 0, kind: "loop", name: "loop", parent: null }] };
   model.deliver({ ...batch([begun]), now: 1000 });
   await clock.pass(3000);
   assert.equal(store.until(), 1003);

@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { isEnter } from "../../agentnb/widgets/page/keys.js";
 import { OUTERMOST, isIn, matches } from "../../agentnb/widgets/page/row.js";
-import { count, inOneLine, isSaidInOneLine, number, visible } from "../../agentnb/widgets/page/text.js";
+import { count, duration, enable, inOneLine, isSaidInOneLine, number, visible } from "../../agentnb/widgets/page/text.js";
 
 test("control characters and characters without a glyph are shown as signs", () => {
   assert.equal(visible("\x1b[31mred\x00\x7f"), "\u241b[31mred\u2400\u2421");
@@ -59,4 +59,31 @@ test("a text is found in an event's type, path, summary and data, in upper or lo
   for (const query of ["call_e", "find", "search", "seven"]) assert.equal(matches(row, query), true, query);
   assert.equal(matches(row, "eight"), false);
   assert.equal(matches({ ...row, data: undefined }, "seven"), false);
+});
+
+test("a control that has the focus is turned off when it loses it, and listens once however often it is turned off", () => {
+  const listeners = new Set(),
+    attributes = new Map();
+  const control = {
+    title: "Go on",
+    disabled: false,
+    setAttribute: (name, value) => attributes.set(name, value),
+    getAttribute: (name) => attributes.get(name),
+    addEventListener: (_, listener) => listeners.add(listener),
+  };
+  globalThis.document = { activeElement: control };
+  for (let n = 0; n < 3; n++) enable(control, false, "It is playing.");
+  assert.deepEqual([control.disabled, control.title, listeners.size], [false, "It is playing.", 1]);
+  for (const listener of listeners) listener({ currentTarget: control });
+  assert.equal(control.disabled, true);
+});
+
+test("a time reads as a person says it", () => {
+  const told = [0, 0.0004, 0.25, 1, 9.996, 42.04, 100, 3599, 7500].map(duration);
+  assert.deepEqual(told, ["0 ms", "0 ms", "250 ms", "1.00 s", "10.0 s", "42.0 s", "1 min 40 s", "59 min 59 s", "2 h 05 min"]);
+});
+
+test("a time is rounded before it is divided into minutes and hours", () => {
+  const told = [0.9996, 99.96, 119.4, 119.6, 3599.4, 3599.6, 7199.6].map(duration);
+  assert.deepEqual(told, ["1.00 s", "1 min 40 s", "1 min 59 s", "2 min 00 s", "59 min 59 s", "1 h 00 min", "2 h 00 min"]);
 });

@@ -143,7 +143,7 @@ async def test_what_is_no_message_is_no_empty_answer(peer: Peer, told: bytes) ->
 
 async def test_an_address_where_nobody_answers_is_told_as_it_was_asked(peer: Peer) -> None:
     peer.replies(body(404, {"detail": "Not Found"}))
-    with pytest.raises(ModelRequestError, match=r"\(it was asked at /there/v1/messages, by base_url\)"):
+    with pytest.raises(ModelRequestError, match=r"\(the request went to /there/v1/messages, as base_url says\)"):
         await ask(Anthropic("m", peer.url + "/there/v1"))
 
 

@@ -7,8 +7,8 @@ from contextlib import aclosing
 import pytest
 
 from agentnb.core.errors import ModelRequestError, ModelUnavailable
-from agentnb.llms import OpenAI, attempts
-from agentnb.llms.attempts import RETRY_AFTER_LIMIT
+from agentnb.llms import OpenAI, client
+from agentnb.llms.client import RETRY_AFTER_LIMIT
 from tests.llms.collecting import ask, only, until_failure
 from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, event, head, part, said
 
@@ -72,7 +72,7 @@ async def test_the_server_says_how_long_to_wait(peer: Peer) -> None:
 )
 async def test_a_wait_of_nothing_is_no_wait_but_our_own(peer: Peer, headers: dict[str, str]) -> None:
     peer.replies(body(503, said("Busy."), **headers), HELLO)
-    assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] >= attempts.RETRY_WAIT
+    assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] >= client.RETRY_WAIT
 
 
 async def test_where_one_header_says_no_wait_the_other_counts(peer: Peer) -> None:
@@ -81,7 +81,7 @@ async def test_where_one_header_says_no_wait_the_other_counts(peer: Peer) -> Non
 
 
 async def test_no_wait_is_longer_than_the_cap(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "RETRY_AFTER_LIMIT", 0.05)
+    monkeypatch.setattr(client, "RETRY_AFTER_LIMIT", 0.05)
     peer.replies(body(429, said("Busy."), retry_after="86400"), HELLO)
     async with asyncio.timeout(60):
         assert only(await ask(OpenAI("m", peer.url)), "text_delta")["content"] == "hello"

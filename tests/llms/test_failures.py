@@ -14,7 +14,7 @@ from agentnb.core.errors import (
     ModelUnavailable,
 )
 from agentnb.llms import OpenAI
-from agentnb.llms.failures import MAX_SERVER_TEXT, from_status, retry_after
+from agentnb.llms.errors import MAX_SERVER_TEXT, from_status, retry_after
 from tests.llms.collecting import ask
 from tests.llms.peer import HANG, Peer, body, head, part, said
 

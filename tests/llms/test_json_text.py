@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentnb.llms.json_text import ObjectText
+from agentnb.llms.reader import ObjectText
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(st.sampled_from('ab{}"\\[]\n'), max_size=6),

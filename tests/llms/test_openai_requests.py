@@ -72,7 +72,7 @@ async def test_a_tool_may_be_told_as_any_provider_has_it_or_be_one(peer: Peer, t
 
 @pytest.mark.parametrize("told", [{"description": "nameless"}, "look", {"function": "look"}, lambda: None])
 async def test_what_tells_of_no_tool_is_refused(told: Any) -> None:
-    with pytest.raises(UsageError, match="told of a tool by its name"):
+    with pytest.raises(UsageError, match="A tool must have a name"):
         await ask(OpenAI("m", "http://127.0.0.1:1"), tools=[told])
 
 

@@ -215,7 +215,7 @@ async def test_a_schema_with_alternatives_at_its_top_is_sent_in_a_form_that_is_t
 
 
 def test_a_schema_that_refers_to_itself_comes_to_an_end() -> None:
-    from agentnb.llms.schemas import parameters
+    from agentnb.llms.conversion import parameters
 
     schema = {"$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "object", "properties": {"a": {}}}]}}}
     assert parameters({"name": "f", "parameters": schema | {"$ref": "#/$defs/A"}})["properties"] == {"a": {}}

@@ -172,6 +172,37 @@ async def test_sequential_is_what_an_agent_does_unless_told() -> None:
         assert most == together
 
 
+async def test_a_tool_may_be_an_object_with_a_name_and_run() -> None:
+    class Typed:
+        name = "typed"
+
+        async def run(self, x: int) -> str:
+            return f"got {x}"
+
+    class Free:
+        name = "free"
+
+        async def run(self, **arguments: Any) -> str:
+            return f"got {sorted(arguments.items())}"
+
+    agent = Agent(ScriptedLLM([[call("typed", {"x": 4}), call("free", {"x": 4, "y": "z"})], "fin"]), [Typed(), Free()])
+    run = agent.start("hi")
+    await run
+    assert [m.content for m in run.messages if m.role == "tool"] == ["got 4", "got [('x', 4), ('y', 'z')]"]
+
+
+async def test_a_model_may_take_its_tools_by_position() -> None:
+    class Model:
+        async def stream(self, messages: Any, tools: Any = None) -> Any:
+            yield call("t", id="c") if messages[-1]["role"] == "user" else {"type": "text_delta", "content": "fin"}
+
+    assert await Agent(Model(), AgentWorld().tools).run("hi") == "fin"
+
+
+async def test_a_thousand_turns_recurse_nowhere() -> None:
+    assert await AgentWorld().agent(*[[call("t")]] * 1200, "fin", max_iterations=2000).run("hi") == "fin"
+
+
 async def test_an_agent_is_called_agent_unless_told() -> None:
     assert (Agent(None).name, Agent(None, name="analyst").name) == ("agent", "analyst")
 

@@ -133,6 +133,11 @@ def test_a_collector_picks_out_what_was_said() -> None:
 # -- turns ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_turn_as_the_design_makes_it_may_take_ten() -> None:
+    state = TurnState(turn_counter=0, turn_id="abc")
+    assert (state.max_iterations, state.compacted) == (10, False)
+
+
 def test_the_limit_is_carried_from_turn_to_turn() -> None:
     turn = TurnState.initial(max_iterations=3, topic="nile")
     seen = [turn]

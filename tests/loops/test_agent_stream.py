@@ -68,6 +68,23 @@ async def test_lm_07_a_model_that_fails() -> None:
         await agent.run("hi")
 
 
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [[*text("par"), RuntimeError("down")]],
+        [[call("t")], [RuntimeError("down")]],
+        [[call("t"), RuntimeError("down")]],
+    ],
+    ids=["after text", "in the second turn", "after calls"],
+)
+async def test_lm_07_wherever_the_model_fails(turns: list[Any]) -> None:
+    events = await events_of(AgentWorld().agent(*turns))
+    assert [event.error.message for event in events if event.type == "error"] == ["down"]
+    with pytest.raises(RuntimeError, match="down") as raised:
+        await AgentWorld().agent(*turns).run("hi")
+    assert raised.value in [chunk for turn in turns for chunk in turn]
+
+
 async def test_lm_08_the_limit() -> None:
     agent = AgentWorld().agent(*[says("again", call("t"))] * 5, max_iterations=3)
     events = await events_of(agent)
@@ -158,6 +175,13 @@ async def test_a_run_has_one_id_and_a_turn_has_one() -> None:
     assert {event.iteration for event in events} == {0, 1}
     assert all(event.turn_id and event.run_id for event in events)
     assert {event.run_id for event in await events_of(agent)} != {events[0].run_id}
+
+
+async def test_two_streams_of_one_agent_at_once_have_an_id_each() -> None:
+    agent = Agent(ScriptedLLM([lambda messages: text(f"to {messages[-1]['content']}")], repeat=True))
+    one, other = await asyncio.gather(events_of(agent, "a"), events_of(agent, "b"))
+    assert (one[-1].content, other[-1].content) == ("to a", "to b")
+    assert one[0].run_id != other[0].run_id
 
 
 async def test_turns_know_where_they_come_from() -> None:

@@ -427,6 +427,27 @@ async def test_cancelling_at_any_event_ends_the_stream_with_an_error(position: i
     assert engine.cancel() is False
 
 
+async def test_cancelling_while_a_task_runs_closes_it_first() -> None:
+    world, begun, closed = World(), asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    world.during["a"] = hold
+    engine = world.engine()
+    consuming = asyncio.create_task(rest(engine.run("goal")))
+    await begun.wait()
+    assert engine.cancel("enough")
+    said = await consuming
+    assert closed.is_set()
+    assert said[-4:] == ["STARTED a", "FAILED a:enough:executing", "SC(executing>error)", "ERROR(enough,executing)"]
+    assert engine.state is EngineState.ERROR
+
+
 async def test_cancelling_what_is_paused() -> None:
     engine, stream = await paused_after_a(World())
     pulled = asyncio.create_task(rest(stream))

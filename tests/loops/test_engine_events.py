@@ -112,6 +112,32 @@ async def test_a_task_that_fails_ends_the_engine() -> None:
     assert [task.status for task in engine.tasks] == ["failed", "pending"]
 
 
+@pytest.mark.parametrize(
+    ("error", "words"), [(KeyError("boom"), "'boom'"), (TimeoutError("boom"), "boom"), (ValueError("☃"), "☃")]
+)
+@pytest.mark.parametrize(
+    ("fails", "phase"), [("context", "context_fetching"), ("plan", "decomposing"), ("a", "executing")]
+)
+async def test_the_error_of_an_engine_is_in_the_words_of_what_was_raised(
+    error: Exception, words: str, fails: str, phase: str
+) -> None:
+    def fail() -> None:
+        raise error
+
+    world = World()
+    world.during[fails] = fail
+    assert (await rest(world.engine().run("goal")))[-2:] == [f"SC({phase}>error)", f"ERROR({words},{phase})"]
+
+
+async def test_a_task_that_fails_last_leaves_those_before_it_completed() -> None:
+    for options, end in (({}, "ERROR(boom,executing)"), ({"on_task_error": "continue"}, "DONE(2,1,1)")):
+        world = World()
+        world.during["b"] = boom
+        engine = world.engine(**options)
+        assert (await rest(engine.run("goal")))[-1] == end
+        assert engine.completed_tasks == 1
+
+
 async def test_a_task_that_fails_may_be_passed_over() -> None:
     world = World()
     world.during["a"] = boom
@@ -362,6 +388,12 @@ async def test_a_loop_that_executes_a_task_hears_what_came_before_it() -> None:
 async def test_a_result_that_is_not_json_becomes_its_text() -> None:
     said = await rest(ConversationEngine(execute=lambda task: {1, 2}).run("goal"))
     assert "COMPLETED task_default=[1, 2](1.0)" in said
+
+
+@pytest.mark.parametrize("result", [None, "", 0, {"é": [1, None]}, [1, 2], "☃"])
+async def test_a_task_may_give_any_json(result: Any) -> None:
+    events = await collect(World().engine(execute=lambda task: result).run("goal"))
+    assert [event.data["result"] for event in events if event.event_type == "task_completed"] == [result, result]
 
 
 async def async_parts(task: SubTask) -> AsyncGenerator[Any, None]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb import Agent, LimitReached, Loop, LoopAgent, RunFailed, SessionLoop
+from agentnb import Agent, LimitReached, Loop, LoopAgent, RunFailed, SessionLoop, Snapshot, restore, tool
 from agentnb.loops.conversation_engine import ConversationEngine
 from agentnb.loops.loop_agent import InvocationContext
 from agentnb.loops.want import say
@@ -127,6 +127,15 @@ async def test_a_loop_that_fails_is_an_error_in_its_phase(port: str, phase: str,
     assert said[-1].endswith(f",{phase})")
 
 
+async def test_a_loop_that_fails_fails_its_task() -> None:
+    engine = World().engine(execute=Agent(ScriptedLLM([RuntimeError("model down")])))
+    said = await rest(engine.run("goal"))
+    assert said[-4:] == [
+        *("STARTED a", "FAILED a:model down:executing", "SC(executing>error)", "ERROR(model down,executing)"),
+    ]
+    assert engine.state == "error"
+
+
 # -- all of them -----------------------------------------------------------------------------------------------------
 
 
@@ -155,6 +164,55 @@ async def test_a_pause_while_the_planner_works_waits_for_its_end() -> None:
     assert [(event.path, event.type) for event in run.events][-3:-1] == [("strategist", "run_end"), ("", "call_end")]
     assert engine.resume()
     assert (await rest(stream))[-1] == "DONE(2,2)"
+
+
+@tool(approve=True)
+async def press(button: str) -> str:
+    return f"pressed {button}"
+
+
+def worker(*turns: Any) -> Agent:
+    return Agent(ScriptedLLM(turns), [press])
+
+
+def presses(id: str) -> list[Any]:
+    return [call("press", {"button": "red"}, id=id)]
+
+
+async def approve_the_next(run: Any) -> None:
+    while not run.pending:
+        assert await run.step()
+    assert run.pending[0].arguments == {"button": "red"}
+    run.approve(run.pending[0].id)
+
+
+async def test_a_call_inside_a_task_that_asks_is_pending_on_the_run() -> None:
+    run = World().engine(execute=worker(presses("1"), "did a", presses("2"), "did b")).start("goal")
+    await approve_the_next(run)
+    await approve_the_next(run)
+    assert await run == {"a": "did a", "b": "did b"}
+
+
+async def test_a_run_saved_inside_a_task_goes_on_inside_it() -> None:
+    run = World().engine(execute=worker(presses("1"))).start("goal")
+    while not run.pending:
+        assert await run.step()
+    snapshot = Snapshot.from_json(run.snapshot().to_json())
+    run.cancel()
+    again = restore(snapshot, World().engine(execute=worker("did a", presses("2"), "did b")))
+    await approve_the_next(again)
+    await approve_the_next(again)
+    assert await again == {"a": "did a", "b": "did b"}
+
+
+async def test_a_pause_inside_a_task_that_a_loop_does_lets_it_end_and_starts_no_other() -> None:
+    engine = World().engine(execute=SessionLoop(ScriptedLLM(["did a", "did b"])))
+    stream = engine.run("goal")
+    await take(stream, "STARTED a")
+    assert engine.pause()
+    assert await take(stream, "PAUSED(0.5)") == ["COMPLETED a=did a(0.5)", "SC(executing>paused)", "PAUSED(0.5)"]
+    assert engine.resume()
+    assert [words for words in await rest(stream) if words.startswith("STARTED")] == ["STARTED b"]
 
 
 async def test_a_snapshot_before_the_plan_asks_the_planner_again_and_not_the_coordinator() -> None:

@@ -69,9 +69,12 @@ async def test_a_snapshot_is_a_copy() -> None:
     snapshot = engine.create_snapshot()
     snapshot["tasks"].clear()
     snapshot["context"]["rules"].append("x")
-    assert len(engine.create_snapshot()["tasks"]) == 2
-    assert engine.create_snapshot()["context"]["rules"] == []
+    later = engine.create_snapshot()
+    assert len(later["tasks"]) == 2
+    assert later["context"]["rules"] == []
+    before = portable(later)
     assert (await rest(stream))[-1] == "DONE(2,2)"
+    assert portable(later) == before
 
 
 def test_an_idle_engine_has_a_snapshot_too() -> None:
@@ -99,6 +102,13 @@ async def test_ce_12_a_new_engine_goes_on() -> None:
     assert world.asked == ["b"]
     assert [task.result for task in engine.tasks] == ["A", "B"]
     assert (engine.current_progress, engine.state) == (1.0, "completed")
+
+
+async def test_an_engine_without_anything_goes_on_with_what_is_left() -> None:
+    snapshot, _ = await snapshot_at("COMPLETED a=A(0.5)", World())
+    engine = ConversationEngine()
+    assert engine.restore_from_snapshot(snapshot) is True
+    assert await rest(engine.continue_()) == ["STARTED b", "COMPLETED b=B(1.0)", *WHOLE[-2:]]
 
 
 async def test_what_was_restored_may_be_resumed_first() -> None:

@@ -63,6 +63,19 @@ async def test_el_02_calls_run_in_the_order_of_their_data() -> None:
     assert stream.run.stop_reason == "completed"
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0, 2]])
+async def test_el_02_whatever_the_order_of_the_calls(order: list[int]) -> None:
+    steps = [
+        c("fetch", "†state.prof", u="†input.u"),
+        c("sum", "†state.summary", p="†state.prof"),
+        c("give", "†state.last", v="†state.summary"),
+    ]
+    loop = World().loop(solution(*(steps[at] for at in order), output="done"))
+    said = await told(loop)
+    assert loop.state == {"prof": {"name": "Al"}, "summary": "S:Al", "last": "S:Al"}
+    assert [word for word in said if word.startswith("done")] == [f"done c{order.index(step) + 1}" for step in range(3)]
+
+
 async def test_el_03_a_call_runs_before_the_next_one_is_received() -> None:
     loop = World().loop([*text('{"calls":[{"_tool":"fast"},'), *MOMENT, *text('{"_tool":"slow"}],"output":"ok"}')])
     assert await told(loop) == [
@@ -84,6 +97,14 @@ async def test_el_06_a_failed_call_fails_those_that_wait_for_it() -> None:
     assert "†state.a" in second["error"]
 
 
+async def test_el_06_a_failure_goes_down_a_chain() -> None:
+    steps = [c("give", "†state.c", v="†state.b"), c("give", "†state.b", v="†state.a"), c("boom", "†state.a")]
+    loop = World().loop(solution(*steps), solution(output="x"))
+    first, *others, errors = [word for word in await told(loop) if word.startswith(("failed", "errors"))]
+    assert (first, errors) == ("failed c3 runtime", "errors 3")
+    assert sorted(others) == ["failed c1 structural", "failed c2 structural"]
+
+
 async def test_el_09_an_output_before_the_calls_does_not_end_the_loop_before_they_have_run() -> None:
     world = World()
     before = json.dumps({"output": "ok", "calls": [c("give", "†state.a", v=1)]})
@@ -99,6 +120,20 @@ async def test_el_12_nothing_to_do_and_nothing_to_say_is_a_stall() -> None:
     loop = World().loop(solution())
     assert await told(loop) == ["request 1", "completed 1", "stalled"]
     assert loop.output is None
+    run = World().loop(solution()).start(None)
+    assert (await run, run.stop_reason) == (None, "stalled")
+
+
+async def test_a_limit_goes_before_a_stall() -> None:
+    assert (await told(World().loop(solution(), max_requests=1)))[-1] == "max_requests"
+
+
+@pytest.mark.parametrize("reason", ["no", ""])
+async def test_a_request_whose_calls_were_all_rejected_is_no_stall(reason: str) -> None:
+    loop = World().loop(solution(c("fast"), c("slow")), solution(output="x"), confirm=lambda call: Reject(reason))
+    said = await told(loop)
+    assert [word for word in said if word.startswith("rejected")] == ["rejected c1", "rejected c2"]
+    assert said[-5:] == ["errors 2", "completed 1", "request 2", "completed 2", "output"]
 
 
 async def test_el_14_a_rejection_fails_those_that_wait_for_the_call() -> None:
@@ -177,6 +212,18 @@ async def test_a_tool_that_runs_alone_has_nothing_beside_it() -> None:
     assert log == ["other", "end", "alone 1", "end 1", "alone 2", "end 2"]
 
 
+async def test_a_diamond_runs_from_its_top() -> None:
+    steps = [
+        c("give", "†state.d", v="†state.b && †state.c"),
+        c("give", "†state.b", v="†state.a"),
+        c("give", "†state.c", v="†state.a"),
+        c("fast", "†state.a"),
+    ]
+    loop = World().loop(solution(*steps, output="x"))
+    await told(loop)
+    assert loop.state["d"] == "fast"
+
+
 async def test_a_cycle_ends_as_errors_and_does_not_hang() -> None:
     loop = World().loop(
         solution(c("echo", "†state.a", v="†state.b"), c("echo", "†state.b", v="†state.a")), solution(output=1)
@@ -238,6 +285,27 @@ async def test_references_are_found_in_expressions_and_inside_parameters() -> No
     ]
 
 
+async def test_keys_may_be_of_any_alphabet_and_the_text_escaped_or_not() -> None:
+    for ascii in (True, False):
+        words = {"calls": [c("give", "†state.ключ", v="†input.ü")], "output": "ж"}
+        loop = World().loop(
+            text(json.dumps(words, ensure_ascii=ascii), pieces=9),
+            context=[{"type": "data", "kind": "input", "data": {"ü": "☃"}}],
+        )
+        await told(loop)
+        assert (loop.state, loop.output) == ({"ключ": "☃"}, "ж")
+
+
+async def test_an_alternative_is_taken_where_the_call_that_writes_the_other_fails() -> None:
+    loop = World().loop(
+        solution(
+            c("give", "†state.c", v="†state.a || †state.b"), c("boom", "†state.a"), c("fast", "†state.b"), output=1
+        )
+    )
+    await told(loop)
+    assert loop.state == {"b": "fast", "c": "fast"}
+
+
 async def test_an_alternative_of_a_kind_that_nobody_writes_does_not_keep_the_other_from_being_waited_for() -> None:
     world = World(0.002)
     loop = world.loop(
@@ -263,6 +331,7 @@ async def test_an_alternative_of_a_kind_that_nobody_writes_does_not_keep_the_oth
         c("give", "†state.a", v=1, _outputMethod="overwrite"),
         c("give", v="†nosuch.x"),
         c("nosuch", v="†state.never"),
+        c("give", "†state.a", v="†state.a"),
         c("give", wrong=1),
         c("fetch", u=5),
         {"v": 1},
@@ -299,6 +368,21 @@ async def test_output_methods(method: str, values: list[Any], comes_to: Any) -> 
     loop = World().loop(*(solution(made) for made in calls), solution(output=1))
     await told(loop)
     assert loop.state == {"deep": {"x": comes_to}}
+
+
+async def test_what_is_set_forgets_what_was_pushed_before() -> None:
+    calls = [c("give", "†state.a", v=1, _outputMethod="push"), c("give", "†state.a", v=[9])]
+    calls.append(c("give", "†state.a", v=2, _outputMethod="push"))
+    loop = World().loop(*map(solution, calls), solution(output=1))
+    await told(loop)
+    assert loop.state == {"a": [9, 2]}
+
+
+async def test_what_a_call_wrote_is_kept_with_the_call_and_its_references() -> None:
+    loop = World().loop(solution(c("give", "†state.a", v="†input.u"), output=1))
+    await told(loop)
+    (wrote,) = [message for message in loop.context if message["kind"] == "state"]
+    assert wrote["_call"]["v"] == "†input.u"
 
 
 async def test_the_log_is_folded_at_each_path() -> None:
@@ -420,6 +504,17 @@ async def test_a_latent_tool_gives_what_the_model_has_said() -> None:
     assert loop.state == {"n": 3}
 
 
+@pytest.mark.parametrize("value", [None, 0, "", {"a": []}])
+async def test_a_latent_call_writes_what_the_model_gave_even_null(value: Any) -> None:
+    think = {"_tool": "think", "properties": {"_output": {}}}
+    loop = World().loop(
+        solution(c("think", "†state.a", _output=value), c("give", "†state.b", v="†state.a"), output=1),
+        tools=[*World().tools, think],
+    )
+    await told(loop)
+    assert loop.state == {"a": value, "b": value}
+
+
 async def test_a_latent_result_goes_to_the_first_alternative() -> None:
     decide = {"_tool": "decide", "properties": {}, "_output": {"type": "integer"}}
     loop = World().loop(solution(c("decide", "†state.yes || †state.no", _output=3), output=1), tools=[decide])
@@ -469,6 +564,26 @@ async def test_an_activity_gets_the_call_the_tool_and_the_context() -> None:
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_that_takes_too_long_is_a_runtime_error() -> None:
+    @tool(timeout=0.01)
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    assert "failed c1 runtime" in await told(World().loop(solution(c("stuck"), output=1), tools=[stuck]))
+
+
+async def test_of_two_tools_of_one_name_the_last_counts() -> None:
+    def defined(value: int) -> Any:
+        async def one() -> int:
+            return value
+
+        return one
+
+    loop = World().loop(solution(c("one", "†state.x"), output=1), tools=[defined(1), defined(2)])
+    await told(loop)
+    assert loop.state == {"x": 2}
 
 
 async def test_only_the_last_ticks_errors_are_told_and_all_are_kept() -> None:
@@ -577,6 +692,13 @@ async def test_an_output_that_does_not_fit_is_told_to_the_model(schema: Any) -> 
     assert loop.output == ({"n": 2, "word": "w"} if schema is Answer else {"n": 2})
 
 
+async def test_the_schema_of_the_output_is_asked_of_the_model() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    loop = World().loop(solution(output={"n": 1}), output=schema)
+    await told(loop)
+    assert '"n": {"type": "integer"}' in json.dumps(loop.llm.requests[0].schema)
+
+
 async def test_an_output_that_does_not_fit_a_type_is_told_in_the_words_of_a_call_s_arguments() -> None:
     loop = World().loop(solution(output={"n": "x", "word": None}), solution(output={"n": 2}), output=Answer)
     await told(loop)
@@ -622,6 +744,22 @@ async def test_a_loop_may_be_started_with_nothing_text_or_parameters() -> None:
         loop = World().loop(solution(output=1), context=())
         assert await loop.start(given) == 1
         assert loop.context == expected
+
+
+async def test_a_consumer_that_is_busy_holds_no_call_up() -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def hold() -> None:
+        begun.set()
+        await gate.wait()
+
+    async with asyncio.timeout(60):
+        async for event in World().loop(solution(c("hold"), output=1), tools=[hold]).run():
+            if event.type == "call_started":
+                await begun.wait()  # while nobody asks for the next event
+                gate.set()
+    assert event.reason == "output"
 
 
 async def test_what_the_user_says_meanwhile_is_heard() -> None:
@@ -799,6 +937,43 @@ async def test_native_calls_are_calls_and_text_is_the_output() -> None:
     assert [m["content"] for m in history if m["role"] == "tool"] == ['{"name":"Al"}', "S:Al", "fast", '{"v":1}']
 
 
+@pytest.mark.parametrize(
+    ("output", "words", "expected"),
+    [
+        ({"type": "object", "required": ["x"]}, '{"x": 1}', {"x": 1}),
+        ({"type": "string"}, "3", "3"),
+        ({"type": "integer"}, "3", 3),
+        (int, "3", 3),
+        (None, '{"x": 1}', '{"x": 1}'),
+    ],
+)
+async def test_a_text_after_native_calls_is_the_output_whose_json_it_is(output: Any, words: str, expected: Any) -> None:
+    loop = World().loop([call("fast")], words, output=output)
+    assert (await told(loop))[-3:] == ["request 2", "completed 2", "output"]
+    assert loop.output == expected
+
+
+async def test_a_text_that_is_no_such_output_is_told_to_the_model() -> None:
+    loop = World().loop([call("fast")], "three", "3", output={"type": "integer"})
+    assert "errors 1" in await told(loop)
+    assert loop.output == 3
+
+
+async def test_native_calls_have_one_result_each_whatever_went_wrong_with_them() -> None:
+    turn = [
+        call("boom", id="a"),
+        call("fast", id="b"),
+        call("unheard", id="c"),
+        call("echo", {"v": "†state.no"}, id="d"),
+    ]
+    loop = World().loop(turn, "ok")
+    await told(loop)
+    messages = loop.llm.requests[1].messages
+    asked = [made["id"] for message in messages for made in message.get("tool_calls", ())]
+    assert len(set(asked)) == 4
+    assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == asked
+
+
 async def test_native_arguments_that_are_no_object_are_a_structural_error() -> None:
     loop = World().loop(
         [{"type": "tool_call_delta", "index": 0, "id": "a", "name": "fetch", "arguments": '{"u": '}], "ok"
@@ -925,6 +1100,16 @@ async def test_the_context_is_a_copy_of_what_was_given_and_what_is_read_is_a_cop
     loop.context[0]["data"]["u"]["name"] = "read"
     assert run.events[0].history[0].plain["data"] == loop.context[0]["data"] == {"u": {"name": "alice"}}
     assert seen == ['{"u": {"name": "alice"}}'] * 2
+
+
+@pytest.mark.parametrize("made", [Call("fast"), Call(tool="fast"), Call(_tool="fast"), Call({"_tool": "fast"})])
+async def test_confirm_may_give_another_call_made_in_any_way(made: Call) -> None:
+    loop = World().loop(
+        solution(c("slow", "†state.a"), c("give", "†state.b", v="†state.a"), output=1),
+        confirm=lambda asked: made if asked.tool == "slow" else True,
+    )
+    await told(loop)
+    assert loop.state == {"a": "fast", "b": "fast"}
 
 
 async def test_confirm_sees_the_data_and_may_reject_for_a_reason() -> None:
@@ -1163,6 +1348,18 @@ async def test_a_person_is_asked_about_the_data_and_again_where_it_has_changed()
     assert world.ran == ["give 2", "ask 2"]
 
 
+async def test_while_a_person_thinks_others_run_and_those_that_need_the_call_wait() -> None:
+    steps = [c("ask", "†state.p", v=1), c("give", "†state.q", v="†state.p"), c("fast", "†state.r")]
+    loop = World().loop(solution(*steps, output=1))
+    run = loop.start(None)
+    run.play()
+    await until(lambda: "r" in loop.state)
+    assert ([item.name for item in run.pending], loop.state) == (["ask"], {"r": "fast"})
+    run.approve("c1")
+    assert await run == 1
+    assert loop.state == {"p": 1, "q": 1, "r": "fast"}
+
+
 async def test_a_person_may_edit_replace_reject_and_answer() -> None:
     world = World()
     calls = [c("ask", f"†state.r{n}", v="†input.u") for n in range(4)]
@@ -1202,6 +1399,25 @@ async def test_policies_decide_about_the_data(approve: Any, ran: list[str]) -> N
 # -- the design's own values -----------------------------------------------------------------------------------------
 
 
+async def test_the_events_have_exactly_the_fields_of_their_design() -> None:
+    loop = World().loop(
+        solution(c("fast"), c("slow"), c("boom")), solution(output="x"), confirm=lambda call: call.name != "slow"
+    )
+    seen = {event.type: set(event.model_dump(mode="json")) - {"type"} for event in await collect(loop.run())}
+    assert seen == {
+        "request_started": {"n"},
+        "call_received": {"id"},
+        "call_unblocked": {"id"},
+        "call_rejected": {"id"},
+        "call_started": {"id", "args"},
+        "call_completed": {"id"},
+        "call_failed": {"id", "phase"},
+        "errors_appended": {"count"},
+        "request_completed": {"n", "output"},
+        "loop_completed": {"reason"},
+    }
+
+
 def test_a_call_is_a_mapping_with_attributes() -> None:
     made = Call(_tool="fetch", u=1, _outputPath="†state.p")
     assert (made.name, made.arguments, made.u, made._outputPath, made["_tool"]) == (
@@ -1221,6 +1437,15 @@ def test_a_call_is_a_mapping_with_attributes() -> None:
 async def test_a_solution_is_what_a_model_would_say() -> None:
     loop = World().loop(Solution(calls=[Call(_tool="fast")], output=5).to_json())
     assert (await told(loop))[-1] == "output"
+
+
+async def test_tools_may_be_a_mapping() -> None:
+    async def give() -> str:
+        return "given"
+
+    loop = World().loop(solution(c("mine", "†state.a"), output=1), tools={"mine": give})
+    await told(loop)
+    assert loop.state == {"a": "given"}
 
 
 def test_what_a_loop_cannot_be_made_of_is_refused() -> None:

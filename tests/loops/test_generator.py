@@ -31,6 +31,7 @@ from tests.worlds import (
     assert_one_terminal_event_last,
     collect,
     finished_calls,
+    output_of,
     payload,
     provider_faults,
     started_calls,
@@ -208,11 +209,7 @@ async def test_what_is_called_at_once_runs_at_once() -> None:
     def together(_: Any) -> Steps:
         return (yield [want.call(meet, n) for n in (1, 2, 3)])
 
-    assert await asyncio.wait_for(_value(together.start(None)), 60) == [1, 2, 3]
-
-
-async def _value(run: Any) -> Any:
-    return await run
+    assert await asyncio.wait_for(output_of(together.start(None)), 60) == [1, 2, 3]
 
 
 async def test_a_failed_call_is_raised_where_it_was_wanted() -> None:
@@ -543,7 +540,7 @@ async def finish(run: Any) -> Any:
             run.answer(pending, f"R:{pending.arguments['value']}")
         return task.done()
 
-    task = asyncio.ensure_future(_value(run))
+    task = asyncio.ensure_future(output_of(run))
     await until(answer_or_over)
     return await task
 
@@ -934,7 +931,7 @@ async def test_a_thousand_runs_of_one_loop_at_once() -> None:
 
     loop = Loop.from_generator(counting)
     runs = [loop.start(number) for number in range(1000)]
-    assert await asyncio.gather(*map(_value, runs)) == [10 * number for number in range(1000)]
+    assert await asyncio.gather(*map(output_of, runs)) == [10 * number for number in range(1000)]
     assert started == 1000  # none was run again
     assert all(run.state.memo is None for run in runs)
 
@@ -945,7 +942,7 @@ async def test_two_runs_that_one_recording_goes_on_in() -> None:
     loop = World().loop()
     both = [restore(run.snapshot(), loop) for _ in range(2)]
     loop.llm = ScriptedLLM(["first", "second"])
-    assert await asyncio.gather(*map(_value, both)) == [OUTPUT, OUTPUT]
+    assert await asyncio.gather(*map(output_of, both)) == [OUTPUT, OUTPUT]
 
 
 @pytest.mark.alone

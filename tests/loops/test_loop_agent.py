@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -108,6 +109,62 @@ async def test_every_event_is_handed_on_as_the_very_same_object() -> None:
     assert [event.text for event in events] == ["0", "1", "2"] * 2
 
 
+class Recites(BaseAgent):
+    """Says the same events, the very same objects, on every run."""
+
+    said: Any = ()
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        for event in self.said:
+            yield event
+
+
+def recites(*said: Event) -> Recites:
+    return Recites("X", said=said)
+
+
+async def test_an_event_that_is_said_again_escalates_again() -> None:
+    out = Event(author="X", content="out", actions=EventActions(escalate=True))
+    inner = LoopAgent("IN", [recites(Event(author="X", content="x"), out)], 4)
+    assert await said_in(LoopAgent("OUT", [inner, K("Y")], 2)) == "x out[esc] Y#1 x out[esc] Y#2"
+
+
+async def test_an_event_that_is_said_again_pauses_again() -> None:
+    loop, ctx = LoopAgent("L", [recites(pausing("X", "wait")), K("Y")]), InvocationContext(is_resumable=True)
+    assert await said_in(loop, ctx) == "CK(L,X,0) wait[pause]"
+    assert await said_in(loop, resumed(ctx)) == "wait[pause]"
+
+
+async def test_an_event_that_is_said_again_is_kept_again() -> None:
+    ctx = InvocationContext()
+    await events_in(LoopAgent("L", [recites(Event(author="X", content="x"))], 3), ctx)
+    assert [event.text for event in ctx.session.events] == ["x", "x", "x"]
+
+
+async def test_a_session_keeps_all_events_but_partial_ones() -> None:
+    ctx = InvocationContext(is_resumable=True)
+    await events_in(LoopAgent("L", [recites(Event("X", "par", partial=True), Event("X", "whole"))], 1), ctx)
+    assert [short(event) for event in ctx.session.events] == ["CK(L,X,0)", "whole", "END(L)"]
+
+
+async def test_every_event_is_json_and_carries_its_invocation() -> None:
+    ctx = InvocationContext(is_resumable=True)
+    events = await events_in(abc(2, b={"pause": 2}), ctx)
+    assert len({event.id for event in events}) == len(events)
+    for event in events:
+        assert event.timestamp
+        assert Event.model_validate_json(event.model_dump_json()) == event
+    assert {event.invocation_id for event in events if event.author == "L"} == {ctx.invocation_id}
+
+
+async def test_two_invocations_of_one_loop_do_not_meet() -> None:
+    loop = abc(2)
+    both = await asyncio.gather(*(events_in(loop, InvocationContext(is_resumable=True)) for _ in range(2)))
+    one, other = ([short(event).split("#")[0] for event in events] for events in both)
+    assert one == other
+    assert one[-1] == "END(L)"
+
+
 async def test_what_is_said_may_be_anything() -> None:
     odd = [None, "", "\ud800", {"parts": [{"text": "x"}, {"blob": b"\xff"}]}, object(), float("nan"), ["a"], {1: {2}}]
 
@@ -186,6 +243,10 @@ async def test_an_escalation_may_name_a_loop_in_the_middle() -> None:
     inner = LoopAgent("IN", [K("X", escalate=1, scope="MID")], 3)
     loop = LoopAgent("OUT", [LoopAgent("MID", [inner, K("Y")], 3), K("Z")], 2)
     assert await said_in(loop) == "X#1[esc] Z#1 X#2 X#3 X#4 Y#1 X#5 X#6 X#7 Y#2 X#8 X#9 X#10 Y#3 Z#2"
+
+
+async def test_an_escalation_to_nobody_in_the_tree_leaves_the_loop() -> None:
+    assert await said_in(LoopAgent("L", [K("X", escalate="all", scope="nobody")], 3)) == "X#1[esc]"
 
 
 async def test_of_several_escalations_in_one_run_the_widest_counts() -> None:
@@ -371,15 +432,32 @@ async def test_an_invocation_that_is_not_resumable_stops_at_a_pause_and_says_so(
     assert (ctx.agent_states, ctx.end_of_agents) == ({}, {})
 
 
-async def test_a_long_running_id_that_no_call_has_does_not_pause() -> None:
-    class Asks(BaseAgent):
-        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
-            yield Event(author=self.name, content="x", long_running_tool_ids={"other"})
-            parts = [{"function_call": {"id": "1", "name": "f", "args": {}}}]
-            yield Event(author=self.name, content={"parts": parts}, long_running_tool_ids={"other"})
-            yield Event(author=self.name, content={"parts": parts})
+def calling(*ids: str) -> dict[str, Any]:
+    return {"parts": [{"function_call": {"id": id, "name": "f", "args": {}}} for id in ids]}
 
-    assert await said_in(LoopAgent("L", [Asks("P"), K("A")], 1)) == "x - - A#1"
+
+@pytest.mark.parametrize("content", [calling("f"), {"role": "model", **calling("g", "f")}])
+@pytest.mark.parametrize("ids", [{"f"}, ["f"], ("f",), {"f", "other"}])
+async def test_a_call_whose_id_is_a_long_running_one_pauses(content: Any, ids: Any) -> None:
+    loop = LoopAgent("L", [recites(Event(author="X", content=content, long_running_tool_ids=ids)), K("B")], 1)
+    assert await said_in(loop) == "-[pause]"
+
+
+@pytest.mark.parametrize(
+    ("content", "ids"),
+    [
+        ("text", {"f"}),
+        (None, {"f"}),
+        (calling("f"), None),
+        (calling("f"), set()),
+        (calling("f"), {"g"}),
+        ({"parts": []}, {"f"}),
+        ({"parts": [{"function_response": {"id": "f", "name": "n", "response": {}}}]}, {"f"}),
+    ],
+)
+async def test_a_long_running_id_that_no_call_has_does_not_pause(content: Any, ids: Any) -> None:
+    event = Event(author="X", content=content, **({} if ids is None else {"long_running_tool_ids": ids}))
+    assert (await said_in(LoopAgent("L", [recites(event), K("B")], 1))).endswith(" B#1")
 
 
 async def test_adk_17_a_pause_inside_a_loop_inside_a_loop() -> None:
@@ -464,6 +542,69 @@ async def test_an_exception_in_the_middle_of_what_an_agent_says() -> None:
     assert ctx.agent_states["IN"] == {"current_sub_agent": "X", "times_looped": 0}
 
 
+@pytest.mark.parametrize("error", [KeyError("k"), ExceptionGroup("g", [ValueError("x")])])
+async def test_any_exception_comes_out_of_a_loop_inside_a_loop_as_it_is(error: Exception) -> None:
+    inner = LoopAgent("IN", [K("X", boom=1, error=error)])
+    with pytest.raises(type(error)) as raised:
+        await said_in(LoopAgent("OUT", [inner]), is_resumable=True)
+    assert raised.value is error
+
+
+async def test_a_cancellation_that_an_agent_raises_itself_comes_out_as_it_is() -> None:
+    error = asyncio.CancelledError("its own")
+
+    class Gives(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            yield Event(author=self.name, content="before")
+            raise error
+
+    ctx = InvocationContext(is_resumable=True)
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await said_in(LoopAgent("L", [Gives("X"), K("Y")]), ctx)
+    assert raised.value is error
+    assert ctx.agent_states["L"] == {"current_sub_agent": "X", "times_looped": 0}
+
+
+async def test_what_is_thrown_into_the_stream_ends_it_where_it_is() -> None:
+    log: list[str] = []
+    ctx = InvocationContext(is_resumable=True)
+    stream = abc(a={"log": log, "says": 1}).run_async(ctx)
+    assert [short(await anext(stream)) for _ in range(2)] == ["CK(L,A,0)", "A#1"]
+    with pytest.raises(LookupError, match="thrown"):
+        await stream.athrow(LookupError("thrown"))
+    assert log == ["A#1 begins", "A#1 ends"]
+    assert ctx.agent_states["L"] == {"current_sub_agent": "A", "times_looped": 0}
+
+
+async def test_an_exception_goes_before_a_pause() -> None:
+    class Breaks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+            yield pausing(self.name, "ask")
+            raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        await said_in(LoopAgent("L", [Breaks("X")]), is_resumable=True)
+
+
+@pytest.mark.parametrize("upto", range(1, 9))
+async def test_the_maps_are_what_the_events_say(upto: int) -> None:
+    def loop() -> LoopAgent:
+        return LoopAgent("OUT", [K("A"), LoopAgent("IN", [K("X")], 1)], 2)
+
+    ctx = InvocationContext(is_resumable=True)
+    states: dict[str, Any] = {}
+    ends: dict[str, bool] = {}
+    for event in await events_in(loop(), ctx, upto=upto):
+        if event.actions.end_of_agent:
+            ends[event.author] = True
+            states.pop(event.author, None)
+        elif event.actions.agent_state is not None:
+            states[event.author], ends[event.author] = event.actions.agent_state, False
+    assert ctx.agent_states.items() <= states.items()
+    from_the_log = InvocationContext(is_resumable=True, agent_states=states, end_of_agents=ends)
+    assert await said_in(loop(), from_the_log) == await said_in(loop(), resumed(ctx))
+
+
 @pytest.mark.parametrize(("saved", "said"), [(1, "A#1 B#1 C#1"), (0, "A#1 B#1 C#1 A#2 B#2 C#2")])
 async def test_a_sub_agent_that_is_gone_restarts_the_pass_with_its_checkpoint(
     saved: int, said: str, caplog: Any
@@ -473,6 +614,12 @@ async def test_a_sub_agent_that_is_gone_restarts_the_pass_with_its_checkpoint(
     assert events[0] == f"CK(L,A,{saved})"
     assert [one for one in events if "#" in one] == said.split()
     assert "no sub-agent 'GONE'" in caplog.text
+
+
+async def test_a_sub_agent_that_was_added_since_runs_in_its_place() -> None:
+    loop = LoopAgent("L", [K("A"), K("B"), K("N")], 1)
+    states = {"L": {"current_sub_agent": "B", "times_looped": 0}}
+    assert await said_in(loop, is_resumable=True, agent_states=states) == "B#1 CK(L,N,0) N#1 END(L)"
 
 
 async def test_those_inside_a_pass_that_begins_anew_stand_nowhere_from_its_checkpoint_on() -> None:
@@ -595,6 +742,7 @@ async def test_a_pass_that_is_complete_lets_those_inside_begin_anew() -> None:
 @pytest.mark.parametrize("upto", range(1, 9))
 async def test_an_abort_ends_the_stream_with_one_event_and_can_be_resumed(upto: int) -> None:
     log: list[str] = []
+    whole = (await said_in(abc(2, a={"says": 1}), is_resumable=True)).split()
     loop = abc(2, a={"log": log, "says": 1}, b={"log": log}, c={"log": log})
     ctx, events = InvocationContext(is_resumable=True), []
     async for event in loop.run_async(ctx):
@@ -604,7 +752,11 @@ async def test_an_abort_ends_the_stream_with_one_event_and_can_be_resumed(upto: 
     assert len(events) == upto + 1
     assert events[-1].error_code == "INVOCATION_ABORTED"
     assert sum(entry.endswith("begins") for entry in log) == sum(entry.endswith("ends") for entry in log)
-    assert (await said_in(loop, resumed(ctx))).split()[-1] == "END(L)"
+    rest = (await said_in(loop, resumed(ctx))).split()
+    assert rest[-1] == "END(L)"
+    before = [short(event) for event in events[:-1]]
+    assert before == whole[:upto]
+    assert [said for said in before + rest if said[:2] == "CK"] == [said for said in whole if said[:2] == "CK"]
 
 
 async def test_a_call_that_an_abort_leaves_open_is_answered_by_the_event_that_says_so() -> None:
@@ -680,6 +832,20 @@ async def test_a_stream_that_is_cancelled_or_left_to_the_collector_has_run_every
     stream = abc(a={"log": log, "says": 3}).run_async(InvocationContext())
     await anext(stream)
     await asyncio.create_task(stream.aclose())  # another task, as the collector's is
+    assert log[-1] == "A#1 ends"
+
+
+async def test_a_stream_that_is_left_by_a_break_is_closed_by_the_collector() -> None:
+    log: list[str] = []
+
+    async def read() -> None:
+        async for _ in abc(a={"log": log, "says": 3}).run_async(InvocationContext()):
+            break
+
+    await read()
+    gc.collect()
+    for _ in range(5):
+        await asyncio.sleep(0)
     assert log[-1] == "A#1 ends"
 
 

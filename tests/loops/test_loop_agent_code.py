@@ -742,6 +742,17 @@ def test_a_stream_needs_a_context() -> None:
         LoopAgent("L", [K("A")], 1).run_async(None)  # type: ignore[arg-type]
 
 
+async def test_an_agent_without_a_yield_says_nothing() -> None:
+    class Quiet(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:  # type: ignore[override]
+            log.append(self.name)
+
+    log: list[str] = []
+    said = await said_in(LoopAgent("L", [Quiet("Q"), K("B")], 2), is_resumable=True)
+    assert said == "CK(L,Q,0) CK(L,B,0) B#1 CK(L,Q,1) CK(L,B,1) B#2 END(L)"
+    assert log == ["Q", "Q"]
+
+
 class Returns(BaseAgent):
     async def _run_async_impl(self, ctx: InvocationContext) -> Any:
         return [Event(author="A", content="unsaid")]

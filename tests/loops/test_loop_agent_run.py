@@ -39,6 +39,7 @@ from tests.worlds import (
     assert_folds,
     assert_one_terminal_event_last,
     by_loop,
+    output_of,
     provider_faults,
     running_tasks,
     says,
@@ -414,14 +415,10 @@ async def test_cancelling_between_two_events_breaks_off_an_agent_that_never_ends
         else:
             run.watch(lambda event, run=run: event.seq == 9 and run.cancel("enough"))
             with pytest.raises(RunCancelled, match="enough"):
-                await asyncio.wait_for(_awaited(run), 60)
+                await asyncio.wait_for(output_of(run), 60)
         assert run.stop_reason == "cancelled"
         assert agent.closed
         assert_one_terminal_event_last(run.events)
-
-
-async def _awaited(run: Any) -> Any:
-    return await run
 
 
 async def test_the_output_is_what_was_said_last() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -240,11 +241,12 @@ async def test_a_hook_that_is_asked_when_the_user_steers_has_its_say(moment: str
     assert asked == [1]
 
 
+@pytest.mark.parametrize("said_in", ["t1", "t2"])
 @pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
-async def test_pi_05_discard_replaces_every_result_once(tool_execution: Any) -> None:
+async def test_pi_05_discard_replaces_every_result_once(tool_execution: Any, said_in: str) -> None:
     world = World()
     loop = world.loop(asks("t1", "t2"), "done", tool_execution=tool_execution, steering_mode="discard")
-    world.during["t1"] = lambda: loop.steer("STEER")
+    world.during[said_in] = lambda: loop.steer("STEER")
     events = await collect(loop.run("hi"))
     said = notation(events)
     skipped = "Skipped due to queued user message."
@@ -395,9 +397,21 @@ async def test_results_stand_in_the_order_of_the_calls_also_where_one_is_refused
     assert said[said.index("XS(t2)") + 1] == "XE(t2!)"
 
 
+async def test_results_have_the_order_of_the_calls_whatever_went_wrong_with_each() -> None:
+    turn = [call("boom", id="a"), *asks("b"), call("no_such_tool", id="c"), call("echo", {"value": 5}, id="d")]
+    loop = World().loop(turn, "done")
+    said = notation(await collect(loop.run("hi")))
+    assert [word for word in said if word.startswith("M(result")] == [
+        *("M(result:a!)", "M(result:b)", "M(result:c!)", "M(result:d!)")
+    ]
+    assert sent(loop, 1) == ["user:hi", "assistant", "a", "b", "c", "d"]
+
+
 async def test_arguments_that_do_not_fit_are_named_to_the_model() -> None:
-    loop = World().loop([call("echo", {"valeu": "x"}, id="t1")], "done")
+    world = World()
+    loop = world.loop([call("echo", {"valeu": "x"}, id="t1")], "done")
     await collect(loop.run("hi"))
+    assert world.ran == []
     assert "value" in results(loop)["t1"]
     assert "Invalid arguments for echo" in results(loop)["t1"]
 
@@ -413,6 +427,7 @@ async def test_a_tool_that_fails_does_not_end_the_run() -> None:
     loop = World().loop([call("boom", id="t1")], "done")
     assert notation(await collect(loop.run("hi")))[4:8] == ["XS(t1)", "XE(t1!)", "M(result:t1!)", "TE[t1]"]
     assert results(loop)["t1"] == "RuntimeError: api down"
+    assert loop.llm.requests[1].messages[2]["is_error"]
 
 
 async def test_calls_cut_off_by_the_output_limit_do_not_run() -> None:
@@ -496,15 +511,34 @@ async def test_a_hook_changes_a_result_field_by_field(form: int) -> None:
     }
 
 
+async def test_a_hook_makes_an_error_a_success() -> None:
+    seen: list[Any] = []
+
+    def mend(context: Any) -> dict[str, Any]:
+        seen.append((context.result, context.is_error))
+        return {"content": "fine", "is_error": False}
+
+    loop = World().loop([call("boom", id="t1")], "done", after_tool_call=mend)
+    assert "XE(t1)" in notation(await collect(loop.run("hi")))
+    assert seen == [("RuntimeError: api down", True)]
+    assert results(loop) == {"t1": "fine"}
+
+
 async def test_a_hook_is_not_told_of_calls_that_were_refused() -> None:
     told: list[str] = []
 
     def after(context: Any) -> None:
         told.append(context.tool_call.id)
 
-    loop = World().loop([call("no_such", id="t1"), *asks("t2")], "done", after_tool_call=after)
+    loop = World().loop(
+        [call("no_such", id="t1"), call("echo", {"valeu": "x"}, id="t2"), *asks("t3", "t4")],
+        "done",
+        before_tool_call=lambda context: {"block": True, "reason": "no"} if context.tool_call.id == "t3" else None,
+        after_tool_call=after,
+    )
     await collect(loop.run("hi"))
-    assert told == ["t2"]
+    assert told == ["t4"]
+    assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "t3", "t4"]
 
 
 @pytest.mark.parametrize("which", ["before_tool_call", "after_tool_call"])
@@ -512,8 +546,10 @@ async def test_a_hook_that_fails_is_an_error_result(which: str) -> None:
     def fail(context: Any) -> None:
         raise LookupError("hook down")
 
-    loop = World().loop(asks("t1"), "done", **{which: fail})
+    world = World()
+    loop = world.loop(asks("t1"), "done", **{which: fail})
     said = notation(await collect(loop.run("hi")))
+    assert world.ran == ([] if which == "before_tool_call" else ["t1"])
     assert "XE(t1!)" in said
     assert said[-1] == "AE(4)"
     assert results(loop)["t1"] == "LookupError: hook down"
@@ -557,10 +593,14 @@ async def test_changing_the_arguments_in_a_hook_changes_the_call_and_not_the_his
 
 @pytest.mark.parametrize("form", [0, 1], ids=["sync", "async"])
 async def test_the_context_is_transformed_and_converted_for_the_model_only(form: int) -> None:
+    asked: list[str] = []
+
     def transform(messages: Any) -> Any:
+        asked.append("transform")
         return messages[-2:]
 
     def convert(messages: Any) -> Any:
+        asked.append("convert")
         return [{"role": m.role, "content": f"<{m.content}>"} for m in messages if m.role != "note"]
 
     loop = SessionLoop(
@@ -572,6 +612,7 @@ async def test_the_context_is_transformed_and_converted_for_the_model_only(form:
     await collect(loop.run("hi"))
     assert loop.llm.requests[0].messages == [{"role": "user", "content": "<hi>"}]
     assert [m.content for m in loop.messages] == ["old", "n", "hi", "done"]
+    assert asked == ["transform", "convert"]
 
 
 async def test_roles_of_your_own_stay_in_the_history_and_do_not_reach_the_model() -> None:
@@ -748,6 +789,51 @@ async def test_aborting_while_the_model_speaks() -> None:
     assert loop.abort() is False
 
 
+async def test_aborting_closes_the_stream_of_the_model() -> None:
+    closed: list[bool] = []
+
+    class Model:
+        async def stream(self, messages: Any, **options: Any) -> Any:
+            try:
+                for chunk in says("one two three"):
+                    yield chunk
+            finally:
+                closed.append(True)
+
+    loop = SessionLoop(Model())
+    async for event in loop.run("hi"):
+        if event.type == "message_update":
+            loop.abort()
+    assert closed == [True]
+
+
+async def test_aborting_when_nothing_runs_does_nothing() -> None:
+    loop = SessionLoop(ScriptedLLM([lambda messages: text(f"to {messages[-1]['content']}")] * 2))
+    for prompt in ("hi", "more"):
+        assert loop.abort() is False
+        assert notation(await collect(loop.run(prompt)))[-1] == "AE(2)"
+
+
+@pytest.mark.parametrize("tool_execution", ["parallel", "sequential"])
+@pytest.mark.parametrize("position", range(1, 13))
+async def test_a_session_aborted_at_any_event_ends_what_it_has_begun(tool_execution: Any, position: int) -> None:
+    loop = World().loop(asks("t1", "t2"), "done", tool_execution=tool_execution)
+    events: list[Any] = []
+    async with asyncio.timeout(60):
+        async for event in loop.run("hi"):
+            if event.type == "agent_start":
+                loop.steer("S") if position > 7 else loop.follow_up("F")
+            events.append(event)
+            if len(events) == position:
+                loop.abort()
+    kinds = [event.type for event in events]
+    assert kinds.count("agent_end") == 1
+    assert notation(events)[-1].startswith("AE(")  # and no message begins inside another
+    assert kinds.count("turn_start") == kinds.count("turn_end")
+    assert kinds.count("tool_execution_start") == kinds.count("tool_execution_end")
+    assert provider_faults(loop.messages) == []
+
+
 async def test_a_model_is_not_asked_where_the_hook_that_makes_its_context_aborts() -> None:
     def transform(messages: Any) -> Any:
         loop.abort()
@@ -818,6 +904,16 @@ async def test_a_session_whose_model_failed_and_that_is_then_aborted_ends_once()
     stream = loop.run("hi")
     stream.run.watch(lambda event: event.type == "model_error" and loop.abort())
     assert notation(await collect(stream)) == ["AS", "TS", "M(user:hi)", "M(A:error)", "TE[]", "AE(2)"]
+
+
+async def test_a_session_whose_model_failed_takes_another_message() -> None:
+    world = World()
+    loop = world.loop(asks("t1"), [ConnectionError("line cut")], "again")
+    await collect(loop.run("hi"))
+    loop.llm = ScriptedLLM(["again"])
+    await collect(loop.run("go on"))
+    assert sent(loop, 0) == ["user:hi", "assistant", "t1", "user:go on"]
+    assert world.ran == ["t1"]
 
 
 async def test_calls_in_an_answer_that_broke_off_do_not_run() -> None:
@@ -957,6 +1053,14 @@ async def test_a_session_goes_on_from_what_was_said() -> None:
     events = await collect(loop.run("b"))
     assert [m["content"] for m in loop.llm.requests[0].messages] == ["a", "one", "b"]
     assert [m.content for m in events[-1].messages] == ["b", "two"]  # only the new ones
+
+
+async def test_a_session_is_idle_once_its_end_has_been_told() -> None:
+    loop = World().loop("one", "two")
+    async for event in loop.run("a"):
+        if event.type == "agent_end":
+            break
+    assert notation(await collect(loop.run("b")))[-1] == "AE(2)"
 
 
 async def test_a_session_runs_once_at_a_time() -> None:
@@ -1100,6 +1204,48 @@ async def test_pi_20_continuing_from_an_answer_takes_what_is_queued_one_at_a_tim
     assert all(r.messages[-1]["role"] == "user" for r in loop.llm.requests)
 
 
+async def test_pi_20_continuing_from_an_answer_takes_all_follow_ups_where_all_are_drained() -> None:
+    loop = SessionLoop(ScriptedLLM(["one"]), messages=[{"role": "assistant", "content": "b"}], drain="all")
+    for words in ("F1", "F2"):
+        loop.follow_up(words)
+    said = notation(await collect(loop.continue_()))
+    assert said == ["AS", "TS", "M(user:F1)", "M(user:F2)", "M(A)", "TE[]", "AE(3)"]
+
+
+@pytest.mark.parametrize("how", ["assign", "append", "extend"])
+async def test_pi_20_continuing_from_messages_that_were_brought_along(how: str) -> None:
+    brought: list[Any] = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "t1", "name": "echo", "arguments": {}}]},
+        {"role": "tool", "tool_call_id": "t1", "content": "R"},
+    ]
+    loop = World().loop("done")
+    if how == "assign":
+        loop.messages = brought
+    elif how == "append":
+        for message in brought:
+            loop.messages.append(message)
+    else:
+        loop.messages.extend(brought)
+    assert notation(await collect(loop.continue_())) == ["AS", "TS", "M(A)", "TE[]", "AE(1)"]
+    assert sent(loop, 0) == ["user:hi", "assistant", "t1"]
+    assert [message.role for message in loop.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_messages_may_be_added_and_removed_after_a_run() -> None:
+    loop = SessionLoop(ScriptedLLM([lambda messages: text(f"to {messages[-1]['content']}")], repeat=True))
+    await collect(loop.run("hi"))
+    more: Any = {"role": "user", "content": "more"}
+    loop.messages.append(more)
+    await collect(loop.continue_())
+    assert sent(loop, 1) == ["user:hi", "assistant", "user:more"]
+    loop.messages.clear()
+    with pytest.raises(UsageError, match="No messages to continue from"):
+        loop.continue_()
+    await collect(loop.run("anew"))
+    assert sent(loop, 2) == ["user:anew"]
+
+
 async def test_continuing_from_an_answer_takes_steering_first() -> None:
     loop = SessionLoop(ScriptedLLM(["one", "two"]), messages=[{"role": "assistant", "content": "b"}])
     loop.follow_up("F")
@@ -1128,6 +1274,12 @@ async def test_several_prompts_are_heard_together() -> None:
     loop = SessionLoop(ScriptedLLM(["done"]))
     said = notation(await collect(loop.run(["a", {"role": "user", "content": "b"}])))
     assert said == ["AS", "TS", "M(user:a)", "M(user:b)", "M(A)", "TE[]", "AE(3)"]
+
+
+@pytest.mark.parametrize(("prompt", "answer"), [("", "done"), ("ü ☃ ж", "☃"), ("hi", [])])
+async def test_pi_01_whatever_is_said_and_answered(prompt: str, answer: Any) -> None:
+    said = notation(await collect(World().loop(answer).run(prompt)))
+    assert said == ["AS", "TS", f"M(user:{prompt})", "M(A)", "TE[]", "AE(2)"]
 
 
 async def test_the_system_prompt_is_sent_and_is_no_message() -> None:
@@ -1232,6 +1384,34 @@ async def test_events_have_the_designs_fields() -> None:
     assert isinstance(events["turn_end"].tool_results, list)
 
 
+async def test_the_end_of_a_turn_has_its_answer_and_its_results() -> None:
+    events = await collect(World().loop(asks("t1", "t2"), "done").run("hi"))
+    first, last = (event for event in events if event.type == "turn_end")
+    assert [made.id for made in first.message.tool_calls] == ["t1", "t2"]
+    assert [result.content for result in first.tool_results] == ["R:t1", "R:t2"]
+    assert (last.message.content, last.tool_results) == ("done", [])
+
+
+async def test_the_start_of_a_call_has_the_arguments_as_the_model_gave_them() -> None:
+    @tool
+    def count(to: int) -> int:
+        return to
+
+    loop = SessionLoop(ScriptedLLM([[call("count", {"to": "7"}, id="t1")], "done"]), [count])
+    (start,) = [event for event in await collect(loop.run("hi")) if event.type == "tool_execution_start"]
+    assert start.args == {"to": "7"}
+
+
+async def test_every_event_is_one_of_the_ten_and_is_json() -> None:
+    ten = {
+        *("agent_start", "agent_end", "turn_start", "turn_end", "message_start", "message_update", "message_end"),
+        *("tool_execution_start", "tool_execution_update", "tool_execution_end"),
+    }
+    for event in await collect(World().loop(asks("t1"), says("x y")).run("hi")):
+        assert event.type in ten
+        assert json.loads(event.model_dump_json())["type"] == event.type
+
+
 async def test_a_stream_gives_its_new_messages() -> None:
     stream = World().loop(asks("t1"), "done").run("hi")
     assert isinstance(stream, EventStream)
@@ -1304,6 +1484,29 @@ async def test_the_output_of_a_session_is_its_last_answer() -> None:
     assert run.stop_reason == "completed"
     assert run.phase == "done"
     assert_folds(run)
+
+
+async def test_steps_by_turn_end_after_the_model_and_its_tools() -> None:
+    world = World()
+    loop = world.loop(asks("t1", "t2"), "the end")
+    run = loop.start("hi")
+    await run.step("turn")
+    assert (world.ran, len(loop.llm.requests), run.stop_reason) == (["t1", "t2"], 1, None)
+    await run.step("turn")
+    assert len(loop.llm.requests) == 2
+    while await run.step("turn"):
+        pass
+    assert (run.stop_reason, run.output) == ("completed", "the end")
+    assert await run.step() == []
+
+
+async def test_steering_and_follow_ups_of_the_run_are_heard() -> None:
+    world = World()
+    run = world.loop(asks("t1"), "x", "y").start("hi")
+    run.follow_up("F")
+    world.during["t1"] = lambda: run.steer("S")
+    await run
+    assert [m.content for m in run.messages if m.role == "user"] == ["hi", "S", "F"]
 
 
 async def test_a_session_passes_through_its_phases() -> None:

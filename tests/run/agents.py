@@ -59,3 +59,13 @@ class Agent:
 def sends(*values: str, **arguments: Any) -> Sequence[Any]:
     """A turn that calls the tool that asks, once for each value."""
     return [call("send", {"value": value, **arguments}, id=value) for value in values]
+
+
+class Plans:
+    """A planner whose tasks have one letter each."""
+
+    def __init__(self, names: str = "ab") -> None:
+        self.names = names
+
+    def decompose_goal(self, goal: str) -> list[dict[str, Any]]:
+        return [{"id": name, "description": f"do {name}"} for name in self.names]

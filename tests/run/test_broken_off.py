@@ -27,7 +27,7 @@ from agentnb.core.evolve import fold
 from agentnb.errors import LimitReached
 from agentnb.loops.want import ask
 from agentnb.testing import ScriptedLLM, call, delay, text
-from tests.claims import answered_once
+from tests.worlds import provider_faults
 
 DESIGNS = ["session", "agent", "execution", "generator", "engine"]
 PARTIAL = [*text("Let me delete"), call("look", {"path": "a"}, id="c1")]
@@ -119,7 +119,7 @@ async def test_what_a_model_had_said_when_a_limit_ended_the_run_ends_the_history
 async def test_each_call_of_an_answer_that_failed_has_a_result(design: str) -> None:
     run, _ = await failed(design, [[*PARTIAL, RuntimeError("down")]])
     assert ending(run) == [("assistant", "Let me delete", "error", "down"), ("tool", "c1", True)]
-    answered_once(run.messages)
+    assert provider_faults(run.messages) == []
 
 
 @pytest.mark.parametrize("design", ["session", "agent", "generator"])
@@ -128,7 +128,7 @@ async def test_each_call_of_an_answer_that_was_cancelled_has_a_result(design: st
     await said(run, "!")
     run.cancel("stop")
     assert ending(run) == [("assistant", "Let me delete!", "aborted", "stop"), ("tool", "c1", True)]
-    answered_once(run.messages)
+    assert provider_faults(run.messages) == []
 
 
 async def test_a_call_of_which_only_a_part_had_come_is_kept_as_far_as_it_came() -> None:
@@ -136,7 +136,7 @@ async def test_a_call_of_which_only_a_part_had_come_is_kept_as_far_as_it_came() 
     run, _ = await failed("agent", [[half, RuntimeError("down")]])
     (made,) = run.messages[-2].tool_calls
     assert (made.id, made.name, made.malformed) == ("c1", "look", '{"pa')
-    answered_once(run.messages)
+    assert provider_faults(run.messages) == []
 
 
 async def test_calls_that_had_run_when_the_model_failed_keep_their_results() -> None:
@@ -245,7 +245,7 @@ async def story(loop: Any, stream: Any) -> list[Any]:
     ended = [event.message async for event in stream if event.type == "message_end"]
     assert await stream.result() == ended
     assert loop.messages == ended
-    answered_once(ended)
+    assert provider_faults(ended) == []
     return ended
 
 
@@ -263,7 +263,7 @@ async def test_a_session_that_is_aborted_at_any_event_tells_one_story(position: 
     assert await stream.result() == ended
     assert loop.messages == ended
     assert (ended[-1].stop_reason or ended[-2].stop_reason) == "aborted"
-    answered_once(ended)
+    assert provider_faults(ended) == []
 
 
 async def test_a_session_whose_model_failed_tells_one_story() -> None:

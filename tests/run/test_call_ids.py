@@ -15,6 +15,7 @@ from agentnb.core.reply import Reply
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K
+from tests.run.agents import Plans
 from tests.worlds import assert_folds, provider_faults
 
 
@@ -28,11 +29,6 @@ async def work(n: int = 0) -> str:
 async def write() -> str:
     """Ask first."""
     return "wrote"
-
-
-class Plans:
-    def decompose_goal(self, goal: str) -> list[dict[str, Any]]:
-        return [{"id": name, "description": name} for name in "ab"]
 
 
 WORK = [call("work", id="c1")]

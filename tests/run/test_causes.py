@@ -11,6 +11,7 @@ from agentnb import ConversationEngine, LoopAgent, RunFailed, SessionLoop, Snaps
 from agentnb.core.events import ErrorInfo, RunEnd
 from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K
+from tests.run.agents import Plans
 
 
 def raises(error: Exception) -> Any:
@@ -18,11 +19,6 @@ def raises(error: Exception) -> Any:
         raise error
 
     return fail
-
-
-class Plans:
-    def decompose_goal(self, goal: str) -> list[dict[str, Any]]:
-        return [{"id": name, "description": name} for name in "ab"]
 
 
 LOOPS = {

@@ -26,6 +26,7 @@ from tests.worlds import (
     collect,
     facts,
     finished_calls,
+    output_of,
     provider_faults,
     running_tasks,
     says,
@@ -268,7 +269,7 @@ async def test_closing_one_that_only_watches_does_not_end_the_run() -> None:
 async def test_cancelling_whoever_awaits_a_run_cancels_the_run() -> None:
     agent = Agent()
     run = agent.loop(asks("hold", "b")).start("hi")
-    waiting = asyncio.create_task(_await(run))
+    waiting = asyncio.create_task(output_of(run))
     await agent.holding.wait()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -279,16 +280,12 @@ async def test_cancelling_whoever_awaits_a_run_cancels_the_run() -> None:
     assert provider_faults(run.messages) == []
 
 
-async def _await(run: Any) -> Any:
-    return await run
-
-
 @pytest.mark.parametrize("drive", ["await", "consume", "play", "step"])
 async def test_cancelling_gives_every_call_its_result_at_once(drive: str) -> None:
     agent = Agent()
     run = agent.loop(asks("hold", "b")).start("hi")
     driving = asyncio.create_task(
-        {"await": _await, "consume": collect, "play": _play, "step": lambda run: run.step("turn")}[drive](run)
+        {"await": output_of, "consume": collect, "play": _play, "step": lambda run: run.step("turn")}[drive](run)
     )
     await agent.holding.wait()
     await until(lambda: "b" in finished_calls(run.events))
@@ -313,7 +310,7 @@ async def _play(run: Any) -> None:
 async def test_cancelling_from_another_thread() -> None:
     agent = Agent()
     run = agent.loop(asks("hold")).start("hi")
-    waiting = asyncio.create_task(_await(run))
+    waiting = asyncio.create_task(output_of(run))
     await agent.holding.wait()
     assert await asyncio.to_thread(run.cancel, "from afar")
     async with asyncio.timeout(60):
@@ -322,7 +319,7 @@ async def test_cancelling_from_another_thread() -> None:
     assert agent.closed == ["hold"]
 
 
-@pytest.mark.parametrize("drive", [_await, collect, _play])
+@pytest.mark.parametrize("drive", [output_of, collect, _play])
 async def test_a_tool_that_cancels_its_own_run_keeps_its_result(drive: Any) -> None:
     @tool
     async def stop() -> str:
@@ -360,7 +357,7 @@ def waiting_for_its_own_run(*tools: Any) -> Run:
     return agent.loop([{"type": "tool_call", "id": "w", "name": "wait"}], text("It did not.")).start("hi")
 
 
-@pytest.mark.parametrize("drive", [_await, collect, _play])
+@pytest.mark.parametrize("drive", [output_of, collect, _play])
 async def test_a_tool_that_waits_for_its_own_run_is_told_so_and_does_not_wait_for_ever(drive: Any) -> None:
     @tool
     async def wait() -> str:
@@ -388,7 +385,7 @@ async def test_what_a_tool_has_left_to_a_task_may_wait_for_the_run() -> None:
 
     @tool
     async def wait() -> str:
-        left.append(asyncio.create_task(_await(run)))
+        left.append(asyncio.create_task(output_of(run)))
         await asyncio.sleep(0)
         return "somebody else does"
 
@@ -505,7 +502,7 @@ async def test_code_that_only_looks_on_may_wait_for_the_end_in_between() -> None
         await driving
 
 
-@pytest.mark.parametrize("drive", [_await, collect, _play])
+@pytest.mark.parametrize("drive", [output_of, collect, _play])
 async def test_cancelling_in_mid_stream_stops_listening(drive: Any) -> None:
     run = Agent().loop(["text_delta", *text("a b c d"), delay(60)][1:]).start("hi")
     run.watch(lambda news: isinstance(news, Delta) and news.content == " b" and run.cancel())
@@ -516,7 +513,7 @@ async def test_cancelling_in_mid_stream_stops_listening(drive: Any) -> None:
     assert running_tasks() == set()
 
 
-@pytest.mark.parametrize("drive", [_await, collect, _play])
+@pytest.mark.parametrize("drive", [output_of, collect, _play])
 async def test_cancelling_a_model_that_does_not_answer(drive: Any) -> None:
     run = Agent().loop([delay(60)]).start("hi")
     driving = asyncio.create_task(drive(run))
@@ -541,7 +538,7 @@ async def test_cancelling_reaches_a_tool_that_only_yields_at_the_moment() -> Non
     agent = Agent()
     agent.tools.append(busy)
     run = agent.loop([{"type": "tool_call", "id": "s", "name": "busy"}]).start("hi")
-    waiting = asyncio.create_task(_await(run))
+    waiting = asyncio.create_task(output_of(run))
     await yielding.wait()
     run.cancel()
     async with asyncio.timeout(60):
@@ -561,7 +558,7 @@ async def test_cancelling_reaches_a_tool_whose_wait_has_just_ended() -> None:
     agent = Agent()
     agent.tools.append(busy)
     run = agent.loop([{"type": "tool_call", "id": "s", "name": "busy"}]).start("hi")
-    waiting = asyncio.create_task(_await(run))
+    waiting = asyncio.create_task(output_of(run))
     await started.wait()
     run.cancel()
     go_on.set()
@@ -608,7 +605,7 @@ async def test_a_consumer_is_told_of_a_failed_model_after_all_events() -> None:
     assert run.events[-1].type == "model_error"
 
 
-@pytest.mark.parametrize("drive", [lambda run: _await(run), lambda run: collect(run)], ids=["await", "pull"])
+@pytest.mark.parametrize("drive", [lambda run: output_of(run), lambda run: collect(run)], ids=["await", "pull"])
 async def test_a_consumer_that_looks_on_is_told_how_what_ran_beside_a_failed_model_ended(drive: Any) -> None:
     agent = Agent()
 
@@ -648,7 +645,7 @@ async def test_a_tool_that_raises_a_cancellation_of_its_own_has_failed() -> None
         other.cancel()
         await other
 
-    for drive in (_await, collect):
+    for drive in (output_of, collect):
         agent = Agent()
         agent.tools.append(broken)
         run = agent.loop([{"type": "tool_call", "id": "s", "name": "broken"}], "done").start("hi")
@@ -658,7 +655,7 @@ async def test_a_tool_that_raises_a_cancellation_of_its_own_has_failed() -> None
 
 
 async def test_a_model_that_raises_a_cancellation_of_its_own_has_failed() -> None:
-    for drive in (_await, collect):
+    for drive in (output_of, collect):
         run = Agent().loop([*text("a b"), asyncio.CancelledError("own")], "done").start("hi")
         with pytest.raises(RunFailed, match="CancelledError"):
             await drive(run)

@@ -11,6 +11,7 @@ from agentnb.core.evolve import fold
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K
+from tests.run.agents import Plans
 from tests.worlds import assert_folds, provider_faults
 
 
@@ -18,11 +19,6 @@ from tests.worlds import assert_folds, provider_faults
 async def work() -> str:
     """Work."""
     return "worked"
-
-
-class Plans:
-    def decompose_goal(self, goal: str) -> list[dict[str, Any]]:
-        return [{"id": name, "description": f"do {name}"} for name in "ab"]
 
 
 def worker(*said: str, name: str = "worker") -> SessionLoop:

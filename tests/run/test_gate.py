@@ -15,7 +15,16 @@ from agentnb.core.state import State
 from agentnb.run import runs_here
 from agentnb.testing import ScriptedLLM, call, text
 from tests.run.agents import Agent, sends
-from tests.worlds import asks, assert_folds, assert_one_terminal_event_last, collect, provider_faults, types, until
+from tests.worlds import (
+    asks,
+    assert_folds,
+    assert_one_terminal_event_last,
+    collect,
+    output_of,
+    provider_faults,
+    types,
+    until,
+)
 
 WHOLE = [
     *("run_start", "message", "model_start", "model_end", "call_start", "call_start", "call_end", "call_end"),
@@ -141,7 +150,7 @@ async def test_a_step_behind_a_pause_goes_on_from_there_whoever_drove_so_far(
     run = Agent().loop(asks("a"), asks("b"), "done").start("hi", breakpoints=[{"event": "call_end"}])
     if drive == "play":
         run.play()
-    waiting = asyncio.create_task(_output(run))
+    waiting = asyncio.create_task(output_of(run))
     await until(lambda: run.state.paused)
     at = len(run.events)
     events = await run.step(unit)
@@ -150,10 +159,6 @@ async def test_a_step_behind_a_pause_goes_on_from_there_whoever_drove_so_far(
     run.cancel()
     with pytest.raises(RunCancelled):
         await waiting
-
-
-async def _output(run: Run) -> Any:
-    return await run
 
 
 async def test_stepping_stops_where_only_a_person_can_move_on() -> None:

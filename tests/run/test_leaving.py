@@ -10,11 +10,11 @@ import pytest
 
 from agentnb import Run, SessionLoop, tool
 from agentnb.testing import ScriptedLLM, call
-from tests.worlds import assert_one_terminal_event_last
+from tests.worlds import assert_one_terminal_event_last, output_of
 
 
 class World:
-    """A run with one call, which waits until `may_end` is set."""
+    """A run with one call, which output_of until `may_end` is set."""
 
     def __init__(self) -> None:
         self.begun, self.may_end = asyncio.Event(), asyncio.Event()
@@ -51,10 +51,6 @@ async def reads(run: Run) -> Any:
     return None
 
 
-async def waits(run: Run) -> Any:
-    return await run
-
-
 async def blocks(run: Run) -> Any:
     return await asyncio.to_thread(run.result, 10)
 
@@ -74,7 +70,7 @@ async def joined(world: World, *ways: Drive) -> list[asyncio.Task[Any]]:
     for way in ways:
         tasks.append(asyncio.create_task(way(world.run)))
         await world.begun.wait()
-        for _ in range(5):  # until it has come to where it waits
+        for _ in range(5):  # until it has come to where it output_of
             await asyncio.sleep(0)
     return tasks
 
@@ -85,20 +81,20 @@ async def left(task: asyncio.Task[Any]) -> None:
         await task
 
 
-@pytest.mark.parametrize("other", [reads, waits, blocks])
-@pytest.mark.parametrize("driver", [reads, waits, steps])
+@pytest.mark.parametrize("other", [reads, output_of, blocks])
+@pytest.mark.parametrize("driver", [reads, output_of, steps])
 async def test_another_goes_on_where_whoever_drives_is_cancelled(driver: Drive, other: Drive) -> None:
     world = World()
     first, second = await joined(world, driver, other)
     if other is blocks:
-        await asyncio.sleep(0.05)  # until the thread waits
+        await asyncio.sleep(0.05)  # until the thread output_of
     await left(first)
     await world.goes_on_for(second)
 
 
 async def test_all_who_read_it_come_to_the_end() -> None:
     world = World()
-    first, second, third = await joined(world, reads, reads, waits)
+    first, second, third = await joined(world, reads, reads, output_of)
     await left(first)
     await left(second)
     await world.goes_on_for(third)
@@ -125,7 +121,9 @@ async def test_another_sees_every_event_where_the_consumer_that_drives_is_closed
     assert [event.type for event in seen].count("model_start") == 2  # nothing was asked for twice
 
 
-@pytest.mark.parametrize(("driver", "other"), [(reads, reads), (reads, waits), (waits, reads), (waits, waits)])
+@pytest.mark.parametrize(
+    ("driver", "other"), [(reads, reads), (reads, output_of), (output_of, reads), (output_of, output_of)]
+)
 async def test_the_last_one_out_cancels(driver: Drive, other: Drive) -> None:
     world = World()
     first, second = await joined(world, driver, other)
@@ -138,7 +136,7 @@ async def test_the_last_one_out_cancels(driver: Drive, other: Drive) -> None:
 
 async def test_one_who_reads_another_s_run_may_leave_it() -> None:
     world = World()
-    first, second = await joined(world, waits, reads)
+    first, second = await joined(world, output_of, reads)
     await left(second)
     await world.goes_on_for(first)
 
@@ -148,7 +146,7 @@ async def test_a_run_in_the_background_goes_on_when_nobody_reads_it_any_more() -
     world.run.play()
     (reader,) = await joined(world, reads)
     await left(reader)
-    await world.goes_on_for(asyncio.create_task(waits(world.run)))
+    await world.goes_on_for(asyncio.create_task(output_of(world.run)))
 
 
 def test_another_goes_on_in_its_own_event_loop_where_that_of_the_driver_has_ended() -> None:

@@ -49,7 +49,7 @@ def _a_tool(puts_away: Callable[[], Any]) -> Loop:
 def _a_nested_tool(puts_away: Callable[[], Any]) -> Loop:
     inner = _a_tool(puts_away)
     inner.name = "inner"
-    return SessionLoop(ScriptedLLM([[call("inner", {"input": "x"})], "done"]), [inner])
+    return SessionLoop(ScriptedLLM([[call("inner", {"input": "x"}, id="c")], "done"]), [inner])
 
 
 def _a_model(puts_away: Callable[[], Any]) -> Loop:
@@ -78,7 +78,7 @@ def _a_step_of_its_own(puts_away: Callable[[], Any]) -> Loop:
 
 MADE = {
     "tool": (_a_tool, "immortal"),
-    "nested tool": (_a_nested_tool, "immortal"),
+    "nested tool": (_a_nested_tool, "'immortal' of 'inner'"),
     "model": (_a_model, "model"),
     "step of its own": (_a_step_of_its_own, "code"),
 }

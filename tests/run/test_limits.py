@@ -15,7 +15,8 @@ from agentnb.errors import UsageError
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K
-from tests.worlds import assert_folds, assert_one_terminal_event_last, until
+from tests.run.agents import Plans
+from tests.worlds import assert_folds, assert_one_terminal_event_last, output_of, until
 
 ran: list[int] = []
 
@@ -30,11 +31,6 @@ async def work(n: int = 0) -> str:
 @pytest.fixture(autouse=True)
 def _forget() -> None:
     ran.clear()
-
-
-class Plans:
-    def decompose_goal(self, goal: str) -> list[dict[str, Any]]:
-        return [{"id": name, "description": name} for name in "abc"]
 
 
 def worker(again: int = 1, calls: int = 1, name: str = "worker") -> SessionLoop:
@@ -53,7 +49,7 @@ def session_with_a_hook() -> Loop:
 
 
 def engine() -> Loop:
-    return ConversationEngine(lambda goal: {}, Plans(), worker(3))
+    return ConversationEngine(lambda goal: {}, Plans("abc"), worker(3))
 
 
 def loop_agent() -> Loop:
@@ -181,11 +177,7 @@ async def stepped(run: Any) -> None:
     await run
 
 
-async def awaited(run: Any) -> None:
-    await run
-
-
-@pytest.mark.parametrize("driven", [awaited, pulled, stepped])
+@pytest.mark.parametrize("driven", [output_of, pulled, stepped])
 @pytest.mark.parametrize("limit", [0, 1, 2])
 async def test_of_calls_made_at_once_as_many_run_to_their_end_as_the_limit_lets_begin(limit: int, driven: Any) -> None:
     run = three_at_once().start("go", limits={"calls": limit})

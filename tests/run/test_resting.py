@@ -25,8 +25,9 @@ from agentnb import (
 )
 from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent, Event, InvocationContext
-from tests.claims import Model, asks
 from tests.designs import Answers
+from tests.run.agents import Plans
+from tests.streaming import Model, asks
 from tests.worlds import collect, running_tasks, types, until
 
 
@@ -44,12 +45,6 @@ async def work(n: int) -> str:
 
 WORK = asks(("c1", "work", {"n": 1}))
 WRITE = asks(("c1", "write", {"n": 1}))
-
-
-class Plans:
-    @staticmethod
-    def decompose_goal(goal: str) -> list[dict[str, Any]]:
-        return [{"id": name, "description": f"do {name}"} for name in "ab"]
 
 
 def engine(*turns: Any, tools: Any = (work, write), **options: Any) -> ConversationEngine:

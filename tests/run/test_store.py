@@ -19,7 +19,7 @@ from agentnb.core.events import Delta
 from agentnb.run import model_requests
 from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent, sends
-from tests.worlds import asks, assert_one_terminal_event_last, types, until
+from tests.worlds import asks, assert_one_terminal_event_last, output_of, types, until
 
 
 @tool
@@ -285,7 +285,7 @@ async def test_the_loser_of_two_writes_nothing_more(store: Store, path: Path) ->
 
 def test_a_store_is_used_by_several_threads(store: Store) -> None:
     def drive(number: int) -> None:
-        asyncio.run(_await(Agent().two_turns().start("hi", name=f"run {number}", store=store)))
+        asyncio.run(output_of(Agent().two_turns().start("hi", name=f"run {number}", store=store)))
 
     threads = [threading.Thread(target=drive, args=[number]) for number in range(8)]
     for thread in threads:
@@ -296,14 +296,10 @@ def test_a_store_is_used_by_several_threads(store: Store) -> None:
     assert {info.stop_reason for info in store.runs()} == {"completed"}
 
 
-async def _await(run: Any) -> Any:
-    return await run
-
-
 async def test_two_stores_on_one_file_write_beside_each_other(store: Store, path: Path) -> None:
     other = Store(path)
     runs = [Agent().two_turns().start("hi", store=s) for s in (store, other) * 4]
-    await asyncio.gather(*map(_await, runs))
+    await asyncio.gather(*map(output_of, runs))
     assert len(other.runs()) == 8
     for run in runs:
         assert list(store.load(run.id).events) == run.events

@@ -16,7 +16,7 @@ import pytest
 from agentnb import Run, RunFailed, SessionLoop, Store
 from agentnb.core.events import Event
 from tests.run.agents import Agent, sends
-from tests.worlds import facts, types, until
+from tests.worlds import facts, output_of, types, until
 
 
 @pytest.fixture
@@ -129,13 +129,9 @@ def test_ctrl_c_while_the_run_waits_for_another_thread_shuts_nobody_out_of_it() 
     run.watch(keep_the_run_waiting)
     loop = asyncio.new_event_loop()
     with pytest.raises(KeyboardInterrupt):
-        loop.run_until_complete(_wait_for(run))
+        loop.run_until_complete(output_of(run))
     another = threading.Thread(target=run.cancel, daemon=True)
     another.start()
     another.join(10)
     assert not another.is_alive()
     loop.close()
-
-
-async def _wait_for(run: Run) -> Any:
-    return await run

@@ -17,6 +17,8 @@ from tests.simulation.shrink import kind, kinds, shrunk
 PUSH = 300
 """The seeds of every push."""
 CHUNK = 50
+PROGRESS = 1000
+"""After so many seeds it says how far it is."""
 
 
 def chunk(seeds: Iterable[int]) -> tuple[int, list[tuple[int, list[str]]]]:
@@ -36,9 +38,11 @@ def play_many(first: int, count: int, processes: int) -> int:
     chunks = [range(at, min(at + CHUNK, first + count)) for at in range(first, first + count, CHUNK)]
     found: Counter[str] = Counter()
     with ProcessPoolExecutor(processes) as pool:
-        for these, failed in pool.map(chunk, chunks):
+        for seeds, (these, failed) in zip(chunks, pool.map(chunk, chunks), strict=True):
             events += these
             failing += len(failed)
+            if (seeds.stop - first) % PROGRESS == 0:
+                print(f"{seeds.stop - first} seeds, {failing} failed", flush=True)
             for seed, faults in failed:
                 print(f"seed {seed}: {faults[0][-1500:]}", flush=True)
                 found.update({kind(fault) for fault in faults})

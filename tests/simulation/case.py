@@ -1,4 +1,4 @@
-"""A case: a world, a run of it with its people, its consumers and its store, and what came of it."""
+"""A case: a world, a run of it with its people, its consumers and its store; and the story of what happened."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.simulation.people import (
     draw_acts,
 )
 from tests.simulation.store import Trouble, UnreliableDatabase, copied, draw_trouble
-from tests.simulation.worlds import IDEMPOTENT, NOTES, Notes, Plan, Ran, build, draw_plan
+from tests.simulation.worlds import NOTES, Notes, Plan, Ran, build, draw_plan
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where stores are: in memory, where there is such a place."""
@@ -66,9 +66,9 @@ class Case:
 
     order: of what is due together, 0 for that of asyncio. policy: None, True, "rules", or what a function says about
     the calls whose `n` is 0, 1, 2 ... acts: what people do one after the other; later: in each run that was restored or
-    forked. watches: what somebody who is told of the event of that number does at once. drives: how the run is driven,
-    and after how many events the consumer that drives leaves. reads: after how many events each further consumer
-    leaves; None is never.
+    forked. watches: what a watcher does at once when it receives the event of that number. drives: how the run is
+    driven, and after how many events the consumer that drives leaves. reads: after how many events each further
+    consumer leaves; None is never.
     """
 
     plan: Plan
@@ -124,7 +124,7 @@ def draw_case(choices: Choices) -> Case:
 
 @dataclass
 class Story:
-    """What came of a case: what is wrong, what people did, and the events."""
+    """What happened in a case: what is wrong, what people did, and the events."""
 
     case: Case
     faults: list[str] = field(default_factory=list)
@@ -142,7 +142,7 @@ class Story:
 
 
 def play(case: Case) -> Story:
-    """Run a case in virtual time, and hold what came of it to the model."""
+    """Run a case in virtual time, and check what happened against the model."""
     story = Story(case)
     NOTES.clear()
     said = io.StringIO()
@@ -234,7 +234,7 @@ class _Live:
     # -- the run and those around it -------------------------------------------------------------------------------
 
     async def live(self) -> None:
-        """Play it to its end and beyond: what was saved goes on, and the recording is replayed."""
+        """Play it to its end, resume what was saved, and replay the recording."""
         case, run = self.case, self.run
         if case.watches or case.looks:
             run.watch(self._watch(dict(case.watches)))
@@ -245,7 +245,7 @@ class _Live:
         except Exception:
             self.fault(traceback.format_exc()[-1500:])
         if not run.state.over:
-            self.fault(f"it does not come to an end: {run!r}, pending {run.pending}, driven {run.driven}")
+            self.fault(f"it does not end: {run!r}, pending {run.pending}, driven {run.driven}")
             run.cancel()
         self.done = True
         ended_at = self.loop.now
@@ -271,11 +271,11 @@ class _Live:
         self.fault(*model.faults(run, self.notes, self.person.said, has_policy=case.policy is not None))
         await asyncio.sleep(IS_LOCKED)
         self._check_store()
-        await self._go_on_from("", run, self.person)
+        await self._resume_all("", run, self.person)
         if self.person.forks:
             self._check_tables([run, *(fork for fork, _, _ in self.person.forks)])
         for image in self.images:
-            await self._go_on_from_disk(image)
+            await self._resume_from_disk(image)
         self._replay()
         for store in (self.store, self.disk):
             if store is not None:
@@ -346,7 +346,7 @@ class _Live:
         return "end"
 
     async def _leave(self, events: Any) -> None:
-        """Stop reading. Where others still read, the run goes on."""
+        """Stop reading. Where others still read, the run continues."""
         before, others = len(self.run.events), self.reading - 1
         await events.aclose()
         for event in self.run.events[before:]:
@@ -394,7 +394,7 @@ class _Live:
 
     @property
     def _is_broken(self) -> bool:
-        """Whether the store has refused to go on for good."""
+        """Whether the store refuses every further write."""
         return self.case.trouble is not None and self.case.trouble.kind == "full"
 
     def _wait(self, seconds: float) -> None:
@@ -436,33 +436,33 @@ class _Live:
         if len(there) != len(here) and not self._is_broken:
             self.fault(f"the store has {len(there)} events, and memory has {len(here)}")
 
-    # -- what goes on ----------------------------------------------------------------------------------------------
+    # -- what was saved and forked ---------------------------------------------------------------------------------
 
-    async def _go_on_from(self, where: str, run: Run, person: Person, generation: int = 1) -> None:
+    async def _resume_all(self, where: str, run: Run, person: Person, generation: int = 1) -> None:
         """Bring to its end what was saved of a run, what was forked from it, and what it was suspended for."""
         if generation > GENERATIONS:
             return
         for number, (text, asked) in enumerate(person.snapshots):
             label = f"{where}snapshot {number}"
-            await self._go_on(label, Snapshot.from_json(text), asked, generation, is_policy_given=number % 2 > 0)
+            await self._resume(label, Snapshot.from_json(text), asked, generation, is_policy_given=number % 2 > 0)
         for number, (fork, notes, at) in enumerate(person.forks):
             label, inherited = f"{where}fork {number} at {at}", len(fork.events)
-            await self._end_calmly(label, fork, notes, person.seen, generation)
+            await self._finish(label, fork, notes, person.seen, generation)
             marks = [event.inherited for event in fork.events]
             if marks != sorted(marks, reverse=True) or any(marks[inherited:]) or not marks[0]:
                 self.fault("it does not mark what it has inherited, and nothing else", where=label)
         if run.stop_reason == "suspended":
             snapshot = Snapshot.from_json(run.snapshot().to_json())
-            await self._go_on(f"{where}suspended", snapshot, [], generation, is_policy_given=True)
+            await self._resume(f"{where}suspended", snapshot, [], generation, is_policy_given=True)
 
-    async def _go_on(
+    async def _resume(
         self, where: str, snapshot: Snapshot, asked: Sequence[Pending], generation: int, *, is_policy_given: bool
     ) -> None:
         """Restore a snapshot, with its policy given again or as it was recorded."""
         loop, notes = self._rebuilt(where)
         try:
             again = restore(snapshot, loop, **({"approve": _policy(self.case.policy)} if is_policy_given else {}))
-            await self._end_calmly(where, again, notes, asked, generation)
+            await self._finish(where, again, notes, asked, generation)
             self.fault(*model.faults_of_a_restore(snapshot.events, again, notes), where=where)
         except AgentnbError as error:
             self.fault(f"{type(error).__name__}: {error}", where=where)
@@ -471,7 +471,7 @@ class _Live:
         except Exception:
             self.fault(traceback.format_exc()[-1500:], where=where)
 
-    async def _go_on_from_disk(self, image: _Image) -> None:
+    async def _resume_from_disk(self, image: _Image) -> None:
         """What another process does with the store of one that was killed."""
         where = f"killed at event {len(image.events)}"
         store = Store(image.file)
@@ -485,17 +485,11 @@ class _Live:
             self.fault("the store has other events than memory had", where=where)
         loop, notes = self._rebuilt(where)
         again = restore(snapshot, loop, store=store, approve=_policy(self.case.policy))
-        await self._end_calmly(where, again, notes, [], GENERATIONS)
-        self.fault(*model.faults_of_a_restore(snapshot.events, again, notes), where=where)
-        finished = {(ran.path, ran.call_id) for ran in image.ran}
-        for ran in notes.ran:
-            if (ran.path, ran.call_id) in finished and ran.name not in IDEMPOTENT:
-                self.fault(f"{ran.name} has run for {ran.path}/{ran.call_id} in both processes", where=where)
+        await self._finish(where, again, notes, [], GENERATIONS)
+        self.fault(*model.faults_of_a_restore(snapshot.events, again, notes, image.ran), where=where)
         store.close()
 
-    async def _end_calmly(
-        self, where: str, again: Run, notes: Notes, asked: Sequence[Pending], generation: int
-    ) -> None:
+    async def _finish(self, where: str, again: Run, notes: Notes, asked: Sequence[Pending], generation: int) -> None:
         """Bring a run to its end, hold it to the model, and then what was made of it.
 
         People decide about the questions that waited when it was made (`asked`), do what they do later, and then say
@@ -523,7 +517,7 @@ class _Live:
             if again.state.failure is not None:
                 again.resume()
         if not again.state.over:
-            self.fault(f"it does not come to an end: {again!r}, pending {again.pending}", where=where)
+            self.fault(f"it does not end: {again!r}, pending {again.pending}", where=where)
             again.cancel()
         with suppress(AgentnbError):
             await again
@@ -534,7 +528,7 @@ class _Live:
             self.fault(f"{notes.running} functions and models run on", where=where)
         found = model.faults(again, notes, person.said, has_policy=self.case.policy is not None, inherited=inherited)
         self.fault(*person.faults, *found, where=where)
-        await self._go_on_from(f"{where}, ", again, person, generation + 1)
+        await self._resume_all(f"{where}, ", again, person, generation + 1)
 
     def _check_tables(self, runs: list[Run]) -> None:
         """Whether the tables count each request once, in the run that made it."""

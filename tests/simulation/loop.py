@@ -61,7 +61,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Begin a turn: jump to the next timer where nothing is ready, and shuffle what is."""
         self._turns_left -= 1
         if not self._turns_left:
-            raise Hang(f"The same goes on for ever: {self._doing()}")
+            raise Hang(f"The same is repeated for ever: {self._doing()}")
         if timeout is None and not is_woken:
             raise Hang(f"Nothing is ready and nothing is scheduled, and these wait: {self._doing()}")
         if not is_woken:
@@ -127,7 +127,7 @@ def _virtual(loop: VirtualLoop) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Ended(Generic[T]):
-    """What came of a virtual world: the result, the tasks that were left running, the errors that nobody took."""
+    """The outcome of a virtual world: the result, the tasks that were left running, the errors that nobody took."""
 
     result: T
     left: list[str]

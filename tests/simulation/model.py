@@ -297,8 +297,13 @@ def _usage(run: Run, notes: Notes, inherited: int) -> Iterator[str]:
 # -- restored runs -----------------------------------------------------------------------------------------------------
 
 
-def faults_of_a_restore(before: Sequence[Event], again: Run, notes: Notes) -> Iterator[str]:
-    """What does not fit of a run that went on from `before`; `notes` are of what ran since."""
+def faults_of_a_restore(
+    before: Sequence[Event], again: Run, notes: Notes, ran_before: Sequence[Ran] = ()
+) -> Iterator[str]:
+    """What does not fit of a run that went on from `before`; `notes` are of what ran since.
+
+    ran_before: what ran in the process that was killed, whether the record has it or not.
+    """
     events = list(again.events)
     if isinstance(before[-1], RunEnd) and before[-1].reason == "error":
         return  # a LoopAgent goes back to its checkpoint, and what failed begins anew
@@ -310,6 +315,7 @@ def faults_of_a_restore(before: Sequence[Event], again: Run, notes: Notes) -> It
     calls, _ = _read(events, has_policy=False)
     ends = {(event.path, event.call_id): event.outcome for event in before if isinstance(event, CallEnd)}
     started = {(event.path, event.call_id) for event in before if isinstance(event, CallStart)}
+    started |= {(ran.path, ran.call_id) for ran in ran_before}
     for ran in notes.ran:
         key = (ran.path, ran.call_id)
         if ends.get(key, "aborted") not in ("aborted", "skipped"):

@@ -1,7 +1,7 @@
 """People: they decide, edit, replace, answer, undo, remember, steer, pause, resume, step, fork, leave and cancel.
 
 What they do is drawn before the run begins, as acts: when, what, and about which of the calls that wait. An act that
-agentnb refuses is no fault; what it does is held against the record later.
+agentnb refuses is no fault; what it does is compared with the record later.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Said:
 
 @dataclass
 class Person:
-    """Somebody who acts on a run, and notes what came of it."""
+    """Somebody who acts on a run, and notes what happened."""
 
     run: Run
     now: Callable[[], float]
@@ -72,7 +72,7 @@ class Person:
     faults: list[str] = field(default_factory=list)
 
     def act(self, act: Act) -> None:
-        """Do it, and note what came of it. Whatever the state of the store, it takes no time."""
+        """Do it, and note what happened. Whatever the state of the store, it takes no time."""
         before, began = len(self.run.events), self.now()
         try:
             did = self._do(act, before)
@@ -81,7 +81,7 @@ class Person:
         if self.now() > began:
             self.faults.append(f"a person who does {act.what} waits for {self.now() - began:.1f} s")
         if did:
-            self.log.append(f"{self.now():.2f} behind event {before - 1}: {act.what} {did}")
+            self.log.append(f"{self.now():.2f} after event {before - 1}: {act.what} {did}")
 
     def _do(self, act: Act, before: int) -> str:
         run, which = self.run, act.which

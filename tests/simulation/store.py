@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ RETRIED = 0.1
 class Trouble:
     """What happens at the `at`-th call that writes to the database.
 
-    none: nothing. dies: the process is killed before each `at`-th call, up to DEATHS times; the run goes on, and what
+    none: nothing. dies: the process is killed before each `at`-th call, up to DEATHS times; the run continues, and what
     was on disk is kept aside. fails: this one call raises. full: this call and all that follow raise. stalls: another
     process holds the database for `seconds` from each `at`-th call on, up to LOCKS times.
     """
@@ -100,8 +100,8 @@ class UnreliableDatabase:
             elif self.is_locked:
                 raise StoreBusy(f"{self.where} could not be written: database is locked.")
 
-    def migrate(self, statements: Sequence[str], version: int, fill: Callable[[Database], None]) -> None:
-        self._real.migrate(statements, version, fill)
+    def create(self) -> None:
+        self._real.create()
 
     def query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         return self._real.query(sql, *values)

@@ -404,7 +404,7 @@ async def slow(n: int) -> int:
 
 @tool
 async def deaf(n: int) -> int:
-    """Goes on for 4 s when it is cancelled."""
+    """Runs on for 4 s when it is cancelled."""
     with _runs("deaf", n=n):
         try:
             await asyncio.sleep(1)
@@ -629,7 +629,7 @@ def _generator(plan: Plan, notes: Notes, tools: Sequence[Any], inside: Sequence[
         return (yield want.call(double, number))
 
     def written(given: Any) -> Generator[Any, Any, Any]:
-        came_to: list[Any] = []
+        results: list[Any] = []
         for number, step in enumerate(plan.options["steps"]):
             try:
                 match step:
@@ -639,26 +639,26 @@ def _generator(plan: Plan, notes: Notes, tools: Sequence[Any], inside: Sequence[
                         reply = yield want.ask(f"step {number}")
                         while reply.tool_calls:
                             reply = yield want.ask()
-                        came_to.append(reply.content)
+                        results.append(reply.content)
                     case "call":
-                        came_to.append((yield want.call(tools[number % len(tools)], n=number)))
+                        results.append((yield want.call(tools[number % len(tools)], n=number)))
                     case "calls":
-                        came_to.append((yield [want.call(one, n=number + n) for n, one in enumerate(tools[:3])]))
+                        results.append((yield [want.call(one, n=number + n) for n, one in enumerate(tools[:3])]))
                     case "function":
-                        came_to.append((yield [want.call(double, number), want.call(len, "four")]))
+                        results.append((yield [want.call(double, number), want.call(len, "four")]))
                     case "loops" if inside:
-                        came_to.append((yield [want.call(loop, "go") for loop in inside]))
+                        results.append((yield [want.call(loop, "go") for loop in inside]))
                     case "all":
                         calls = [want.call(one, n=number) for one in tools[:2]]
-                        came_to.append(
+                        results.append(
                             (yield [*calls, want.call(double, n=2), *(want.call(loop, "go") for loop in inside)])
                         )
                     case "part":
-                        came_to.append((yield from part(number)))
+                        results.append((yield from part(number)))
                     case "phase":
                         yield want.phase("second")
             except ToolError as error:
-                came_to.append(str(error))
-        return came_to
+                results.append(str(error))
+        return results
 
     return Loop.from_generator(written, _Speaks(plan, notes), tools, name=plan.name, phases=["second"])

@@ -18,7 +18,8 @@ import pytest
 from agentnb import RunFailed, Store
 from agentnb.core.errors import RecordingCorrupt, StorageError
 from agentnb.notebook import runs
-from agentnb.store import sqlite_file
+from agentnb.store import database
+from agentnb.store.sqlite import PAGE_BYTES
 from tests.analysis.recordings import researcher
 from tests.store.permissions import read_only
 
@@ -64,6 +65,44 @@ async def test_an_event_that_was_changed_is_named_and_what_is_before_it_can_be_r
     store.close()
 
 
+def test_of_runs_on_a_page_that_is_lost_the_events_before_it_are_exported_and_all_others(
+    path: Path, tmp_path: Path
+) -> None:
+    with closing(Store(path)) as store:
+        whole = {info.name: list(store.load(info.id).events) for info in store.runs()}
+    data = bytearray(path.read_bytes())
+    page = data.index(b'"type":"call_end"', len(data) // 2) // PAGE_BYTES * PAGE_BYTES
+    data[page : page + PAGE_BYTES] = b"\xa5" * PAGE_BYTES
+    path.write_bytes(data)
+
+    with closing(Store(path)) as store:
+        with pytest.raises(RecordingCorrupt):
+            store.export(tmp_path / "runs.jsonl")
+        with pytest.warns(RuntimeWarning, match=r"is damaged: .* events of the run are exported"):
+            store.export(tmp_path / "runs.jsonl", salvage=True)
+    with closing(Store(tmp_path / "new.db")) as store:
+        store.import_(tmp_path / "runs.jsonl")
+        found = {name: list(store.load(name).events) for name in ("first", "second")}
+    assert sum(found[name] == events for name, events in whole.items()) == 1
+    for name, events in found.items():
+        assert events == whole[name][: len(events)]
+        assert len(events) > 3
+
+
+def test_a_run_of_which_nothing_is_left_is_named_and_the_others_are_exported(path: Path, tmp_path: Path) -> None:
+    change(path, "UPDATE events SET checksum = 1 WHERE key = 2 * ?", SPAN)
+    with closing(Store(path)) as store:
+        with pytest.raises(RecordingCorrupt, match=r"event 0 of the run .* is damaged"):
+            store.load("second", salvage=True)
+        with pytest.warns(
+            RuntimeWarning, match=r"event 0 of the run .* is damaged: .* 0 events of the run are exported"
+        ):
+            store.export(tmp_path / "runs.jsonl", ["second", "first"], salvage=True)
+        first = store.load("first").run_id
+    with closing(Store(tmp_path / "new.db")) as store:
+        assert store.import_(tmp_path / "runs.jsonl") == [first]
+
+
 @pytest.mark.parametrize("folder_too", [False, True], ids=["file", "folder"])
 async def test_a_store_that_may_not_be_written_can_be_read(path: Path, folder_too: bool) -> None:
     with read_only(path, folder_too=folder_too):
@@ -103,7 +142,7 @@ async def test_a_file_that_is_another_one_now_is_not_written_into_the_void(
     run = researcher().start("go", name="third", store=store, approve=True)
     await run.step("turn")
     take_away(path, tmp_path / "other.db" if what == "replaced" else None)
-    with pytest.raises(RunFailed, match="it is not the file any more that was opened"):
+    with pytest.raises(RunFailed, match="it was moved, deleted or replaced after it was opened"):
         await run
     assert store.export(tmp_path / "kept.jsonl", ["third"]) >= 10
     store.close()
@@ -126,7 +165,9 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
             raw.execute(f"PRAGMA user_version = {version}")
         raw.close()
         before = (tmp_path / name).read_bytes()
-        with pytest.raises(StorageError, match=r"is a database, but no store of agentnb's\. Nothing in it was changed"):
+        with pytest.raises(
+            StorageError, match=r"is a database, but not a store of agentnb\. Nothing in it was changed"
+        ):
             Store(tmp_path / name)
         assert (tmp_path / name).read_bytes() == before
 
@@ -159,7 +200,7 @@ def test_a_store_that_is_damaged_hides_no_other_either(path: Path, monkeypatch: 
 
 
 async def test_a_database_that_is_locked_for_too_long_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
     store = Store(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -83,7 +83,7 @@ async def test_what_a_store_has_a_part_of_is_completed(source: Store, file: Path
 def test_another_run_of_the_same_id_is_not_mixed_in(source: Store, file: Path, store: Store) -> None:
     nile, talk = source.load("nile"), source.load("talk")
     store.record_run(nile.run_id, "other", "SessionLoop", talk.events)
-    with pytest.raises(StoreConflict, match="another one than that in"):
+    with pytest.raises(StoreConflict, match="is not the one in"):
         store.import_(file)
     assert [info.name for info in store.runs()] == ["other"]
 
@@ -182,13 +182,13 @@ def test_an_export_takes_no_stores_place(source: Store) -> None:
 
 def test_a_file_of_another_kind_is_told_as_what_it_is(source: Store, store: Store, file: Path, tmp_path: Path) -> None:
     snapshot = source.load("nile").save(tmp_path / "nile.json")
-    with pytest.raises(UsageError, match=r"is a snapshot and no export: agentnb\.Snapshot\.load\("):
+    with pytest.raises(UsageError, match=r"is a snapshot and not an export: agentnb\.Snapshot\.load\("):
         store.import_(snapshot)
-    with pytest.raises(UsageError, match="is a database and no export"):
+    with pytest.raises(UsageError, match="is a database and not an export"):
         store.import_(source.path)
     with pytest.raises(UsageError, match=r"is an export of a store and no snapshot: .*\.import_\("):
         Snapshot.load(file)
-    with pytest.raises(RecordingCorrupt, match="or is no export"):
+    with pytest.raises(RecordingCorrupt, match="or is not an export"):
         store.import_(Path(__file__))
 
 

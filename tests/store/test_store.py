@@ -116,7 +116,7 @@ async def test_of_two_that_go_on_with_a_run_the_second_is_told(place: str, open_
     other = open_store(place)
     again = restore(other.load("x"), Agent().two_turns(), store=other)
     await run
-    with pytest.raises(RunFailed, match="another process goes on with it, or another run of this one"):
+    with pytest.raises(RunFailed, match="another process has continued it, or another run of this"):
         await again
     assert list(other.load("x").events) == run.events
 
@@ -247,7 +247,7 @@ async def test_runs_are_found_by_date(three: Store) -> None:
 
 
 async def test_a_date_that_is_none_is_said(three: Store) -> None:
-    with pytest.raises(UsageError, match="'yesterday' is no date"):
+    with pytest.raises(UsageError, match="'yesterday' is not a date"):
         three.find(since="yesterday")
 
 
@@ -313,13 +313,13 @@ async def test_a_run_does_not_go_on_from_a_past_it_has_not_had(store: Store) -> 
     await restore(past, Agent().two_turns(), store=store)
     other = restore(past, Agent().two_turns())
     await other
-    with pytest.raises(StoreConflict, match="somebody has gone on with it otherwise"):
+    with pytest.raises(StoreConflict, match="another process has continued it differently"):
         restore(other.snapshot(), Agent().two_turns(), store=store)
 
 
 async def test_what_would_be_changed_is_told_of_both(place: str, open_store: Callable[[str], Store]) -> None:
     if place.startswith("postgresql"):
-        assert [step[0] for step in planned_migrations(place)] == ["1", "2", "3"]
+        assert [step[0] for step in planned_migrations(place)] == ["1"]
     open_store(place)
     assert planned_migrations(place) == []
 

@@ -399,8 +399,8 @@ def test_a_mapping_names_its_tools() -> None:
 
 
 @pytest.mark.parametrize("wrong", [7, "describe", {"a": 1}])
-def test_what_is_no_tool_is_refused(wrong: Any) -> None:
-    with pytest.raises(UsageError, match="no tool"):
+def test_a_value_that_cannot_be_a_tool_is_rejected(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="not a tool"):
         as_tools([wrong])
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from agentnb.core.events import Delta, Event, RunEnd, RunStart
+from agentnb.core.events import CallEnd, Delta, Event, RunEnd, RunStart
 from agentnb.core.evolve import evolve
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine import ConversationEngine
@@ -119,6 +119,18 @@ def asking(*paths: str, **arguments: Any) -> Any:
     """A run that asks to delete each of these paths in its first turn."""
     calls = [call("delete_file", {"path": path, **arguments}, id=f"c{n}") for n, path in enumerate(paths)]
     return session([calls, "Done."])
+
+
+def waiting(*paths: str, **arguments: Any) -> Any:
+    """A session that asks, stepped to its first question."""
+    run = asking(*paths, **arguments)
+    run.submit_step("turn").result(30)
+    return run
+
+
+def results(run: Any) -> list[Any]:
+    """What the calls of a run came to, in the order of their ends."""
+    return [event.result for event in run.events if isinstance(event, CallEnd)]
 
 
 def identified(question: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from agentnb.core.events import ApprovalDecision, CallStart
 from agentnb.testing import call
 from agentnb.widgets import SNAPSHOTS
 from agentnb.widgets.views.decisions import CALLS, RECENT, Decisions
-from tests.widgets.support import asking, asking_everywhere, identified, session, until
+from tests.widgets.support import asking_everywhere, identified, session, until, waiting
 from tests.widgets.test_panel import Shown
 
 
@@ -29,12 +29,6 @@ def show() -> Iterator[Callable[[Any], Shown]]:
     for shown in made:
         shown.run.cancel()
         shown.panel.close()
-
-
-def waiting(*paths: str, **arguments: Any) -> Any:
-    run = asking(*paths, **arguments)
-    run.submit_step("turn").result(30)
-    return run
 
 
 def asked(shown: Shown, decision: str, **more: Any) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from agentnb.tools import tool
 from agentnb.widgets import FORKS, SNAPSHOTS, static_html
 from agentnb.widgets.text import for_reading
 from tests.widgets.pages import PanelPage, RecordedPanel, state
-from tests.widgets.support import HOSTILE, session
+from tests.widgets.support import HOSTILE, results, session
 
 pytestmark = pytest.mark.browser
 
@@ -83,10 +83,6 @@ def decisions(run: Any) -> list[tuple[str, str, str]]:
 
 def decisions_made(run: Any) -> list[tuple[str, Any]]:
     return [(e.decision, e.arguments) for e in run.events if isinstance(e, ApprovalDecision)]
-
-
-def results(run: Any) -> list[Any]:
-    return [event.result for event in run.events if isinstance(event, CallEnd)]
 
 
 # -- what is decided about ------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from agentnb import SessionLoop, tool
-from agentnb.core.events import CallEnd
 from agentnb.core.graph import CallGraph, GraphCall
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
@@ -23,17 +22,12 @@ from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.frozen.panel import static_html
 from agentnb.widgets.views.calls import WORDS, told_of
+from agentnb.widgets.views.forms import form
 from agentnb.widgets.views.loops import graph_status
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
-from tests.widgets.support import HOSTILE, asking, asking_inside, pauses, search, session
+from tests.widgets.support import HOSTILE, asking, asking_inside, pauses, results, search, session, waiting
 
 pytestmark = pytest.mark.browser
-
-
-def waiting(*paths: str, **arguments: Any) -> Any:
-    run = asking(*paths, **arguments)
-    run.submit_step("turn").result(30)
-    return run
 
 
 def waiting_inside() -> Any:
@@ -47,10 +41,6 @@ def nested(path: str = "worker", phase: str = "running", **changes: Any) -> dict
     """A loop inside, as the status has it."""
     return {"path": path, "phase": phase, "input": "a task", "arrows": [], "running": True, "ended": "", "table": 0,
             **changes}  # fmt: skip
-
-
-def results(run: Any) -> list[Any]:
-    return [event.result for event in run.events if isinstance(event, CallEnd)]
 
 
 # -- the whole way -----------------------------------------------------------------------------------------------------
@@ -259,12 +249,18 @@ def test_a_call_of_unknown_outcome_is_explained_and_can_be_answered(page: Page) 
     assert (sent["decision"], sent["id"], sent["result"]) == ("answer", "c1", "paid")
 
 
-def test_where_no_model_is_asked_the_head_counts_no_turns(page: Page) -> None:
-    PanelPage(page, state=state())
-    facts = page.locator(".agentnb-facts")
-    expect(facts).to_have_text("phase running · 0 events")
-    page.evaluate("status => window.model.set('status', status)", {**state()["status"], "turn": 1})
-    expect(facts).to_have_text("phase running · turn 1 · 0 calls · 0 events")
+def test_a_call_is_replaced_by_a_tool_of_any_name(page: Page) -> None:
+    question = {"id": "c1", "name": "pay", "arguments": "{}", "length": 2, "digest": "d", "fields": []}
+    tools = {"pay": [], "toString": [], "constructor": form({"properties": {"path": {"type": "string"}}}, {})}
+    shown = PanelPage(page, state=state(pending=[question], tools={"": tools}))
+    group = page.get_by_role("group", name="pay")
+    group.get_by_role("button", name="Replace", exact=True).click()
+    group.get_by_label("Tool", exact=True).select_option("constructor")
+    group.get_by_label("path", exact=True).fill("/a")
+    group.get_by_role("button", name="Approve", exact=True).click()
+    [sent] = shown.sent("decision")
+    assert (sent["name"], sent["arguments"]) == ("constructor", '{"path":"/a"}')
+    assert shown.errors == []
 
 
 # -- loops inside ------------------------------------------------------------------------------------------------------

@@ -38,8 +38,10 @@ from tests.widgets.support import (
     asking_inside,
     engine,
     identified,
+    results,
     session,
     until,
+    waiting,
 )
 
 
@@ -92,16 +94,6 @@ def show() -> Iterator[Callable[[Any], Shown]]:
     for shown in made:
         shown.run.cancel()
         shown.panel.close()
-
-
-def waiting(*paths: str, **arguments: Any) -> Any:
-    run = asking(*paths, **arguments)
-    run.submit_step("turn").result(30)
-    return run
-
-
-def results(run: Any) -> list[Any]:
-    return [event.result for event in run.events if isinstance(event, CallEnd)]
 
 
 def test_the_status_follows_the_run(show: Callable[[Any], Shown]) -> None:

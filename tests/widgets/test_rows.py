@@ -8,8 +8,8 @@ import pytest
 
 from agentnb.core import events as e
 from agentnb.core.messages import Message, ToolCall
+from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.rows import FULL_LIMIT, GROUPS, ROW_LIMIT, encode_row, encode_rows, full_text, row
-from agentnb.widgets.views.trace import Trace
 from tests.widgets.support import HOSTILE, asking
 
 CALL = ToolCall(id="c1", name="search", arguments={"query": "x", "limit": 3})
@@ -50,11 +50,11 @@ def test_a_decision_says_about_which_call_it_is() -> None:
     run = asking("/a")
     run.submit_step("turn").result(30)
     run.approve("c0", remember="tool")
-    trace = Trace()
-    trace.follow(run.events, len(run.events))
+    causes = Causes()
+    causes.follow(run.events, len(run.events))
     [decision] = [event for event in run.events if event.type == "approval_decision"]
     words = "delete_file approved by code, for every call of the tool"
-    assert row(decision, trace)["summary"] == words
+    assert row(decision, causes)["summary"] == words
     run.cancel()
 
 

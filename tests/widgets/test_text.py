@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 
 from agentnb.core.unicode import mended
-from agentnb.widgets.text import as_json, brief, for_reading, one_line, pretty, visible
+from agentnb.widgets.text import as_json, brief, duration, for_reading, one_line, pretty, visible
 from tests.core.samples import json_values
 
 
@@ -99,3 +99,13 @@ def test_short_values_and_numbers_stand_side_by_side() -> None:
 def test_without_a_text_of_several_lines_what_is_read_is_json(value: object) -> None:
     assume("\\n" not in pretty(value))
     assert json.loads(for_reading(value)) == json.loads(pretty(value))
+
+
+def test_times_are_told_as_a_person_reads_them() -> None:
+    told = [duration(seconds) for seconds in (0, 0.0004, 0.25, 1, 9.996, 42.04, 100, 3599, 7500)]
+    assert told == ["0 ms", "0 ms", "250 ms", "1.00 s", "10.0 s", "42.0 s", "1 min 40 s", "59 min 59 s", "2 h 05 min"]
+
+
+def test_a_time_just_short_of_a_whole_minute_is_that_minute() -> None:
+    told = [duration(seconds) for seconds in (0.9996, 99.96, 119.4, 119.6, 3599.4, 3599.6, 7199.6)]
+    assert told == ["1.00 s", "1 min 40 s", "1 min 59 s", "2 min 00 s", "59 min 59 s", "1 h 00 min", "2 h 00 min"]

@@ -18,8 +18,8 @@ from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.tools import tool
 from agentnb.widgets import PARTS
-from agentnb.widgets.views.things import Things, duration
-from agentnb.widgets.views.trace import Trace
+from agentnb.widgets.text import duration
+from agentnb.widgets.views.spans import Spans
 from tests.benchmarks.panel_stream import measure
 from tests.loops.execution_world import World, c, solution
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
@@ -197,19 +197,19 @@ def test_the_timeline_has_a_row_for_each_thing_to_scale(show: Callable[[Any], Pa
     tab(page, "Timeline").click()
     bars = page.get_by_role("listbox", name="Timeline, first begun first").get_by_role("option")
     expect(bars).to_have_count(6)
-    trace = Trace()
-    trace.follow(run.events, len(run.events))
-    things = list(Things(run.events, trace).rows())  # the page and the frozen panel fold the same
-    told = [f"{thing.name} {duration((thing.ended or 0) - thing.opened)}" for thing in things]
+    spans = list(Spans().follow(run.events).rows())
+    told = [f"{span.name} {duration((span.ended or 0) - span.opened)}" for span in spans]
     assert [" ".join(bar.inner_text().split()) for bar in bars.all()] == told
     began, ended = run.events[0].time, run.events[-1].time
     track = bars.first.locator(".agentnb-track").bounding_box()
     box = bars.nth(2).locator("[data-stretch]").bounding_box()
     assert track
     assert box
-    stretch = things[2].stretches[0]
-    assert box["x"] - track["x"] == pytest.approx(track["width"] * (stretch.start - began) / (ended - began), abs=3)
-    assert box["width"] == pytest.approx(track["width"] * ((stretch.end or 0) - stretch.start) / (ended - began), abs=3)
+    interval = spans[2].intervals[0]
+    assert box["x"] - track["x"] == pytest.approx(track["width"] * (interval.start - began) / (ended - began), abs=3)
+    assert box["width"] == pytest.approx(
+        track["width"] * ((interval.end or 0) - interval.start) / (ended - began), abs=3
+    )
     asked = bars.filter(has_text="delete_file")
     expect(asked.locator("[data-stretch]")).to_have_count(2)
     expect(asked.locator("[data-stretch]").first).to_have_attribute("data-kind", "wait")
@@ -337,13 +337,17 @@ def test_the_time_a_run_takes_goes_on_while_something_is_open(show: Callable[[An
 
 
 def test_of_ten_thousand_things_only_those_in_view_are_drawn(page: Page) -> None:
-    made = [{"seq": 0, "time": 1000, "type": "run_start", "group": "run", "summary": "", "thing": 0, "name": "long"}]
+    loop = {"number": 0, "kind": "loop", "name": "long", "path": "", "opened": 1000, "depth": 0, "parent": None}
+    made: list[dict[str, Any]] = [{"seq": 0, "time": 1000, "type": "run_start", "group": "run", "summary": "",
+                                   "span": 0, "spans": [loop]}]  # fmt: skip
     for n in range(1, 10_001):
-        thing = {"thing": n, "summary": "", "group": "call", "data": {"call_id": f"c{n}"}}
-        made.append(
-            {"seq": 2 * n - 1, "time": 1000 + n, "type": "call_start", "cause": 2 * n - 2, "name": f"call {n}", **thing}
-        )
-        made.append({"seq": 2 * n, "time": 1000 + n + 0.5, "type": "call_end", "cause": 2 * n - 1, **thing})
+        row = {"span": n, "summary": "", "group": "call", "data": {"call_id": f"c{n}"}}
+        ran = {"kind": "run", "start": 1000 + n, "end": None, "position": 2 * n - 1, "since": 1000 + n, "after": None}
+        opened = {"number": n, "kind": "call", "name": f"call {n}", "path": "", "opened": 1000 + n, "depth": 1,
+                  "parent": 0, "call": f"c{n}", "intervals": {"0": ran}}  # fmt: skip
+        ended = {"number": n, "ended": 1000 + n + 0.5, "intervals": {"0": {"end": 1000 + n + 0.5}}}
+        made.append({"seq": 2 * n - 1, "time": 1000 + n, "type": "call_start", "spans": [opened], **row})
+        made.append({"seq": 2 * n, "time": 1000 + n + 0.5, "type": "call_end", "spans": [ended], **row})
     shown = PanelPage(page, state=state())
     tab(page, "Timeline").click()
     for first in range(0, len(made), 4000):

@@ -40,7 +40,7 @@ from agentnb.run.approvals.pending import question_of
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.past.divergence import frame_at
-from agentnb.run.past.taken_over import check_kind, past_of_a_fork
+from agentnb.run.past.taken_over import check_kind, common_with_a_fork, past_of_a_fork
 from agentnb.run.portable import portable, portable_input, portable_text
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
@@ -84,9 +84,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Branch:
-    """The past of a fork, and what is to be said where it begins; `suspended`: that it goes on from a suspension."""
+    """The past of a fork, and what is to be said where it begins; `suspended`: that it goes on from a suspension.
+
+    shared: the number of its first events that are those of the recording, except for event 0.
+    """
 
     events: list[Event]
+    shared: int
     suspended: bool = False
     steer: Message | None = None
     decided: tuple[str, str, ApprovalDecision] | None = None
@@ -101,13 +105,15 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
     event = events[seq]
     if (instead := _instead(events, event, change, loop)) is not None:
-        made = Branch(past_of_a_fork(events, seq, loop, instead=instead))
+        past = past_of_a_fork(events, seq, loop, instead=instead)
+        made = Branch(past, common_with_a_fork(events, seq, changed=True))
     elif change.message is not None:
-        made = Branch(past_of_a_fork(events, seq, loop), steer=to_said(portable_input(change.message)))
+        said = to_said(portable_input(change.message))
+        made = Branch(past_of_a_fork(events, seq, loop), common_with_a_fork(events, seq), steer=said)
     elif change.given:
         made = _with_decision(events, event, change, loop)
     else:
-        made = Branch(past_of_a_fork(events, seq, loop))
+        made = Branch(past_of_a_fork(events, seq, loop), common_with_a_fork(events, seq))
     try:
         fold(made.events)
     except ImpossibleEvent as error:
@@ -248,7 +254,8 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: 
     past = past_of_a_fork(events, event.seq, loop, without=not followed)
     # Nobody has waited since the recording was made: it is decided when it was then.
     decision = structs.replace(_decision(id, change), time=max(event.time, past[-1].time))
-    return Branch(past, decided=(path, id, decision))
+    shared = common_with_a_fork(events, event.seq, changed=not followed)
+    return Branch(past, shared, decided=(path, id, decision))
 
 
 def _is_start(event: Event, path: str, id: str) -> bool:

@@ -12,7 +12,7 @@ from agentnb.core.loop import Design
 from agentnb.run.approvals.kept import read_policy, recorded_policy
 from agentnb.run.gate.gate import check_limits
 from agentnb.run.given import check_options
-from agentnb.run.past.fork import Change, branch, settle
+from agentnb.run.past.fork import Branch, Change, branch, settle
 from agentnb.run.past.recorded_loop import RecordedLoop
 from agentnb.run.recording import Recording
 from agentnb.run.run import Run
@@ -40,9 +40,11 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
     check_options(name=None, store=None, breakpoints=(), limits=given.get("limits"))
     if "limits" in options or given.get("limits") is not None:
         given["limits"] = chosen["limits"] = check_limits(given["limits"] or {})
+    past, shared = _chosen(made, chosen)
     run = Run(
         loop,
-        recording=_chosen(made.events, chosen),
+        recording=past,
+        shared=(origin.recording[0].run_id, shared),
         suspended=made.suspended,
         judges_open_questions="approve" in options,  # the other run's own policy has judged them
         **given,
@@ -56,11 +58,15 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
     return run
 
 
-def _chosen(events: list[Event], chosen: dict[str, Any]) -> list[Event]:
-    """The past of a run, as if it had had this policy and these limits from its beginning."""
+def _chosen(made: Branch, chosen: dict[str, Any]) -> tuple[list[Event], int]:
+    """Return the past of a run, as if it had had this policy and these limits from its beginning.
+
+    The second value is the number of its first events that are still those of the recording.
+    """
     if not chosen:
-        return events
-    first, *others = events
+        return made.events, made.shared
+    first, *others = made.events
     unchanged = dict.fromkeys(chosen)
+    shared = next((event.seq for event in others if isinstance(event, RunResumed)), made.shared)
     resumed = [replace(event, **unchanged) if isinstance(event, RunResumed) else event for event in others]
-    return [replace(first, **chosen), *resumed]
+    return [replace(first, **chosen), *resumed], min(shared, made.shared)

@@ -70,7 +70,7 @@ def past_of_a_fork(
     if isinstance(instead, ModelEnd) and instead.usage == getattr(events[seq], "usage", None):
         instead = replace(instead, usage={})  # nobody was asked for this answer
     kept = [*events[:seq], *([] if without else [instead or events[seq]])]
-    over = min(ending(events), len(events) - events[-1].terminal)
+    over = _before_the_end(events)
     if instead is not None and over <= seq:
         raise UsageError(f"The fork of a run that is over goes on before its event {over}: nothing behind it is kept.")
     kept = [*kept[:over], *results_in(kept[over:])]
@@ -81,6 +81,19 @@ def past_of_a_fork(
     ancestors = _ancestors(events[0], seq if instead is not None else len(past))
     begun = {"forked_from": f"{events[0].run_id}@{seq}", "ancestors": ancestors, **configured(loop, fingerprints(loop))}
     return [replace(past[0], **begun), *past[1:]]
+
+
+def common_with_a_fork(events: Sequence[Event], seq: int, *, changed: bool = False) -> int:
+    """Return the number of first events that a fork has in common with the recording that it departs from at `seq`.
+
+    changed: the event `seq` is replaced or left out. Event 0 differs in any case; the others in the mark `inherited`.
+    """
+    return min(_before_the_end(events), seq if changed else seq + 1)
+
+
+def _before_the_end(events: Sequence[Event]) -> int:
+    """Return the number of events before those that only ended the recorded run."""
+    return min(ending(events), len(events) - events[-1].terminal)
 
 
 def _ancestors(start: Event, inherited: int) -> list[tuple[str, int]]:

@@ -21,13 +21,13 @@ from agentnb.widgets.frozen.said import conversations
 from agentnb.widgets.frozen.text import LINE, ROOM, TIMELINE_ROOM, Detail, ends, escaped, hung, line, long, path_of
 from agentnb.widgets.frozen.timeline import chosen, drawing, summary, table
 from agentnb.widgets.page import frozen_style_sheet
-from agentnb.widgets.text import one_line, visible
+from agentnb.widgets.text import amount, duration, one_line, visible
+from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import RECENT, clock, rule_row
 from agentnb.widgets.views.loops import Loops, Standing, breadcrumb, graph_name
 from agentnb.widgets.views.rows import row
+from agentnb.widgets.views.spans import Spans
 from agentnb.widgets.views.standing import Waiting, standing, status
-from agentnb.widgets.views.things import Things, amount, duration
-from agentnb.widgets.views.trace import Trace
 
 
 class Bounds(NamedTuple):
@@ -51,7 +51,7 @@ QUESTIONS = 8_000
 NAMED = 20
 """How many of those."""
 ROWS = (80, 40, 15)
-"""How many things a timeline shows at most; fewer where there is no room for them."""
+"""How many spans a timeline shows at most; fewer where there is no room for them."""
 
 
 def plain_text(run: Recording) -> str:
@@ -76,8 +76,7 @@ def static_html(run: Recording, drawing: str | None = None, bounds: Bounds = WHO
     loops = Loops(run.loop, graphs=True)
     now = status(run, loops)
     detail = Detail(bounds.detail)
-    trace = Trace()
-    trace.follow(events, len(events))
+    spans = Spans().follow(events)
     parts = [
         _head(now, events),
         _departure(now["diverged"]),
@@ -86,9 +85,9 @@ def static_html(run: Recording, drawing: str | None = None, bounds: Bounds = WHO
         *_remembered(run),
         *_graphs(loops, detail),
         '<div class="agentnb-columns"><div class="agentnb-main">',
-        *conversations(run, loops, trace, detail),
-        *_timeline(Things(events, trace), now["usage"], Detail(bounds.timeline)),
-        *_events(events, trace, detail, bounds),
+        *conversations(run, loops, spans.causes, detail),
+        *_timeline(spans, now["usage"], Detail(bounds.timeline)),
+        *_events(events, spans.causes, detail, bounds),
         "</div>",
         *_diagrams(run, loops, now, drawing),
         "</div>",
@@ -225,10 +224,10 @@ def _nested(loop: Standing, told: Mapping[str, Any], drawing: str | None) -> str
     )
 
 
-def _timeline(things: Things, usage: Mapping[str, Any], detail: Detail) -> Iterator[str]:
+def _timeline(spans: Spans, usage: Mapping[str, Any], detail: Detail) -> Iterator[str]:
     for room in ROWS:
-        rows, total = chosen(things, room)
-        drawn = detail.spend(drawing(rows, things)) if rows else ""
+        rows, total = chosen(spans, room)
+        drawn = detail.spend(drawing(rows, spans)) if rows else ""
         if drawn:
             some = f"{_count(total, 'row')}" if len(rows) == total else f"the {len(rows)} longest of {total:,} rows"
             yield (
@@ -237,18 +236,18 @@ def _timeline(things: Things, usage: Mapping[str, Any], detail: Detail) -> Itera
                 "</details>"
             )
             break
-    spent = f'<p class="agentnb-dim">{line(summary(things, usage))}</p><pre tabindex="0">{escaped(table(things))}</pre>'
-    if things.turns and (told := detail.spend(spent)):
+    spent = f'<p class="agentnb-dim">{line(summary(spans, usage))}</p><pre tabindex="0">{escaped(table(spans))}</pre>'
+    if spans.requests and (told := detail.spend(spent)):
         yield f'<details class="agentnb-fold"><summary>Tokens, cost and time</summary>{told}</details>'
 
 
-def _events(events: Sequence[Event], trace: Trace, detail: Detail, bounds: Bounds) -> Iterator[str]:
+def _events(events: Sequence[Event], causes: Causes, detail: Detail, bounds: Bounds) -> Iterator[str]:
     yield '<div class="agentnb-heading">Events</div><div class="agentnb-log" role="log" aria-label="Events">'
     for position, event in ends(events, bounds.first, bounds.last):
         if event is None:
             yield f'<p class="agentnb-dim agentnb-gap">{position:,} events left out</p>'
         else:
-            yield _event(row(event, trace), detail)
+            yield _event(row(event, causes), detail)
     if not events:
         yield '<p class="agentnb-dim agentnb-gap">Nothing has happened yet.</p>'
     yield "</div>"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from agentnb.run.recording import Recording
 from agentnb.widgets.frozen.text import Detail, escaped, line
 from agentnb.widgets.text import one_line
+from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.loops import Loops
 from agentnb.widgets.views.said import Conversation, Made, Said
-from agentnb.widgets.views.trace import Trace
 
 FIRST, LAST = 6, 24
 """How many messages of a long conversation are shown, from its beginning and its end."""
@@ -18,11 +18,11 @@ NESTED = 3
 CALLS = 50
 
 
-def conversations(run: Recording, loops: Loops, trace: Trace, detail: Detail) -> Iterator[str]:
+def conversations(run: Recording, loops: Loops, causes: Causes, detail: Detail) -> Iterator[str]:
     """The outermost loop's, and those of the nested loops that ran last."""
-    yield from _conversation(Conversation(run, run.loop, trace), "", detail, LAST)
+    yield from _conversation(Conversation(run, run.loop, causes), "", detail, LAST)
     for loop in loops.nested()[:NESTED]:
-        yield from _conversation(Conversation(run, loop.design, trace, loop.path), loop.path, detail, LAST // 3)
+        yield from _conversation(Conversation(run, loop.design, causes, loop.path), loop.path, detail, LAST // 3)
 
 
 def _conversation(conversation: Conversation, path: str, detail: Detail, last: int) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The timeline and the bill of a frozen panel: a drawing, and a table of text.
 
 The drawing is SVG made from elements, without colours, as the state diagram is; `page/frozen.css` dresses it. Of many
-things those that took longest are drawn, because a drawing of ten thousand lines nobody can read.
+spans those that took longest are drawn, because a drawing of ten thousand lines nobody can read.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from math import floor, log10
 from typing import Any
 from xml.etree import ElementTree
 
-from agentnb.widgets.text import one_line, visible
-from agentnb.widgets.views.things import Thing, Things, amount, bill, duration
+from agentnb.widgets.text import amount, duration, one_line, visible
+from agentnb.widgets.views.spans import Span, Spans
 
 LABELS, TRACK, ROW, TOP = 230.0, 500.0, 18.0, 18.0
 NAME = 26
@@ -24,32 +24,32 @@ TURNS = 30
 """Turns in the bill: the last ones."""
 
 
-def chosen(things: Things, room: int) -> tuple[list[Thing], int]:
-    """At most `room` things, those that took longest, in their order; and of how many."""
-    rows = list(things.rows())
+def chosen(spans: Spans, room: int) -> tuple[list[Span], int]:
+    """At most `room` spans, those that took longest, in their order; and of how many."""
+    rows = list(spans.rows())
     if len(rows) <= room:
         return rows, len(rows)
-    kept = {id(thing) for thing in nlargest(room, rows, key=lambda thing: (thing.ended or things.last) - thing.opened)}
-    return [thing for thing in rows if id(thing) in kept], len(rows)
+    kept = {id(span) for span in nlargest(room, rows, key=lambda span: (span.ended or spans.last) - span.opened)}
+    return [span for span in rows if id(span) in kept], len(rows)
 
 
-def drawing(rows: Sequence[Thing], things: Things) -> str:
+def drawing(rows: Sequence[Span], spans: Spans) -> str:
     """The rows as SVG."""
     width, height = LABELS + TRACK, TOP + ROW * len(rows) + 2
     box = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
     classes = {"class": "agentnb-svg agentnb-chart", "aria-hidden": "true"}
     root = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg"} | classes | box)
-    span = max(things.last - things.began, 0.001)
-    _draw_ticks(root, span, height)
-    for number, thing in enumerate(rows):
-        _draw(root, thing, TOP + ROW * number, things, TRACK / span)
+    seconds = max(spans.last - spans.began, 0.001)
+    _draw_ticks(root, seconds, height)
+    for number, span in enumerate(rows):
+        _draw(root, span, TOP + ROW * number, spans, TRACK / seconds)
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _draw_ticks(root: ElementTree.Element, span: float, height: float) -> None:
-    step = _step(span / TICKS)
-    for number in range(int(span / step + 1e-9) + 1):
-        x = LABELS + TRACK * number * step / span
+def _draw_ticks(root: ElementTree.Element, seconds: float, height: float) -> None:
+    step = _step(seconds / TICKS)
+    for number in range(int(seconds / step + 1e-9) + 1):
+        x = LABELS + TRACK * number * step / seconds
         ElementTree.SubElement(root, "path", {"class": "agentnb-grid", "d": f"M{x:.1f} 0v{height:g}"})
         if x < LABELS + TRACK - 40:
             place = {"class": "agentnb-scale", "x": f"{x + 3:.1f}", "y": "11"}
@@ -70,34 +70,34 @@ def _told(seconds: float) -> str:
     return duration(seconds) if seconds >= 60 else f"{seconds:.3g} s" if seconds >= 0.1 else f"{seconds * 1000:.3g} ms"
 
 
-def _draw(root: ElementTree.Element, thing: Thing, y: float, things: Things, scale: float) -> None:
-    group = ElementTree.SubElement(root, "g", {"class": f"agentnb-bar-{'failed' if thing.failed else thing.kind}"})
-    end = thing.ended if thing.ended is not None else things.last
-    took = duration(max(0.0, end - thing.opened))
-    x = INDENT * min(DEEPEST, thing.depth)
+def _draw(root: ElementTree.Element, span: Span, y: float, spans: Spans, scale: float) -> None:
+    group = ElementTree.SubElement(root, "g", {"class": f"agentnb-bar-{'failed' if span.failed else span.kind}"})
+    end = span.ended if span.ended is not None else spans.last
+    took = duration(max(0.0, end - span.opened))
+    x = INDENT * min(DEEPEST, span.depth)
     label = {"class": "agentnb-bar-name", "x": f"{x:g}", "y": f"{y + 13:g}"}
-    ElementTree.SubElement(group, "text", label).text = one_line(visible(thing.name), NAME - min(DEEPEST, thing.depth))
+    ElementTree.SubElement(group, "text", label).text = one_line(visible(span.name), NAME - min(DEEPEST, span.depth))
     ElementTree.SubElement(group, "text", {"x": f"{LABELS - 8:g}", "y": f"{y + 13:g}"}).text = took
 
     def place(start: float, until: float) -> tuple[float, float]:
-        left = LABELS + max(0.0, start - things.began) * scale
+        left = LABELS + max(0.0, start - spans.began) * scale
         return min(left, LABELS + TRACK - 1.5), max(1.5, (until - start) * scale)
 
-    if thing.kind == "call":
-        left, wide = place(thing.opened, end)
+    if span.kind == "call":
+        left, wide = place(span.opened, end)
         ElementTree.SubElement(group, "path", {"class": "agentnb-bar-open", "d": f"M{left:.1f} {y + 9:g}h{wide:.1f}"})
-    for stretch in thing.stretches:
-        left, wide = place(stretch.start, things.last if stretch.end is None else stretch.end)
-        tall = 4 if thing.kind == "loop" else 10
+    for interval in span.intervals:
+        left, wide = place(interval.start, spans.last if interval.end is None else interval.end)
+        tall = 4 if span.kind == "loop" else 10
         shape = {"d": f"M{left:.1f} {y + 9 - tall / 2:g}h{wide:.1f}v{tall}h-{wide:.1f}z"}
-        if stretch.kind == "wait":
+        if interval.kind == "wait":
             shape["class"] = "agentnb-bar-wait"
         ElementTree.SubElement(group, "path", shape)
 
 
-def table(things: Things) -> str:
+def table(spans: Spans) -> str:
     """The bill by turn, as lines of text."""
-    turns = things.turns[-TURNS:]
+    turns = spans.requests[-TURNS:]
     names = list(dict.fromkeys(name for turn in turns for name in turn.usage))
     lines = [["turn", "model", "calls", "in calls", *(name.replace("_", " ") for name in names)]]
     for turn in turns:
@@ -108,11 +108,15 @@ def table(things: Things) -> str:
         lines.append([place, took, str(turn.calls or "-"), *spent, *used])
     wide = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     told = ["  ".join([line[0].ljust(wide[0]), *map(str.rjust, line[1:], wide[1:])]) for line in lines]
-    if left := len(things.turns) - len(turns):
+    if left := len(spans.requests) - len(turns):
         told.insert(1, f"({left:,} earlier turns are left out)")
     return "\n".join(told)
 
 
-def summary(things: Things, usage: Mapping[str, Any]) -> str:
+def summary(spans: Spans, usage: Mapping[str, Any]) -> str:
     """The bill in all, in a line of text."""
-    return " · ".join(f"{name} {value}" for name, value in bill(things, usage))
+    told = [("time", duration(max(0.0, spans.last - spans.began)))]
+    names = {"model": "model", "call": "calls", "wait": "waiting for you"}
+    told += [(names[kind], duration(spent)) for kind, spent in spans.spent.items() if spent]
+    told += [(name.replace("_", " "), amount(name, value)) for name, value in usage.items()]
+    return " · ".join(f"{name} {value}" for name, value in told)

@@ -6,10 +6,10 @@ import { Decided } from "./decisions.js";
 import { isEnter } from "./keys.js";
 
 const NONE = "Select calls first.";
-const SPEAK_EVERY = 2000; // milliseconds: calls may come by the dozen, and each would be read out
+const SPEAK_EVERY = 2000; // milliseconds: many calls may come at once, and each would be read out
 
 /**
- * One and the same question: a call that is asked about again is another, also where nobody here saw that it was decided.
+ * Identifies a question. A call that is asked about again is another question, even if this page has not seen the decision.
  * @param {Question} item
  */
 const question = ({ run, path, event, id, attempt, digest }) => JSON.stringify([run, path, event, id, attempt, digest]);
@@ -26,15 +26,15 @@ export class Approvals {
     this.spoken = el("div", { class: "agentnb-spoken", role: "status", "aria-live": "polite" });
     this.news = /** @type {string[]} */ ([]); // the calls that are to be announced
     this.speaking = 0;
-    this.told = ""; // the tools that can be selected by, with their numbers
-    this.names = /** @type {string[]} */ ([]); // of these tools
+    this.told = ""; // the choices of the select, as JSON: each tool with its number of calls
+    this.names = /** @type {string[]} */ ([]); // the tools in the select
     this.heading = el("span", { class: "agentnb-heading" });
     this.all = button("Approve all", () => this.decide("approve", [...this.calls.values()], ""), {
       class: "agentnb-button agentnb-primary",
       title: "Let all of them run, those with an open form as it says",
     });
     this.bar = el("div", { class: "agentnb-waiting-bar" }, this.heading, this.all);
-    // Many calls: what is selected, and what is decided about these.
+    // The bar that is shown for several calls: it selects calls, and decides about those selected.
     this.every = el("input", { type: "checkbox", onchange: () => this.choose(() => this.every.checked) });
     this.byTool = el("select", { class: "agentnb-select", "aria-label": "Select by tool" });
     this.byTool.addEventListener("change", () => {
@@ -95,8 +95,8 @@ export class Approvals {
     this.waiting = el("div", place, this.bar, this.then, this.table, this.list);
     this.decided = new Decided(store, (answer) => this.tell(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
     this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
-    // The next question may stand under the pointer within milliseconds, and the second half of a double click must not
-    // decide what nobody has read yet.
+    // The next question may appear under the pointer within milliseconds. The second half of a double click must not decide
+    // about a call that nobody has read yet.
     this.el.addEventListener(
       "click",
       (event) => {
@@ -149,14 +149,14 @@ export class Approvals {
         added.push(item.path ? `${item.name} (in ${item.path})` : item.name);
       }
     }
-    let next = /** @type {HTMLElement | null} */ (null); // in the order they were made, also one that is asked about again
+    let next = /** @type {HTMLElement | null} */ (null); // in the order of the calls, also for a call that is asked about again
     for (const item of [...pending].reverse()) {
       const call = /** @type {Call} */ (this.calls.get(question(item)));
       if (call.el.parentNode !== this.list) this.list.insertBefore(call.el, next);
       next = call.el;
       call.update(item);
     }
-    // The others come as these are decided.
+    // The page gets only the first of many calls; the others follow as these are decided.
     const waiting = Math.max(pending.length, this.store.model.get("status")?.waiting ?? 0);
     const shown = waiting > pending.length ? `; the first ${pending.length} are here` : "";
     this.announce(added, waiting);
@@ -172,8 +172,8 @@ export class Approvals {
   }
 
   /**
-   * Takes away what is decided; where the focus was in it, gives what moves it to the call that takes its place. Where
-   * somebody else has decided, nothing does: the next key would press a button that it was not meant for.
+   * Remove the calls that are decided. Returns what moves the focus to the next call, if a call decided here had the focus.
+   * If somebody else decided it, nothing gets the focus: the next key would press a button that it was not meant for.
    * @param {Set<string>} keys
    */
   remove(keys) {
@@ -195,7 +195,7 @@ export class Approvals {
     return () => {
       const next = left[Math.min(at, left.length - 1)];
       const same = [...(next?.querySelectorAll("button") ?? [])].find((node) => node.textContent === held);
-      // From the place of the next question it is a Tab away, and no key answers it unread.
+      // From the list the next question is one Tab away, and no key answers it unread.
       const primary = /** @type {HTMLElement | null | undefined} */ (next?.querySelector("button.agentnb-primary"));
       (same ?? primary ?? this.waiting).focus({ preventScroll: true });
     };
@@ -231,7 +231,7 @@ export class Approvals {
     }
   }
 
-  // In a recording: that it was decided then, and how to go on from here with another decision.
+  // In a recording: say that the decision was made then, and how to continue from here with another decision.
   recall() {
     const [first] = this.calls.values();
     this.then.hidden = !this.store.replays || !first;
@@ -240,7 +240,7 @@ export class Approvals {
       call.tick();
       call.el.setAttribute("aria-describedby", this.then.id);
     }
-    const { event } = first.item; // that asks
+    const { event } = first.item; // the event that asks
     say(this.instead, event === null ? "" : `fork(${event}, decision="reject")`);
   }
 
@@ -249,7 +249,7 @@ export class Approvals {
    * @param {number} waiting
    */
   announce(added, waiting) {
-    if (this.store.replays) return; // whoever goes through a recording is not asked
+    if (this.store.replays) return; // in a recording nobody is asked
     this.news.push(...added);
     if (!waiting) {
       this.news.length = 0;
@@ -286,20 +286,20 @@ export class Approvals {
    */
   decide(decision, chosen, remember) {
     if (this.store.gone || this.store.replays) return;
-    const calls = chosen.filter((call) => !call.busy); // those decided already stand here until the next news
+    const calls = chosen.filter((call) => !call.busy); // decided calls stay here until the next `pending`
     if (decision === "approve" && calls.some((call) => call.unread())) return;
     const reason = this.reason.value;
     const told = calls
       .map((call) => call.told(decision, call.item.unknown ? "" : remember, false))
       .filter((one) => one !== null);
-    if (!calls.length || told.length < calls.length) return; // a form that does not fit: it says so, and nothing is decided
+    if (!calls.length || told.length < calls.length) return; // a form is not valid: it says so, and nothing is decided
     const because = decision === "reject" && reason ? told.map((one) => ({ ...one, reason: one.reason || reason })) : told;
     this.send(calls, { decisions: because });
     this.reason.value = "";
   }
 
   /**
-   * One message, whatever it decides; the answer says what of it was too late, also where the call is gone by then.
+   * Send one message for any number of calls. The answer says which decisions were too late, even if their call is gone.
    * @param {Call[]} calls
    * @param {Questions["decision"]} message
    */

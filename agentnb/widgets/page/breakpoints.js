@@ -1,4 +1,4 @@
-// Where the run pauses: a form of small conditions, and what there is, each to be switched off or taken away.
+// The breakpoints: a form of small conditions, and the list of breakpoints, each of which can be disabled or removed.
 
 import { GONE, button, count, el, enable, number, say, unique } from "./text.js";
 import { isEnter } from "./keys.js";
@@ -161,7 +161,7 @@ export class Breakpoints {
   send() {
     const given = this.given();
     this.ask({ do: "add", ...given }, () => {
-      if (JSON.stringify(given) !== JSON.stringify(this.given())) return; // the next is being typed
+      if (JSON.stringify(given) !== JSON.stringify(this.given())) return; // the next breakpoint is being typed
       for (const control of [this.tool, this.field, this.value, this.cost]) control.value = "";
       this.event.value = this.phase.value = "";
     });

@@ -1,11 +1,11 @@
-// One call that waits for a person, and what can be decided about it. Alone it is laid out in full; among others it is a
-// row of a table, which opens. It is the same element in both, so that nothing typed is lost when a second call comes.
+// One call that waits for a person, and its decisions. A single call is shown in full; one of several is a row of a table
+// that can be opened. Both are the same element, so typed text is kept when a second call arrives.
 
 import { BUSY, allow, button, el, hung, inOneLine, isSaidInOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 import { isEnter } from "./keys.js";
 
-// Why Approve is off: some of what would run has not been in sight.
+// Why Approve is off: part of the arguments has not been visible yet.
 const CUT = "Show all of the arguments first.",
   BELOW = "Read to the end of the arguments first.";
 export const UNSEEN = "Some arguments have not been in sight to their end, so they cannot be approved yet.";
@@ -28,7 +28,10 @@ export const REMEMBER = {
   tool: "always for this tool in this run",
 };
 
-/** @param {Record<string, string>} [words] */
+/**
+ * Make the choice of what to remember a decision for.
+ * @param {Record<string, string>} [words] for each choice
+ */
 export function remembering(words = REMEMBER) {
   const choice = el("select", { class: "agentnb-select" });
   for (const [value, text] of Object.entries(words)) choice.append(el("option", { value, text }));
@@ -48,13 +51,13 @@ export class Call {
     this.item = item;
     this.approvals = approvals;
     this.busy = false;
-    this.since = performance.now(); // when the question was first rendered here
-    this.opened = false; // in a table: laid out in full
+    this.since = performance.now(); // when the question was shown first
+    this.opened = false; // whether a row of a table is shown in full
     this.open = /** @type {Word | null} */ (null); // the form that is open
-    this.cut = false; // whether the arguments are not all here
+    this.cut = false; // whether the page has only the beginning of the arguments
     this.forms = /** @type {{ Edit?: Form, Replace?: Replacement, Answer?: Form }} */ ({});
-    this.seen = false; // whether the end of the arguments has been in sight; Approve is off before
-    this.looked = false; // whether the browser has told
+    this.seen = false; // whether the end of the arguments has been visible; Approve is off until then
+    this.looked = false; // whether the browser has reported what is visible
     this.sight = new IntersectionObserver((marks) => this.look(marks), { root: approvals.list });
     this.pick = el("input", {
       type: "checkbox",
@@ -87,7 +90,7 @@ export class Call {
     this.remember = item.unknown ? null : remembering();
     this.form = el("form", { class: "agentnb-form", hidden: true });
     this.form.addEventListener("submit", (event) => event.preventDefault());
-    this.typed = new Set(); // the words of the forms in which something was changed
+    this.typed = new Set(); // the forms in which something was changed
     for (const kind of ["input", "change"]) this.form.addEventListener(kind, () => this.typed.add(this.open));
     this.hint = el("p", { class: "agentnb-hint" });
     /** @type {{ Edit: HTMLButtonElement, Replace: HTMLButtonElement, Answer?: HTMLButtonElement }} */
@@ -164,7 +167,7 @@ export class Call {
   }
 
   /**
-   * A mark at the end of a text. The browser tells when it is in sight in the list of calls: not scrolled or cut away.
+   * Add a mark at the end of a text. The browser reports when the mark becomes visible in the list of calls.
    * @param {Element} node
    */
   mark(node) {
@@ -182,24 +185,25 @@ export class Call {
     this.approvals.count();
   }
 
-  // Why the call cannot be approved now; empty where it can. Another tool, and a result, are what the form says.
+  // Why the call cannot be approved now; empty if it can. Of Replace and Answer, the form shows everything that counts.
   unread() {
     if (this.seen || this.open === "Replace" || this.open === "Answer") return "";
     if (!this.cut) return BELOW;
-    return this.all?.isConnected ? CUT : "These arguments are too long for a page: read and approve them in code (run.pending).";
+    return this.all ? CUT : "These arguments are too long for a page: read and approve them in code (run.pending).";
   }
 
   showAll() {
     this.store.ask({ type: "show", ...this.identity() }, (answer) => {
       this.show(answer.text, answer.length);
       this.all?.remove();
+      this.all = null;
       this.update(this.item);
     });
   }
 
   /**
-   * What identifies the question: its run, its path and the number of its event. One that was not asked yet has no
-   * number; then the call and how often it was started do.
+   * What identifies the question: its run, its path and the number of its event. A question that was not asked yet has no
+   * number; then the call's id and attempt identify it.
    * @returns {Identity}
    */
   identity() {
@@ -283,20 +287,20 @@ export class Call {
   }
 
   /**
-   * The form of a word. It is kept while it is closed: nothing that was typed is lost.
+   * Return the form of a button, and make it the first time. A closed form keeps what was typed in it.
    * @param {Word} word
    * @returns {Form | Replacement}
    */
   filled(word) {
     if (word === "Edit") return (this.forms.Edit ??= new Form(this.item.fields));
     if (word === "Answer") return (this.forms.Answer ??= new Form([RESULT]));
-    const tools = this.store.model.get("tools")?.[this.item.path ?? ""] ?? {}; // those of the loop that asks
+    const tools = this.store.model.get("tools")?.[this.item.path ?? ""] ?? {}; // the tools of the loop that asks
     return (this.forms.Replace ??= new Replacement(tools, this.item.name, () => this.explain()));
   }
 
   /**
-   * What is decided, with what an open form says; null where that does not fit, which is said beside it. Among others a
-   * form that was only looked at says nothing.
+   * Return the decision with the values of the open form, or null if these are not valid, which the form then says. When
+   * several calls are decided together, a form in which nothing was changed is not used.
    * @param {"approve" | "reject"} decision
    * @param {string} [remember]
    * @param {boolean} [alone]
@@ -332,7 +336,7 @@ export class Call {
   }
 
   /**
-   * Decided, it goes away with the next news; where it was not, the reason is said here, or by the list once it is gone.
+   * Show the answer. A decided call is removed with the next `pending`; an error is shown here until then.
    * @param {string | undefined} error
    */
   answered(error) {

@@ -1,4 +1,4 @@
-// The head of the panel: where the run stands, the buttons that drive it, and the message box.
+// The head of the panel: the run's status, the buttons that drive it, and the message box.
 
 import { BUSY, GONE, button, el, enable, say } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
@@ -6,7 +6,7 @@ import { Head } from "./head.js";
 import { isEnter } from "./keys.js";
 
 const PLAYING = "It is playing; Pause comes first.";
-// What each button is for, and why it may be off.
+// The purpose of each button, and why it may be off.
 const BUTTONS = [
   ["Step", "Go on by one step, then pause", PLAYING],
   ["Play", "Go on until the end, a breakpoint or Pause", PLAYING],
@@ -128,7 +128,7 @@ export class Controls {
       control.classList.toggle("agentnb-busy", this.busy.has(name));
     }
     this.text.readOnly = !status.can?.Steer || this.store.gone;
-    this.text.disabled = this.text.readOnly && !this.text.value; // what was typed can still be taken elsewhere
+    this.text.disabled = this.text.readOnly && !this.text.value; // typed text can still be copied
     this.fork.hidden = status.can?.Fork === undefined;
     say(this.forkAt, this.store.selected ? `at #${this.store.selected.seq}` : "at the newest event");
     return undefined;

@@ -1,4 +1,4 @@
-// What was decided: what can still be taken back, what is remembered, and the newest decisions with who made them, when.
+// The decisions: those that can still be undone, those that are remembered, and the newest with who made them and when.
 
 import { BUSY, allow, button, count, el, enable, say } from "./text.js";
 

@@ -2,9 +2,9 @@
 
 import { button, el, number, say, visible } from "./text.js";
 
-const CHAIN = 5; // events that led to this one, one through the other
+const CHAIN = 5; // events that led to this one, at most
 const LED_TO = 4,
-  FORWARD = 5000; // rows that are looked through for what it led to
+  FORWARD = 5000; // rows that are searched for the events it led to
 const OF_CALLS = new Set(["call_proposed", "approval_request", "approval_decision", "call_start", "call_end"]);
 
 export class Details {
@@ -17,7 +17,7 @@ export class Details {
     this.store = store;
     this.go = go;
     this.row = /** @type {EventRow | null} */ (null);
-    this.tool = ""; // of a call's event
+    this.tool = ""; // the tool, if the event is about a call
     this.causes = /** @type {number[]} */ ([]);
     this.effects = /** @type {number[]} */ ([]);
     this.links = el("div", { class: "agentnb-links" });
@@ -61,7 +61,7 @@ export class Details {
     );
     this.all.hidden = !row.size && row.data !== undefined;
     const fields = Object.entries(row.data ?? { summary: row.summary }).flatMap(([name, value]) =>
-      // Lines of its own for what is read in lines.
+      // A traceback has lines of its own.
       typeof value?.traceback === "string"
         ? [[name, `${value.type}: ${value.message}`], ["traceback", value.traceback]]
         : [[name, value]],
@@ -78,12 +78,12 @@ export class Details {
   }
 
   /**
-   * What led to it, the nearest first, and what it led to.
+   * Link the events that led to this one, the nearest first, and the events that it led to.
    * @param {EventRow} row
    */
   link(row) {
     const { rows } = this.store;
-    this.links.hidden = rows[row.seq] !== row; // it is from the page as it was saved
+    this.links.hidden = rows[row.seq] !== row; // the row is from a saved page
     if (this.links.hidden) return;
     const causes = [],
       effects = [];
@@ -104,13 +104,13 @@ export class Details {
   }
 
   /**
-   * A breakpoint like this event: of its type, and about the same tool.
+   * Offer a breakpoint for events like this one: of its type, and about the same tool.
    * @param {EventRow} row
    */
   offerBreakpoint(row) {
-    const { model, trace } = this.store,
-      thing = row.thing === undefined ? undefined : trace.things[row.thing];
-    this.tool = thing?.kind === "call" && OF_CALLS.has(row.type) ? thing.name : "";
+    const { model, spans } = this.store,
+      span = spans.of(row);
+    this.tool = span?.kind === "call" && OF_CALLS.has(row.type) ? span.name : "";
     const known = model.get("breakpoints")?.events?.includes(row.type);
     this.stop.hidden = !known || !model.get("parts")?.includes("controls") || Boolean(model.get("status")?.over);
     say(this.stop, "Pause at these");

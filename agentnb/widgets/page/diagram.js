@@ -1,5 +1,5 @@
-// The state diagrams: the kernel's drawings, restyled as the run goes on. One of the outermost loop, and below it the
-// loops that run inside, each with its path and its phase in words; the kernel says which of them have a drawing.
+// The state diagrams: drawings that the kernel makes and the page marks as the run continues. The outermost loop has one;
+// the loops inside are listed below it with path and phase, and the kernel says which of them have a drawing.
 
 import { el, fitParts, number, say, visible } from "./text.js";
 
@@ -12,7 +12,7 @@ export class Diagram {
     this.outermost = new Drawing("State diagram");
     this.list = el("ul", { class: "agentnb-nested", "aria-label": "Loops inside", hidden: true });
     this.more = el("li", { class: "agentnb-dim" });
-    this.slots = /** @type {Nested[]} */ ([]); // by position: what a loop leaves, the next one takes over, and nothing on the page moves
+    this.slots = /** @type {Nested[]} */ ([]); // by position: the next loop uses the element of one that has ended, so nothing on the page moves
     this.el = el("div", { class: "agentnb-side" }, this.outermost.el, this.list);
     this.update("diagram");
   }
@@ -34,7 +34,7 @@ export class Diagram {
    */
   updateNested(status, tables) {
     const loops = status.nested ?? [];
-    // A loop that ends soon has a successor: while the run goes on the list never gets lower, and nothing below it moves.
+    // A loop that ends is often followed by another: while the run continues the list never shrinks, so nothing below moves.
     if (status.over) this.list.style.minHeight = "";
     else if (this.slots.some((slot, i) => slot.table !== loops[i]?.table))
       this.list.style.minHeight = `${this.list.getBoundingClientRect().height}px`;
@@ -112,7 +112,7 @@ class Drawing {
   }
 
   /**
-   * Where the loop is, the arrows it has taken and how often, and the one it took last.
+   * Mark the current phase, the arrows that were taken and how often, and the arrow that was taken last.
    * @param {string[]} phases
    * @param {string} phase
    * @param {Arrow[]} path
@@ -134,7 +134,7 @@ class Drawing {
         arrow = taken.get(parts.join("-")); // its index, where it was taken
       group.classList.toggle("agentnb-now", (kind === "phase" || kind === "label") && Number(parts[0]) === now);
       const been = (kind === "arrow" || kind === "head") && arrow !== undefined;
-      if (been && !group.classList.contains("agentnb-taken")) group.parentNode?.insertBefore(group, first); // over those it shares a lane with
+      if (been && !group.classList.contains("agentnb-taken")) group.parentNode?.insertBefore(group, first); // above the arrows in the same lane
       group.classList.toggle("agentnb-taken", been);
       if (!been) continue;
       group.classList.toggle("agentnb-latest", arrow === latest);
@@ -146,7 +146,7 @@ class Drawing {
 }
 
 /**
- * Give a drawing's nodes: only shapes and text, with only the attributes that draw.
+ * Return the nodes of a drawing: only shapes and text, with only the attributes that draw.
  * @param {string} source SVG, or nothing
  * @returns {SVGElement[]}
  */
@@ -158,7 +158,6 @@ export function parse(source) {
    * @returns {SVGElement | null}
    */
   const copy = (node) => {
-    // only shapes and text, only attributes that draw
     if (!["svg", "g", "path", "text", "title", "desc"].includes(node.localName)) return null;
     const made = document.createElementNS(SVG, node.localName);
     for (const name of ["viewBox", "width", "height", "class", "aria-hidden", "data-gid", "d", "x", "y"]) {
@@ -173,7 +172,7 @@ export function parse(source) {
 }
 
 /**
- * The groups of a drawing that the kernel has named (`data-gid`).
+ * Return the groups of a drawing that the kernel has named (`data-gid`).
  * @param {HTMLElement} node
  * @returns {NodeListOf<SVGElement>}
  */

@@ -1,4 +1,4 @@
-// The list of events, those that pass the filter, and one event in full.
+// The list of events that pass the filter, and one event in full.
 
 import { button, count, el, number, say } from "./text.js";
 import { Details } from "./details.js";
@@ -14,7 +14,7 @@ export class Events {
     this.store = store;
     this.shown = /** @type {number[] | null} */ (null); // numbers of the rows that pass the filter; null: all of them
     this.scanned = 0;
-    this.scanning = 0; // the frame in which it goes on
+    this.scanning = 0; // the frame in which the scan continues
     this.began = 0;
     this.old = /** @type {EventRow[] | null} */ (null); // the rows of a saved page, until the kernel has answered
     this.anew = store.anew;
@@ -61,20 +61,20 @@ export class Events {
 
   /** @param {News} what */
   update(what) {
-    // Until the kernel has answered: the last rows as they were saved with the page.
+    // Until the kernel has answered, the last rows are those saved with the page.
     if (!this.store.rows.length && what !== "rows" && !this.store.replays) {
       const tail = JSON.parse(this.store.model.get("tail") || "[]");
       if (tail.length) this.old = tail;
     }
     if (this.old && this.store.rows.length) {
-      // the kernel has answered: from here on its rows
+      // The kernel has answered: use its rows.
       this.old = null;
       this.filter.forget();
       this.select(-1);
       this.refilter();
     }
     if (this.anew !== this.store.anew) {
-      // a replay has gone back
+      // A replay has moved back.
       this.anew = this.store.anew;
       if (this.selected >= this.rows().length) this.select(-1);
       this.filter.forget();
@@ -177,7 +177,7 @@ export class Events {
   }
 
   /**
-   * To an event, from wherever: it is shown, though the filter may not let it through.
+   * Go to an event. If the filter hides it, the filter is cleared.
    * @param {number} at
    */
   go(at) {

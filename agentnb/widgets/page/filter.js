@@ -1,9 +1,9 @@
-// Which events the list shows: those with a text in them, of a type, of a tool, of a loop, or that tell of an error.
+// Which events the list shows: by text, type, tool, loop or error.
 
 import { button, el } from "./text.js";
 import { OUTERMOST, isIn, matches } from "./row.js";
 
-const CHOICES = 200; // tools, and loops, that can be chosen; the others are found by text
+const CHOICES = 200; // tools, and loops, that can be chosen at most; a text finds the others
 
 /** @typedef {"type" | "tool" | "loop"} Choice */
 
@@ -64,7 +64,7 @@ export class Filter {
     this.press(false);
   }
 
-  // The rows are other ones from here on.
+  // Start again: the rows have been replaced.
   forget() {
     this.counted = 0;
     for (const name of /** @type {Choice[]} */ (["type", "tool", "loop"])) {
@@ -103,8 +103,8 @@ export class Filter {
 
   /** @param {EventRow} row */
   toolOf(row) {
-    const thing = row.thing === undefined ? undefined : this.store.trace.things[row.thing];
-    return thing?.kind === "call" ? thing.name : "";
+    const span = this.store.spans.of(row);
+    return span?.kind === "call" ? span.name : "";
   }
 
   /**

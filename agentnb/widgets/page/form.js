@@ -1,8 +1,8 @@
-// A form: one control per field that the kernel described (forms.py). It knows no JSON schema.
+// A form: one control per field that the kernel described (views/forms.py). It knows no JSON schema.
 
 import { el, number, say, unique, visible } from "./text.js";
 
-const WIDE = 80; // characters that a control shows in a line, about
+const WIDE = 80; // characters in a control's line, about
 
 /** @typedef {Map<string, string | Tree>} Tree */
 
@@ -16,15 +16,15 @@ export class Form {
     if (!fields.length) this.el.append(el("p", { class: "agentnb-dim", text: "This tool takes no arguments." }));
   }
 
-  // The fields of an object are there while it is.
+  // The fields of an object are shown while the object has a value.
   lay() {
     const missing = this.fields.filter(({ spec, given }) => spec.kind === "object" && given?.value !== "value");
     const names = missing.map(({ path }) => path[0]);
     for (const field of this.fields) field.el.hidden = field.path.length > 1 && names.includes(field.path[0]);
   }
 
-  // The arguments as JSON text, put together from texts so that a number goes back digit by digit as it came. What
-  // nobody has changed is kept, not sent back: a control shows no line end but its own, and not half a surrogate pair.
+  // Return the arguments as JSON text. It is joined from texts, so every digit of a number is kept. An unchanged value is
+  // not sent back but listed in `kept`: a control would change its line ends, and break half of a surrogate pair.
   read() {
     const root = /** @type {Tree} */ (new Map()),
       kept = [],
@@ -40,7 +40,7 @@ export class Form {
       for (const name of field.path.slice(0, -1)) {
         const inner = target.get(name);
         const object = inner instanceof Map ? inner : /** @type {Tree} */ (new Map());
-        target.set(name, object); // an object is there also where nothing in it is given
+        target.set(name, object); // an object without values is given, too
         target = object;
       }
       if (text === undefined || error) continue;
@@ -98,7 +98,7 @@ export class Replacement {
     this.body.append(this.form.el);
   }
 
-  // The form of the tool that is chosen; what was typed in it before is still there.
+  // Return the form of the chosen tool, with what was typed in it before.
   chosen() {
     const name = this.tool.value,
       form = this.made.get(name) ?? new Form(this.fields.get(name) ?? []);
@@ -193,7 +193,7 @@ class Field {
   }
 
   /**
-   * What cannot be said by typing: that a value is null, or not given at all.
+   * Make the choice for what cannot be typed: that a value is null, or is not given.
    * @param {FieldSpec} spec
    */
   choice(spec) {
@@ -228,14 +228,14 @@ class Field {
   }
 
   /**
-   * What the field says, as JSON text; `keep` where the value is to stay as it is, nothing where none is given.
+   * Return the field's value as JSON text; `keep` if the value stays as it is, and no text if none is given.
    * @returns {{ text?: string, error?: string, keep?: boolean }}
    */
   read() {
     const { spec, control } = this,
       text = control.value.trim();
     if (spec.kind === "kept") return { keep: true };
-    if (spec.kind === "object") return this.given?.value === "null" ? { text: "null" } : {}; // or its fields say it
+    if (spec.kind === "object") return this.given?.value === "null" ? { text: "null" } : {}; // otherwise its fields have the value
     if (spec.path.length && spec.given === "value" && this.isUnchanged()) return { keep: true, text: "null" };
     if (this.given?.value === "absent") return {};
     if (this.given?.value === "null") return { text: "null" };
@@ -269,7 +269,7 @@ function isBox(control) {
 }
 
 /**
- * What may stand there, and what the tool takes where nothing does.
+ * Describe the type of a field, and its default.
  * @param {FieldSpec} spec
  */
 function typeInWords({ type, required, default: otherwise }) {

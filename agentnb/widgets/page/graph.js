@@ -1,5 +1,5 @@
-// The call graphs: drawings of the kernel's, in which the page shows how each call stands. A drawing comes anew only
-// with new calls or arrows; what else changes is a class and the words in a box. Beside each the same is told as a list.
+// The call graphs: drawings that the kernel makes, in which the page marks each call's status. A drawing is replaced only
+// when it has new calls or arrows; otherwise classes and the words in a box change. A list says the same for screen readers.
 
 import { el, fit, fitParts, say, visible } from "./text.js";
 import { groupsOf, parse } from "./diagram.js";
@@ -30,11 +30,11 @@ export class Graphs {
     this.keepHeight();
   }
 
-  // A request that makes fewer calls than the last one has would move everything below, and the next one move it back.
+  // Keep the height: a smaller graph would move everything below it up, and the next one would move it down again.
   keepHeight() {
     const over = this.store.model.get("status")?.over,
       { width, height } = this.el.getBoundingClientRect();
-    const kept = over || width !== this.width ? 0 : height; // with another width the same graph has another height
+    const kept = over || width !== this.width ? 0 : height; // a graph's height depends on the width
     this.width = width;
     this.el.style.minHeight = kept ? `${kept}px` : "";
   }
@@ -76,7 +76,7 @@ class Graph {
   mark(calls) {
     for (const group of groupsOf(this.image)) {
       const [kind, number] = (group.dataset.gid ?? "").split("-"),
-        call = calls[Number(number)]; // an arrow looks like the call it comes from
+        call = calls[Number(number)]; // an arrow looks like the call that it starts at
       if (!call) continue; // the drawing is one message behind
       const [standing, words, sentence] = call;
       const [title, text] = [group.firstElementChild, group.lastElementChild]; // of a node

@@ -1,5 +1,5 @@
-// Where the run stands, in words: its name, its standing and what it has taken; and what is to be told of it below the
-// buttons. A recording's is that of the moment that is looked at.
+// The run's name, status and usage in words, and the notices below the buttons. In a recording, those of the current
+// position.
 
 import { count, el, number, say, visible } from "./text.js";
 import { Queue } from "./queue.js";
@@ -15,7 +15,7 @@ export class Head {
     this.loop = el("span", { class: "agentnb-dim" });
     this.chip = el("span", { class: "agentnb-chip" });
     this.facts = el("span", { class: "agentnb-facts" });
-    this.where = el("p", { class: "agentnb-where", hidden: true }); // of one line, so that nothing moves as it changes
+    this.where = el("p", { class: "agentnb-where", hidden: true }); // one line, so that nothing moves when it changes
     this.problem = el("p", { class: "agentnb-problem", hidden: true });
     this.stopped = el("p", { class: "agentnb-stopped", role: "status" });
     this.queue = new Queue(store, answered);
@@ -43,7 +43,7 @@ export class Head {
     say(
       this.facts,
       [
-        ...(nested ? [] : [`phase ${status.phase || "-"}`]), // it begins the line below
+        ...(nested ? [] : [`phase ${status.phase || "-"}`]), // the line below begins with it
         ...asked(status),
         count(store.replays ? store.rows.length : store.total, "event"),
         ...tokens.map(([name, amount]) => `${number(amount)} ${name.replaceAll("_", " ")}`),
@@ -61,10 +61,10 @@ export class Head {
 }
 
 /**
- * The outermost loop's phase and those of the loops that run in it; those beside one another after a comma.
+ * Write the outermost loop's phase and those of the loops that run in it; a comma separates loops side by side.
  * @param {Status} status
  */
-function breadcrumb(status) {
+export function breadcrumb(status) {
   let told = `phase ${status.phase || "-"}`,
     above = "";
   for (const loop of status.nested ?? []) {
@@ -76,11 +76,11 @@ function breadcrumb(status) {
 }
 
 /**
- * How far its models and their calls are. Where loops run inside, the outermost one's turns say little about that; where
- * no model is asked (an engine has tasks) it would be a row of noughts above all that happens.
+ * Write how far the models and their calls are. Where loops run inside, the turns of the outermost loop say little about
+ * that, so requests are counted. Where no model is asked (an engine has tasks), there is nothing to count.
  * @param {Status} status
  */
-function asked({ nested, requests = 0, turn = 0, calls = 0 }) {
+export function asked({ nested, requests = 0, turn = 0, calls = 0 }) {
   if (nested?.length) return [count(requests, "model request"), count(calls, "call")];
   return turn || calls ? [`turn ${turn}`, count(calls, "call")] : [];
 }

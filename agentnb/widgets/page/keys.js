@@ -1,15 +1,18 @@
-// Keys: which of them confirms, and what none of them may do in a panel.
+// Keys: which of them confirms, and which of them the panel ignores.
 
 /**
- * Enter, unless it ends what an input method composes; Safari tells that by the code alone.
+ * Whether a key confirms: Enter, unless it ends an input method's composition. Safari reports that by `keyCode` alone.
  * @param {KeyboardEvent} event
  */
 export const isEnter = (event) => event.key === "Enter" && !event.isComposing && event.keyCode !== 229;
 
-/** @param {HTMLElement} root */
+/**
+ * Keep a key that is held down from deciding, and letters from reaching the notebook.
+ * @param {HTMLElement} root
+ */
 export function keepKeys(root) {
   /**
-   * What comes next may have the focus within milliseconds: a key that is held down must not decide what nobody has read.
+   * The next question may get the focus within milliseconds: a key that is held down must not decide it unread.
    * @param {KeyboardEvent} event
    */
   const ignoreHeld = (event) => {
@@ -19,7 +22,7 @@ export function keepKeys(root) {
     event.stopPropagation();
   };
   /**
-   * The notebook has commands on bare letters: d d takes away the cell, and the panel with it.
+   * The notebook has commands on bare letters: d d deletes the cell, and the panel with it.
    * @param {KeyboardEvent} event
    */
   const keepLetters = (event) => {

@@ -1,18 +1,18 @@
-// A list box of rows of one height, of which only those in view are drawn: the events, and the timeline. It follows its
-// end until somebody reads further up. What the rows are, and which is chosen, its owner knows.
+// A list box with rows of equal height, of which only the visible ones are drawn: the events, or the timeline. It follows
+// its end until a person scrolls up. Its owner knows the rows, and which of them is chosen.
 
 import { button, el, fitParts, unique } from "./text.js";
 
 const ROW = 22; // pixels; panel.css has the same height
-const FEW = 6; // rows: what one turn of a wheel brings into view
-const PACE = 100; // ms between two drawings of rows that nobody has the time to read
+const FEW = 6; // rows: as many as one turn of the wheel shows
+const PACE = 100; // milliseconds between two drawings when rows come too fast to be read
 
 /**
  * @typedef {{ el: HTMLElement }} ListRow
  */
 
 /**
- * What owns a list, and knows its rows.
+ * The owner of a list, which knows its rows.
  * @template {ListRow} Part
  * @typedef {object} Owner
  * @property {() => number} length
@@ -34,10 +34,10 @@ export class List {
    */
   constructor(owner, { label, around, attributes = {} }) {
     this.owner = owner;
-    this.around = around; // rows drawn above and below what is in view, for whoever reads there
+    this.around = around; // rows drawn above and below the visible ones, for a person who scrolls
     this.follow = true;
     this.drawnAt = 0;
-    this.drawn = { length: 0, seen: 0, when: 0 }; // how many rows there were, how many in view, and when
+    this.drawn = { length: 0, seen: 0, when: 0 }; // at the last drawing: the rows, the visible rows, and the time
     this.pool = /** @type {Part[]} */ ([]);
     this.timer = 0;
     this.id = unique();
@@ -50,11 +50,11 @@ export class List {
       "data-lm-suppress-shortcuts": "true", // JupyterLab's, which would move to another cell
     });
     this.empty = el("p", { class: "agentnb-empty" });
-    this.el = el("div", { class: "agentnb-log", ...attributes }, this.empty, this.spacer); // a list box has options in it and nothing else
+    this.el = el("div", { class: "agentnb-log", ...attributes }, this.empty, this.spacer); // a list box may contain only options
     this.el.addEventListener(
       "scroll",
       () => {
-        if (this.el.scrollTop === this.drawnAt) return; // our own scrolling, which is drawn
+        if (this.el.scrollTop === this.drawnAt) return; // our own scrolling: the rows are drawn already
         this.follow = this.atEnd();
         owner.draw();
       },
@@ -68,7 +68,7 @@ export class List {
     this.spacer.addEventListener("keydown", (event) => this.key(event));
   }
 
-  // Of what is drawn: more may have come by the time the browser tells of our own scrolling.
+  // Whether the end of what is drawn is visible. There may be more rows by the time the browser reports our own scrolling.
   atEnd() {
     return this.el.scrollTop + this.el.clientHeight >= this.el.scrollHeight - ROW / 2;
   }
@@ -78,7 +78,7 @@ export class List {
     this.owner.draw();
   }
 
-  // More came. Where each time it is more than there is room for, a page has better things to do than to draw it all.
+  // There are more rows. If each batch has more rows than fit in the list, only some of the batches are drawn.
   more() {
     const { length, seen, when } = this.drawn,
       flooded = this.follow && length > 0 && this.owner.length() - length >= seen,
@@ -98,7 +98,7 @@ export class List {
     const top = Math.floor(this.drawnAt / ROW),
       seen = Math.ceil((this.el.clientHeight || 280) / ROW);
     this.drawn = { length, seen, when: performance.now() };
-    const around = this.follow ? Math.min(FEW, this.around) : this.around; // at its end all change with each batch
+    const around = this.follow ? Math.min(FEW, this.around) : this.around; // at the end, each batch changes all rows
     const start = Math.max(0, top - around),
       end = Math.min(length, top + seen + around);
     fitParts(this.pool, this.spacer, Math.max(0, end - start), (at) => this.owner.make(`agentnb-${this.id}-${at}`));
@@ -128,7 +128,7 @@ export class List {
   }
 
   /**
-   * Scrolls as far as it takes to see this row.
+   * Scroll until this row is visible.
    * @param {number} index
    */
   reveal(index) {

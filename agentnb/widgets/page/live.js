@@ -1,7 +1,8 @@
-// What is on its way: the text a model is speaking, the calls it is writing, and how far running calls are.
+// What is in progress: the text and the calls that a model sends, and the progress of running calls.
 
 import { el, fit, fitParts, say } from "./text.js";
 
+const NO_PROGRESS = "No call is running that tells how far it is. A tool does so by its argument `progress`.";
 /** @type {Record<string, string>} */
 const LINE_KINDS = { text: "model", reasoning: "thinking", call: "call", tool: "tool", retry: "retry" };
 
@@ -31,7 +32,7 @@ export class Live {
   }
 }
 
-// Running calls that tell how far they are: a bar where it is a share of something, or else their words.
+// Running calls that report progress: as a bar if it is a share of something, otherwise as text.
 export class Progress {
   /**
    * @param {Store} store
@@ -40,7 +41,7 @@ export class Progress {
   constructor(store, alone) {
     this.store = store;
     this.slots = /** @type {Running[]} */ ([]);
-    this.empty = el("p", { class: "agentnb-empty", text: "No call is running that tells how far it is. A tool does so by its argument `progress`.", hidden: !alone });
+    this.empty = el("p", { class: "agentnb-empty", text: NO_PROGRESS, hidden: !alone });
     this.list = el("ul", { class: "agentnb-progress", "aria-label": "Progress", hidden: true });
     this.el = el("div", {}, this.empty, this.list);
     this.alone = alone;
@@ -50,7 +51,7 @@ export class Progress {
     const over = this.store.model.get("status")?.over,
       lines = over ? [] : this.store.live.filter((line) => line.progress !== undefined);
     fitParts(this.slots, this.list, lines.length, () => new Running());
-    lines.forEach((line, i) => this.slots[i].show(line, this.store.trace.calls.get(`${line.path}\n${line.name}`)));
+    lines.forEach((line, i) => this.slots[i].show(line, this.store.spans.calls.get(`${line.path}\n${line.name}`)));
     this.list.hidden = !lines.length;
     this.empty.hidden = !this.alone || lines.length > 0;
   }
@@ -69,11 +70,11 @@ class Running {
 
   /**
    * @param {LiveLine} line
-   * @param {Thing | undefined} thing
+   * @param {Span | undefined} call
    */
-  show(line, thing) {
+  show(line, call) {
     const { share, text } = line.progress ?? { text: "" },
-      name = thing?.name ?? line.name;
+      name = call?.name ?? line.name;
     say(this.path, line.path);
     say(this.name, name);
     say(this.text, text);

@@ -1,14 +1,14 @@
-// The conversation of one loop as its model is sent it. The kernel puts it together when somebody looks; what has not
-// changed stays as it is on the page, opened or closed.
+// The conversation of one loop as its model is sent it. The kernel builds it when the page asks. Messages that have not
+// changed keep their elements, and stay open or closed.
 
 import { button, count, el, fit, inOneLine, number, say } from "./text.js";
 
-const AT_FIRST = 40, // messages that are shown; "Earlier" shows as many more
-  LOOPS = 200, // that can be chosen
+const AT_FIRST = 40, // messages shown at first; "Earlier" shows as many more
+  LOOPS = 200, // loops that can be chosen, at most
   BRIEF = 200, // characters of a call's arguments beside its name
-  TALL = 600, // characters of a text that is surely seen without scrolling,
+  TALL = 600, // characters of a text that fits on the screen,
   TALL_LINES = 14, // and lines
-  PAUSE = 400; // milliseconds between two questions to the kernel, or longer where it takes long to answer
+  PAUSE = 400; // milliseconds between two questions to the kernel; more if it answers slowly
 /** @type {Record<string, string>} */
 const SPEAKS = { text: "speaks", reasoning: "thinks", call: "calls" };
 
@@ -22,14 +22,14 @@ export class Messages {
     this.go = go;
     this.last = AT_FIRST;
     this.path = "";
-    // The event that the loop began with, as loops run one after the other at the same path.
+    // The event that the loop began with: several loops may run at the same path, one after the other.
     this.begun = /** @type {number | null} */ (null);
-    this.chosen = false; // whether somebody has chosen the loop
-    // Of each path, the loop that began last, and how many have begun there.
+    this.chosen = false; // whether a person has chosen the loop
+    // For each path, the loop that began last, and how many have begun there.
     this.latest = /** @type {Map<string, { position: number, times: number }>} */ (new Map());
-    // What is on the page, by the message's place in the conversation.
+    // The elements on the page, by the message's place in the conversation.
     this.shown = /** @type {Map<number, { signature: string, node: HTMLElement }>} */ (new Map());
-    this.things = 0;
+    this.seen = 0;
     this.anew = store.anew;
     this.follow = true;
     this.due = 0;
@@ -90,11 +90,11 @@ export class Messages {
   }
 
   notePaths() {
-    const { things } = this.store.trace;
+    const { all } = this.store.spans;
     if (this.anew !== this.store.anew) {
-      // a replay has gone back: there may be loops that have not begun
+      // A replay has moved back: some of the loops have not begun there.
       this.anew = this.store.anew;
-      this.things = 0;
+      this.seen = 0;
       this.latest.clear();
       while (this.loop.options.length > 1) this.loop.lastChild?.remove();
       if (this.begun !== null && this.begun >= this.store.rows.length) {
@@ -102,8 +102,8 @@ export class Messages {
         this.chosen = false;
       }
     }
-    for (; this.things < things.length; this.things++) {
-      const { kind, path, position } = things[this.things] ?? {};
+    for (; this.seen < all.length; this.seen++) {
+      const { kind, path, position } = all[this.seen];
       if (kind !== "loop" || !path) continue;
       const before = this.latest.get(path),
         times = (before?.times ?? 0) + 1;
@@ -119,11 +119,11 @@ export class Messages {
   /** @param {string} value */
   choose(value) {
     this.begun = value === "" ? null : Number(value);
-    this.path = this.begun === null ? "" : (this.store.rows[this.begun].path ?? "");
+    this.path = this.begun === null ? "" : (this.store.rows[this.begun]?.path ?? "");
     this.loop.value = value;
   }
 
-  // One question at a time, and not more often than the kernel answers easily.
+  // Ask for the messages: one question at a time, and not more often than the kernel can answer.
   ask() {
     const wait = this.due - Date.now();
     this.wanted = true;
@@ -170,7 +170,7 @@ export class Messages {
       if (this.list.children[i] !== node) this.list.insertBefore(node, this.list.children[i] ?? null);
     });
     if (!total && !this.chosen && this.latest.size) {
-      // the outermost loop asks no model itself
+      // The outermost loop does not ask a model itself.
       this.choose(this.loop.options[1].value);
       this.chosen = true;
       this.ask();
@@ -186,7 +186,7 @@ export class Messages {
   }
 
   /**
-   * What was open in it stays open.
+   * Make a message's element anew. What was open in it stays open.
    * @param {SaidMessage} message
    * @param {HTMLElement | undefined} before
    */
@@ -232,7 +232,7 @@ export class Messages {
       el("code", { text: call.name }),
       " ",
       el("span", { class: "agentnb-dim", text: call.words }),
-      // Named, because behind "returned" they would read as what the tool has returned.
+      // Named, because after "returned" the arguments would read as the result.
       el("span", { class: "agentnb-dim", text: " · arguments " }),
       el("span", { class: "agentnb-brief", text: brief }),
     );
@@ -270,7 +270,7 @@ export class Messages {
 }
 
 /**
- * A text; what may be too tall to be seen at once has the focus, so that a keyboard scrolls it.
+ * Show a text. If it may not fit on the screen it can have the focus, so that the keyboard scrolls it.
  * @param {string} text
  */
 function block(text) {

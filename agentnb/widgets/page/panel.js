@@ -1,7 +1,7 @@
-// The panel's page side: draws what the kernel tells and sends back what a person does.
+// The panel's side on the page: it draws what the kernel sends, and sends what a person does.
 //
-// All data is set through textContent. All that is parsed are the drawings, which the kernel made, and these as XML with
-// everything but shapes and text left out. A front end takes one module only: page.py joins these files.
+// All data is set through textContent. Only the kernel's own drawings are parsed, as XML, and only their shapes and text
+// are used. A front end takes a single module: page.py joins these files.
 
 import { el, say } from "./text.js";
 import { Store } from "./store.js";
@@ -22,9 +22,9 @@ import { keepKeys } from "./keys.js";
 
 const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // one is seen, in this order
+const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // the tabs, in this order; one is visible
 /**
- * What each part is drawn anew for.
+ * The news for which each part is drawn again.
  * @type {Record<string, News[]>}
  */
 const WANTS = {
@@ -40,8 +40,8 @@ const WANTS = {
   usage: ["rows", "status"],
   diagram: ["status", "diagram", "tables"],
 };
-const EACH = new Set(["controls", "approvals", "events", "messages", "diagram"]); // told what is new, one by one; others draw once
-// By the panel's key: a module is shared by all views of a model, and by some hosts by all models.
+const EACH = new Set(["controls", "approvals", "events", "messages", "diagram"]); // parts that get each piece of news; the others are drawn once
+// By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
 
 /** @param {Model} model */
@@ -65,7 +65,7 @@ function render({ model, el: host }) {
   keepFocus(root);
   keepKeys(root);
   const kernel = el("p", { class: "agentnb-problem", role: "status", hidden: true });
-  // To an event, from any of the parts. A panel without a list of events shows it alone.
+  // Show an event, from any of the parts. A panel without a list of events shows the event alone.
   const events = has("events") ? new Events(store) : null;
   /** @type {Details | null} */
   const alone = events ? null : new Details(store, () => alone?.show(null), (at) => go(at));
@@ -117,12 +117,12 @@ function render({ model, el: host }) {
       !showsMain && made.usage ? alone?.el : undefined,
     ].filter((node) => node !== undefined),
   );
-  // The copy that the notebook file keeps of it (saved.py) is only for pages where this here is not.
+  // The copy in the notebook file (saved.py) is hidden while this panel is on the page.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
   host.classList.add("agentnb-place");
   host.append(root);
 
-  // News only marks what to draw; drawing is once a frame. A hidden page has no frames, and draws when it is seen again.
+  // News is only noted here; the parts are drawn once a frame. A hidden page draws when it is visible again.
   const news = /** @type {Set<News>} */ (new Set());
   let frame = 0;
   const draw = () => {
@@ -144,7 +144,7 @@ function render({ model, el: host }) {
     frame ||= requestAnimationFrame(draw);
   };
   const unview = store.view(view);
-  // Not drawn while the output was not laid out, or laid out anew: what is in view has changed.
+  // Draw again when the output gets a layout or another size: other rows are visible then.
   const sized = new ResizeObserver(() => view("rows"));
   sized.observe(root);
   view("status");
@@ -157,7 +157,7 @@ function render({ model, el: host }) {
   };
 }
 
-// The model's own proxy lives as long as the model; a view's is gone with the view. So the store listens from here on.
+// `initialize` gets a model that lives as long as the widget; that of `render` ends with its view. So the store uses this one.
 export default {
   /** @param {{ model: Model }} given */
   initialize({ model }) {

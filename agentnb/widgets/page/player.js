@@ -1,12 +1,12 @@
-// Plays a recording: its events come after the pauses there were between them, and what models said as it was typed.
-// There is one for all views of a panel. Held in the middle of an answer, it goes on from there.
+// Plays a recording: events appear after the pauses that were between them, and a model's text appears as it was typed.
+// All views of a panel share one player. If it is paused in the middle of an answer, it resumes there.
 
 import { Typed } from "./typed.js";
 
-export const SILENCE = 3; // seconds in which nothing comes, at most: a person may have thought for an hour
+export const SILENCE = 3; // seconds without an event, at most: a person may have waited for an hour
 const AT_ONCE = 30; // events a second, without pauses
 const TICK = 50; // milliseconds
-const ASLEEP = 1; // seconds: a page that was hidden or asleep does not catch up on more than that
+const ASLEEP = 1; // seconds: a page that was hidden skips the rest
 
 export class Player {
   /** @param {Store} store */
@@ -14,9 +14,9 @@ export class Player {
     this.store = store;
     this.speed = 1; // 0: without pauses
     this.timer = 0;
-    this.ticked = 0; // when it played on last
+    this.ticked = 0; // the time of the last tick
     this.at = -1;
-    this.clock = 0; // the recorded time that is looked at: that of the newest event, or later
+    this.clock = 0; // the recorded time: that of the newest event, or later
     this.typed = new Typed(store, () => this.speak());
   }
 
@@ -34,7 +34,7 @@ export class Player {
     this.store.tell("position");
   }
 
-  // Somebody has gone to another moment, or events have come: the clock is that of the event.
+  // The position has changed, or events have arrived: set the clock to the time of the current event.
   settle() {
     const { position, all } = this.store;
     if (position !== this.at) {
@@ -69,7 +69,7 @@ export class Player {
   }
 
   /**
-   * Moves the clock on by so many recorded seconds, less what is cut out of a silence; gives the position then.
+   * Advance the clock by so many recorded seconds, and skip most of a silence. Returns the position at that time.
    * @param {EventRow[]} rows
    * @param {number} seconds
    */

@@ -1,12 +1,11 @@
-// Where a recording is looked at: a slider over its events, buttons, and playing at the pace it had or faster. What is
-// in the page is moved at once; the kernel follows, with one question on its way at a time.
+// The position in a recording: a slider over its events, buttons, and playing at the original pace or faster. The page
+// moves at once; the kernel follows, with one request at a time.
 //
-// The slider is above all else, where nothing that changes with the moment moves it from under the hand.
+// The slider is at the top, so that nothing which changes with the position moves it.
 
-import { GONE, button, el, enable, number, say, unique } from "./text.js";
+import { GONE, button, duration, el, enable, number, say, unique } from "./text.js";
 import { Head } from "./head.js";
 import { SILENCE } from "./player.js";
-import { duration } from "./trace.js";
 
 const SPEEDS = [["1", "as it was"], ["4", "4 times faster"], ["20", "20 times faster"], ["0", "without pauses"]];
 const AT_END = "This is the end of the recording.",
@@ -92,7 +91,7 @@ export class Position {
   }
 
   /**
-   * In words, where the slider stands.
+   * Describe the slider's position in words.
    * @param {number} at
    * @param {number} last
    * @param {Status} status
@@ -110,7 +109,7 @@ export class Position {
   }
 
   /**
-   * Where the loop beside the recording does something else: both, side by side.
+   * Where the loop's event differs from the recorded one, show both, side by side.
    * @param {Departure | null} departs
    */
   depart(departs) {

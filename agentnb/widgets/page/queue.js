@@ -1,4 +1,4 @@
-// What was said to the run and nobody has heard yet, each to be taken back.
+// The queued messages that the run has not taken yet; each can be taken back.
 
 import { allow, button, el } from "./text.js";
 

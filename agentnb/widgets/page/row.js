@@ -1,11 +1,11 @@
-// One row of the list of events, and which rows a filter lets through.
+// One row of the list of events, and whether a row passes a filter.
 
 import { el, say } from "./text.js";
 
-export const OUTERMOST = "/"; // as the choice of a loop: no path is this
+export const OUTERMOST = "/"; // the choice of the outermost loop; no loop has this path
 
 /**
- * A loop's events are its own and those of the loops inside it.
+ * Whether an event belongs to a loop, or to a loop inside it.
  * @param {EventRow} row
  * @param {string} loop a path, or OUTERMOST
  */
@@ -14,6 +14,7 @@ export function isIn(row, loop) {
 }
 
 /**
+ * Whether a text is in an event's type, path, summary or data.
  * @param {EventRow} row
  * @param {string} query in lower case
  */

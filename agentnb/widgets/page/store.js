@@ -1,9 +1,9 @@
-// One store per widget model: the rows received, what was lost and asked for again, questions to the kernel and their
-// answers, and whether the kernel is still there.
+// One store per widget model: it keeps the rows, asks for lost ones again, sends questions to the kernel and passes on
+// their answers, and notices when the kernel is gone.
 
 import { unique } from "./text.js";
 import { Player } from "./player.js";
-import { Trace } from "./trace.js";
+import { Spans } from "./spans.js";
 
 /** @type {(keyof Traits)[]} */
 const TRAITS = ["status", "pending", "tools", "decisions", "breakpoints", "tail", "diagram", "tables", "graphs", "drawings", "total"];
@@ -12,7 +12,7 @@ const PING_EVERY = 5000,
   GONE_AFTER = 20000; // milliseconds
 const GONE_TEXT =
   "The kernel is gone: this is the last state it showed. In another one, agentnb.attach() finds what was kept in a store.";
-const KEEP = 32 * 1024 * 1024; // characters of JSON whose data stays here; that of earlier events is asked for
+const KEEP = 32 * 1024 * 1024; // characters of JSON; the data of earlier events is dropped, and asked for when needed
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
 
 export class Store {
@@ -23,12 +23,12 @@ export class Store {
     const [position = 0, moves = 0] = model.get("place") ?? [];
     this.replays = Boolean(model.get("place")?.length);
     /** @type {EventRow[]} */
-    this.all = this.replays ? [] : this.rows; // what is recorded: in a replay also what comes after the moment that is looked at
+    this.all = this.replays ? [] : this.rows; // what is recorded; in a replay also the events after the current position
     this.player = this.replays ? new Player(this) : null;
     this.position = position;
-    this.moves = moves; // of the kernel's replay, when it stood there
-    this.anew = 0; // how often what has happened has become less
-    this.trace = new Trace();
+    this.moves = moves; // how often the kernel's replay had moved then
+    this.anew = 0; // how often rows were removed, because a replay moved back
+    this.spans = new Spans();
     this.batches = /** @type {[until: number, characters: number][]} */ ([]); // the rows up to here, their characters
     this.held = 0; // characters of all batches
     this.freed = 0; // rows whose data has been dropped
@@ -38,7 +38,7 @@ export class Store {
     this.selected = /** @type {EventRow | null} */ (null); // the row whose event is shown in full
     this.views = /** @type {Set<(what: News) => void>} */ (new Set());
     this.page = unique();
-    this.asked = /** @type {Map<string, (answer: any) => void>} */ (new Map()); // by token: what to do with the answer
+    this.asked = /** @type {Map<string, (answer: any) => void>} */ (new Map()); // by token: the function that gets the answer
     this.skew = 0; // the kernel's clock minus ours, in milliseconds
     this.heard = Date.now();
     this.pinged = 0;
@@ -52,7 +52,7 @@ export class Store {
         this.tell(name);
       });
     }
-    model.on("change:total", () => this.repair(model.get("total"))); // it comes behind all batches, the last one too
+    model.on("change:total", () => this.repair(model.get("total"))); // it is sent after all batches
     model.on("change:place", () => {
       this.alive();
       if (!this.going) this.follow(/** @type {Place} */ (model.get("place")));
@@ -72,7 +72,7 @@ export class Store {
     try {
       this.model.send(message);
     } catch {
-      // a closed comm throws: nobody is there to be told
+      // A closed comm throws: there is no kernel to send to.
       this.lose();
     }
   }
@@ -98,12 +98,12 @@ export class Store {
     this.tellViews();
     return () => {
       this.views.delete(draw);
-      if (!this.views.size) this.player?.hold(); // nobody sees it play
+      if (!this.views.size) this.player?.hold(); // nobody sees it
       this.tellViews();
     };
   }
 
-  // The kernel closes the panel of a run that is over when no page shows it any more.
+  // Say how many views the page has. The kernel closes the panel of a finished run when no page shows it any more.
   tellViews() {
     this.send({ type: "views", page: this.page, count: this.views.size });
   }
@@ -114,7 +114,7 @@ export class Store {
   }
 
   /**
-   * Asks for what was lost of so many events; once, not at every batch that follows.
+   * Ask for rows that were lost, once, and not at every batch that follows.
    * @param {number} total
    */
   repair(total) {
@@ -145,7 +145,7 @@ export class Store {
     const rows = JSON.parse(message.rows);
     for (let i = have - message.from; i < rows.length; i++) {
       this.all.push(rows[i]);
-      if (!this.replays) this.trace.take(rows[i], this.rows.length - 1, this.rows);
+      if (!this.replays) this.spans.take(rows[i], this.rows.length - 1);
     }
     this.hold(message.rows.length);
     if (this.replays) this.stand(this.position);
@@ -153,14 +153,14 @@ export class Store {
     return undefined;
   }
 
-  // -- a replay: where it is looked at
+  // -- a replay's position
 
   recorded() {
     return Math.max(this.all.length, this.replays ? this.total : 0);
   }
 
   /**
-   * What had happened by then is what the parts show.
+   * Set the position. The parts show what had happened by then.
    * @param {number} position
    */
   stand(position) {
@@ -169,11 +169,11 @@ export class Store {
     if (end < this.rows.length) {
       this.anew++;
       this.rows = [];
-      this.trace = new Trace();
+      this.spans = new Spans();
     }
     for (let at = this.rows.length; at < end; at++) {
       this.rows.push(this.all[at]);
-      this.trace.take(this.all[at], at, this.rows);
+      this.spans.take(this.all[at], at);
     }
     this.player?.settle();
     this.tell("rows");
@@ -181,7 +181,7 @@ export class Store {
   }
 
   /**
-   * Where the kernel's replay stands. What it was told of an earlier place may come later than the answer about this one.
+   * Follow the kernel's replay. A message about an earlier position may arrive after the answer about a later one.
    * @param {Place} place
    */
   follow([position, moves]) {
@@ -200,8 +200,8 @@ export class Store {
       this.going = false;
       const told = /** @type {Place} */ (this.model.get("place")),
         place = answer.place && answer.place[1] > told[1] ? answer.place : told;
-      if (this.position !== to) return this.goTo(this.position); // somebody went on meanwhile
-      if (place[0] !== to) this.player?.hold(); // it stops before that, or somebody else has moved it
+      if (this.position !== to) return this.goTo(this.position); // the position has changed meanwhile
+      if (place[0] !== to) this.player?.hold(); // the replay has stopped earlier, or was moved elsewhere
       return this.follow(place);
     });
   }
@@ -214,7 +214,7 @@ export class Store {
   }
 
   /**
-   * A run may have any number of events; how much of their data a page holds is bounded.
+   * Limit the data that the page keeps: a run may have any number of events.
    * @param {number} characters
    */
   hold(characters) {
@@ -239,20 +239,20 @@ export class Store {
     return `Nothing ${words}${over ? "" : " yet"}.${can?.Play && !this.gone ? ` ${begin}` : ""}`;
   }
 
-  // The kernel's time, in seconds; a recording's, that of the moment.
+  // The kernel's time in seconds; in a recording, the time of its position.
   now() {
     if (this.player) return this.player.clock;
     return (Date.now() + this.skew) / 1000;
   }
 
-  // Up to when the run has come: time goes on for what is open while somebody drives it, or plays its recording.
+  // The time up to which the run is shown. It advances while something is open and the run is driven, or a recording plays.
   until() {
-    const { trace, model, gone } = this,
-      lives = trace.open.size && model.get("status")?.lives && !gone;
-    return lives ? Math.max(trace.last, this.now()) : trace.last;
+    const { spans, model, gone } = this,
+      lives = spans.open.size && model.get("status")?.lives && !gone;
+    return lives ? Math.max(spans.last, this.now()) : spans.last;
   }
 
-  // -- whether the kernel lives
+  // -- whether the kernel is there
 
   alive() {
     this.heard = Date.now();
@@ -280,7 +280,7 @@ export class Store {
         if (DEAD.has(status)) this.lose();
       });
     } catch (error) {
-      // another front end with another idea of a kernel: the heartbeat is left
+      // A front end whose kernel has another interface: only the heartbeat is used.
       console.debug("agentnb: no kernel status", error);
     }
   }
@@ -292,9 +292,9 @@ export class Store {
     if (this.pinged) {
       const silent = now - this.pinged;
       if (silent < SILENT || this.gone) return undefined;
-      // A kernel that is idle and has not answered does not know us any more; a busy one may be in a long cell.
+      // An idle kernel that does not answer no longer has this widget; a busy one may be in a long cell.
       if (kernel?.status === "idle" && silent > GONE_AFTER) return this.lose();
-      const minutes = Math.floor(silent / 60000); // not by the second: each change is read out
+      const minutes = Math.floor(silent / 60000); // not seconds: a screen reader reads each change
       this.trouble = `No answer from the kernel for ${minutes ? `${minutes} min` : `${SILENT / 1000} s`} or more (busy or gone).`;
       this.tell("kernel");
     } else if (!document.hidden && now - this.heard > (this.model.get("status")?.over ? 6 : 1) * SILENT) {

@@ -1,4 +1,4 @@
-// Views of the same run behind tabs: one is seen, the others draw nothing until they are.
+// Views of the same run in tabs: one is visible, and the others are not drawn until they are.
 
 import { button, el, unique } from "./text.js";
 

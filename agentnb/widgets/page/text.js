@@ -1,6 +1,6 @@
-// Text that others said, made visible, and nodes built from text. Nothing here or anywhere else parses markup.
+// Makes text from others safe to show, and builds nodes from text. Nothing on the page parses markup.
 
-// The same rule as in text.py, which explains it: what stays in its context comes first, then what nobody sees.
+// The same rule as in text.py, which explains it: first what is meant in its context, then what is invisible.
 const JOINING_SCRIPTS = `Arabic Syriac Mandaic Nko Mongolian Devanagari Bengali Gurmukhi Gujarati Oriya Tamil Telugu Kannada
   Malayalam Sinhala Khmer Myanmar Tibetan Balinese Javanese`.split(/\s+/);
 const JOINED_LETTER = `(?:(?=[\\p{L}\\p{M}])[${JOINING_SCRIPTS.map((script) => `\\p{Script=${script}}`).join("")}])`;
@@ -19,7 +19,8 @@ const INVISIBLE =
 const HIDDEN = new RegExp(`(?<meant>${MEANT.join("|")})|${INVISIBLE}`, "gu");
 
 /**
- * @param {unknown} text nothing is shown for null and undefined
+ * Return a text with a visible sign in place of each invisible character.
+ * @param {unknown} text null and undefined give an empty text
  * @returns {string}
  */
 export function visible(text) {
@@ -56,7 +57,7 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
- * As many children as there are things to show. Those that are there stay: nothing is made anew, and nothing moves.
+ * Give an element as many children as there are things to show. Those that it has stay where they are.
  * @template {HTMLElement} Child
  * @param {HTMLElement} node
  * @param {number} many
@@ -70,7 +71,7 @@ export function fit(node, many, make) {
 }
 
 /**
- * The same of parts with an element each.
+ * Give an element as many parts as there are things to show, each with its own element. Those that it has stay.
  * @template {{ el: HTMLElement }} Part
  * @param {Part[]} parts
  * @param {HTMLElement} node
@@ -87,7 +88,7 @@ export function fitParts(parts, node, many, make) {
 }
 
 /**
- * Changing what is the same already would make a screen reader speak and the page lay out again.
+ * Set a node's text, unless it has this text already: a change makes a screen reader speak, and the page lay out again.
  * @param {Node} node
  * @param {unknown} text
  */
@@ -97,7 +98,7 @@ export function say(node, text) {
 }
 
 /**
- * A text's lines, each going on further in where it is wrapped: no part of a long one stands where another would begin.
+ * Return a text's lines. Where a long line is wrapped, its other parts are indented, so that they do not look like lines.
  * @param {string} text
  * @returns {(Node | string)[]}
  */
@@ -111,19 +112,20 @@ export function hung(text) {
 }
 
 /**
- * What `for_reading` (text.py) has laid out, on one line.
+ * Put a text that `for_reading` (text.py) has laid out on one line.
  * @param {string} text
  */
 export const inOneLine = (text) => text.replace(/\n *│/g, " ").replace(/[ \n]+/g, " "); // other blanks are shown as signs
 
 /**
- * Whether that one line has all of it: no text of several lines, and no blanks that it leaves out.
+ * Whether that one line shows all of the text: no value has several lines, and no blanks are left out.
  * @param {string} text
  */
 export const isSaidInOneLine = (text) => !text.includes("\u2502") && !/\S {2}/.test(text);
 
 let serial = 0;
 export const unique = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}-${++serial}`;
+
 /**
  * Make a button.
  * @param {string} name
@@ -132,7 +134,11 @@ export const unique = () => `${Date.now().toString(36)}-${Math.random().toString
  */
 export const button = (name, onclick, extra = {}) =>
   el("button", { type: "button", class: "agentnb-button", text: name, onclick, ...extra });
-/** @param {number} value */
+
+/**
+ * Write a number with separators, and with four decimals at most.
+ * @param {number} value
+ */
 export const number = (value) => Number(value).toLocaleString("en", { maximumFractionDigits: 4 });
 
 // Why a control is off.
@@ -141,8 +147,8 @@ export const GONE = "The kernel is gone.",
 const RECORDED = "Nothing is decided in a recording.";
 
 /**
- * A disabled element loses the focus to the page, and with it whoever works by keyboard. It keeps it this way. What it
- * is for, or why it is off, is in its title, which screen readers read as well.
+ * Turn a control on or off, without taking the focus from it. Its title says what it is for, or why it is off; screen
+ * readers read the title, too.
  * @param {Control} control
  * @param {boolean} can
  * @param {string} [why] the reason why it is off
@@ -153,19 +159,18 @@ export function enable(control, can, why = "") {
   const told = can ? control.purpose : visible(why);
   if (control.title !== told) control.title = told;
   if (document.activeElement !== control) control.disabled = !can;
-  else
-    control.addEventListener(
-      "blur",
-      () => {
-        control.disabled = control.getAttribute("aria-disabled") === "true";
-      },
-      { once: true },
-    );
+  else control.addEventListener("blur", disableLeft); // once: the same listener is not added again
   if (can) control.disabled = false;
 }
 
+/** @param {Event} event */
+function disableLeft({ currentTarget }) {
+  const control = /** @type {Control} */ (currentTarget);
+  control.disabled = control.getAttribute("aria-disabled") === "true";
+}
+
 /**
- * The same for what decides something: not in a recording, and not without a kernel.
+ * Turn a control that decides something on or off. It is off in a recording, and without a kernel.
  * @param {Control} control
  * @param {{ gone: boolean, replays: boolean }} store
  * @param {boolean} [can]
@@ -176,7 +181,22 @@ export function allow(control, { gone, replays }, can = true, why = "") {
 }
 
 /**
+ * Write an amount with its noun: "1 call", "2 calls".
  * @param {number} amount
- * @param {string} what a noun in the singular
+ * @param {string} what the noun in the singular
  */
 export const count = (amount, what) => `${number(amount)} ${what}${amount === 1 ? "" : "s"}`;
+
+/**
+ * Write a time as a person reads it.
+ * @param {number} seconds
+ */
+export function duration(seconds) {
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 99.95) return `${seconds.toFixed(seconds < 9.995 ? 2 : 1)} s`;
+  const whole = Math.floor(seconds + 0.5); // rounded before it is divided: 119.9 s are two minutes, not one
+  /** @param {number} amount */
+  const two = (amount) => String(Math.floor(amount)).padStart(2, "0");
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+  return `${Math.floor(whole / 3600)} h ${two((whole % 3600) / 60)} min`;
+}

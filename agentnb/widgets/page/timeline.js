@@ -1,18 +1,17 @@
-// The timeline: a row for each thing that took time, to scale. What is open grows.
+// The timeline: a row for each span that took time, to scale. Spans that are open grow.
 
-import { count, el, fit, say, visible } from "./text.js";
+import { count, duration, el, fit, say, visible } from "./text.js";
 import { List } from "./list.js";
-import { duration } from "./trace.js";
 
-const TICKS = 5; // on the scale, about
-const GROWS = 250; // milliseconds between two drawings while nothing happens but time
-const NAMED = 3; // that a call is said to have waited for
+const TICKS = 5; // ticks on the scale, about
+const GROWS = 250; // milliseconds between two drawings while no event comes
+const NAMED = 3; // spans that a call has waited for, at most
 const GROUPS = { loop: "run", model: "model", call: "call", pause: "approval" }; // the colour of each kind
 const SPOKEN = { loop: "loop", model: "model", call: "call", pause: "run" };
 
 /**
- * The times between which the timeline is drawn, the time now and the run's beginning, in seconds.
- * @typedef {{ from: number, to: number, now: number, began: number }} Span
+ * The times between which the timeline is drawn, the current time and the run's beginning, in seconds.
+ * @typedef {{ from: number, to: number, now: number, began: number }} Frame
  */
 
 export class Timeline {
@@ -23,10 +22,10 @@ export class Timeline {
   constructor(store, go) {
     this.store = store;
     this.go = go;
-    this.selected = /** @type {Thing | null} */ (null);
-    this.things = /** @type {Thing[]} */ ([]); // in the order of their rows
-    this.at = 0; // until when it is drawn
-    this.span = { from: 0, to: 0, now: 0, began: 0 };
+    this.selected = /** @type {Span | null} */ (null);
+    this.rows = /** @type {Span[]} */ ([]); // in the order of their rows
+    this.at = 0; // the time up to which it is drawn
+    this.shown = { from: 0, to: 0, now: 0, began: 0 };
     this.timer = this.frame = 0;
     /** @type {List<Bar>} */
     this.list = new List(this, { label: "Timeline, first begun first", around: 8 });
@@ -70,15 +69,15 @@ export class Timeline {
   }
 
   draw() {
-    this.things = this.store.trace.order();
+    this.rows = this.store.spans.order();
     this.list.draw();
-    const { length } = this.things,
-      { began, last } = this.store.trace;
+    const { length } = this.rows,
+      { began, last } = this.store.spans;
     say(this.list.empty, length ? "" : this.store.nothing("has taken time"));
     this.axis.hidden = !length;
     say(this.count, `${count(length, "row")}, ${duration(Math.max(0, this.at - began))}`);
     clearTimeout(this.timer);
-    // In a frame, before which the browser tells of scrolling: who has just left the end is not taken back to it.
+    // Draw in a frame: the browser reports scrolling before it, so a person who has just left the end is not taken back.
     const grow = () => {
       this.frame = requestAnimationFrame(() => this.isSeen() && this.draw());
     };
@@ -86,11 +85,11 @@ export class Timeline {
   }
 
   length() {
-    return this.things.length;
+    return this.rows.length;
   }
 
   chosen() {
-    return this.selected ? this.things.indexOf(this.selected) : -1;
+    return this.selected ? this.rows.indexOf(this.selected) : -1;
   }
 
   /**
@@ -98,10 +97,10 @@ export class Timeline {
    * @param {number} end
    */
   begin(start, end) {
-    const { began } = this.store.trace;
+    const { began } = this.store.spans;
     this.at = this.store.until();
-    const [from, to] = this.scope(this.things.slice(start, end), this.at);
-    this.span = { from, to, now: this.at, began };
+    const [from, to] = this.scope(this.rows.slice(start, end), this.at);
+    this.shown = { from, to, now: this.at, began };
     this.drawTicks(from - began, to - began);
   }
 
@@ -115,7 +114,7 @@ export class Timeline {
    * @param {number} index
    */
   show(bar, index) {
-    bar.show(this.things[index], this.span, this.store);
+    bar.show(this.rows[index], this.shown, this.store);
     return index;
   }
 
@@ -124,17 +123,17 @@ export class Timeline {
   }
 
   /**
-   * @param {Thing[]} seen
+   * @param {Span[]} seen
    * @param {number} now
    * @returns {[from: number, to: number]}
    */
   scope(seen, now) {
-    const { began } = this.store.trace;
-    // What is in view: without the loops, which last as long as everything in them.
-    const inner = seen.filter((thing) => thing.kind !== "loop");
+    const { began } = this.store.spans;
+    // The visible spans, without loops, which last as long as everything in them.
+    const inner = seen.filter((span) => span.kind !== "loop");
     if (!this.scale.value || !inner.length) return [began, Math.max(now, began + 0.001)];
-    const from = Math.min(...inner.map((thing) => thing.opened)),
-      to = Math.max(...inner.map((thing) => thing.ended ?? now));
+    const from = Math.min(...inner.map((span) => span.opened)),
+      to = Math.max(...inner.map((span) => span.ended ?? now));
     return [from, Math.max(to, from + 0.001)];
   }
 
@@ -159,15 +158,15 @@ export class Timeline {
    * @param {HTMLElement} target
    */
   press(index, target) {
-    this.selected = this.things[index];
+    this.selected = this.rows[index];
     const { stretch } = target.dataset,
-      { position, stretches } = this.things[index];
-    this.go(stretch === undefined ? position : stretches[Number(stretch)].position);
+      { position, intervals } = this.rows[index];
+    this.go(stretch === undefined ? position : intervals[Number(stretch)].position);
   }
 
   /** @param {number} index */
   choose(index) {
-    this.selected = this.things[index];
+    this.selected = this.rows[index];
     this.list.reveal(index);
     this.draw();
   }
@@ -197,33 +196,33 @@ class Bar {
   }
 
   /**
-   * @param {Thing} thing
    * @param {Span} span
+   * @param {Frame} frame
    * @param {Store} store
    */
-  show(thing, span, store) {
+  show(span, frame, store) {
     const { el: node } = this,
-      end = thing.ended ?? span.now;
-    node.dataset.group = thing.failed ? "error" : GROUPS[thing.kind];
-    node.dataset.kind = thing.kind;
-    say(this.name, thing.name);
-    this.name.style.paddingLeft = `${Math.min(6, thing.depth) * 12}px`;
-    say(this.took, duration(Math.max(0, end - thing.opened)));
-    place(this.open, thing.opened, end, span);
-    this.open.hidden = thing.kind === "loop";
-    while (this.stretches.length > thing.stretches.length) this.stretches.pop()?.remove();
-    while (this.stretches.length < thing.stretches.length) {
+      end = span.ended ?? frame.now;
+    node.dataset.group = span.failed ? "error" : GROUPS[span.kind];
+    node.dataset.kind = span.kind;
+    say(this.name, span.name);
+    this.name.style.paddingLeft = `${Math.min(6, span.depth) * 12}px`;
+    say(this.took, duration(Math.max(0, end - span.opened)));
+    place(this.open, span.opened, end, frame);
+    this.open.hidden = span.kind === "loop";
+    while (this.stretches.length > span.intervals.length) this.stretches.pop()?.remove();
+    while (this.stretches.length < span.intervals.length) {
       const part = el("span", { class: "agentnb-stretch", "data-stretch": this.stretches.length });
       this.stretches.push(part);
       this.track.append(part);
     }
-    thing.stretches.forEach((stretch, i) => {
+    span.intervals.forEach((interval, i) => {
       const part = this.stretches[i];
-      part.dataset.kind = stretch.kind === "wait" ? "wait" : thing.kind;
-      part.classList.toggle("agentnb-going", stretch.end === null);
-      place(part, stretch.start, stretch.end ?? span.now, span);
+      part.dataset.kind = interval.kind === "wait" ? "wait" : span.kind;
+      part.classList.toggle("agentnb-going", interval.end === null);
+      place(part, interval.start, interval.end ?? frame.now, frame);
     });
-    const told = visible(spoken(thing, end, span, store));
+    const told = visible(spoken(span, end, frame, store));
     if (node.getAttribute("aria-label") !== told) {
       node.setAttribute("aria-label", told);
       node.title = told;
@@ -235,7 +234,7 @@ class Bar {
  * @param {HTMLElement} part
  * @param {number} start
  * @param {number} end
- * @param {Span} span
+ * @param {Frame} frame
  */
 function place(part, start, end, { from, to }) {
   const left = Math.max(0, (start - from) / (to - from)),
@@ -246,46 +245,49 @@ function place(part, start, end, { from, to }) {
 }
 
 /**
- * @param {Thing} thing
- * @param {number} end
  * @param {Span} span
+ * @param {number} end
+ * @param {Frame} frame
  * @param {Store} store
  */
-function spoken(thing, end, { began }, store) {
-  const waited = thing.stretches
+function spoken(span, end, { began }, store) {
+  const waited = span.intervals
     .filter(({ kind }) => kind === "wait")
     .reduce((sum, part) => sum + (part.end ?? end) - part.start, 0);
   return [
-    `${SPOKEN[thing.kind]} ${thing.name} ${duration(Math.max(0, end - thing.opened))}`, // as it is read, and then the rest
-    thing.path && thing.kind !== "loop" ? `in ${thing.path}` : "",
-    `from +${duration(Math.max(0, thing.opened - began))}`,
-    thing.ended === null ? "not over" : "",
-    waited && thing.kind === "call" ? `waiting for you ${duration(waited)}` : "",
-    ...(thing.kind === "call" ? waitedFor(thing, end, store) : []),
-    thing.failed ? "failed" : "",
-    thing.kind === "model" && thing.calls ? count(thing.calls, "call") : "",
+    `${SPOKEN[span.kind]} ${span.name} ${duration(Math.max(0, end - span.opened))}`, // the visible words first
+    span.path && span.kind !== "loop" ? `in ${span.path}` : "",
+    `from +${duration(Math.max(0, span.opened - began))}`,
+    span.ended === null ? "not over" : "",
+    waited && span.kind === "call" ? `waiting for you ${duration(waited)}` : "",
+    ...(span.kind === "call" ? waitedFor(span, end, store) : []),
+    span.failed ? "failed" : "",
+    span.kind === "model" && span.calls ? count(span.calls, "call") : "",
   ]
     .filter(Boolean)
     .join(", ");
 }
 
 /**
- * Whom a call waited for before it went on, and how long; one that has not begun waits for what runs beside it.
- * @param {Thing} thing
+ * List what a call waited for before it resumed, and how long. A call that has not begun waits for the calls beside it.
+ * @param {Span} span
  * @param {number} end
  * @param {Store} store
  */
-function waitedFor(thing, end, { rows, trace }) {
+function waitedFor(span, end, { rows, spans }) {
   const told = [];
-  for (const { after, since, start } of thing.stretches)
-    if (after !== undefined) told.push(`waiting for ${trace.nameAt(rows[after])} ${duration(Math.max(0, start - since))}`);
-  if (thing.ended !== null || thing.stretches.length) return told.slice(0, NAMED);
-  const beside = trace.beside(thing, NAMED);
-  return beside.length ? [`waiting for ${beside.join(" and ")} ${duration(Math.max(0, end - thing.opened))}`] : [];
+  for (const { after, since, start } of span.intervals)
+    if (after !== null) told.push(`waiting for ${spans.of(rows[after])?.name ?? rows[after]?.type ?? "others"} ${duration(Math.max(0, start - since))}`);
+  if (span.ended !== null || span.intervals.length) return told.slice(0, NAMED);
+  const beside = spans.beside(span, NAMED);
+  return beside.length ? [`waiting for ${beside.join(" and ")} ${duration(Math.max(0, end - span.opened))}`] : [];
 }
 
-/** @param {number} rough */
-function niceStep(rough) {
+/**
+ * Return the distance between two ticks: a round number of seconds near the one given.
+ * @param {number} rough
+ */
+export function niceStep(rough) {
   if (rough > 40) {
     const minutes = [60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200].find((step) => step >= rough);
     return minutes ?? 86400 * Math.ceil(rough / 86400);
@@ -295,10 +297,11 @@ function niceStep(rough) {
 }
 
 /**
- * @param {number} tick
- * @param {number} step
+ * Write a tick as exactly as the distance to the next one requires.
+ * @param {number} tick seconds
+ * @param {number} step seconds
  */
-function tickWords(tick, step) {
+export function tickWords(tick, step) {
   if (step >= 60) return duration(tick);
   if (step < 0.001) return `${(tick * 1000).toFixed(2)} ms`;
   return step < 0.1 ? `${Math.round(tick * 1000)} ms` : `${tick.toFixed(step < 1 ? 1 : 0)} s`;

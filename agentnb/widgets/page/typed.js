@@ -1,8 +1,8 @@
-// What models were saying at a moment of a recording: the answers that were under way then, as far as they had come.
-// An answer is recorded when it is complete, with how much of its text had come when.
+// What models were sending at a time of a recording: the answers in progress then, as far as they had come.
+// An answer is recorded when it is complete, with the times at which its parts came.
 
-const LINE = 1200; // characters of what is being said: its end
-const KEPT = 50; // answers; those of a long recording come and go
+const LINE = 1200; // characters of the text that are shown: its end
+const KEPT = 50; // answers, at most
 
 /** @typedef {{ signs: string[], timing: Timing, asked: boolean }} Answer */
 
@@ -13,19 +13,19 @@ export class Typed {
    */
   constructor(store, changed) {
     this.store = store;
-    this.changed = changed; // called when an answer has come from the kernel
+    this.changed = changed; // called when the kernel has sent an answer
     this.answers = /** @type {Map<number, Answer>} */ (new Map()); // by event; an empty one while it is asked for
   }
 
   /**
-   * The lines of live text behind the events that have happened, at a time.
+   * The live text at a time, of answers whose event has not happened yet.
    * @param {number} time
    * @returns {LiveLine[]}
    */
   lines(time) {
     const lines = [];
     for (const { path, row, passed } of this.underWay(time)) {
-      if (row.data && !(row.data.timing?.[0]?.[0] <= passed)) continue; // nothing yet: it need not be asked for
+      if (row.data && !(row.data.timing?.[0]?.[0] <= passed)) continue; // no text yet: the answer is not needed
       const { signs, timing } = this.answer(row),
         typed = timing.reduce((sum, [milliseconds, length]) => (milliseconds <= passed ? sum + length : sum), 0);
       if (typed) lines.push({ kind: "text", path, name: "", text: signs.slice(Math.max(0, typed - LINE), typed).join("") });
@@ -34,7 +34,7 @@ export class Typed {
   }
 
   /**
-   * When the next piece of text comes.
+   * The time at which the next part of a text comes.
    * @param {number} time
    */
   next(time) {
@@ -44,41 +44,40 @@ export class Typed {
       const first = row.data?.timing[0],
         answer = first?.[0] > passed ? null : this.answer(row),
         later = answer ? answer.timing.find(([milliseconds]) => milliseconds > passed) : first;
-      if (answer?.asked) return time; // nobody knows yet
+      if (answer?.asked) return time; // unknown until the kernel answers
       if (later) next = Math.min(next, time + (later[0] - passed) / 1000);
     }
     return next;
   }
 
   /**
-   * The answers that are under way: each with its loop, the event that ends it, and the milliseconds that have passed.
+   * The answers in progress: each with its loop, the event that ends it, and the milliseconds since its request.
    * @param {number} time
    * @returns {Generator<{ path: string, row: EventRow, passed: number }>}
    */
   *underWay(time) {
-    for (const thing of this.store.trace.open) {
-      const stretch = thing.kind === "model" ? thing.stretches.at(-1) : null;
-      if (!stretch || stretch.end !== null) continue;
-      const row = this.end(thing, stretch.position);
-      if (row?.type === "model_end") yield { path: thing.path, row, passed: 1000 * (time - stretch.start) };
+    for (const span of this.store.spans.open) {
+      const interval = span.kind === "model" ? span.intervals.at(-1) : null;
+      if (!interval || interval.end !== null) continue;
+      const row = this.end(span, interval.position);
+      if (row?.type === "model_end") yield { path: span.path, row, passed: 1000 * (time - interval.start) };
     }
   }
 
   /**
-   * The event with which a request ended.
-   * @param {Thing} thing
+   * The event that ended a request.
+   * @param {Span} span
    * @param {number} from
    * @returns {EventRow | undefined}
    */
-  end(thing, from) {
+  end(span, from) {
     const { store } = this,
-      { all } = store,
-      number = all[thing.position].thing;
-    if (thing.endedBy?.from === from) return thing.endedBy.row;
+      { all } = store;
+    if (span.endedBy?.from === from) return span.endedBy.row;
     let at = from + 1;
-    while (at < all.length && all[at].thing !== number) at++;
+    while (at < all.length && all[at].span !== span.number) at++;
     const row = all[at];
-    if (row || all.length >= store.total) thing.endedBy = { from, row };
+    if (row || all.length >= store.total) span.endedBy = { from, row };
     return row;
   }
 

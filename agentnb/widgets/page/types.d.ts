@@ -120,6 +120,8 @@ interface Question extends Identity {
   length: number;
   digest: string;
   fields: FieldSpec[];
+  /** Characters that it takes in a message, about. */
+  size: number;
 }
 
 /** One field of a form (views/forms.py). */
@@ -180,7 +182,7 @@ interface BreakpointState {
   last: number;
 }
 
-/** One event (views/rows.py), with what the trace of its run says about it (views/trace.py). */
+/** One event (views/rows.py), with its cause, its span and the spans that it changed (views/spans.py). */
 interface EventRow {
   seq: number;
   time: number;
@@ -195,13 +197,30 @@ interface EventRow {
   size?: number;
   /** The number of the event that led to this one. */
   cause?: number;
-  /** The number of the thing it is about: a loop, a request to a model, a call, a pause. */
-  thing?: number;
-  /** The thing's name, with the thing's first event. */
-  name?: string;
+  /** The number of the span it is about: a loop, a request to a model, a call, a pause. */
+  span?: number;
   /** The number of the event that it had to wait for. */
   after?: number;
+  /** The spans that it changed. */
+  spans?: SpanChange[];
+  /** Seconds spent until now, if it changed them. Those of models and calls at the same time are added up. */
+  spent?: Spent;
 }
+
+interface Spent {
+  model: number;
+  call: number;
+  /** Several calls that wait for a person at the same time count once. */
+  wait: number;
+}
+
+/** The fields of a span that an event has changed. Other spans are given by number, intervals by their index. */
+type SpanChange = Partial<Omit<Span, "parent" | "turn" | "intervals">> & {
+  number: number;
+  parent?: number | null;
+  turn?: number;
+  intervals?: Record<string, Partial<Interval>>;
+};
 
 // ---- Messages from the kernel
 
@@ -317,15 +336,16 @@ interface Kernel {
 // ---- What the page's modules share
 
 type Store = import("./store.js").Store;
-type Trace = import("./trace.js").Trace;
+type Spans = import("./spans.js").Spans;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 
 /** What the store tells its views: a trait that has changed, or one of these. */
 type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "kernel" | "view";
 
-/** A thing that takes time, with the stretches in which it was waiting or running. */
-interface Thing {
+/** A loop, a request to a model, a call or a pause, with the intervals in which it waited or ran (views/spans.py). */
+interface Span {
+  number: number;
   kind: "loop" | "model" | "call" | "pause";
   name: string;
   path: string;
@@ -334,44 +354,35 @@ interface Thing {
   /** Seconds since the epoch. */
   opened: number;
   ended: number | null;
-  stretches: Stretch[];
+  intervals: Interval[];
   failed: boolean;
+  /** The loop it belongs to. */
+  parent: Span | null;
   depth: number;
-  /** Of a call: whether a loop performs it. */
+  /** Of a loop: the spans that belong to it. */
+  inside: Span[];
+  /** Of a call: its id, the request that made it, and whether a loop performs it. */
+  call?: string;
+  turn: Span | null;
   performed?: boolean;
-  /** Of a call: the request that asked for it. */
-  turn?: Turn | null;
-  /** Of a request: its calls. */
-  calls?: number;
-  usage?: Record<string, number>;
-  /** Of a loop: what happens in it. */
-  lane?: Lane;
+  /** Of a request: its usage, its calls, and the seconds they ran, added up. */
+  usage: Record<string, number>;
+  calls: number;
+  call_time: number;
   /** Of a request: the event that ended it, as it was found from the event `from` on (typed.js). */
   endedBy?: { from: number; row: EventRow | undefined };
 }
 
-/** A request to a model, with its calls. */
-interface Turn extends Thing {
-  calls: number;
-  /** Seconds, added up. */
-  callTime: number;
-}
-
-interface Stretch {
+interface Interval {
   kind: "run" | "wait";
   start: number;
   end: number | null;
+  /** The number of the event that started it. */
   position: number;
-  /** When the thing was last free to go on. */
+  /** When the span was last able to continue. */
   since: number;
-  after: number | undefined;
-}
-
-interface Lane {
-  things: Thing[];
-  above: Lane | null;
-  head: Thing | null;
-  depth: number;
+  /** The number of the event that it had to wait for. */
+  after: number | null;
 }
 
 type Control = (HTMLButtonElement | HTMLInputElement) & { purpose?: string };

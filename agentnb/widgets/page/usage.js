@@ -1,12 +1,11 @@
-// What the run has taken: tokens, cost and time, in all and by turn. A turn is a request to a model with its calls.
+// The run's usage: tokens, cost and time, in total and by turn. A turn is a request to a model with its calls.
 
-import { button, el, fit, number, say } from "./text.js";
-import { duration } from "./trace.js";
+import { button, duration, el, fit, number, say } from "./text.js";
 
-const COLUMNS = 48; // turns in the small chart: the last ones
-const LINES = 200; // turns in the table
-const PAUSE_USAGE = 250; // milliseconds between two drawings: nobody reads sums faster
-const TIME_GOES = 1000; // and while nothing happens but time
+const COLUMNS = 48; // the last turns, in the small chart
+const LINES = 200; // turns in the table, at most
+const PAUSE_USAGE = 250; // milliseconds between two drawings
+const TIME_GOES = 1000; // milliseconds between two drawings while no event comes
 const EMPTY = "\u2013";
 
 export class Usage {
@@ -55,12 +54,12 @@ export class Usage {
   }
 
   draw() {
-    const { trace, model } = this.store,
+    const { spans, model } = this.store,
       usage = model.get("status")?.usage ?? {};
-    const { spent } = trace,
+    const { spent } = spans,
       until = this.store.until();
     const facts = [
-      ["time", until > trace.began ? duration(until - trace.began) : EMPTY],
+      ["time", until > spans.began ? duration(until - spans.began) : EMPTY],
       ["model", spent.model ? duration(spent.model) : ""],
       ["calls", spent.call ? duration(spent.call) : ""],
       ["waiting for you", spent.wait ? duration(spent.wait) : ""],
@@ -70,13 +69,13 @@ export class Usage {
       told = fit(this.facts, facts.length, fact);
     facts.forEach((words, i) => [...told[i].children].forEach((node, at) => say(node, words[at]))); // a name and a value
     clearTimeout(this.tick);
-    if (until > trace.last) this.tick = setTimeout(() => this.el.isConnected && this.draw(), TIME_GOES);
+    if (until > spans.last) this.tick = setTimeout(() => this.el.isConnected && this.draw(), TIME_GOES);
     this.drawChart();
     if (!this.table.hidden) this.drawTable();
   }
 
   drawChart() {
-    const turns = this.store.trace.turns.slice(-COLUMNS),
+    const turns = this.store.spans.turns.slice(-COLUMNS),
       weigh = turns.some((turn) => tokens(turn)) ? tokens : took,
       most = Math.max(1e-9, ...turns.map(weigh));
     this.toggle.hidden = !turns.length;
@@ -90,14 +89,14 @@ export class Usage {
   }
 
   drawTable() {
-    const { trace } = this.store,
-      turns = trace.turns.slice(-LINES),
+    const { spans } = this.store,
+      turns = spans.turns.slice(-LINES),
       names = [...new Set(turns.flatMap((turn) => Object.keys(turn.usage ?? {})))];
-    const signature = JSON.stringify([trace.turns.length, names, turns.map((turn) => [turn.ended, turn.calls, turn.callTime])]);
+    const signature = JSON.stringify([spans.turns.length, names, turns.map((turn) => [turn.ended, turn.calls, turn.call_time])]);
     if (this.shown === signature) return;
     this.shown = signature;
     const head = ["Turn", "Model", "Calls", "In calls", ...names.map((name) => name.replaceAll("_", " "))];
-    const left = trace.turns.length - turns.length;
+    const left = spans.turns.length - turns.length;
     this.table.replaceChildren(
       el(
         "table",
@@ -110,14 +109,14 @@ export class Usage {
   }
 
   /**
-   * @param {Turn} turn
+   * @param {Span} turn
    * @param {string[]} names
    */
   line(turn, names) {
     const cells = [
       turn.ended === null ? EMPTY : duration(took(turn)),
       turn.calls || EMPTY,
-      turn.callTime ? duration(turn.callTime) : EMPTY,
+      turn.call_time ? duration(turn.call_time) : EMPTY,
       ...names.map((name) => {
         const amount = turn.usage?.[name];
         return amount === undefined ? EMPTY : name === "cost" ? money(amount) : number(amount);
@@ -129,12 +128,12 @@ export class Usage {
   }
 }
 
-/** @param {Turn} turn */
+/** @param {Span} turn */
 function tokens(turn) {
   return Object.entries(turn.usage ?? {}).reduce((sum, [name, amount]) => sum + (name.endsWith("tokens") ? amount : 0), 0);
 }
 
-/** @param {Turn} turn */
+/** @param {Span} turn */
 function took(turn) {
   return turn.ended === null ? 0 : Math.max(0, turn.ended - turn.opened);
 }

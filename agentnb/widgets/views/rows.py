@@ -13,8 +13,9 @@ from typing import Any
 from agentnb.core.events import Event, plain_event
 from agentnb.core.messages import OPTIONAL
 from agentnb.widgets.text import as_json, brief, one_line, pretty
+from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import decided
-from agentnb.widgets.views.trace import Trace
+from agentnb.widgets.views.spans import Spans
 
 ROW_LIMIT = 4096
 """Bytes of JSON that an event may have in a row."""
@@ -54,25 +55,27 @@ GROUPS: Mapping[str, str] = {
 """Which colour a type of event has."""
 
 
-def row(event: Event, trace: Trace | None = None) -> dict[str, Any]:
-    """The row of an event; `size` is there where its data was clipped, and says how big it is.
+def row(event: Event, causes: Causes | None = None) -> dict[str, Any]:
+    """Return the row of an event. If its data was clipped, `size` is the number of bytes that it has.
 
-    trace: of its run, where the events are followed; it knows what the event's call is called.
+    causes: of its run, if the events are followed; they have the name of the event's call.
     """
-    made, data, _ = _row(event, trace)
+    made, data, _ = _row(event, causes)
     made["data"] = data
     return made
 
 
-def encode_row(event: Event, trace: Trace | None = None) -> bytes:
-    """The row of an event as JSON, with what the trace of its run says of it."""
-    made, _, encoded = _row(event, trace)
-    if trace is not None:
-        made |= trace.marks(event.seq)
+def encode_row(event: Event, spans: Spans | None = None) -> bytes:
+    """Return the row of an event as JSON, with its cause and its span, and the spans that it changed."""
+    made, _, encoded = _row(event, spans.causes if spans is not None else None)
+    if spans is not None:
+        made |= spans.marks(event.seq)
+        if changes := spans.changes(event.seq):
+            encoded += b"," + changes[1:-1]
     return as_json(made)[:-1] + b',"data":' + encoded + b"}"
 
 
-def _row(event: Event, trace: Trace | None) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+def _row(event: Event, causes: Causes | None) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     """A row without its data, the data, and the data as JSON, which is made once: to see its size and to send it."""
     data = plain_event(event)
     for stamp in STAMPS:
@@ -88,16 +91,16 @@ def _row(event: Event, trace: Trace | None) -> tuple[dict[str, Any], dict[str, A
         data, encoded = _small(data)
     made["group"] = "error" if data.get("is_error") or data.get("error") else GROUPS.get(event.type, "state")
     made["summary"] = summary(event.type, data, event.phase)
-    if event.type == "approval_decision" and trace is not None:  # the event has no more than the call's id
-        made["summary"] = one_line(f"{trace.name_of(event.seq)} {made['summary']}", SUMMARY)
+    if event.type == "approval_decision" and causes is not None:  # the event has no more than the call's id
+        made["summary"] = one_line(f"{causes.name_of(event.seq)} {made['summary']}", SUMMARY)
     return made, data, encoded
 
 
-def encode_rows(events: Sequence[Event], room: int, trace: Trace | None = None) -> tuple[str, int]:
+def encode_rows(events: Sequence[Event], room: int, spans: Spans | None = None) -> tuple[str, int]:
     """Rows of the first events as a JSON array of about `room` bytes at most, and how many they are (at least one)."""
     lines: list[bytes] = []
     for event in events:
-        line = encode_row(event, trace)
+        line = encode_row(event, spans)
         room -= len(line)
         if room < 0 and lines:
             break

@@ -18,10 +18,10 @@ from agentnb.core.state import CallStatus
 from agentnb.core.unicode import mended
 from agentnb.run.recording import Recording
 from agentnb.widgets.text import for_reading, pretty
+from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import clock, in_words
 from agentnb.widgets.views.rows import aside, clip
 from agentnb.widgets.views.sent import as_sent, ended, state_at
-from agentnb.widgets.views.trace import Trace
 
 SENT = frozenset({"system", "user", "assistant", "tool"})
 """Roles that a provider knows."""
@@ -82,7 +82,7 @@ class Conversation:
         self,
         run: Recording,
         design: Any,
-        trace: Trace,
+        causes: Causes,
         path: str = "",
         *,
         begun: int | None = None,
@@ -90,16 +90,16 @@ class Conversation:
     ) -> None:
         self._events: Sequence[Any] = run.events
         self._path = path
-        trace.follow(self._events, len(self._events))
-        is_last = begun is None or begun == trace.begun(path)
+        causes.follow(self._events, len(self._events))
+        is_last = begun is None or begun == causes.begun(path)
         state = state_at(run, path) if is_last else ended(self._events, path, begun or 0)
         self._open = state.open
-        self._trace = trace
+        self._causes = causes
         broken_off = cast("Sequence[Mapping[str, Any]]", state.broken_off)  # each reads as one
         self.messages: list[Mapping[str, Any]] = [*as_sent(design, state), *broken_off]
         self._not_sent = {id(message) for message in state.broken_off}
         self.note = PREPARED if getattr(design, "prepare", None) is not None else ""
-        said = reversed(trace.said.get(path, ()))
+        said = reversed(causes.messages.get(path, ()))
         positions = (position for position in said if position < len(self._events))  # another thread may be further
         self._places, self._ends = self._look_up(positions, reach)
 
@@ -168,7 +168,7 @@ class Conversation:
             event = self._events[end]
             if isinstance(event, ApprovalDecision):
                 return [event]
-            end = self._trace.causes[end]
+            end = self._causes.causes[end]
         return []
 
     def _look_up(

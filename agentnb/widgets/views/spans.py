@@ -1,0 +1,263 @@
+"""Spans: when each loop, model request, call and pause of a run waited and ran; for the timeline and the totals.
+
+Spans are computed here once, for the live page, the static page and the analyses. `Causes` maps an event to its span;
+the type of the event says how the span changes. The changes travel to the live page with the row of the event
+(`changes`), so that a page that shows a replay at any position has the spans of that position (`page/spans.js`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentnb.core.events import Event
+from agentnb.widgets.text import as_json
+from agentnb.widgets.views.causes import Causes
+from agentnb.widgets.views.live import is_within
+
+Kind = Literal["loop", "model", "call", "pause"]
+
+_KINDS: Mapping[str, Kind] = {"run_start": "loop", "model_start": "model", "run_paused": "pause"}
+_STARTS: Mapping[str, Literal["run", "wait"]] = {
+    "run_start": "run",
+    "model_start": "run",
+    "call_start": "run",
+    "approval_request": "wait",
+    "run_paused": "wait",
+}
+_ENDS = frozenset({"model_end", "model_error", "approval_decision", "call_end", "run_resumed", "run_end"})
+INTERVALS = 60
+"""Intervals of one span at most, for example of a call that is retried; later ones extend the last."""
+
+
+@dataclass(slots=True)
+class Interval:
+    """A time in which a span ran (`run`) or waited for a person (`wait`). `end` is None while it is open.
+
+    A call with an unknown outcome has waited since it started, because nothing says for how long it ran.
+    position: the event that started it. since: the time from which the span could have started it. after: the event
+    that it had to wait for, if there is one.
+    """
+
+    kind: Literal["run", "wait"]
+    start: float
+    position: int
+    since: float
+    after: int | None = None
+    end: float | None = None
+
+
+@dataclass(slots=True)
+class Span:
+    """A loop, a model request, a call or a pause. Times are those of events, in seconds since the epoch.
+
+    position: its first event. parent: the loop that it belongs to. turn: of a call, the request that made it.
+    performed: of a call, whether a nested loop performs it. calls, call_time: of a request, how many calls it made and
+    the seconds that they waited and ran. inside: of a loop, the spans that belong to it.
+    """
+
+    number: int
+    kind: Kind
+    name: str
+    path: str
+    position: int
+    opened: float
+    depth: int = 0
+    parent: Span | None = None
+    turn: Span | None = None
+    call: str = ""
+    ended: float | None = None
+    failed: bool = False
+    performed: bool = False
+    usage: Mapping[str, float] = field(default_factory=dict)
+    calls: int = 0
+    call_time: float = 0.0
+    intervals: list[Interval] = field(default_factory=list)
+    inside: list[Span] = field(default_factory=list)
+
+
+class Spans:
+    """The spans of a run. Call `follow` with its events, then read.
+
+    all: the spans by number. requests: those that are model requests. spent: seconds spent on models, calls and
+    waiting. Concurrent requests and calls are added up; a call that a loop performs is counted by what that loop does;
+    waiting for a person counts once, however many calls wait at the same time.
+    """
+
+    def __init__(self) -> None:
+        self.causes = Causes()
+        self.all: list[Span] = []
+        self.requests: list[Span] = []
+        self.spent = {"model": 0.0, "call": 0.0, "wait": 0.0}
+        self.began = self.last = 0.0
+        self._lock = threading.Lock()
+        self._changes: list[bytes] = []
+        self._changed: dict[int, dict[str, Any]] = {}  # by the current event: the changed fields, by span
+        self._roots: list[Span] = []
+        self._loops: dict[str, Span] = {}
+        self._open: dict[int, Span] = {}
+        self._waits: list[tuple[float, float]] = []
+
+    def follow(self, events: Sequence[Event], until: int | None = None) -> Spans:
+        """Read the events that are new, up to the position `until` if given. Safe to call from any thread."""
+        until = len(events) if until is None else until
+        with self._lock:
+            self.causes.follow(events, until)
+            seen = len(self._changes)
+            for position, event in enumerate(events[seen:until], seen):
+                self._changed, spent = {}, dict(self.spent)
+                self._fold(events, position, event)
+                changed: dict[str, Any] = {}
+                if self._changed:
+                    changed["spans"] = [{"number": number, **fields} for number, fields in self._changed.items()]
+                if self.spent != spent:
+                    changed["spent"] = self.spent
+                self._changes.append(as_json(changed) if changed else b"")
+        return self
+
+    def marks(self, position: int) -> dict[str, Any]:
+        """Return what the row of an event says about its cause and its span: `cause`, `span` and `after`."""
+        cause, span = self.causes.causes[position], self.causes.spans[position]
+        after = self.causes.awaited.get(position)
+        marks = {"cause": cause if cause >= 0 else None, "span": span if span >= 0 else None, "after": after}
+        return {name: number for name, number in marks.items() if number is not None}
+
+    def changes(self, position: int) -> bytes:
+        """Return what an event changed, as a JSON object: `spans` and `spent`; empty if it changed nothing."""
+        return self._changes[position]
+
+    def rows(self) -> Iterator[Span]:
+        """Iterate over all spans in the order of a timeline: each loop is followed by the spans inside it."""
+        yield from _flat(self._roots)
+
+    def _fold(self, events: Sequence[Event], position: int, event: Any) -> None:
+        """Apply one event."""
+        if not position:
+            self.began = event.time
+        now = self.last = max(self.last, event.time)  # in an older recording a clock may have been set back
+        number = self.causes.spans[position]
+        if number < 0:
+            return
+        span = self.all[number] if number < len(self.all) else self._add(events, position, number)
+
+        # End the open interval and start the next one. A person who is asked how a lost call ended was waited for
+        # since the call started.
+        starts = _STARTS.get(event.type)
+        is_running = bool(span.intervals) and span.intervals[-1].end is None
+        if is_running and event.type == "approval_request" and event.unknown:
+            self._set_interval(span, kind="wait")
+            starts = None
+        elif is_running and (starts or event.type in _ENDS):
+            self._stop(span, now)
+        if starts:
+            self._start(span, starts, now, position)
+
+        # Note what the event says about the span.
+        if event.type == "model_end":
+            self._set(span, usage=event.usage)
+        elif event.type == "model_error" or getattr(event, "is_error", False) or getattr(event, "error", None):
+            self._set(span, failed=True)
+
+        # Close the span. The end of a loop closes everything inside it.
+        closed = []
+        if event.type == "run_end":
+            closed = [inner for inner in self._open.values() if is_within(inner.path, event.path)]
+        elif event.type in _ENDS and (span.kind != "call" or event.type == "call_end"):
+            closed = [span]
+        for inner in closed:
+            self._stop(inner, now)
+            self._open.pop(inner.number, None)
+            self._set(inner, ended=now)
+
+    def _add(self, events: Sequence[Event], position: int, number: int) -> Span:
+        """Add the span that begins with this event."""
+        event: Any = events[position]
+        kind = _KINDS.get(event.type, "call")
+        cause = self.causes.causes[position]
+        source = self.causes.spans[cause] if cause >= 0 else -1
+        by = self.all[source] if source >= 0 else None
+        opened = events[cause].time if kind == "call" and cause >= 0 else self.last
+
+        # A span is a row of its loop; a nested loop is a row of the loop around it.
+        path = event.path.rpartition("/")[0] if kind == "loop" else event.path
+        parent = self._loops.get(path) if kind != "loop" or event.path else None
+        depth = parent.depth + 1 if parent is not None else 0
+        span = Span(number, kind, self.causes.names[number], event.path, position, opened, depth, parent)
+        self.all.append(span)
+        (parent.inside if parent is not None else self._roots).append(span)
+        self._open[number] = span
+        self._set(span, kind=kind, name=span.name, path=span.path, opened=opened, depth=depth, parent=parent)
+
+        # Connect it with the span that led to it.
+        if kind == "model":
+            self.requests.append(span)
+        elif kind == "loop":
+            self._loops[event.path] = span
+            if by is not None:
+                self._set(by, performed=True)
+        elif kind == "call":
+            self._set(span, call=event.call.id if event.type == "call_proposed" else event.call_id)
+            if by is not None and by.kind == "model":
+                self._set(span, turn=by)
+                self._set(by, calls=by.calls + 1)
+        return span
+
+    def _start(self, span: Span, kind: Literal["run", "wait"], now: float, position: int) -> None:
+        last = span.intervals[-1] if span.intervals else None
+        if last is not None and len(span.intervals) >= INTERVALS:
+            self._set_interval(span, end=None)
+        else:
+            since = last.end if last is not None and last.end is not None else span.opened
+            after = self.causes.awaited.get(position)
+            span.intervals.append(Interval(kind, now, position, since, after))
+            new = {"kind": kind, "start": now, "since": since} | ({"after": after} if after is not None else {})
+            self._set_interval(span, **new)  # the page knows the position of the row
+        if span.ended is not None:
+            self._open[span.number] = span
+            self._set(span, ended=None)
+
+    def _stop(self, span: Span, now: float) -> None:
+        """End the open interval of a span, if there is one, and add its time to the totals."""
+        if not span.intervals or span.intervals[-1].end is not None:
+            return
+        interval = span.intervals[-1]
+        self._set_interval(span, end=now)
+        seconds = max(0.0, now - interval.start)
+        if interval.kind == "wait":
+            self._count_wait(interval.start, max(now, interval.start))
+        elif span.kind in self.spent and not span.performed:
+            self.spent[span.kind] += seconds
+            if span.turn is not None:
+                self._set(span.turn, call_time=span.turn.call_time + seconds)
+
+    def _count_wait(self, start: float, end: float) -> None:
+        """Add a time in which a person was waited for, without the part that has been counted."""
+        while self._waits and self._waits[-1][1] >= start:
+            earlier = self._waits.pop()
+            self.spent["wait"] -= earlier[1] - earlier[0]
+            start, end = min(start, earlier[0]), max(end, earlier[1])
+        self._waits.append((start, end))
+        self.spent["wait"] += end - start
+
+    def _set(self, span: Span, **fields: Any) -> None:
+        """Set fields of a span, and note them as changes by the current event. Other spans are noted by number."""
+        changes = self._changed.setdefault(span.number, {})
+        for name, value in fields.items():
+            setattr(span, name, value)
+            changes[name] = value.number if isinstance(value, Span) else value
+
+    def _set_interval(self, span: Span, **fields: Any) -> None:
+        """Do the same with the last interval of a span."""
+        index = len(span.intervals) - 1
+        changes = self._changed.setdefault(span.number, {}).setdefault("intervals", {}).setdefault(str(index), {})
+        for name, value in fields.items():
+            setattr(span.intervals[index], name, value)
+            changes[name] = value
+
+
+def _flat(spans: Sequence[Span]) -> Iterator[Span]:
+    for span in spans:
+        yield span
+        yield from _flat(span.inside)

@@ -1,0 +1,84 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { Spans } from "../../agentnb/widgets/page/spans.js";
+
+// The spans after these events. A row is [seconds, changes, more]; the kernel computes the changes (views/spans.py).
+function spansOf(...events) {
+  const spans = new Spans();
+  events.forEach(([time, changes, more], position) => spans.take({ time, type: "any", spans: changes, ...more }, position));
+  return spans;
+}
+
+const opened = (number, kind, name, more) => ({ number, kind, name, path: "", opened: 0, depth: 0, parent: null, ...more });
+
+test("what an event does not change stays as it is", () => {
+  const { all } = spansOf(
+    [1, [opened(0, "call", "search", { intervals: { 0: { kind: "wait", start: 1, since: 1 } } })]],
+    [4, [{ number: 0, intervals: { 0: { end: 4 }, 1: { kind: "run", start: 4, since: 4, after: 0 } } }]],
+    [9, [{ number: 0, failed: true, ended: 9, intervals: { 1: { end: 9 } } }]],
+  );
+  const [{ name, position, failed, ended, intervals }] = all;
+  assert.deepEqual([name, position, failed, ended], ["search", 0, true, 9]);
+  assert.deepEqual(intervals, [
+    { kind: "wait", position: 0, since: 1, start: 1, end: 4, after: null },
+    { kind: "run", position: 1, since: 4, start: 4, end: 9, after: 0 },
+  ]);
+});
+
+test("the seconds spent and the time of the run are those of the last event that says so", () => {
+  const { spent, began, last } = spansOf([100, undefined, { spent: { model: 2, call: 0, wait: 0 } }], [107], [105]);
+  assert.deepEqual([spent.model, began, last], [2, 100, 107]);
+});
+
+test("a call has the request that made it, and the request is a turn", () => {
+  const { turns, all } = spansOf([0, [opened(0, "model", "turn 1")]], [1, [opened(1, "call", "search", { turn: 0 }), { number: 0, calls: 1 }]]);
+  assert.equal(all[1].turn, turns[0]);
+  assert.deepEqual(turns.map(({ name, calls }) => [name, calls]), [["turn 1", 1]]);
+});
+
+test("a span is open until it ends, and again when it starts again", () => {
+  const steps = [
+    [0, [opened(0, "call", "search", { call: "a" })]],
+    [1, [{ number: 0, ended: 1 }]],
+    [2, [{ number: 0, ended: null }]],
+  ];
+  const sizes = [1, 2, 3].map((n) => spansOf(...steps.slice(0, n))).map(({ open, calls }) => [open.size, calls.size]);
+  assert.deepEqual(sizes, [[1, 1], [0, 0], [1, 1]]);
+});
+
+test("an id that is used again is that of the later call, also when the earlier one ends", () => {
+  const { calls } = spansOf(
+    [0, [opened(0, "call", "first", { call: "a" })]],
+    [1, [opened(1, "call", "second", { call: "a" })]],
+    [2, [{ number: 0, ended: 2 }]],
+  );
+  assert.equal(calls.get("\na").name, "second");
+});
+
+test("the rows of a nested loop come below the loop, also when they happen later", () => {
+  const spans = spansOf(
+    [0, [opened(0, "loop", "outer")]],
+    [1, [opened(1, "loop", "a", { path: "a", depth: 1, parent: 0 })]],
+    [2, [opened(2, "loop", "b", { path: "b", depth: 1, parent: 0 })]],
+    [3, [opened(3, "call", "search", { path: "a", depth: 2, parent: 1 })]],
+    [4, [opened(4, "call", "find", { path: "b", depth: 2, parent: 2 })]],
+  );
+  assert.deepEqual(spans.order().map(({ name, depth }) => [name, depth]), [["outer", 0], ["a", 1], ["search", 2], ["b", 1], ["find", 2]]);
+});
+
+test("the other open spans of a loop are those that have started", () => {
+  const running = { intervals: { 0: { kind: "run", start: 0, end: null } } };
+  const spans = spansOf([
+    0,
+    [opened(0, "loop", "outer", running), opened(1, "call", "a", running), opened(2, "call", "b"), opened(3, "call", "c", { path: "in", ...running })],
+  ]);
+  assert.deepEqual(spans.beside(spans.all[2], 3), ["a"]);
+});
+
+test("an event that is about no span has none", () => {
+  const spans = spansOf([0, [opened(0, "loop", "outer")]]);
+  assert.equal(spans.of({ span: 0 }).name, "outer");
+  assert.equal(spans.of({}), undefined);
+  assert.equal(spans.of(undefined), undefined);
+});

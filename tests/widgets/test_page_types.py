@@ -1,0 +1,87 @@
+"""The types that the page's JavaScript is checked with (`page/types.d.ts`) are those of what the kernel sends."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agentnb.widgets import Panel
+from agentnb.widgets.page import PAGE
+from tests.widgets.support import asking_everywhere, engine, until
+
+TYPES = (PAGE / "types.d.ts").read_text()
+FRONT_ENDS_OWN = {"layout", "tabbable", "tooltip"}  # traits that every widget has
+
+
+def fields(name: str) -> dict[str, bool]:
+    """The fields of a type, each with whether it may be missing."""
+    declared = re.search(rf"^interface {name} (?:extends (\w+) )?\{{\n(.*?)^\}}", TYPES, re.MULTILINE | re.DOTALL)
+    assert declared is not None, name
+    inherited = fields(declared[1]) if declared[1] else {}
+    return inherited | {field: bool(mark) for field, mark in re.findall(r"^  (\w+)(\??):", declared[2], re.MULTILINE)}
+
+
+@pytest.fixture(scope="module")
+def sent() -> Iterator[dict[str, dict[str, Any]]]:
+    """A sample of each type: what a panel sends about a run in which three loops ask, and one call has been decided."""
+    answers: list[Any] = []
+
+    class Kept(Panel):
+        def send(self, content: Any, buffers: Any = None) -> None:
+            answers.append(content)
+
+    run = asking_everywhere()
+    run.breakpoints.add("run_end")
+    run.play()
+    until(lambda: len(run.pending) == 3)
+    run.approve(run.pending[0], remember="tool")
+    panel = Kept(run)
+    until(lambda: panel.tables and panel.decisions["rules"] and any(one["type"] == "events" for one in answers))
+    panel._receive(panel, {"type": "said", "token": "t", "path": "", "begun": None, "last": 10}, [])
+    said = next(one for one in answers if one["type"] == "said")
+    message = next(one for one in said["messages"] if one["calls"])
+    batch = next(one for one in answers if one["type"] == "events")
+    yield {
+        "Traits": dict.fromkeys(
+            name for name in panel.traits(sync=True) if name[0] != "_" and name not in FRONT_ENDS_OWN
+        ),
+        "Status": panel.status,
+        "NestedLoop": panel.status["nested"][0],
+        "PhaseTable": panel.tables[0],
+        "Question": panel.pending[0],
+        "FieldSpec": panel.pending[0]["fields"][0],
+        "Decision": panel.decisions["recent"][0],
+        "Rule": panel.decisions["rules"][0],
+        "BreakpointChoices": panel.breakpoints,
+        "BreakpointState": panel.breakpoints["list"][0],
+        "EventRow": json.loads(batch["rows"])[0],
+        "SaidMessage": message,
+        "SaidCall": message["calls"][0],
+    }
+    run.cancel("done")
+    panel.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Traits", "Status", "NestedLoop", "PhaseTable", "Question", "FieldSpec", "Decision", "Rule",
+        "BreakpointChoices", "BreakpointState", "EventRow", "SaidMessage", "SaidCall",
+    ],
+)  # fmt: skip
+def test_the_fields_of_what_the_kernel_sends_are_declared(name: str, sent: dict[str, dict[str, Any]]) -> None:
+    declared = fields(name)
+    assert sent[name].keys() <= declared.keys()
+    assert {field for field, optional in declared.items() if not optional} <= sent[name].keys()
+
+
+def test_every_message_that_the_kernel_knows_is_declared() -> None:
+    panel = Panel(engine("Drafted."))
+    of_its_own = set(re.findall(r'^  \| \{ type: "(\w+)"; ', TYPES.partition("type ToKernel")[2], re.MULTILINE))
+    assert set(panel._handlers) == fields("Questions").keys() | of_its_own
+    assert fields("Questions").keys() == fields("Answers").keys()
+    panel.close()

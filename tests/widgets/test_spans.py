@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from agentnb.core import events as e
+from agentnb.core.messages import Message, ToolCall
+from agentnb.loops.session_loop import SessionLoop
+from agentnb.testing import ScriptedLLM, call, delay, text
+from agentnb.widgets.frozen.timeline import summary
+from agentnb.widgets.views.causes import Causes
+from agentnb.widgets.views.rows import encode_rows
+from agentnb.widgets.views.spans import INTERVALS, Spans
+from tests.widgets.support import asking, asking_inside, search, session, until
+
+
+def causes_of(run: Any) -> Causes:
+    return Spans().follow(run.events).causes
+
+
+def chain(run: Any, position: int) -> list[str]:
+    """The types of the events that led to one, the nearest first."""
+    causes, types = causes_of(run), []
+    while (position := causes.causes[position]) >= 0:
+        types.append(run.events[position].type)
+    return types
+
+
+def find(run: Any, type: str, number: int = 0) -> int:
+    return [event.seq for event in run.events if event.type == type][number]
+
+
+def test_from_a_result_one_comes_to_the_answer_that_made_the_call() -> None:
+    run = asking("/a")
+    run.submit_step("turn").result(30)
+    run.approve("c0")
+    run.result(30)
+    led = ["call_start", "approval_decision", "approval_request", "model_end", "model_start", "message", "run_start"]
+    assert chain(run, find(run, "call_end")) == led
+    assert chain(run, find(run, "model_start", 1)) == ["call_end", *led]
+
+
+def test_a_message_leads_to_where_it_was_queued() -> None:
+    run = session([[*text("One"), delay(0.2)], "Two."])
+    run.submit_step("event").result(30)
+    run.follow_up("and then?")
+    run.result(30)
+    causes = causes_of(run)
+    heard = next(event for event in run.events if event.type == "message" and event.origin == "follow_up")
+    assert causes.causes[heard.seq] == find(run, "queued")
+    assert causes.causes[find(run, "queued")] == -1
+
+
+def test_a_message_that_was_taken_back_leads_nowhere_and_the_one_that_is_left_to_where_it_was_queued() -> None:
+    run = session([[*text("One"), delay(0.2)], "Two."])
+    run.submit_step("event").result(30)
+    run.follow_up("first")
+    run.follow_up("second")
+    second = run.queued[1][1]
+    assert run.withdraw("follow_up", second) == [second]
+    run.result(30)
+    causes = causes_of(run)
+    heard = next(event for event in run.events if event.type == "message" and event.origin == "follow_up")
+    assert causes.causes[heard.seq] == find(run, "queued", 0)
+    assert causes.causes[find(run, "withdrawn")] == find(run, "queued", 1)
+
+
+def test_a_loop_inside_leads_to_the_call_it_performs() -> None:
+    run = asking_inside()
+    run.play()
+    until(lambda: run.pending)
+    begun = next(event for event in run.events if event.type == "run_start" and event.path)
+    cause = run.events[causes_of(run).causes[begun.seq]]
+    assert (cause.type, cause.call_id) == ("call_start", begun.call)
+    run.cancel()
+
+
+def test_an_id_that_a_model_uses_again_is_another_call() -> None:
+    again = [call("search", {"query": "x"}, id="same")]
+    run = session([again, again, "ok"])
+    run.result(30)
+    causes = causes_of(run)
+    ends = [event.seq for event in run.events if event.type == "call_end"]
+    assert causes.spans[ends[0]] != causes.spans[ends[1]]
+    assert run.events[causes.causes[causes.causes[ends[1]]]].message is run.messages[3]
+
+
+def test_an_event_that_comes_later_changes_nothing_about_earlier_ones() -> None:
+    run = asking("/a", "/b")
+    run.submit_step("turn").result(30)
+    run.approve("c0")
+    run.reject("c1", "no")
+    run.result(30)
+    whole, one_by_one = causes_of(run), Causes()
+    for end in range(len(run.events) + 1):
+        one_by_one.follow(run.events, end)
+    assert (whole.causes, whole.spans, whole.names) == (one_by_one.causes, one_by_one.spans, one_by_one.names)
+
+
+def test_a_recording_that_somebody_has_cut_has_fewer_causes_and_raises_nothing() -> None:
+    run = asking_inside()
+    run.play()
+    until(lambda: run.pending)
+    run.approve("worker/c0")
+    run.result(30)
+    for first in range(len(run.events)):
+        cut = [event.model_copy(update={"seq": n}) for n, event in enumerate(run.events[first:])]
+        spans = Spans().follow(cut)
+        assert all(cause < position for position, cause in enumerate(spans.causes.causes))
+        assert sum(1 for _ in spans.rows()) == len(spans.causes.names)
+
+
+def stamped(*events: e.Event) -> list[Any]:
+    """These events, a second apart."""
+    return [event.model_copy(update={"seq": n, "time": 100.0 + n}) for n, event in enumerate(events)]
+
+
+def test_what_a_run_took_is_told_by_what_it_was_spent_on() -> None:
+    asked = Message.model_validate(
+        {"role": "assistant", "tool_calls": [{"id": "c", "name": "rm", "arguments": {}}, {"id": "d", "name": "ls"}]}
+    )
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.ModelStart(turn=1),
+        e.ModelEnd(message=asked, usage={"input_tokens": 1200, "cost": 0.0123}),
+        e.ApprovalRequest(call_id="c", name="rm", arguments={}),
+        e.CallStart(call_id="d", name="ls", arguments={}),
+        e.CallEnd(call_id="d", name="ls", is_error=True, outcome="raised"),
+        e.ApprovalDecision(call_id="c", decision="approve"),
+        e.CallStart(call_id="c", name="rm", arguments={}),
+        e.CallEnd(call_id="c", name="rm"),
+        e.RunEnd(reason="completed"),
+    )
+    spans = Spans().follow(events)
+    told = [(row.kind, row.name, row.opened - 100, (row.ended or 0) - 100, row.depth) for row in spans.rows()]
+    assert told == [
+        ("loop", "l", 0, 9, 0),
+        ("model", "turn 1", 1, 2, 1),
+        ("call", "rm", 2, 8, 1),
+        ("call", "ls", 2, 5, 1),
+    ]
+    rm, ls = list(spans.rows())[2:]
+    assert [(part.kind, part.start - 100, (part.end or 0) - 100) for part in rm.intervals] == [
+        ("wait", 3, 6),
+        ("run", 7, 8),
+    ]
+    assert (rm.failed, ls.failed) == (False, True)
+    assert (spans.requests[0].calls, spans.requests[0].call_time) == (2, 2)
+    assert spans.spent == {"model": 1.0, "call": 2.0, "wait": 3.0}
+    told = "time 9.00 s · model 1.00 s · calls 2.00 s · waiting for you 3.00 s · input tokens 1,200 · cost $0.0123"
+    assert summary(spans, {"input_tokens": 1200, "cost": 0.0123}) == told
+
+
+def test_a_call_that_begins_when_something_else_is_over_has_waited_for_it() -> None:
+    def propose(id: str) -> e.Event:
+        return e.CallProposed(call=ToolCall(id=id, name=id.upper()))
+
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.ModelStart(turn=1),
+        propose("a"),
+        propose("b"),
+        e.CallStart(call_id="a", name="A", arguments={}),
+        e.ModelEnd(message=Message(role="assistant", content="")),
+        e.CallEnd(call_id="a", name="A"),
+        e.CallStart(call_id="b", name="B", arguments={}),
+        e.CallEnd(call_id="b", name="B"),
+    )
+    spans = Spans().follow(events)
+    assert spans.causes.awaited == {7: 6}, "the first began while the model still spoke, and waited for nothing"
+    assert spans.marks(7) == {"cause": 3, "span": 3, "after": 6}
+    assert spans.causes.name_of(6) == "A"
+
+
+def test_a_person_who_is_asked_many_things_at_once_is_waited_for_once() -> None:
+    def ask(id: str) -> e.Event:
+        return e.ApprovalRequest(call_id=id, name="rm", arguments={})
+
+    asked = [ask(str(n)) for n in range(5)]
+    decided = [e.ApprovalDecision(call_id=str(n), decision="approve") for n in range(5)]
+    events = stamped(e.RunStart(loop="L", name="l"), *asked, *decided, ask("0"), e.RunEnd(reason="completed"))
+    spans = Spans().follow(events)
+    assert spans.spent["wait"] == 9 + 1, "from the first question to the last answer, and then once more"
+    assert spans.last - spans.began == 12
+
+
+def test_a_call_that_was_lost_with_its_process_waits_until_somebody_says_how_it_ended() -> None:
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.CallProposed(call=ToolCall(id="a", name="rm")),
+        e.CallProposed(call=ToolCall(id="b", name="ls")),
+        e.CallStart(call_id="a", name="rm", arguments={}),
+        e.ApprovalRequest(call_id="b", name="ls", arguments={}),
+        e.ApprovalDecision(call_id="b", decision="reject"),
+        e.ApprovalRequest(call_id="a", name="rm", arguments={}, unknown=True),
+        e.ApprovalDecision(call_id="a", decision="approve"),
+        e.CallStart(call_id="a", name="rm", arguments={}, attempt=2),
+        e.CallEnd(call_id="a", name="rm"),
+    )
+    spans = Spans().follow(events)
+    lost = next(row for row in spans.rows() if row.name == "rm")
+    assert [(part.kind, part.start - 100, (part.end or 0) - 100) for part in lost.intervals] == [
+        ("wait", 3, 7),
+        ("run", 8, 9),
+    ]
+    assert spans.spent == {"model": 0.0, "call": 1.0, "wait": 4.0}, "the other was waited for in the meantime"
+
+
+def test_what_a_loop_leaves_open_ends_with_it_and_what_it_performs_is_not_counted_twice() -> None:
+    inner = SessionLoop(ScriptedLLM([[call("search", {"query": "x"}, id="s")], "Found."]), [search], name="finder")
+    outer = SessionLoop(ScriptedLLM([[call("finder", {"input": "find"}, id="f")], "ok"]), [inner])
+    run = outer.start("go")
+    run.result(30)
+    spans = Spans().follow(run.events)
+    rows = list(spans.rows())
+    names = ["session_loop", "turn 1", "finder", "finder", "turn 1", "search", "turn 2", "turn 2"]
+    assert [row.name for row in rows] == names
+    assert [row.depth for row in rows] == [0, 1, 1, 1, 2, 2, 2, 1]
+    assert all(row.ended is not None for row in rows)
+    performed, found = rows[2], rows[5]
+    assert performed.performed
+    assert spans.spent["call"] == sum((part.end or 0) - part.start for part in found.intervals)
+    cancelled = asking("/a")
+    cancelled.submit_step("turn").result(30)
+    cancelled.cancel()
+    assert all(row.ended is not None for row in Spans().follow(cancelled.events).rows())
+
+
+def applied(rows: list[dict[str, Any]]) -> tuple[dict[int, dict[str, Any]], dict[str, float]]:
+    """The spans and the seconds spent that a page has after these rows: it only applies the changes."""
+    spans: dict[int, dict[str, Any]] = {}
+    spent = {"model": 0.0, "call": 0.0, "wait": 0.0}
+    for position, row in enumerate(rows):
+        spent = row.get("spent", spent)
+        for change in row.get("spans", ()):
+            intervals = change.pop("intervals", {})
+            span = spans.setdefault(change["number"], {"ended": None, "failed": False, "calls": 0, "intervals": []})
+            span.update(change)
+            for index, fields in intervals.items():
+                if int(index) == len(span["intervals"]):
+                    span["intervals"].append({"end": None, "after": None, "position": position})
+                span["intervals"][int(index)].update(fields)
+    return spans, spent
+
+
+def test_a_page_that_applies_the_rows_has_the_same_spans_at_every_position() -> None:
+    run = asking_inside()
+    run.play()
+    until(lambda: run.pending)
+    run.approve("worker/c0")
+    run.result(30)
+    for end in range(len(run.events) + 1):
+        spans = Spans().follow(run.events, end)
+        rows, count = encode_rows(run.events[:end], 10**9, spans)
+        assert count == end
+        page, spent = applied(json.loads(rows))
+        assert spent == spans.spent
+        assert [page[span.number]["name"] for span in spans.all] == [span.name for span in spans.all]
+        for span in spans.all:
+            told = page[span.number]
+            fields = ("kind", "path", "opened", "ended", "failed", "depth", "calls")
+            assert [told[name] for name in fields] == [getattr(span, name) for name in fields]
+            assert told["parent"] == (span.parent.number if span.parent is not None else None)
+            times = [(part.kind, part.start, part.end, part.position) for part in span.intervals]
+            assert [(part["kind"], part["start"], part["end"], part["position"]) for part in told["intervals"]] == times
+
+
+def test_a_call_that_is_retried_keeps_a_bounded_number_of_intervals_and_the_last_continues() -> None:
+    start = e.CallStart(call_id="a", name="rm", arguments={})
+    ask = e.ApprovalRequest(call_id="a", name="rm", arguments={})
+    [span] = Spans().follow(stamped(*([start, ask] * 100))).all
+    assert len(span.intervals) == INTERVALS
+    assert span.intervals[-1].end is None
+
+
+def test_a_call_knows_what_it_waited_for_and_since_when() -> None:
+    def propose(id: str) -> e.Event:
+        return e.CallProposed(call=ToolCall(id=id, name=id))
+
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        propose("a"),
+        propose("b"),
+        e.CallStart(call_id="a", name="a", arguments={}),
+        e.CallEnd(call_id="a", name="a"),
+        e.CallStart(call_id="b", name="b", arguments={}),
+    )
+    [interval] = Spans().follow(events).all[2].intervals
+    assert (interval.since - 100, interval.start - 100, interval.after) == (0, 5, 4)
+
+
+def test_a_call_that_never_started_ends_with_its_loop() -> None:
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.CallProposed(call=ToolCall(id="a", name="a")),
+        e.RunEnd(reason="cancelled"),
+    )
+    _, call = Spans().follow(events).all
+    assert (call.ended, call.intervals) == (102.0, [])
