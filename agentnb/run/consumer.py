@@ -116,9 +116,7 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
             yield news.popleft()
         raise
     except (GeneratorExit, asyncio.CancelledError):
-        run.leave("its consumer was closed")
-        if not run.is_left:
-            await run.driver.close()
+        await run.leave_and_close("its consumer was closed")
         raise
     finally:
         stop()
@@ -153,10 +151,8 @@ async def _look_on(run: Ownership, told: int) -> AsyncGenerator[Event | Delta | 
             await watching.wait(run)
     except (GeneratorExit, asyncio.CancelledError):
         stop()
-        if run.is_for_others:  # for this one, too
-            run.leave("its consumer was closed")
-            if not run.is_left:
-                await run.driver.close()
+        if run.is_left:  # to this one, too
+            await run.leave_and_close("its consumer was closed")
         raise
     finally:
         stop()

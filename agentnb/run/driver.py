@@ -63,6 +63,8 @@ class Driver:
         self._inline = InlineTask()
         self._performed: Effect | None = None
         self._is_pumped = False
+        self._driving: asyncio.Task[object] | None = None
+        """The task that only drives the run, if there is one; it awaits in place what is alone in flight."""
         self.is_stuck = False
         """Whether it has crashed and could not even be ended by that: to drive it on would be to crash again."""
         self.goes_on: Callable[[], bool] = lambda: False
@@ -134,6 +136,8 @@ class Driver:
         steps, breath, lock = 0, clock() + BREATH, self._journal.lock
         timer: asyncio.TimerHandle | None = None
         self._is_pumped = True
+        if pace == "drain":
+            self._driving = asyncio.current_task()
         try:
             if self.wakeup.move_in():  # the work takes up the calls that ran in another event loop
                 self._inflight.clear()
@@ -190,7 +194,7 @@ class Driver:
                     await inline.close(self._inflight.seconds_to_close())
                     self._leave_what_is_late()
             self._performed = None
-            self._is_pumped = False
+            self._is_pumped, self._driving = False, None
             self.wakeup.flush()
 
     def _end_in(self, error: BaseException) -> None:
@@ -208,6 +212,8 @@ class Driver:
         """
         if self.wakeup.is_here():  # what another event loop has left in flight is not waited for here
             await self._inflight.close()
+            if self._driving is not None and self._driving is not asyncio.current_task():
+                await asyncio.wait([self._driving], timeout=self._inflight.seconds_to_close())
 
     async def written(self) -> None:
         """Write what has become fact. The end of a run waits for a store that is locked, for 2 seconds at most.

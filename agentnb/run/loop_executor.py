@@ -347,7 +347,7 @@ class LoopExecutor:
                 enter(self, call, loop)
             elif (end := frame.design.instead_of(call, state)) is not None:
                 self._journal.append(end, frame, call)
-            elif alone and not call.detached and frame.is_own(call):
+            elif alone and not call.detached and (not pulled or frame.is_own(call)):
                 return effect, self.calling.perform(call, inline="pull" if pulled else "drain")
             else:
                 self._inflight.spawn(effect, partial(self.calling.perform, call))

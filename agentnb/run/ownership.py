@@ -207,6 +207,12 @@ class Ownership:
             if not self.is_left:
                 self.cancel(why)
 
+    async def leave_and_close(self, why: str) -> None:
+        """Leave the run as `leave` does. If that cancels the run, wait until everything in flight has ended."""
+        self.leave(why)
+        if not self.is_left:
+            await self.driver.close()
+
     def leave_to_others(self) -> None:
         """Let one of those who read the run, or wait for it, drive on, where there are any.
 
@@ -395,7 +401,7 @@ async def drive_to_the_end(run: Ownership) -> Any:
     _check_may_wait(run)
     while not run.settled:
         if not hosting.environment.hosted and run.claim("await"):
-            await _drain(run)
+            await _drive(run)
         else:
             await _wait_for_the_others(run)
     if run.state.over:
@@ -446,15 +452,28 @@ def _check_may_wait(run: Ownership) -> None:
         raise UsageError(TAKEN_HERE)
 
 
+async def _drive(run: Ownership) -> None:
+    """Drive the run in a task of its own, and wait for that task.
+
+    A tool that is alone in flight is awaited in the task that drives. That task is therefore not the caller's: if the
+    caller is cancelled while others read the run or wait for it, the tool and the run continue.
+    """
+    driving = asyncio.create_task(_drain(run))
+    try:
+        await asyncio.wait([driving])
+    except asyncio.CancelledError:
+        await run.leave_and_close("whoever awaited it was cancelled")
+        raise
+    driving.result()
+
+
 async def _drain(run: Ownership) -> None:
     try:
         run.go_on_if_paused()
         async for _ in run.driver.pump("drain"):
             pass
     except asyncio.CancelledError:
-        run.leave("whoever awaited it was cancelled")
-        if not run.is_left:
-            await run.driver.close()
+        await run.leave_and_close("whoever awaited it was cancelled")
         raise
     except RunFailed:
         pass  # `outcome` raises it
@@ -469,10 +488,8 @@ async def _wait_for_the_others(run: Ownership) -> None:
     except asyncio.CancelledError as stop:
         if hosting.environment.hosted and not run.is_watched:  # Stop in the cell that waits
             _stopped(run, stop)
-        elif run.is_for_others:  # for this one, too
-            run.leave("whoever awaited it was cancelled")
-            if not run.is_left:
-                await run.driver.close()
+        elif run.is_left:  # to this one, too
+            await run.leave_and_close("whoever awaited it was cancelled")
         raise
 
 
@@ -512,7 +529,7 @@ async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[
         if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further
             gate.pause_for_a_step()
     if mine:
-        await _drive(run)
+        await _drive_step(run)
     else:
         run.driver.wakeup.nudge()
         stop = run.watch_releases(gate.release_permit)
@@ -554,7 +571,7 @@ def _begin_behind_a_pause(run: Ownership) -> None:
         run.reported = pause.seq + 1
 
 
-async def _drive(run: Ownership) -> None:
+async def _drive_step(run: Ownership) -> None:
     try:
         async for _ in run.driver.pump("step"):
             pass
