@@ -61,7 +61,7 @@ class LoopExecutor:
         *,
         judges_open_questions: bool = False,
     ) -> None:
-        """`judges_open_questions`: the policy is new, and the open questions of a recording are put to it too."""
+        """judges_open_questions: the policy is new, and the open questions of a recording are put to it too."""
         self.frame = frame
         self.asking = ModelRequests(frame, journal, inflight)
         self.calling = ToolCalls(frame, journal, policy, contexts, gate, inflight)
