@@ -163,7 +163,7 @@ class Driver:
                     while await inline.perform(performance):
                         if pace == "pull":
                             yield
-                        # The gate does not hold back deltas of a model; to ask at each would make a delta a quarter slower.
+                        # The gate does not hold back deltas of a model; asking at each would make it a quarter slower.
                         while (todo[0].kind != "model" or state.over) and await self._holds(todo[0]):
                             if pace == "pull":
                                 yield
