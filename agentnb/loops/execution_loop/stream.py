@@ -18,9 +18,9 @@ The stream of an execution loop's events: a run that is read in the design's wor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from pydantic import model_serializer
 
@@ -39,13 +39,15 @@ from agentnb.core.events import (
 from agentnb.core.evolve import evolve
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
+from agentnb.core.tools import Invocation, Tool
 from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.dataflow import Dataflow
-from agentnb.loops.execution_loop.loop import ExecutionStanding
 from agentnb.loops.execution_loop.types import Call, ErrorMessage
 from agentnb.loops.execution_loop.writes import error_of, rejection
 from agentnb.loops.streaming import DesignStream, Telling
-from agentnb.run import Run
+
+if TYPE_CHECKING:
+    from agentnb.run import Run
 
 T = TypeVar("T")
 
@@ -136,10 +138,24 @@ class ExecutionEvent(Record):
         return {"type": self.type, **{name: getattr(self, name) for name in FIELDS[self.type]}}
 
 
+class Projected(Protocol):
+    """What the projection asks of its loop: which calls may start, and whether their tools accept them."""
+
+    @property
+    def tools_by_name(self) -> Mapping[str, Tool] | None:
+        """The tools of the run; None before they are known."""
+
+    def flow(self, state: State) -> Dataflow:
+        """Return the dataflow of the calls at this state."""
+
+    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
+        """Return the call, ready to run. Raises InvalidArguments if the tool does not accept the arguments."""
+
+
 class Projection:
     """Says a run's events in the words of the execution loop."""
 
-    def __init__(self, loop: ExecutionStanding) -> None:
+    def __init__(self, loop: Projected) -> None:
         self._loop = loop
         self._state = State()
         self._in_request = False
@@ -265,7 +281,7 @@ class ExecutionTelling(Telling[ExecutionEvent]):
 class ExecutionStream(DesignStream[ExecutionEvent]):
     """The events of one run of an execution loop; `result()` gives the output once it is over."""
 
-    def __init__(self, run: Run, loop: ExecutionStanding) -> None:
+    def __init__(self, run: Run, loop: Projected) -> None:
         projection = Projection(loop)
         super().__init__(ExecutionTelling(run, projection.say, projection.fail))
 
