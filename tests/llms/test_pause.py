@@ -11,7 +11,7 @@ import pytest
 from agentnb import Agent, ExecutionLoop, LimitReached, LoopAgent, SessionLoop, restore, tool
 from agentnb.errors import RunFailed
 from agentnb.llms import Anthropic
-from agentnb.run.effects.asking import MAX_PAUSES
+from agentnb.run.model_requests import MAX_PAUSES
 from agentnb.testing import Recorded, ScriptedLLM, call
 from tests.llms.peer import Peer, Reply, body
 from tests.llms.peer import said as refused
