@@ -73,9 +73,9 @@ MISTAKES = [
         "UsageError",
         "42 is not a tool: pass a",
     ),
-    ("await agentnb.SessionLoop(7, []).start('go')", "RunFailed", "int is no model"),
+    ("await agentnb.SessionLoop(7, []).start('go')", "RunFailed", "int is not a model"),
     ("await agentnb.SessionLoop(TakesNothing(), []).start('go')", "RunFailed", "does not take the messages"),
-    ("await agentnb.SessionLoop(AllAtOnce(), []).start('go')", "RunFailed", "yields its chunks, and this one returned"),
+    ("await agentnb.SessionLoop(AllAtOnce(), []).start('go')", "RunFailed", "must yield chunks, and this one returned"),
     ("await model().start('go')", "RunFailed", "The script has 0 turns; this is request 1."),
     ("agentnb.Agent(None, max_iterations='many')", "UsageError", "max_iterations must be None or a number that is"),
     ("agentnb.ExecutionLoop(None, [], confirm=5)", "UsageError", "confirm= takes a function of the call, not 5."),
@@ -143,12 +143,12 @@ MISTAKES = [
     (
         "await GivesNoEvent().start('go')",
         "RunFailed",
-        "gives_no_event.advance gives an event (agentnb.core.events), not 'go on'.",
+        "gives_no_event.advance() must return an event (agentnb.core.events), not 'go on'.",
     ),
     (
         "await GivesNothing().start('go')",
         "RunFailed",
-        "gives_nothing.advance gave None, and there is nothing to wait for",
+        "gives_nothing.advance() returned None, but no detached call is running",
     ),
     (
         "from agentnb.llms import OpenAI\nawait agentnb.SessionLoop(OpenAI('m'), []).start('go')",
@@ -216,14 +216,15 @@ def test_a_tool_that_fails_is_told_to_the_model_and_in_the_event_with_its_frames
 
 def test_a_mistake_of_agentnbs_own_is_not_hidden(cells: LiveKernel) -> None:
     cells.run(
-        "import agentnb.run.effects.starting\nkept = agentnb.run.effects.starting.Work.wants\n"
+        "import agentnb.run.loop_executor\nkept = agentnb.run.loop_executor.LoopExecutor.required_effects\n"
         "def broken(self): return self.frame.nothing\nbroken.__code__ = broken.__code__.replace("
-        "co_filename=agentnb.run.effects.starting.__file__)\nagentnb.run.effects.starting.Work.wants = broken"
+        "co_filename=agentnb.run.loop_executor.__file__)\n"
+        "agentnb.run.loop_executor.LoopExecutor.required_effects = broken"
     )
     _, shown = cells.fails("await model('x').start('go')")
-    cells.run("agentnb.run.effects.starting.Work.wants = kept")
+    cells.run("agentnb.run.loop_executor.LoopExecutor.required_effects = kept")
     assert "AttributeError" in shown
-    assert "starting.py" in shown
+    assert "loop_executor.py" in shown
 
 
 def test_other_errors_are_shown_as_ever(cells: LiveKernel) -> None:
