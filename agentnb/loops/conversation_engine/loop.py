@@ -7,10 +7,10 @@ Written top to bottom, the algorithm is:
     for task in tasks:
         await execute(task, context)
 
-As a decision it is `advance`, with one branch for each state of the machine (`states`). Whatever takes time is a call of
-the run. Its result is an event, so an engine that resumes from a snapshot does not make the call again. If `llm` is a
-model, the decomposition is a model request with the plan's JSON schema, followed by a call that reads the plan from the
-answer. If the model fails, `resume` of the run sends the request again.
+As a decision it is `advance`, with one branch for each state of the machine (`states`). Whatever takes time is a call
+of the run. Its result is an event, so an engine that resumes from a snapshot does not make the call again. If `llm` is
+a model, the decomposition is a model request with the plan's JSON schema, followed by a call that reads the plan from
+the answer. If the model fails, `resume` of the run sends the request again.
 
 The engine's own methods, from `run` to `restore_from_snapshot`, are written on top of one `Run` at a time. The consumer
 pulls the events of the run one by one, so the engine never runs ahead of its consumer. A pause waits until the call in

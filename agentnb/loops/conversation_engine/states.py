@@ -1,7 +1,7 @@
 """State machine and progress of an engine, both read from the state of its run (SEMANTICS.md, 2. States; 5. Tasks).
 
-The table of transitions is the published one, and agentnb adds: a paused engine may fail or be reset, and every state in
-which the engine works may end in an error. The phases of a run are derived from the table, without two kinds of
+The table of transitions is the published one, and agentnb adds: a paused engine may fail or be reset, and every state
+in which the engine works may end in an error. The phases of a run are derived from the table, without two kinds of
 transitions: a pause leaves the phase unchanged, so the run resumes in it; and a new run starts from idle.
 
 The values of a run's state hold the plan and its outcome: `tasks` (in the order they run in once `scheduled` is set),

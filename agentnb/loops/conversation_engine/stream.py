@@ -1,4 +1,4 @@
-"""The engine's own events, computed from the events of its run, and which of them are delivered (SEMANTICS.md, 3. Events).
+"""The events of an engine, computed from its run, and their delivery (SEMANTICS.md, 3. Events).
 
 `Projection` folds the events of the run and translates them, so a live run and a recording produce the same engine
 events. Each change of state is emitted before the event that belongs to it, also for pause, resume and error.

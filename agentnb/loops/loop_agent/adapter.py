@@ -1,8 +1,8 @@
 """Loops of other designs in an invocation (SEMANTICS.md, 2. Vocabulary; 4. Escalation).
 
-A sub-agent may be any loop of agentnb. Its input is made from the input of the agent around it and the last text of each
-sibling (`input_for`, `told`); its model leaves the enclosing loop agent by the tool `exit_loop`. If the code of an agent
-runs a loop by hand, `async for event in self.writer.run_async(ctx)`, a `LoopAdapter` makes an agent of it.
+A sub-agent may be any loop of agentnb. Its input is made from the input of the agent around it and the last text of
+each sibling (`input_for`, `told`); its model leaves the enclosing loop agent by the tool `exit_loop`. If the code of an
+agent runs a loop by hand, `async for event in self.writer.run_async(ctx)`, a `LoopAdapter` makes an agent of it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """BaseAgent: an agent written as an async generator of events, in a tree of agents (SEMANTICS.md, 2. Vocabulary).
 
-The events that an agent's code yields are journaled one by one, but its position between them is unknown. So the code is
-one call of the agent's loop. If that call was interrupted, by a crash or by a pause, the code runs again from its start;
-it must look up in the session what it must not do twice. The stop reason of the loop is `completed`, `escalated` or
-`suspended`.
+The events that an agent's code yields are journaled one by one, but its position between them is unknown. So the code
+is one call of the agent's loop. If that call was interrupted, by a crash or by a pause, the code runs again from its
+start; it must look up in the session what it must not do twice. The stop reason of the loop is `completed`, `escalated`
+or `suspended`.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Its two maps, `agent_states` and `end_of_agents`, are enough to resume an invocation in another process.
 
-An agent's code receives the context; `advance` does not, because a context is not part of the state. The run keeps it in
-a `Companion` of the outermost agent (`Design.companion`). If the user gave no context, it is made from the input of that
-agent. When a run resumes from a recording, its session contains the recorded events again. Agents that another design
-runs, as tools or to execute tasks, are a new invocation for each call.
+An agent's code receives the context; `advance` does not, because a context is not part of the state. The run keeps it
+in a `Companion` of the outermost agent (`Design.companion`). If the user gave no context, it is made from the input of
+that agent. When a run resumes from a recording, its session contains the recorded events again. Agents that another
+design runs, as tools or to execute tasks, are a new invocation for each call.
 """
 
 from __future__ import annotations
