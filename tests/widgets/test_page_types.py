@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentnb.widgets import Panel
-from agentnb.widgets.page import PAGE
+from agentnb.widgets.bundle import PAGE
 from tests.widgets.support import asking_everywhere, engine, until
 
 TYPES = (PAGE / "types.d.ts").read_text()
