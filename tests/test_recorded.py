@@ -78,7 +78,7 @@ async def test_a_loop_whose_user_writes_its_prompts_gets_the_answers_in_their_or
     again = SessionLoop(recorded, recorded.tools, transform_context=shout).start("go", approve=True)
     assert await again == await run
     recorded.assert_complete()
-    with pytest.raises(RunFailed, match="was not asked when it was recorded"):
+    with pytest.raises(RunFailed, match="This request is not in the recording"):
         await SessionLoop(Recorded(run, strict=True), TOOLS, transform_context=shout).start("go", approve=True)
 
 
@@ -108,7 +108,7 @@ async def test_it_knows_what_an_execution_loop_asked(native: bool, plan: Any) ->
     recorded.assert_complete()
     other = Recorded(run, strict=True)
     told = [{"type": "data", "kind": "input", "data": {"n": 2}}]
-    with pytest.raises(RunFailed, match="was not asked when it was recorded"):
+    with pytest.raises(RunFailed, match="This request is not in the recording"):
         await solving(other, other.tools, context=told, native=native, plan=plan).start("go", approve=True)
 
 
@@ -119,7 +119,7 @@ async def test_it_knows_what_an_agent_asked_that_had_retrieved_something() -> No
     again = Agent(recorded, recorded.tools, retriever=lambda query: ["a fact"]).start("go", approve=True)
     assert await again == await run
     other = Recorded(run, strict=True)
-    with pytest.raises(RunFailed, match="was not asked when it was recorded"):
+    with pytest.raises(RunFailed, match="This request is not in the recording"):
         await Agent(other, other.tools, retriever=lambda query: ["a lie"]).start("go", approve=True)
 
 
@@ -187,7 +187,7 @@ async def test_it_streams_as_fast_as_it_is_told(monkeypatch: pytest.MonkeyPatch)
 async def test_a_request_that_was_not_recorded_is_refused_where_it_is_strict() -> None:
     run = session().start("go", approve=True)
     await run
-    with pytest.raises(AssertionError, match="was not asked when it was recorded"):
+    with pytest.raises(AssertionError, match="This request is not in the recording"):
         await collect(Recorded(run, strict=True).stream([{"role": "user", "content": "something else"}]))
 
 

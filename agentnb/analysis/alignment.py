@@ -15,6 +15,8 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from pydantic_core import to_json
+
 from agentnb.analysis.places import Places, placed_json, places
 from agentnb.core.events import Event, RunStart
 
@@ -84,7 +86,7 @@ def said(event: Event, at: Places) -> str:
     """What the event says, which is what it is compared by, as JSON; `at` are the places of its recording's calls."""
     nothing_queued = isinstance(event, RunStart) and not any(event.queued.values())
     exclude = UNSAID | {"queued": True} if nothing_queued else UNSAID  # a queue of nothing is none
-    return placed_json(event, event.model_dump_json(exclude_defaults=True, exclude=exclude), at)
+    return placed_json(event, to_json(unsaid(event.to_dict(), exclude)).decode(), at)
 
 
 def _said(events: Sequence[Event]) -> list[str]:

@@ -53,7 +53,7 @@ def _quoted(text: str) -> str:
 
 
 def _named(event: Event) -> Iterator[str]:
-    if isinstance(id := event.__dict__.get("call_id"), str):
+    if isinstance(id := getattr(event, "call_id", None), str):
         yield id
     for message in _answers(event):
         yield from (call.id for call in message.tool_calls)

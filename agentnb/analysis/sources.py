@@ -13,6 +13,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunStart
 from agentnb.run.past.possible import Possible
@@ -63,8 +65,7 @@ def _in_time(events: Sequence[Event]) -> Sequence[Event]:
         return events
     latest = accumulate((event.time for event in events), max)
     return [
-        event if event.time == time else event.model_copy(update={"time": time})
-        for event, time in zip(events, latest, strict=True)
+        event if event.time == time else replace(event, time=time) for event, time in zip(events, latest, strict=True)
     ]
 
 
@@ -74,7 +75,7 @@ def _marked(events: Sequence[Event]) -> Sequence[Event]:
     if not isinstance(start, RunStart) or start.ancestors or not (ancestors := ancestors_of(start)):
         return events
     ((_, inherited),) = ancestors
-    return [event.model_copy(update={"inherited": True}) if event.seq < inherited else event for event in events]
+    return [replace(event, inherited=True) if event.seq < inherited else event for event in events]
 
 
 def _counted_once(found: list[Source]) -> list[Source]:

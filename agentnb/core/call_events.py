@@ -38,15 +38,14 @@ def name_of_function(function: Callable[..., Any]) -> str:
     return f"function {name}".strip() if name in _NOT_FUNCTIONS else name
 
 
-class CallProposed(Event):
+class CallProposed(Event, frozen=True, tag="call_proposed"):
     """A call is open: proposed by the model before its answer was complete, or by the loop itself (`hidden`)."""
 
-    type: Literal["call_proposed"] = "call_proposed"
     call: ToolCall
     hidden: bool = False
 
 
-class ApprovalRequest(Event):
+class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     """A person is asked about a call, with exactly these arguments; silence until `deadline` (epoch seconds) is no.
 
     A question is identified by its run, its path and the number of this event. `unknown`: the call was started by a
@@ -55,7 +54,6 @@ class ApprovalRequest(Event):
     the policy was asked that has left the call to a person; None where none was asked.
     """
 
-    type: Literal["approval_request"] = "approval_request"
     call_id: str
     name: str
     arguments: dict[str, Any]
@@ -66,7 +64,7 @@ class ApprovalRequest(Event):
     seen: int | None = None
 
 
-class ApprovalDecision(Event):
+class ApprovalDecision(Event, frozen=True, tag="approval_decision"):
     """What was decided about a call, and by whom.
 
     `by` is `human` (a person at the panel or the console), `code` (a call of `run.approve` and the like), `rule` (the
@@ -88,7 +86,6 @@ class ApprovalDecision(Event):
     is remembered; None in older recordings.
     """
 
-    type: Literal["approval_decision"] = "approval_decision"
     call_id: str
     decision: Decision
     by: str = "human"
@@ -112,14 +109,13 @@ class ApprovalDecision(Event):
         return self.recheck or self.by == "loop"
 
 
-class CallStart(Event):
+class CallStart(Event, frozen=True, tag="call_start"):
     """The tool is about to run. Journaled before it does, so that a crash leaves a trace of it.
 
     `own`: the loop itself acts (retrieval, a sub-agent), and none of its tools. `detached`: nothing but the end of the
     run waits for it.
     """
 
-    type: Literal["call_start"] = "call_start"
     call_id: str
     name: str
     arguments: dict[str, Any]
@@ -128,10 +124,9 @@ class CallStart(Event):
     detached: bool = False
 
 
-class CallEnd(Event):
+class CallEnd(Event, frozen=True, tag="call_end"):
     """A call has its one result: a JSON value, and how it came about."""
 
-    type: Literal["call_end"] = "call_end"
     call_id: str
     name: str = ""
     result: Any = None

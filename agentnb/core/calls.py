@@ -19,8 +19,6 @@ from agentnb.core.errors import ImpossibleEvent
 from agentnb.core.messages import Content, Message, ToolCall, to_plain
 from agentnb.core.state import CallState, State
 
-_say = Message.say  # found once: each attribute of a model's class is looked for by way of its metaclass
-
 RUNS_ON = "It has started, and runs on by itself."
 """What the model is told of a detached call in place of a result."""
 
@@ -117,7 +115,7 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
     state.asking.pop(call.id, None)
     call.status = "proposed" if event.is_checked_again else "ready"
     if event.decision in ("edit", "replace"):
-        call.undecided = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
+        call.undecided = ToolCall(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
         call.name = event.name if event.name is not None else call.name
         if event.arguments is not None:  # a copy: a reader who changes the decision has not changed what runs
             call.arguments = to_plain(event.arguments)
@@ -125,7 +123,7 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
                 call.unchecked = call.arguments
         call.malformed = None
         if event.is_checked_again:
-            call.replaced = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
+            call.replaced = ToolCall(id=call.id, name=call.name, arguments=call.arguments)
 
 
 def _take_back(state: State, event: e.ApprovalDecision) -> None:
@@ -155,13 +153,12 @@ def note_rule(state: State, event: e.ApprovalDecision) -> None:
 def call_start(state: State, event: e.CallStart) -> None:
     """A call begins, maybe not for the first time."""
     call = _the_open(state, event)
-    fields = event.__dict__
     call.status = "running"
     state.asking.pop(call.id, None)
-    call.attempt = fields["attempt"]
-    call.arguments = fields["arguments"]
-    state.calls_started += not fields["own"]
-    if fields["detached"] and not call.detached:
+    call.attempt = event.attempt
+    call.arguments = event.arguments
+    state.calls_started += not event.own
+    if event.detached and not call.detached:
         call.detached = True
         state.detached += 1
         if len(state.open) == state.detached:
@@ -230,7 +227,7 @@ def say_results(state: State) -> None:
         if state.broken_off:  # which tells it
             return
         made = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
-        state.messages.append(Message.make(role="assistant", tool_calls=made))
+        state.messages.append(Message(role="assistant", tool_calls=made))
     for call in state.calls.values():
         if call.hidden or call.let_go:
             continue
@@ -238,8 +235,7 @@ def say_results(state: State) -> None:
             state.messages.append(result_message(call, call.end, state.max_result_chars))
         elif call.detached:
             call.let_go = True
-            fields = {"role": "tool", "content": RUNS_ON, "tool_call_id": call.id, "name": call.name}
-            state.messages.append(_say(fields))
+            state.messages.append(Message(role="tool", content=RUNS_ON, tool_call_id=call.id, name=call.name))
 
 
 def break_off(state: State, answer: Message) -> None:
@@ -256,22 +252,18 @@ def break_off(state: State, answer: Message) -> None:
         if call is not None and call.end is not None and not call.hidden:
             state.broken_off.append(result_message(call, call.end, state.max_result_chars))
         else:
-            fields = {"content": why, "tool_call_id": called.id, "name": called.name, "is_error": True}
-            state.broken_off.append(_say({"role": "tool", **fields}))
+            state.broken_off.append(
+                Message(role="tool", content=why, tool_call_id=called.id, name=called.name, is_error=True)
+            )
 
 
 def result_message(call: CallState, end: e.CallEnd, most: int | None) -> Message:
     """The message that tells the model how a call came out, in `most` characters of text; None for all."""
-    told = end.__dict__
-    result = told["result"]
-    fields: dict[str, Any] = {
-        "role": "tool",
-        "content": render(result, most),
-        "tool_call_id": call.id,
-        "name": call.name,
-    }
-    if told["is_error"]:
-        fields["is_error"] = True
-    if told["details"] is not None:
-        fields["details"] = told["details"]
-    return _say(fields)
+    return Message(
+        role="tool",
+        content=render(end.result, most),
+        tool_call_id=call.id,
+        name=call.name,
+        is_error=end.is_error,
+        details=end.details,
+    )

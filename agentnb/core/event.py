@@ -1,14 +1,127 @@
-"""What every fact has, and what is none: `Delta`. `agentnb.core.events` has the facts."""
+"""What every event has, and what is no event: `Delta`. `agentnb.core.events` has the events.
+
+Events are frozen structs of msgspec: once made, nothing can change them. `msgspec.structs.replace` makes a changed
+copy; that is how the journal stamps an event. The dicts and lists inside an event can be changed, so whatever hands an
+event's values to other code hands over copies. A struct does not check the values it is made with: `checked` does.
+
+JSON text is read and written by pydantic_core: recordings have numbers (NaN, long integers) that msgspec
+refuses in JSON text.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any, ClassVar, Self, TypeVar
 
-from agentnb.core.record import Record
+import msgspec
+from msgspec import NODEFAULT, Struct, structs, to_builtins
+from msgspec.structs import asdict, replace
+from pydantic_core import core_schema, from_json, to_json
+
+from agentnb.core.errors import ImpossibleEvent
+from agentnb.core.messages import to_plain
+
+AnyStruct = TypeVar("AnyStruct", bound="ErrorInfo | Event")
 
 
-class ErrorInfo(Record):
+def read_field(kind: type[Any], value: Any) -> Any:
+    """Return a message or a call of a recording, for msgspec. Raises ValueError if it is not valid."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"Expected an object, got {value!r:.80}")
+    return kind.of(value)
+
+
+class _Data(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A frozen struct that is JSON data."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain JSON data, without those at their default."""
+        # msgspec leaves out a text only if it is the very object that is the default.
+        return _without_defaults(type(self), to_builtins(self))
+
+    def to_json(self) -> str:
+        """Return the fields as one line of JSON, without those at their default."""
+        return to_json(self.to_dict()).decode()
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """Return a copy with the fields in `update` replaced."""
+        return replace(self, **(update or {}))
+
+    def model_dump(
+        self,
+        *,
+        mode: str = "json",
+        include: Collection[str] | None = None,
+        exclude: Collection[str] = (),
+        exclude_defaults: bool = False,
+        exclude_none: bool = False,
+    ) -> dict[str, Any]:
+        """Return the fields as plain JSON data, those at their default included, as a pydantic model does."""
+        tag = self.__struct_config__.tag
+        plain = self.to_dict() if exclude_defaults else {**({"type": tag} if tag else {}), **to_plain(asdict(self))}
+        return {
+            name: value
+            for name, value in plain.items()
+            if (include is None or name in include) and name not in exclude and not (exclude_none and value is None)
+        }
+
+    def model_dump_json(self, **options: Any) -> str:
+        """Return `model_dump` as one line of JSON."""
+        return to_json(self.model_dump(**options)).decode()
+
+    @classmethod
+    def model_validate(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the instance with these fields. Raises msgspec.ValidationError, a ValueError, with the field."""
+        return msgspec.convert(fields, cls, dec_hook=read_field)
+
+    @classmethod
+    def model_validate_json(cls, line: bytes | str) -> Self:
+        """Return the instance in one line of JSON. Raises msgspec.ValidationError, a ValueError, with the field."""
+        return cls.model_validate(from_json(line))
+
+    def __repr__(self) -> str:
+        shown = _without_defaults(type(self), asdict(self))
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        """Let it be a field of a pydantic model."""
+        return core_schema.no_info_plain_validator_function(
+            lambda value: value if isinstance(value, cls) else cls.model_validate(value),
+            serialization=core_schema.plain_serializer_function_ser_schema(cls.model_dump),
+        )
+
+
+def _without_defaults(kind: type[Struct], values: dict[str, Any]) -> dict[str, Any]:
+    defaults = _defaults(kind)
+    kept = {}
+    for name, value in values.items():
+        default = defaults.get(name, NODEFAULT)
+        if type(value) is not type(default) or value != default:  # the type first: an array is not to be compared
+            kept[name] = value
+    return kept
+
+
+@cache
+def _defaults(kind: type[Struct]) -> dict[str, Any]:
+    """Return the defaults of the fields that have one."""
+    made = ((field.name, field.default, field.default_factory) for field in structs.fields(kind) if not field.required)
+    return {name: factory() if default is NODEFAULT else default for name, default, factory in made}
+
+
+def checked(data: AnyStruct) -> AnyStruct:
+    """Return an event that users' code made, with its fields checked and of its own.
+
+    Raises ImpossibleEvent with the field that is not valid.
+    """
+    try:
+        return msgspec.convert(asdict(data), type(data), dec_hook=read_field)
+    except msgspec.ValidationError as error:
+        raise ImpossibleEvent(f"{type(data).__name__} is not valid: {error}.") from None
+
+
+class ErrorInfo(_Data, frozen=True):
     """An error as data: the exception's type, its message, and the traceback where it is ours to show.
 
     `details`: what a model's server said about it: `status`, `code`, `param`, `request_id`, each where it was given.
@@ -20,8 +133,8 @@ class ErrorInfo(Record):
     details: dict[str, Any] | None = None
 
 
-class Event(Record):
-    """What every fact has; `seq` is -1 and `time` 0 until the driver has stamped it.
+class Event(_Data, frozen=True, kw_only=True, tag_field="type"):
+    """What every event has; `seq` is -1 and `time` 0 until the journal has stamped it.
 
     `inherited`: it happened in the run that this one was forked from, and cost this one nothing.
     """
@@ -32,7 +145,11 @@ class Event(Record):
     path: str = ""
     phase: str | None = None
     inherited: bool = False
-    type: str
+
+    @property
+    def type(self) -> str:
+        """The type of event, as recordings name it."""
+        return str(self.__struct_config__.tag)
 
     @property
     def terminal(self) -> bool:
@@ -40,16 +157,12 @@ class Event(Record):
         return False
 
 
-@dataclass(slots=True, repr=False)  # not frozen, which would double what it costs: there is one for every token
-class Delta:
+class Delta(Struct, omit_defaults=True, repr_omit_defaults=True):
     """Something on its way: shown to whoever is watching, then gone.
 
     `text_delta` and `reasoning_delta` have `content`; `tool_call_delta` has `index, id, name, arguments` (a fragment of
     JSON text); `call_delta`, a tool's progress, has `call_id` and `data`; `retry_delta` has the attempt in `data`.
     """
-
-    seq: ClassVar[None] = None
-    terminal: ClassVar[bool] = False
 
     type: str
     content: str = ""
@@ -62,7 +175,5 @@ class Delta:
     call_id: str | None = None
     data: Any = None
 
-    def __repr__(self) -> str:
-        """What is not at its default, as records show themselves."""
-        said = ((field, getattr(self, field.name)) for field in fields(self))
-        return f"Delta({', '.join(f'{field.name}={value!r}' for field, value in said if value != field.default)})"
+    seq: ClassVar[None] = None
+    terminal: ClassVar[bool] = False

@@ -17,12 +17,13 @@ The facts about calls are defined in `agentnb.core.call_events`, and are here li
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
-from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Collection
+from typing import Any, Literal, get_args
 
-from pydantic import Field, TypeAdapter
+from msgspec import ValidationError, convert, to_builtins
+from msgspec.json import Decoder
+from msgspec.structs import replace
+from pydantic_core import from_json, to_json
 
 from agentnb.core.call_events import (
     ApprovalDecision,
@@ -34,8 +35,9 @@ from agentnb.core.call_events import (
     Outcome,
     Remember,
 )
-from agentnb.core.event import Delta, ErrorInfo, Event
+from agentnb.core.event import Delta, ErrorInfo, Event, checked, read_field
 from agentnb.core.messages import Message, ToolCall
+from agentnb.core.readable import check_levels
 
 __all__ = [
     "CUT_OFF_REASONS",
@@ -70,6 +72,7 @@ __all__ = [
     "StopReason",
     "ToolCall",
     "Withdrawn",
+    "checked",
     "decode_body",
     "decode_event",
     "encode_body",
@@ -100,7 +103,7 @@ CutOff = Literal["length", "content_filter", "refusal"]
 CUT_OFF_REASONS = frozenset(get_args(CutOff))
 
 
-class RunStart(Event):
+class RunStart(Event, frozen=True, tag="run_start"):
     """A loop begins: its kind, its name, what decides how it behaves, its input, and what it goes on from.
 
     `history` are the messages of earlier runs, `queued` what the user had queued before the run began. `call`: a nested
@@ -114,65 +117,59 @@ class RunStart(Event):
     the first event that is not of it or of one before it.
     """
 
-    type: Literal["run_start"] = "run_start"
     loop: str
     name: str
     fingerprint: str = ""
-    config: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, Any] = {}
     input: Any = None
-    history: list[Message] = Field(default_factory=list)
-    queued: dict[Queue, list[Message]] = Field(default_factory=dict)
+    history: list[Message] = []
+    queued: dict[Queue, list[Message]] = {}
     call: str = ""
     forked_from: str = ""
     listens: bool = True
     max_result_chars: int | None = None
     system_prompt: str | None = None
-    tools: dict[str, str] = Field(default_factory=dict)
+    tools: dict[str, str] = {}
     approve: Any = None
-    limits: dict[str, float] = Field(default_factory=dict)
-    ancestors: list[tuple[str, int]] = Field(default_factory=list)
+    limits: dict[str, float | int] = {}
+    ancestors: list[tuple[str, int]] = []
 
 
-class PhaseChange(Event):
+class PhaseChange(Event, frozen=True, tag="phase_change"):
     """The loop enters the phase in `phase`, coming from `source`."""
 
-    type: Literal["phase_change"] = "phase_change"
     source: str
 
 
-class MessageAdded(Event):
+class MessageAdded(Event, frozen=True, tag="message"):
     """A message enters the history: the oldest of the queue it came from, or one of the loop's own."""
 
-    type: Literal["message"] = "message"
     message: Message
     origin: Origin = "loop"
 
 
-class Queued(Event):
+class Queued(Event, frozen=True, tag="queued"):
     """The user has queued a message: to redirect the run (`steering`) or for when it would stop (`follow_up`)."""
 
-    type: Literal["queued"] = "queued"
     queue: Queue
     message: Message
 
 
-class Withdrawn(Event):
+class Withdrawn(Event, frozen=True, tag="withdrawn"):
     """The user has taken `count` messages back out of a queue, from the one at `first` on: 0 is the oldest."""
 
-    type: Literal["withdrawn"] = "withdrawn"
     queue: Queue
     count: int
     first: int = 0
 
 
-class StateUpdate(Event):
+class StateUpdate(Event, frozen=True, tag="state_update"):
     """The loop sets values of its own state."""
 
-    type: Literal["state_update"] = "state_update"
     values: dict[str, Any]
 
 
-class ModelStart(Event):
+class ModelStart(Event, frozen=True, tag="model_start"):
     """The model is asked; `turn` counts the requests that were not repetitions, from 1.
 
     `provider` and `model` say who is asked: the client's own word, and the name of the model that is asked for.
@@ -184,24 +181,21 @@ class ModelStart(Event):
     A loop that asks its model gives the options of its request as `options`; the run fills in the rest.
     """
 
-    type: Literal["model_start"] = "model_start"
     turn: int = 0
     attempt: int = 1
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = {}
     provider: str = ""
     model: str = ""
-    loop_options: dict[str, Any] = Field(default_factory=dict)
+    loop_options: dict[str, Any] = {}
     continues: bool = False
 
     @property
     def set_by_loop(self) -> dict[str, Any]:
         """The options that the loop set: in `options` before a run filled in the rest, and in older recordings."""
-        fields = self.__dict__
-        options: dict[str, Any] = fields["loop_options"] if fields["provider"] else fields["options"]
-        return options
+        return self.loop_options if self.provider else self.options
 
 
-class ModelEnd(Event):
+class ModelEnd(Event, frozen=True, tag="model_end"):
     """The model has answered. Its calls are open from here on.
 
     `usage` has counts of tokens (`input_tokens`, `output_tokens`, ...) and `cost` where the model told it. `timing` is
@@ -214,11 +208,10 @@ class ModelEnd(Event):
     server did not say it.
     """
 
-    type: Literal["model_end"] = "model_end"
     message: Message
     stop_reason: str | None = None
-    usage: dict[str, float] = Field(default_factory=dict)
-    timing: list[list[int]] = Field(default_factory=list)
+    usage: dict[str, float | int] = {}
+    timing: list[list[int]] = []
     sequential: bool = False
     provisional: bool = False
     model: str | None = None
@@ -235,61 +228,56 @@ class ModelEnd(Event):
         return reason if reason in CUT_OFF_REASONS else None
 
 
-class ModelFailed(Event):
+class ModelFailed(Event, frozen=True, tag="model_error"):
     """The model could not be asked, or its answer broke off. The run waits; resuming asks again.
 
     `partial` is the text so far. `answer` is all of the answer so far, with `stop_reason` `error` and the
     `error_message`; older recordings have none.
     """
 
-    type: Literal["model_error"] = "model_error"
     error: ErrorInfo
     partial: str = ""
     answer: Message | None = None
 
 
-class RunPaused(Event):
+class RunPaused(Event, frozen=True, tag="run_paused"):
     """Nothing is in flight any more, and nothing new starts until it is resumed.
 
     `by`: whether somebody has asked for it (`human`), or it stands where a `step` of a run that plays ended, or at a
     `breakpoint`. `before`: the path and id of the call that the breakpoint stops before; the call has not begun.
     """
 
-    type: Literal["run_paused"] = "run_paused"
     reason: str = ""
     by: str = "human"
     before: tuple[str, str] | None = None
 
 
-class RunResumed(Event):
+class RunResumed(Event, frozen=True, tag="run_resumed"):
     """The run goes on: after a pause, after a failure of the model, or, restored, after it was `suspended`.
 
     `again` are the failed calls that are made again, by the path of their loop: those whose failure had ended the run.
     `approve`, `limits`: the policy and the limits it goes on with, where it was restored with others.
     """
 
-    type: Literal["run_resumed"] = "run_resumed"
     suspended: bool = False
-    again: dict[str, list[str]] = Field(default_factory=dict)
+    again: dict[str, list[str]] = {}
     approve: Any = None
-    limits: dict[str, float] | None = None
+    limits: dict[str, float | int] | None = None
 
 
-class CancelRequested(Event):
+class CancelRequested(Event, frozen=True, tag="cancel"):
     """Somebody wants the run to end; it wants nothing from here on."""
 
-    type: Literal["cancel"] = "cancel"
     reason: str = ""
 
 
-class RunEnd(Event):
+class RunEnd(Event, frozen=True, tag="run_end"):
     """The loop is over, and why. One that is `suspended` may have calls open: it goes on from there when restored.
 
     `answer` is the answer that this end broke off, as far as it came, with `stop_reason` `aborted` and the reason as
     its `error_message`.
     """
 
-    type: Literal["run_end"] = "run_end"
     reason: StopReason
     output: Any = None
     error: ErrorInfo | None = None
@@ -301,7 +289,7 @@ class RunEnd(Event):
         return self.path == ""
 
 
-AnyEvent = Annotated[
+AnyEvent = (
     RunStart
     | PhaseChange
     | MessageAdded
@@ -319,57 +307,56 @@ AnyEvent = Annotated[
     | RunPaused
     | RunResumed
     | CancelRequested
-    | RunEnd,
-    Field(discriminator="type"),
-]
-
-
-@cache
-def _any_event() -> TypeAdapter[Event]:
-    return TypeAdapter(AnyEvent)  # made when the first recording is read: it would be a tenth of the import
-
-
-EVENT_TYPES: tuple[str, ...] = tuple(
-    cls.model_fields["type"].default for cls in Event.__subclasses__() if "type" in cls.model_fields
+    | RunEnd
 )
+
+EVENT_TYPES: tuple[str, ...] = tuple(str(kind.__struct_config__.tag) for kind in get_args(AnyEvent))
+
+_decoder: Decoder[Event] = Decoder(AnyEvent, dec_hook=read_field)
 
 
 def plain_event(event: Event | Delta) -> dict[str, Any]:
-    """The event as plain JSON data, without the fields at their default."""
-    if isinstance(event, Delta):
-        return {f.name: value for f in fields(event) if (value := getattr(event, f.name)) != f.default}
-    given = event.__pydantic_serializer__.to_python(event, mode="json", exclude_defaults=True)
-    return {"type": event.type, **given}
+    """Return the event as plain JSON data, without the fields at their default."""
+    if isinstance(event, Event):
+        return event.to_dict()
+    plain: dict[str, Any] = to_builtins(event)
+    return plain
 
 
-def encode_event(event: Event, *, without: set[str] | None = None) -> bytes:
-    """The event as one line of JSON (UTF-8), without the fields at their default."""
-    write, begins = _writer(type(event))
-    given = write(event, exclude_defaults=True, exclude=without)
-    return begins + given[1:] if len(given) > 2 else begins[:-1] + b"}"
+def encode_event(event: Event, *, without: Collection[str] = ()) -> bytes:
+    """Return the event as one line of JSON (UTF-8), without the fields at their default and those in `without`.
 
-
-@cache
-def _writer(kind: type[Event]) -> tuple[Callable[..., bytes], bytes]:
-    """What writes the events of a type, and how a line of it begins."""
-    return kind.__pydantic_serializer__.to_json, b'{"type":"%s",' % kind.model_fields["type"].default.encode()
-
-
-_KEY = {"run_id", "seq"}
+    Raises ValueError for a value that is not JSON.
+    """
+    try:
+        plain = event.to_dict()
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    for name in without:
+        plain.pop(name, None)
+    return to_json(plain)
 
 
 def encode_body(event: Event) -> bytes:
-    """The event as one line of JSON without its run and its position, for a place that is keyed by these."""
-    return encode_event(event, without=_KEY)
+    """Return the event as one line of JSON without its run and its position, for a store that is keyed by these."""
+    return encode_event(event, without=("run_id", "seq"))
 
 
 def decode_event(line: bytes | str) -> Event:
-    """The event in one line of JSON; raises pydantic's ValidationError where it is none."""
-    return _any_event().validate_json(line)
+    """Return the event in one line of JSON. Raises msgspec.ValidationError, a ValueError, with the field at fault."""
+    try:
+        check_levels(line)
+        return _decoder.decode(line)
+    except ValueError:  # it may have numbers that msgspec refuses
+        pass
+    try:
+        plain = from_json(line)
+    except ValueError as error:
+        raise ValidationError(str(error)) from error
+    event: Event = convert(plain, AnyEvent, dec_hook=read_field)
+    return event
 
 
 def decode_body(line: bytes | str, run_id: str, seq: int) -> Event:
-    """The event in one line of JSON that lies at this position of this run; raises as `decode_event` does."""
-    event = decode_event(line)
-    event.__dict__.update(run_id=run_id, seq=seq)  # nobody else has seen it yet
-    return event
+    """Return the event in one line of JSON at this position of this run. Raises as `decode_event` does."""
+    return replace(decode_event(line), run_id=run_id, seq=seq)

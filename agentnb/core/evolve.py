@@ -35,19 +35,17 @@ def evolve(state: State, event: e.Event, *, nested: bool = False) -> None:
 
     `state` is the run's; with `nested`, that of the loop inside it which the event is of.
     """
-    fields = event.__dict__
-    handler = _HANDLERS.get(fields["type"])
+    handler = _HANDLERS.get(type(event))
     if handler is None:
         raise ImpossibleEvent(f"No such event: {event.type!r} (seq {event.seq}).")
     if state.stop_reason is not None:
         raise ImpossibleEvent(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
-    if fields["path"] and not nested:
+    if event.path and not nested:
         _evolve_nested(state, event)
     else:
         handler(state, event)
-        phase = fields["phase"]
-        if phase is not None:
-            state.phase = phase
+        if event.phase is not None:
+            state.phase = event.phase
     state.position += 1
 
 
@@ -62,11 +60,11 @@ def _evolve_nested(state: State, event: e.Event) -> None:
         parent.children[name] = _begin_at(state, event.path)
     child = _child(parent, name, event)
     evolve(child, event, nested=True)
-    if event.type == "run_start" and not parent.listens:
+    if isinstance(event, e.RunStart) and not parent.listens:
         parent.inside.append(Inside(len(parent.messages), child.messages, child.inside, child.broken_off))
-    if event.type in _ADDS_UP:
+    if (add := _ADDS_UP.get(type(event))) is not None:
         for one in around:
-            _ADDS_UP[event.type](one, event)
+            add(one, event)
 
 
 def _begin_at(state: State, path: str) -> State:
@@ -146,21 +144,18 @@ def _state_update(state: State, event: e.StateUpdate) -> None:
 
 
 def _model_start(state: State, event: e.ModelStart) -> None:
-    fields = event.__dict__
-    attempt = fields["attempt"]
-    if attempt == 1:  # a repetition goes on with the calls that the broken answer had made
+    if event.attempt == 1:  # a repetition goes on with the calls that the broken answer had made
         if state.open or state.unsaid:
             calls.close_turn(state, "The model cannot be asked")
         state.calls = dict(state.open) if state.open else {}
-    state.turn = fields["turn"]
-    state.attempt = attempt
+    state.turn = event.turn
+    state.attempt = event.attempt
     state.model = "asked"
     state.options = event.set_by_loop
     state.reply = None
     state.broken_off.clear()
     state.heard = []
-    # Some µs of every iteration are calls of functions of one line; the most frequent of these are written out.
-    state.requests += attempt == 1
+    _count_request(state, event)
 
 
 def _count_request(state: State, event: e.ModelStart) -> None:
@@ -170,8 +165,7 @@ def _count_request(state: State, event: e.ModelStart) -> None:
 def _model_end(state: State, event: e.ModelEnd) -> None:
     if state.model != "asked":
         raise ImpossibleEvent(f"The model answers, and nobody has asked it (seq {event.seq}).")
-    fields = event.__dict__
-    message = fields["message"]
+    message = event.message
     state.model = "idle"
     state.reply = event
     state.has_called = state.has_called or bool(message.tool_calls)
@@ -179,8 +173,7 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
     for call in message.tool_calls:
         if call.id not in state.calls:
             calls.open_call(state, call, hidden=False)
-    if fields["usage"]:
-        _add_usage(state, event)
+    _add_usage(state, event)
     if len(state.open) == state.detached:
         calls.settle(state)
 
@@ -270,31 +263,31 @@ def _run_end(state: State, event: e.RunEnd) -> None:
     state.paused = False
 
 
-_HANDLERS: dict[str, Callable[[State, Any], None]] = {
-    "run_start": _run_start,
-    "phase_change": _phase_change,
-    "message": _message,
-    "queued": _queued,
-    "withdrawn": _withdrawn,
-    "state_update": _state_update,
-    "model_start": _model_start,
-    "model_end": _model_end,
-    "model_error": _model_error,
-    "call_proposed": calls.call_proposed,
-    "approval_request": calls.approval_request,
-    "approval_decision": calls.approval_decision,
-    "call_start": calls.call_start,
-    "call_end": calls.call_end,
-    "run_paused": _run_paused,
-    "run_resumed": _run_resumed,
-    "cancel": _cancel,
-    "run_end": _run_end,
+_HANDLERS: dict[type[e.Event], Callable[[State, Any], None]] = {
+    e.RunStart: _run_start,
+    e.PhaseChange: _phase_change,
+    e.MessageAdded: _message,
+    e.Queued: _queued,
+    e.Withdrawn: _withdrawn,
+    e.StateUpdate: _state_update,
+    e.ModelStart: _model_start,
+    e.ModelEnd: _model_end,
+    e.ModelFailed: _model_error,
+    e.CallProposed: calls.call_proposed,
+    e.ApprovalRequest: calls.approval_request,
+    e.ApprovalDecision: calls.approval_decision,
+    e.CallStart: calls.call_start,
+    e.CallEnd: calls.call_end,
+    e.RunPaused: _run_paused,
+    e.RunResumed: _run_resumed,
+    e.CancelRequested: _cancel,
+    e.RunEnd: _run_end,
 }
 
-_ADDS_UP: dict[str, Callable[[State, Any], None]] = {
-    "model_start": _count_request,
-    "model_end": _add_usage,
-    "model_error": _note_failure,
-    "approval_decision": calls.note_rule,
-    "call_start": calls.count_call,
+_ADDS_UP: dict[type[e.Event], Callable[[State, Any], None]] = {
+    e.ModelStart: _count_request,
+    e.ModelEnd: _add_usage,
+    e.ModelFailed: _note_failure,
+    e.ApprovalDecision: calls.note_rule,
+    e.CallStart: calls.count_call,
 }

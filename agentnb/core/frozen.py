@@ -17,6 +17,8 @@ def _refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
 class FrozenDict(dict[str, Any]):
     """A JSON object that cannot be changed."""
 
+    __slots__ = ()
+
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
@@ -32,6 +34,8 @@ class FrozenDict(dict[str, Any]):
 
 class FrozenList(list[Any]):
     """A JSON array that cannot be changed."""
+
+    __slots__ = ()
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse

@@ -208,7 +208,7 @@ class Design(ABC):
         part of it.
         """
         instead = cls.sent_instead(state)
-        return [instead.get(position, message.plain) for position, message in without_broken_off(state.messages)]
+        return [instead.get(position, message) for position, message in without_broken_off(state.messages)]
 
     @classmethod
     def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:

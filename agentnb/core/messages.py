@@ -1,28 +1,29 @@
-"""Messages: what a model is told and what it says, in one shape everywhere.
+"""Messages: what a model is sent and what it answers, in one shape everywhere.
 
 A message has a `role` (`system`, `user`, `assistant`, `tool`, or a role of your own), `content` (text, or a list of
-blocks that each have a `type`), and where they apply `tool_calls`, `tool_call_id`, `is_error`. It is a pydantic model
-that also reads as a mapping of the fields it has, so `message["role"]`, `message.get("tool_calls")`, `dict(message)`
-and `message == {"role": "user", "content": "hi"}` do what they say.
+blocks that each have a `type`), and where they apply `tool_calls`, `tool_call_id`, `is_error`. It is a dict that cannot
+be changed, in the form that a model is sent and that is written as JSON: `message["role"]`, `dict(message)`,
+`json.dumps(message)` and `message == {"role": "user", "content": "hi"}` need no conversion. Its fields can also be read
+as attributes: `message.role`; a field that the message does not have is read as its default.
 
-`plain` is the message as the dict that a model gets. It is made once per message: converting the history again for
-every request would make a run quadratic.
+The lists and dicts inside a message can be changed, so whatever hands messages to other code hands over copies
+(`to_plain`).
 """
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import to_json
+from msgspec import Struct, to_builtins
+from pydantic import BaseModel
+from pydantic_core import core_schema, to_json
 
 from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.frozen import FrozenDict
 from agentnb.core.readable import parse_arguments
 from agentnb.core.record import Record
-
-_SCALARS = frozenset({str, int, float, bool})
 
 Content = str | list[dict[str, Any]]
 
@@ -30,176 +31,280 @@ ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 """The roles that a provider knows: messages of other roles are sent to no model."""
 
 
-class _Readable(Record):
-    """A record that reads as a mapping of the fields it has: those that are always there, and those not empty."""
+class _Fields(FrozenDict):
+    """A frozen dict of checked fields."""
 
-    @property
-    def plain(self) -> dict[str, Any]:
-        """The record as plain dicts and lists; not to be changed."""
-        raise AssertionError(f"{type(self).__name__} does not say what it is as a plain dict")  # pragma: no cover
+    __slots__ = ()
+    required: ClassVar[tuple[str, ...]] = ()
 
-    def __getitem__(self, key: str) -> Any:
-        if key in type(self).model_fields:
-            return self.__dict__[key]
-        return (self.__pydantic_extra__ or {})[key]
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Return an instance with these fields. Raises InvalidArguments if one is missing, unknown or of a wrong type.
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """The field's value, or `default` where there is none."""
-        return self[key] if key in self.plain else default
+        An instance of this class is returned as it is.
+        """
+        if isinstance(fields, cls):
+            return fields
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            missing = [name for name in cls.required if name not in fields]
+            fault = f"{missing[0]}: Field required" if missing else str(error).replace(".__init__()", "")
+            raise InvalidArguments(f"{fault}.") from None
 
-    def keys(self) -> KeysView[str]:
-        """The names of the fields this record has."""
-        return self.plain.keys()
-
-    def items(self) -> ItemsView[str, Any]:
-        """The fields this record has, with their plain values."""
-        return self.plain.items()
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.plain
-
-    def __iter__(self) -> Iterator[str]:  # type: ignore[override]  # a mapping iterates over its keys
-        return iter(self.plain)
-
-    def __len__(self) -> int:
-        return len(self.plain)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Mapping):
-            return bool(self.plain == to_plain(other))
-        return isinstance(other, _Readable) and bool(self.plain == other.plain)
-
-    __hash__ = None  # type: ignore[assignment]  # it holds lists and dicts
-
-
-class ToolCall(_Readable):
-    """A call a model asks for: `id`, the tool's `name`, its `arguments`.
-
-    `malformed` is the text of the arguments where it was not a JSON object; `arguments` is empty then.
-    """
-
-    id: str
-    name: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
-    malformed: str | None = None
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        """The call as a dict; not to be changed."""
-        values = self.__dict__
-        plain = {"id": values["id"], "name": values["name"], "arguments": values["arguments"]}
-        if values["malformed"] is not None:
-            plain["malformed"] = values["malformed"]
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain dicts and lists: a copy, which can be changed."""
+        plain: dict[str, Any] = to_plain(self)
         return plain
 
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The same as `to_dict()`."""
+        return self.to_dict()
 
-class Message(_Readable):
-    """One message of a conversation; fields of your own are kept.
+    def to_json(self) -> str:
+        """Return the fields as JSON text."""
+        return to_json(self).decode()
+
+    @classmethod
+    def model_validate(cls, fields: Mapping[str, Any]) -> Self:
+        """Do as `of` does."""
+        return cls.of(fields)
+
+    def model_dump(self, *, mode: str = "json") -> dict[str, Any]:
+        """Do as `to_dict` does."""
+        return self.to_dict()
+
+    def model_dump_json(self) -> str:
+        """Do as `to_json` does."""
+        return self.to_json()
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with the fields in `update` replaced; with `deep`, of the lists and dicts inside it too."""
+        return type(self)(**{**(to_plain(self) if deep else self), **(update or {})})
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(cls.of)  # so that it can be a field of a pydantic model
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value in self.items() if value or name not in ("content", "arguments"))
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).of, (dict(self),)
+
+
+class ToolCall(_Fields):
+    """A call a model asks for: `id`, the tool's `name`, its `arguments`.
+
+    `malformed` is the text of the arguments where it was not a JSON object; `arguments` is empty then. Raises
+    InvalidArguments for a field of a wrong type.
+    """
+
+    __slots__ = ()
+    required = ("id", "name")
+
+    def __init__(
+        self, *, id: str, name: str, arguments: dict[str, Any] | None = None, malformed: str | None = None
+    ) -> None:
+        if arguments is None:
+            arguments = {}
+        _check("id", id, str)
+        _check("name", name, str)
+        _check("arguments", arguments, dict)
+        if malformed is None:
+            super().__init__(id=id, name=name, arguments=arguments)
+        else:
+            _check("malformed", malformed, str)
+            super().__init__(id=id, name=name, arguments=arguments, malformed=malformed)
+
+    def __missing__(self, name: str) -> None:
+        """Return None for `malformed` of a call that was well formed."""
+        if name != "malformed":
+            raise KeyError(name)
+
+    @property
+    def id(self) -> str:
+        """What its result refers to it by."""
+        id: str = self["id"]
+        return id
+
+    @property
+    def name(self) -> str:
+        """The name of its tool."""
+        name: str = self["name"]
+        return name
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of its tool."""
+        arguments: dict[str, Any] = self["arguments"]
+        return arguments
+
+    @property
+    def malformed(self) -> str | None:
+        """The text of the arguments where it was not a JSON object."""
+        return self.get("malformed")
+
+
+class Message(_Fields):
+    """One message of a conversation; fields of your own are kept. Raises InvalidArguments for a field of a wrong type.
 
     `order` has the parts of a model's answer in the order they came, where that is not reasoning, text and calls:
     `{"type": "reasoning"}` is the next block of `reasoning`, `{"type": "call"}` the next of `tool_calls`,
     `{"type": "text", "length": n}` the next n characters of `content`, with the `citations` of these and their
     `server`, and `{"type": "block", "server": ..., "block": ...}` a block that only that server can read. `details` of
     an answer has what else came with it: `logprobs`, `annotations`.
+
+    Only `role` and `content` are always there: a field of `OPTIONAL` that is None, False or an empty list is left out.
     """
 
-    model_config = ConfigDict(extra="allow")
-    memos = ("_plain",)
+    __slots__ = ()
+    required = ("role",)
 
-    role: str
-    content: Content = ""
-    tool_calls: list[ToolCall] = Field(default_factory=list)
-    tool_call_id: str | None = None
-    is_error: bool = False
-    name: str | None = None
-    reasoning: list[dict[str, Any]] = Field(default_factory=list)
-    order: list[dict[str, Any]] = Field(default_factory=list)
-    details: Any = None
-    stop_reason: str | None = None
-    error_message: str | None = None
+    def __init__(self, /, role: str, content: Content = "", **optional: Any) -> None:
+        _check("role", role, str)
+        if not isinstance(content, str):
+            content = _list_of_dicts("content", content)
+        present: dict[str, Any] = {"role": role, "content": content}
+        for name, value in optional.items():
+            kind = OPTIONAL.get(name)
+            if kind is not None:
+                if value is None or value is False:
+                    continue
+                if kind is list:
+                    value = _calls_of(value) if name == "tool_calls" else _list_of_dicts(name, value)
+                    if not value:
+                        continue
+                else:
+                    _check(name, value, kind)
+            present[name] = value
+        super().__init__(present)
 
-    @staticmethod
-    def say(fields: dict[str, Any], plain: dict[str, Any] | None = None) -> Message:
-        """A message from trusted fields, none of them at its default; `plain` are the same as plain dicts and lists."""
-        values = _ABSENT | fields
-        values["_plain"] = fields if plain is None else plain
-        if values["tool_calls"] is None:
-            values["tool_calls"] = []
-        if values["reasoning"] is None:
-            values["reasoning"] = []
-        if values["order"] is None:
-            values["order"] = []
-        return _hold(values)
+    def __missing__(self, name: str) -> Any:
+        """Return the default of a field that the message does not have."""
+        if name not in OPTIONAL:
+            raise KeyError(name)
+        return {list: [], bool: False}.get(OPTIONAL[name])
 
     @property
-    def plain(self) -> dict[str, Any]:
-        """The message as plain dicts and lists, without the fields it does not have; made once, not to be changed."""
-        values = self.__dict__
-        made: dict[str, Any] | None = values.get("_plain")
-        if made is None:
-            made = {"role": values["role"], "content": values["content"]}
-            for name in _OPTIONAL:
-                value = values[name]
-                if value is not None and value is not False and value != []:
-                    made[name] = value if type(value) is str else to_plain(value)
-            if self.__pydantic_extra__:
-                made |= self.__pydantic_extra__
-            values["_plain"] = made  # not by cached_property, which takes a lock each time below Python 3.12
-        return made
+    def role(self) -> str:
+        """Whose message it is."""
+        role: str = self["role"]
+        return role
 
-    def handed_over(self) -> dict[str, Any]:
-        """The message as plain dicts and lists for somebody who may change them: nothing of it is the message's own.
+    @property
+    def content(self) -> Content:
+        """Text, or blocks."""
+        content: Content = self["content"]
+        return content
 
-        It is `plain` itself, which is made again where anybody asks for it, because copying it takes longer.
-        """
-        values = self.__dict__
-        said: dict[str, Any] = values.get("_plain") or self.plain
-        values["_plain"] = None
-        if values["tool_calls"]:
-            for call in said["tool_calls"]:
-                call["arguments"] = to_plain(call["arguments"])
-        if type(values["content"]) is not str:
-            said["content"] = to_plain(said["content"])
-        if (
-            values["reasoning"] or values["order"] or values["details"] is not None or self.__pydantic_extra__
-        ):  # all others are text
-            for name in said.keys() - _COPIED_OR_TEXT:
-                said[name] = to_plain(said[name])
-        return said
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        """The calls of an answer."""
+        calls: list[ToolCall] = self.get("tool_calls", [])
+        return calls
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy, with other values where `update` has them."""
-        copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop("_plain", None)
-        return copied
+    @property
+    def tool_call_id(self) -> str | None:
+        """The call that this is the result of."""
+        return self.get("tool_call_id")
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the call that this is the result of failed."""
+        return bool(self.get("is_error", False))
+
+    @property
+    def name(self) -> str | None:
+        """The name of the tool that this is the result of, or of who wrote it."""
+        return self.get("name")
+
+    @property
+    def reasoning(self) -> list[dict[str, Any]]:
+        """The blocks of reasoning of an answer."""
+        blocks: list[dict[str, Any]] = self.get("reasoning", [])
+        return blocks
+
+    @property
+    def order(self) -> list[dict[str, Any]]:
+        """The parts of an answer in the order they came."""
+        parts: list[dict[str, Any]] = self.get("order", [])
+        return parts
+
+    @property
+    def details(self) -> Any:
+        """What else came with it."""
+        return self.get("details")
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why an answer ended before it was complete."""
+        return self.get("stop_reason")
+
+    @property
+    def error_message(self) -> str | None:
+        """What broke an answer off."""
+        return self.get("error_message")
 
 
-_hold = Message.hold
-_ABSENT: dict[str, Any] = dict.fromkeys((*Message.model_fields, *Message.memos)) | {
-    "content": "",
-    "is_error": False,
+OPTIONAL: dict[str, type] = {
+    "tool_calls": list,
+    "tool_call_id": str,
+    "is_error": bool,
+    "name": str,
+    "reasoning": list,
+    "order": list,
+    "details": object,
+    "stop_reason": str,
+    "error_message": str,
 }
-_COPIED_OR_TEXT = Message.model_fields.keys() - {"reasoning", "order", "details"}
-_OPTIONAL = tuple(name for name in Message.model_fields if name not in ("role", "content"))
+"""The fields of a message besides its role and its content, each with its type; any others are somebody's own."""
+
+_KINDS: dict[type, str] = {str: "text", bool: "True or False", dict: "a dict"}
+
+
+def _check(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise InvalidArguments(f"{name}: must be {_KINDS[kind]}, got {value!r:.80}.")
+
+
+def _list_of_dicts(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        text = "text or a list of blocks" if name == "content" else "a list"
+        raise InvalidArguments(f"{name}: must be {text}, got {value!r:.80}.")
+    for number, item in enumerate(value):
+        if not isinstance(item, dict):
+            raise InvalidArguments(f"{name}[{number}]: must be a dict, got {item!r:.80}.")
+    return list(value)
+
+
+def _calls_of(value: Any) -> list[ToolCall]:
+    read: list[ToolCall] = []
+    for call in _list_of_dicts("tool_calls", value):
+        try:
+            read.append(ToolCall.of(call))
+        except InvalidArguments as error:
+            raise InvalidArguments(f"tool_calls[{len(read)}].{error}") from None
+    return read
+
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def to_plain(value: Any) -> Any:
-    """`value` with the records inside it as plain dicts and lists."""
-    kind = type(value)
-    if kind is dict:
-        plain = value.copy()
-        for key, item in value.items():
-            if type(item) not in _SCALARS:
-                plain[key] = to_plain(item)
-        return plain
-    if kind in _SCALARS or value is None:
+    """Return a copy of `value` in which messages, calls and records are plain dicts and lists."""
+    if type(value) in _SCALARS:
         return value
-    if kind is ToolCall or kind is Message:  # isinstance would ask pydantic's metaclass, which takes a microsecond
-        return value.plain
-    if kind is list or kind is tuple:
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, Struct):
+        return to_builtins(value)
     return value.model_dump(mode="json", exclude_none=True) if isinstance(value, Record) else value
 
 
@@ -220,13 +325,10 @@ def to_message(value: Any) -> Message:
     if isinstance(given.get("content"), (list, tuple)):
         given["content"] = [_fields_of(block) if hasattr(block, "type") else block for block in given["content"]]
     try:
-        return Message.model_validate(to_plain(given))  # a copy: a later change of the dict does not reach the run
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc'][:1]))}: {fault['msg']}" for fault in error.errors(include_url=False)
-        )
+        return Message.of(to_plain(given))  # a copy: a later change of the dict does not reach the run
+    except InvalidArguments as error:
         raise InvalidArguments(
-            f"A message is text, or a mapping with role and content, not {value!r:.200}. {faults}."
+            f"A message is text, or a mapping with role and content, not {value!r:.200}. {error}"
         ) from error
 
 
@@ -239,7 +341,7 @@ def is_message_object(value: Any) -> bool:
 
 def plain_message(value: Any) -> Any:
     """A message object as plain data; any other value as it is."""
-    return to_message(value).plain if is_message_object(value) else value
+    return to_message(value) if is_message_object(value) else value
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
@@ -252,7 +354,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if hasattr(value, "__dict__"):
         return {name: field for name, field in vars(value).items() if not name.startswith("_")}
-    return {name: getattr(value, name) for name in Message.model_fields if hasattr(value, name)}
+    return {name: getattr(value, name) for name in ("role", "content", *OPTIONAL) if hasattr(value, name)}
 
 
 def _read_call(call: Any) -> Any:
@@ -283,7 +385,7 @@ def to_messages(value: Any) -> list[Message]:
     """What a run is given as its input, as messages: None, text, a message, or a sequence of these."""
     if value is None:
         return []
-    if isinstance(value, (str, Mapping, Message)) or is_message_object(value):
+    if isinstance(value, (str, Mapping)) or is_message_object(value):
         return [to_message(value)]
     if isinstance(value, Sequence):
         return [to_message(item) for item in value]
@@ -305,7 +407,7 @@ def text_of(content: Content) -> str:
     return "".join(str(block.get("text", "")) for block in content if block.get("type", "text") == "text")
 
 
-def is_broken_off(message: Mapping[str, Any] | Message) -> bool:
+def is_broken_off(message: Mapping[str, Any]) -> bool:
     """Whether it is an answer that failed or was aborted: no model is sent it."""
     return message.get("role") == "assistant" and message.get("stop_reason") in ("error", "aborted")
 

@@ -42,10 +42,12 @@ def check_readable(line: bytes) -> None:
         from_json(_ABOVE * b"[" + line + _ABOVE * b"]")
 
 
-def check_levels(line: bytes) -> None:
+def check_levels(line: bytes | str) -> None:
     """The same for a whole event, of whose values each is known to be readable, unless it has too many levels."""
-    if len(line) > _SHORT and line.count(b"[") + line.count(b"{") > _FEW:
-        from_json(line)
+    if len(line) > _SHORT:
+        text = line.encode() if isinstance(line, str) else line
+        if text.count(b"[") + text.count(b"{") > _FEW:
+            from_json(text)
 
 
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:

@@ -15,9 +15,6 @@ from agentnb.core.messages import Message, ToolCall
 from agentnb.core.readable import parse_arguments, readable
 from agentnb.core.unicode import mended, mended_inside
 
-# Found once: each attribute of a record's class is looked for by way of its metaclass.
-_say, _hold_call, _make_end = Message.say, ToolCall.hold, ModelEnd.make
-
 TIMING_RESOLUTION = 25
 """Milliseconds of text that share one entry of the timing: finer than a screen is refreshed, and short to store."""
 
@@ -81,7 +78,7 @@ class Reply:
         # What is not text, each with the number of pieces of text before it.
         self._marks: list[tuple[int, dict[str, Any]]] = []
         self._details: dict[str, Any] = {}
-        self._response: dict[str, str] = {}
+        self._response: dict[str, Any] = {}
         self._finish_reason: str | None = None
         self.pauses = 0
         """How often the model has paused this answer and was asked to go on."""
@@ -140,25 +137,17 @@ class Reply:
 
     def message(self) -> Message:
         """The answer as a message, as far as its calls are complete."""
-        calls = self._calls
         text, order = self._in_order()
-        fields: dict[str, Any] = {"role": "assistant", "content": text}
-        plain: dict[str, Any] = {"role": "assistant", "content": text}
-        if calls:
-            fields["tool_calls"] = calls
-            plain["tool_calls"] = made = []
-            for call in calls:  # a comprehension is a function, and most answers make one call or none
-                made.append(call.plain)
-        if self._reasoning:
-            blocks = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
-            fields["reasoning"] = plain["reasoning"] = mended_inside(blocks)
-        if order:
-            fields["order"] = plain["order"] = order
-        if self._details:
-            fields["details"] = plain["details"] = self._details
-        if self._stop_reason in CUT_OFF_REASONS:
-            fields["stop_reason"] = plain["stop_reason"] = self._stop_reason
-        return _say(fields, plain)
+        reasoning = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
+        return Message(
+            role="assistant",
+            content=text,
+            tool_calls=self._calls,
+            reasoning=mended_inside(reasoning),
+            order=order,
+            details=self._details or None,
+            stop_reason=self._stop_reason if self._stop_reason in CUT_OFF_REASONS else None,
+        )
 
     def end(self) -> ModelEnd:
         """The finished answer. Raises ModelError for one that was cut off before it said anything."""
@@ -179,7 +168,7 @@ class Reply:
         response = self._response
         if self._finish_reason is not None and "finish_reason" not in response:
             response = {**response, "finish_reason": self._finish_reason}
-        return _make_end(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **response)
+        return ModelEnd(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **response)
 
     def broken_off(self, stop_reason: str, why: str) -> Message:
         """The answer so far as a message, for a history that no model is sent; `why` says what broke it off."""
@@ -189,7 +178,7 @@ class Reply:
             calls += map(self._read_call, pieces)
         text, order = self._in_order()
         reasoning = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
-        return Message.make(
+        return Message(
             role="assistant",
             content=text,
             tool_calls=calls,
@@ -310,7 +299,7 @@ class Reply:
         if id in self._taken or id in self._before:
             id = self._another(id)
         self._taken.add(id)
-        return _hold_call({"id": id, "name": name, "arguments": arguments, "malformed": malformed})
+        return ToolCall(id=id, name=name, arguments=arguments, malformed=malformed)
 
     def _another(self, id: str) -> str:
         """The id with the call's number behind it: how many were made before, and this one.

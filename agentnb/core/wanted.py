@@ -22,7 +22,6 @@ class Effect(NamedTuple):
 
 
 MODEL = Effect("model", "")
-_new = tuple.__new__  # the one of a named tuple is written in Python, and takes twice as long
 
 
 def wanted(state: State) -> list[Effect]:
@@ -38,7 +37,7 @@ def wanted(state: State) -> list[Effect]:
         wants.append(MODEL)
     sequential = state.reply is not None and state.reply.sequential
     for call in state.open.values():
-        wants.append(_new(Effect, ("question" if call.status == "asking" else "call", call.id, "")))
+        wants.append(Effect("question" if call.status == "asking" else "call", call.id))
         if sequential and not call.detached:
             break
     return wants

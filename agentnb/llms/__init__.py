@@ -1,7 +1,12 @@
-"""Clients for language models, over HTTP and streaming.
+"""Models: clients for language models over HTTP, with streaming.
 
 A model is any object with the one method of `Model` (see `protocol`). `OpenAI`, `Anthropic` and `Local` are such
-objects. They are looked up on first use, so that importing agentnb costs neither httpx nor stamina.
+objects. They are imported at first use, so that the import of agentnb loads neither httpx nor stamina.
+
+A request passes through these modules: `conversion` (messages, tools and schemas), a dialect (`openai`, `anthropic`;
+`schema_tools` for models without tools), `client` (options, retries), `transport` (HTTP; with `keys`), `sse` (events),
+the dialect's reader (with `reader`) and `errors`. `adapt` turns other objects into models, `description` says what is
+recorded of a request, `recorded` answers from a recording, and `local` runs a model in this process.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Models that answer all at once, as models that stream.
+"""Adapters: any object that answers messages, as a `Model` that streams chunks.
 
-The loop designs were published with interfaces of their own: `generate_with_tools(messages, tools)`, or
-`complete(messages)`. What these give (text, a mapping, or an object with `content` and `tool_calls`) becomes the chunks
-of one answer; text and calls of the same answer are both kept. Either may be async; one that is not
-runs in a thread, because nothing else goes on while it holds the event loop up: no other run, and no click either.
+The loop designs were published with interfaces of their own: `generate_with_tools(messages, tools)` and
+`complete(messages)`. Their results (a string, a mapping, or an object with `content` and `tool_calls`) become the
+chunks of one answer, with text and calls. The method may be async. A sync method runs in a thread, because it would
+block the event loop, and with it all other runs and clicks.
 
-Beside `generate_with_tools` there may be a `stream(messages)` that knows of no tools: it is asked where there are none.
+In addition to `generate_with_tools`, an object may have a `stream(messages)` without tools. It is used for requests
+without tools.
 """
 
 from __future__ import annotations
@@ -24,47 +25,57 @@ from agentnb.core.threads import THREADS
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 from agentnb.llms.reader import STOP_REASONS, text_chunks
 
-_ASKED = ("stream", "generate_with_tools", "complete")
-"""The methods that a model is asked by, the first of them it has."""
+_METHODS = ("stream", "generate_with_tools", "complete")
+"""The methods by which a model is asked. The first one that it has is used."""
 
 
 def in_one_piece(answer: Any) -> UsageError:
-    """The error for what a model's `stream` gave instead of something to iterate over."""
-    return UsageError(f"A model's stream() yields its chunks, and this one returned {answer!r:.80}.")
+    """Return the error for a model's `stream` that returned something that cannot be iterated over."""
+    return UsageError(f"A model's stream() must yield chunks, and this one returned {answer!r:.80}.")
 
 
 def as_model(llm: Any) -> Model:
-    """The model itself where it streams, or one that asks it. Raises UsageError where it is no model."""
-    if isinstance(llm, type) and _wants_an_object(llm):
-        raise UsageError(f"{llm.__name__} is a class, and a model is an object of it: {llm.__name__}(...).")
+    """Return a model that streams: the object itself, or an adapter around it.
+
+    Raises UsageError if the object is not a model.
+    """
+    if isinstance(llm, type):
+        # A class is a model itself if its method is a static method or a class method.
+        method = next((name for name in _METHODS if hasattr(llm, name)), "")
+        if inspect.isfunction(inspect.getattr_static(llm, method, None)):
+            raise UsageError(f"{llm.__name__} is a class; pass an object of it: {llm.__name__}(...).")
     stream = getattr(llm, "stream", None)
     if callable(stream) and not _takes_messages(stream):
-        raise UsageError(f"{type(llm).__name__} is no model: its stream() does not take the messages.")
+        raise UsageError(f"{type(llm).__name__} is not a model: its stream() does not take the messages.")
     if inspect.iscoroutinefunction(stream):
         return _InCoroutine(stream)
     if inspect.isgeneratorfunction(stream):
-        raise UsageError(f"{type(llm).__name__}.stream is to be `async def`: while it waits, the run goes on.")
+        raise UsageError(f"{type(llm).__name__}.stream must be `async def`, because a sync generator blocks all runs.")
     if callable(stream) and _takes(stream, "tools"):
-        model: Model = llm if _takes(stream, "schema") and not _not_optional(stream) else _Fitted(stream)
+        model: Model = llm if _takes(stream, "schema") and not _required(stream) else _Fitted(stream)
         return model
-    asks = [ask for name in _ASKED[1:] if callable(ask := getattr(llm, name, None))]
+    asks = [ask for name in _METHODS[1:] if callable(ask := getattr(llm, name, None))]
     at_once = _AllAtOnce(asks[0]) if asks else None
     if callable(stream):
         return _WithoutTools(stream, at_once)
     if at_once is not None:
         return at_once
     raise UsageError(
-        f"{type(llm).__name__} is no model: it has no stream(messages, *, tools, schema, **options),"
-        " and neither generate_with_tools nor complete."
+        f"{type(llm).__name__} is not a model: it has neither stream(messages, *, tools, schema, **options),"
+        " nor generate_with_tools nor complete."
     )
 
 
 class _AllAtOnce:
+    """A method that returns the whole answer."""
+
     def __init__(self, ask: Any) -> None:
         self._ask = ask
         parameters = inspect.signature(ask).parameters.values()
         by_name = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        if getattr(ask, "__name__", "") == "generate_with_tools":  # whatever else it may be given, it is given tools
+        if (
+            getattr(ask, "__name__", "") == "generate_with_tools"
+        ):  # it gets tools even if it has no parameter of that name
             by_name |= {"tools" for p in parameters if p.kind is p.VAR_KEYWORD}
         self._takes_tools = any(p.name == "tools" and p.kind is not p.KEYWORD_ONLY for p in parameters) or (
             sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) > 1
@@ -79,12 +90,23 @@ class _AllAtOnce:
         schema: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncGenerator[Chunk, None]:
-        """The answer, in one piece."""
+        """Yield the answer in one piece."""
         given = (list(messages), list(tools or ())) if self._takes_tools else (list(messages),)
         ask = functools.partial(self._ask, tools=list(tools or ())) if self._takes_tools_by_name else self._ask
         asked = ask(*given) if is_async(ask) else await asyncio.wrap_future(THREADS.call(ask, *given))
         answer = await settled(asked)
-        _check_answer(self._ask, answer)
+        # Reject what is not an answer: a `return` may be missing, or it is the whole response of a client.
+        if isinstance(answer, Mapping):
+            is_answer = "content" in answer or "tool_calls" in answer
+        else:
+            is_answer = isinstance(answer, str) or hasattr(answer, "content") or hasattr(answer, "tool_calls")
+        if not is_answer:
+            raise UsageError(
+                f"A model's {getattr(self._ask, '__name__', 'answer')} must return a string, or an object or a mapping"
+                f" with content and tool_calls, and this one returned {answer!r:.80}."
+            )
+
+        # Turn it into chunks: the text, the calls, and what is known about the answer.
         content = answer if isinstance(answer, str) else _field(answer, "content")
         if isinstance(content, list):
             for chunk in text_chunks(content):
@@ -99,27 +121,16 @@ class _AllAtOnce:
         if isinstance(usage, Mapping) or hasattr(usage, "model_dump"):
             yield {"type": "usage", "usage": usage}
         response = {"model": _field(answer, "model"), "response_id": _field(answer, "id")}
-        if told := {name: value for name, value in response.items() if isinstance(value, str)}:
-            yield {"type": "response", **told}
+        if known := {name: value for name, value in response.items() if isinstance(value, str)}:
+            yield {"type": "response", **known}
         reason = _field(answer, "stop_reason") or _field(answer, "finish_reason")
         if isinstance(reason, str) and (ours := STOP_REASONS.get(reason.lower(), reason)) in CUT_OFF_REASONS:
             yield {"type": "stop", "reason": ours}
 
 
-def _check_answer(ask: Any, answer: Any) -> None:
-    """Raise UsageError for what is no answer: a `return` was forgotten, or it is a whole response of some client's."""
-    if isinstance(answer, Mapping):
-        is_answer = "content" in answer or "tool_calls" in answer
-    else:
-        is_answer = isinstance(answer, str) or hasattr(answer, "content") or hasattr(answer, "tool_calls")
-    if not is_answer:
-        raise UsageError(
-            f"A model's {getattr(ask, '__name__', 'answer')} returns a text, or an object or a mapping with content and"
-            f" tool_calls, and this one returned {answer!r:.80}."
-        )
-
-
 class _WithoutTools:
+    """A `stream` that accepts no tools, with another method for requests that have tools."""
+
     def __init__(self, stream: Any, with_tools: _AllAtOnce | None) -> None:
         self._stream = stream
         self._with_tools = with_tools
@@ -132,7 +143,7 @@ class _WithoutTools:
         schema: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncGenerator[Chunk, None]:
-        """The answer as it comes, unless there are tools to offer and something that takes them."""
+        """Yield the answer as it comes, unless there are tools and a method that accepts them."""
         if tools and self._with_tools is not None:
             stream: Any = self._with_tools.stream(messages, tools=tools)
         else:
@@ -145,29 +156,29 @@ class _WithoutTools:
 
 
 class _Fitted:
-    """A `stream` of another signature: a schema it does not know of stands in the messages too, in words."""
+    """A `stream` with another signature. It may ignore the schema, which the messages also describe in words."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._takes_schema = _takes(stream, "schema")
-        self._always = _not_optional(stream)
+        self._always = _required(stream)
 
     def stream(self, messages: Sequence[Message], *, schema: Mapping[str, Any] | None = None, **options: Any) -> Any:
-        """What it gives, called with what it takes."""
+        """Call the method with the arguments that it accepts."""
         if self._takes_schema and schema is not None:
             options["schema"] = schema
         return self._stream(messages, **{**self._always, **options})
 
 
 class _InCoroutine:
-    """A `stream` that has to be awaited first."""
+    """A `stream` that must be awaited first."""
 
     def __init__(self, stream: Any) -> None:
         self._takes_tools = _takes(stream, "tools")
         self._fitted = _Fitted(stream)
 
     async def stream(self, messages: Sequence[Message], **options: Any) -> AsyncGenerator[Chunk, None]:
-        """The answer as it comes. Raises UsageError where it comes in one piece."""
+        """Yield the answer as it comes. Raises UsageError if it comes in one piece."""
         stream = await self._fitted.stream(messages, **(options if self._takes_tools else {}))
         if not hasattr(stream, "__aiter__"):
             raise in_one_piece(stream)
@@ -178,7 +189,7 @@ class _InCoroutine:
 
 @asynccontextmanager
 async def _closing(stream: Any) -> AsyncGenerator[None, None]:
-    """Close a stream in the end, where it can be closed."""
+    """Close a stream at the end, if it can be closed."""
     try:
         yield
     finally:
@@ -186,63 +197,52 @@ async def _closing(stream: Any) -> AsyncGenerator[None, None]:
             await stream.aclose()
 
 
-def _wants_an_object(kind: type) -> bool:
-    """Whether what a class is asked by belongs to its objects, and is no static method or class method."""
-    method = next((name for name in _ASKED if hasattr(kind, name)), "")
-    return inspect.isfunction(inspect.getattr_static(kind, method, None))
-
-
 def _takes_messages(stream: Any) -> bool:
-    """Whether it can be called with the messages; where nobody can tell, it can."""
-    function = getattr(stream, "__func__", None)  # of a class's method, which is the same for a thousand models
-    return _binds(stream, 1) if function is None else _method_binds(function, 2)
-
-
-@functools.lru_cache(maxsize=64)
-def _method_binds(function: Any, given: int) -> bool:
-    return _binds(function, given)
-
-
-def _binds(function: Any, given: int) -> bool:
+    """Return True if `stream` can be called with the messages, or if its signature is unknown."""
+    # The signature of a method is read once for its class, which may have a thousand objects.
+    function, arguments = (stream.__func__, 2) if hasattr(stream, "__func__") else (stream, 1)
+    signature = _signature(function)
     try:
-        inspect.signature(function).bind_partial(*[None] * given)
+        if signature is not None:
+            signature.bind_partial(*[None] * arguments)
     except TypeError:
         return False
-    except ValueError:
-        return True
     return True
 
 
 def _takes(method: Any, name: str) -> bool:
-    """Whether it can be called with this argument; where nobody can tell, it can."""
-    parameters = _parameters(method)
-    return parameters is None or name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    """Return True if `method` can be called with this argument, or if its signature is unknown."""
+    signature = _signature(getattr(method, "__func__", method))
+    if signature is None:
+        return True
+    return name in signature.parameters or any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
 
 
-def _not_optional(method: Any) -> dict[str, Any]:
-    """What says "none" to a method that has to be given tools, or a schema."""
-    parameters = _parameters(method) or {}
-    nothing: dict[str, Any] = {"tools": [], "schema": None}
+def _required(method: Any) -> dict[str, Any]:
+    """Return the empty values of `tools` and `schema` for a method that requires these arguments."""
+    signature = _signature(getattr(method, "__func__", method))
+    parameters = signature.parameters if signature is not None else {}
+    empty: dict[str, Any] = {"tools": [], "schema": None}
     required = {name for name, one in parameters.items() if one.default is one.empty}
-    return {name: none for name, none in nothing.items() if name in required}
+    return {name: value for name, value in empty.items() if name in required}
 
 
-def _parameters(method: Any) -> Mapping[str, inspect.Parameter] | None:
-    """What it can be called with; None where nobody can tell."""
-    function = getattr(method, "__func__", None)  # of a class's method, which is the same for a thousand models
-    return _read_parameters(method) if function is None else _read_method(function)
-
-
-@functools.lru_cache(maxsize=64)
-def _read_method(function: Any) -> Mapping[str, inspect.Parameter] | None:
-    return _read_parameters(function)
-
-
-def _read_parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:
+def _signature(function: Any) -> inspect.Signature | None:
+    """Return the signature of a function, None if it has none, as some written in C."""
     try:
-        return inspect.signature(function).parameters
+        return _cached_signature(function)
+    except TypeError:  # not hashable
+        return _read_signature(function)
+
+
+def _read_signature(function: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
     except (TypeError, ValueError):
         return None
+
+
+_cached_signature = functools.lru_cache(maxsize=64)(_read_signature)
 
 
 def _field(answer: Any, name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Anthropic's messages API, and servers that speak it.
+"""Anthropic's messages API, and servers that speak it: how a conversation becomes the body of a request.
 
-Its turns alternate, and the results of all calls of a turn stand first in the one user turn after it; so neighbours
-of one role are joined here. System messages stand outside of the turns, wherever in the conversation they were.
+In this API the roles alternate, and the results of all calls of a turn come first in the user turn after it. So
+adjacent messages of one role are joined here. System messages are a field of their own, regardless of their position.
 """
 
 from __future__ import annotations
@@ -39,27 +39,35 @@ ANTHROPIC_HOST = "api.anthropic.com"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 API_VERSION = "2023-06-01"
 MAX_TOKENS = 8192
-"""Tokens of an answer, which the API wants named: what every model since Claude 3.5 can give."""
+"""The maximum of tokens of an answer, which the API requires. Every model since Claude 3.5 supports this number."""
 
 NOTHING = "(nothing)"
-"""What a user says without a word: the API refuses blank text, and without a turn the model would go on by itself. And
-what a failed call says without one."""
+"""The text of an empty user message, which the API rejects, and of a failed call without a text. Without a user turn
+the model would continue its own last message.
+"""
 
+_REASONING = frozenset({"thinking", "redacted_thinking"})
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "any": "any", "none": "none"}
 
 
 class Anthropic(HttpModel):
     """A model behind Anthropic's messages API.
 
-    `base_url` is by default that of the environment variable ANTHROPIC_BASE_URL, else Anthropic's own. Anthropic's own
-    host is sent the key in ANTHROPIC_API_KEY, which is read whenever a request leaves. Another server, also one on this
-    machine, is sent no key unless `api_key_env` names the environment variable that has it; that may be
-    ANTHROPIC_API_KEY. `max_tokens` bounds the answer (8192). `timeout` is the longest silence in seconds (300; None for
-    no limit), `max_retries` counts what comes after the first attempt (3). `headers` go with every request:
-    `{"anthropic-beta": ...}`, or what a gateway wants. `images=False` is for models that read no pictures: a
-    placeholder is sent in place of each. Other keyword arguments go into every request's body: `temperature=0`,
-    `thinking={...}`, `tools=[{"type": "web_search_20250305", "name": "web_search"}]` beside those of the loop, and so
-    does `extra_body={...}`. In a run, `tool_choice="any"` ends with the first call: then the choice is "auto".
+    model: the model's name.
+    base_url: the address of the server; by default the one in the environment variable ANTHROPIC_BASE_URL, else
+        Anthropic's own.
+    api_key_env: the environment variable that has the API key, read for each request. By default Anthropic's own host
+        is sent the key in ANTHROPIC_API_KEY, and any other server, including one on this machine, is sent no key.
+    max_tokens: the maximum of tokens of an answer (8192).
+    images: False for models that accept no pictures; a placeholder is sent in place of each.
+    timeout: the longest silence in seconds (300), None for no limit.
+    max_retries: the number of attempts after the first one (3).
+    headers: headers of every request, such as `{"anthropic-beta": ...}`.
+    options: fields of the body of every request: `temperature=0`, `thinking={...}`, `extra_body={...}`, or
+        `tools=[{"type": "web_search_20250305", "name": "web_search"}]` in addition to those of the loop. In a run,
+        `tool_choice="any"` ends with the first call, after which the choice is "auto".
+
+    Raises UsageError if an argument is not valid.
     """
 
     provider = "anthropic"
@@ -102,16 +110,31 @@ class Anthropic(HttpModel):
         options: dict[str, Any],
     ) -> tuple[JsonObject, Callable[[], Reader]]:
         converted = self._messages.convert(messages)
-        turns = _turns(converted)
+        turns: list[JsonObject] = []
+        for role, blocks in converted:
+            if role == "system" or not blocks:
+                continue
+            if turns and turns[-1]["role"] == role:
+                turns[-1]["content"] += blocks
+            else:
+                turns.append({"role": role, "content": list(blocks)})  # a copy, because the cache keeps the original
+        for turn in turns:
+            turn["content"].sort(key=lambda block: block["type"] != "tool_result")  # the API requires results first
+        if turns and turns[-1]["role"] == "assistant" and (last := turns[-1]["content"][-1])["type"] == "text":
+            # The API continues this turn, and rejects trailing white space.
+            turns[-1]["content"][-1] = last | {"text": last["text"].rstrip()}
+
         body: JsonObject = {"messages": turns, "stream": True}
         if system := [block for role, blocks in converted if role == "system" for block in blocks]:
             body["system"] = system
         if offered := [*options.pop("tools", ()), *map(_tool, tools)]:
             body["tools"] = offered
-        elif called := _called(turns):
-            # A history with calls has to have their tools, also where nobody is to call them any more.
-            body["tools"] = [_tool({"name": name}) for name in called]
-            options.setdefault("tool_choice", "none")
+        else:
+            # A history with calls requires their tools, even if the model may not call them.
+            blocks = [block for turn in turns for block in turn["content"]]
+            if called := dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use"):
+                body["tools"] = [_tool({"name": name}) for name in called]
+                options.setdefault("tool_choice", "none")
         if isinstance(choice := options.get("tool_choice"), str):
             options["tool_choice"] = {"type": _TOOL_CHOICES.get(choice, choice)}
         if schema is not None:
@@ -120,77 +143,51 @@ class Anthropic(HttpModel):
         return options | body, partial(MessageReader, self._transport.server)
 
 
-def _turns(converted: Sequence[tuple[str, list[JsonObject]]]) -> list[JsonObject]:
-    turns: list[JsonObject] = []
-    for role, blocks in converted:
-        if role == "system" or not blocks:
-            continue
-        if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += blocks
-        else:
-            turns.append({"role": role, "content": list(blocks)})  # a copy: the cache keeps the original
-    for turn in turns:
-        turn["content"].sort(key=lambda block: _PLACES.get(block["type"], 1))
-    if turns and turns[-1]["role"] == "assistant" and (last := turns[-1]["content"][-1])["type"] == "text":
-        turns[-1]["content"][-1] = last | {"text": last["text"].rstrip()}  # or the API refuses to go on from it
-    return turns
-
-
-def _called(turns: Sequence[JsonObject]) -> list[str]:
-    blocks = (block for turn in turns for block in turn["content"])
-    return list(dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use"))
-
-
-_PLACES = {"tool_result": 0}  # results stand before anything else the user says, or the API refuses the turn
-
-
 def _blocks(message: Message, *, server: str, images: bool) -> tuple[str, list[JsonObject]]:
+    """Return a message as a role and its blocks."""
     role, content = message["role"], message.get("content")
     if role == "tool":
         return "user", [_tool_result(message, images)]
     if role == "user":
         return role, _content_blocks(content, images) or [_text(NOTHING)]
-    if role != "assistant":  # `developer` is OpenAI's word for it
+    if role != "assistant":  # system, or OpenAI's `developer`
         return "system", _content_blocks(content, images)
     if (parts := parts_in_order(message)) is not None:
-        said = _said_in_order(parts, server)
+        blocks = _ordered_blocks(parts, server)
     else:
-        thoughts = [block for thought in message.get("reasoning") or () for block in _thinking(thought, server)]
+        reasoning = [block for thought in message.get("reasoning") or () for block in _thinking(thought, server)]
         calls = [_tool_use(call) for call in message.get("tool_calls") or ()]
-        said = [*thoughts, *_content_blocks(content, images), *calls]
-    while said and said[-1]["type"] in _THOUGHTS:  # a turn may not end with what was thought
-        said.pop()
-    return role, said
+        blocks = [*reasoning, *_content_blocks(content, images), *calls]
+    while blocks and blocks[-1]["type"] in _REASONING:  # the API rejects a turn that ends with thinking
+        blocks.pop()
+    return role, blocks
 
 
-_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
-
-
-def _said_in_order(parts: Sequence[Mapping[str, Any]], server: str) -> list[JsonObject]:
-    """Give the blocks of an answer in the order they came."""
+def _ordered_blocks(parts: Sequence[Mapping[str, Any]], server: str) -> list[JsonObject]:
+    """Return the blocks of an answer in the order in which they came."""
     blocks: list[JsonObject] = []
     for part in parts:
-        is_theirs = part.get("server") == server  # another one does not know it
+        is_its_own = part.get("server") == server  # other servers cannot read it
         if part["type"] == "reasoning":
             blocks += _thinking(part["reasoning"], server)
         elif part["type"] == "call":
             blocks.append(_tool_use(part["call"]))
-        elif part["type"] == "block" and is_theirs:
+        elif part["type"] == "block" and is_its_own:
             blocks.append(dict(part["block"]))
-        elif part["type"] == "text" and part["text"].strip():  # text with nothing to read in it is refused
-            cited = {"citations": part["citations"]} if part.get("citations") and is_theirs else {}
+        elif part["type"] == "text" and part["text"].strip():  # the API rejects blank text
+            cited = {"citations": part["citations"]} if part.get("citations") and is_its_own else {}
             blocks.append(_text(part["text"]) | cited)
     return blocks
 
 
 def _thinking(thought: Mapping[str, Any], server: str) -> list[JsonObject]:
     blocks: list[JsonObject] = []
-    theirs = (thought.get("provider") or {}).get("server")
-    if theirs not in (None, server):
-        return blocks  # the run began with another server, whose signature this one takes for forged
+    signer = (thought.get("provider") or {}).get("server")
+    if signer not in (None, server):
+        return blocks  # signed by another server; this server would reject it as forged
     text = thought.get("text") or ""
     signature = thought.get("signature") or ""
-    if signature or (theirs and text):  # without one the API takes it for forged, but some servers sign nothing
+    if signature or (signer and text):  # the API rejects it without a signature, but some servers do not sign
         blocks.append({"type": "thinking", "thinking": text, "signature": signature})
     if redacted := thought.get("redacted"):
         blocks.append({"type": "redacted_thinking", "data": redacted})
@@ -202,21 +199,21 @@ def _content_blocks(content: object, images: bool) -> list[JsonObject]:
         blocks = [_content_block(block, images) for block in content]
     else:
         blocks = [_text(all_text_of(content))]
-    return [  # text with nothing to read in it is refused
+    return [  # without blank text, which the API rejects
         block for block in blocks if block.get("type") != "text" or str(block.get("text") or "").strip()
     ]
 
 
 def _content_block(block: object, images: bool) -> JsonObject:
-    if (shown := picture(block)) is None:
+    if (found := picture(block)) is None:
         return dict(block) if isinstance(block, Mapping) else _text(str(block))
     if not images:
-        return _text(shown.placeholder)
+        return _text(found.placeholder)
     if isinstance(block, Mapping) and block.get("type") == "image" and "source" in block:
         return dict(block)
-    if shown.url:
-        return {"type": "image", "source": {"type": "url", "url": shown.url}}
-    return {"type": "image", "source": {"type": "base64", "media_type": shown.media_type, "data": shown.data}}
+    if found.url:
+        return {"type": "image", "source": {"type": "url", "url": found.url}}
+    return {"type": "image", "source": {"type": "base64", "media_type": found.media_type, "data": found.data}}
 
 
 def _text(text: str) -> JsonObject:
@@ -234,7 +231,7 @@ def _tool_use(call: Mapping[str, Any]) -> JsonObject:
 def _tool_result(message: Message, images: bool) -> JsonObject:
     result: JsonObject = {"type": "tool_result", "tool_use_id": _safe_id(message["tool_call_id"])}
     blocks = _content_blocks(message.get("content"), images)
-    if message.get("is_error"):  # of which the API wants to hear in words
+    if message.get("is_error"):  # the API accepts only text here
         blocks = [block for block in blocks if block.get("type") == "text"] or [_text(NOTHING)]
         result["is_error"] = True
     if blocks:
@@ -243,7 +240,7 @@ def _tool_result(message: Message, images: bool) -> JsonObject:
 
 
 def _safe_id(call_id: str) -> str:
-    """Give the id in the letters that the API allows; other providers' ids, and people's, have more."""
+    """Return an id in the characters that the API allows. Ids of other providers, and of people, may have others."""
     safe = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
     return safe if safe == call_id else f"{safe}_{zlib.crc32(call_id.encode()):08x}"
 
@@ -251,5 +248,5 @@ def _safe_id(call_id: str) -> str:
 def _tool(tool: ToolSpecification) -> JsonObject:
     if is_provider_tool(tool):
         return dict(tool)
-    beside = {name: tool[name] for name in FOR_PROVIDERS if tool.get(name) is not None}
-    return described(tool) | {"input_schema": parameters(tool)} | beside
+    extra = {name: tool[name] for name in FOR_PROVIDERS if tool.get(name) is not None}
+    return described(tool) | {"input_schema": parameters(tool)} | extra

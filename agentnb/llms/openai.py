@@ -1,6 +1,6 @@
-"""OpenAI's chat completions, and the many servers that speak them: vLLM, llama.cpp, Ollama, OpenRouter and others.
+"""OpenAI's chat completions, and the many servers that speak them (vLLM, llama.cpp, Ollama, OpenRouter): the requests.
 
-`tool_calls="native"` sends tools as the API has them. `tool_calls="schema"` is for servers that drop them (see
+`tool_calls="native"` sends tools as the API defines them. `tool_calls="schema"` is for servers that ignore tools (see
 `schema_tools`).
 """
 
@@ -49,23 +49,29 @@ OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_HOST = "api.openai.com"
 KEY_VARIABLE = "OPENAI_API_KEY"
 OPENAI_ID_LENGTH = 40
-"""Characters that OpenAI takes in a call's id. vLLM's have 46; and some proxies keep in theirs what they need again, so
-that elsewhere ids stay as they are."""
+"""The number of characters that OpenAI accepts in the id of a call. vLLM's ids have 46. Some proxies keep in theirs
+what they need later, so ids are shortened for OpenAI's own server only.
+"""
 
 
 class OpenAI(HttpModel):
     """A model behind an OpenAI-compatible server.
 
-    `base_url` is by default that of the environment variable OPENAI_BASE_URL, else OpenAI's own. OpenAI's own host is
-    sent the key in OPENAI_API_KEY, which is read whenever a request leaves. Another server, also one on this machine,
-    is sent no key unless `api_key_env` names the environment variable that has it; that may be OPENAI_API_KEY.
-    `timeout` is the longest silence in seconds (300; None for no limit), `max_retries` counts what comes after the
-    first attempt (3). `headers` go with every request, as a gateway wants them. `tool_calls="schema"` is for servers
-    that know of no tools: calls are JSON in the reply. `images=False` is for models that read no pictures: a
-    placeholder is sent in place of each. Other keyword arguments go into every request's body: `temperature=0`,
-    `max_tokens=500`, `tool_choice="required"`, and so does `extra_body={...}`; None leaves one out that a server
-    refuses, as `stream_options=None` does. In a run, `tool_choice="required"` ends with the first call: then the
-    choice is "auto".
+    model: the model's name.
+    base_url: the address of the server; by default the one in the environment variable OPENAI_BASE_URL, else OpenAI's
+        own.
+    api_key_env: the environment variable that has the API key, read for each request. By default OpenAI's own host is
+        sent the key in OPENAI_API_KEY, and any other server, including one on this machine, is sent no key.
+    tool_calls: "schema" for servers that ignore tools: the model makes calls as JSON in its reply.
+    images: False for models that accept no pictures; a placeholder is sent in place of each.
+    timeout: the longest silence in seconds (300), None for no limit.
+    max_retries: the number of attempts after the first one (3).
+    headers: headers of every request, as a gateway may require them.
+    options: fields of the body of every request: `temperature=0`, `max_tokens=500`, `tool_choice="required"`,
+        `extra_body={...}`. None leaves out a field that a server rejects, such as `stream_options=None`. In a run,
+        `tool_choice="required"` ends with the first call, after which the choice is "auto".
+
+    Raises UsageError if an argument is not valid.
     """
 
     provider = "openai"
@@ -85,7 +91,7 @@ class OpenAI(HttpModel):
         **options: Any,
     ) -> None:
         if tool_calls not in ("native", "schema"):
-            raise UsageError(f'tool_calls is "native" or "schema", not {tool_calls!r}')
+            raise UsageError(f'tool_calls must be "native" or "schema", not {tool_calls!r}')
         base = base_address(base_url, "OPENAI_BASE_URL", OPENAI_URL)
         url = endpoint(base, "/chat/completions")
         is_own = base == OPENAI_URL or is_at(base, OPENAI_HOST)
@@ -98,8 +104,7 @@ class OpenAI(HttpModel):
             headers=headers,
             timeout=timeout,
             max_retries=max_retries,
-            options={"stream_options": {"include_usage": True}}
-            | options,  # None takes it out, for servers that refuse it
+            options={"stream_options": {"include_usage": True}} | options,
         )
         self._in_schema = tool_calls == "schema"
         self._images = images
@@ -110,13 +115,13 @@ class OpenAI(HttpModel):
             developer="developer" if is_own else "system",
             images=images,
         )
-        self._messages: MessageCache[list[JsonObject]] = MessageCache(_plain_message if self._in_schema else native)
+        self._messages: MessageCache[list[JsonObject]] = MessageCache(_plain if self._in_schema else native)
 
-    def _advice(self, said: str, body: JsonObject) -> list[str]:
+    def _advice(self, message: str, body: JsonObject) -> list[str]:
         advice = []
-        if "tools" in body and re.search("tool|function", said, re.IGNORECASE):
+        if "tools" in body and re.search("tool|function", message, re.IGNORECASE):
             advice.append('OpenAI(..., tool_calls="schema") calls tools without the server\'s help')
-        if "response_format" in body and re.search("response_format|json_schema", said):  # DeepSeek has no schemas
+        if "response_format" in body and re.search("response_format|json_schema", message):  # DeepSeek
             advice.append('OpenAI(..., response_format={"type": "json_object"}) asks for JSON and enforces no schema')
         return advice
 
@@ -134,32 +139,39 @@ class OpenAI(HttpModel):
             [tool["name"] for tool in tools],
             keep_logprobs=keep_logprobs,
         )
-        # An answer that says nothing is none: many servers refuse a message with neither content nor calls.
-        said = [message for message in messages if message["role"] != "assistant" or _says_something(message)]
+        # Many servers reject an answer with neither content nor calls.
+        sent = [
+            message
+            for message in messages
+            if message["role"] != "assistant" or message.get("content") or message.get("tool_calls")
+        ]
         if self._in_schema:
             tools, may_answer = choose_tools(tools, options.pop("tool_choice", None))
-            converted = plain_turns([one for (one,) in self._messages.convert(said)], tools)
+            converted = plain_turns([one for (one,) in self._messages.convert(sent)], tools)
             if tools:
                 schema = union_schema(tools, (schema or {"type": "string"}) if may_answer else None)
                 new_reader = partial(
                     _SchemaReader, self._transport.server, [tool["name"] for tool in tools], keep_logprobs
                 )
         else:
-            converted = _in_order(self._messages.convert(said))
+            converted = _in_order(self._messages.convert(sent))
             if offered := [*options.pop("tools", ()), *map(_native_tool, tools)]:
                 options = {"tools": offered} | options
         if schema is not None:
             if self._longest_string is not None:
                 schema = with_bounded_texts(schema, self._longest_string)
-            options = {"response_format": _response_format(schema)} | options
+            form: JsonObject = {"name": "answer", "schema": schema}
+            if is_strict(schema):  # OpenAI enforces a schema only if asked to, and then rejects other schemas
+                form["strict"] = True
+            options = {"response_format": {"type": "json_schema", "json_schema": form}} | options
         return options | {"messages": converted, "stream": True}, new_reader
 
     _longest_string: int | None = None
-    """Characters of a text in a reply that is bound to a schema, None for no limit; `Local` has one."""
+    """The maximum length of a string in a reply that follows a schema, None for no limit. `Local` has one."""
 
 
 class _SchemaReader:
-    """Puts a `ReplyReader` behind the reader of the stream."""
+    """Passes the text that the reader of the stream finds to a `ReplyReader`."""
 
     def __init__(self, server: str, tools: Sequence[str], keep_logprobs: bool) -> None:
         self._inner = ChatCompletionReader(server, keep_logprobs=keep_logprobs)
@@ -180,71 +192,78 @@ class _SchemaReader:
         return [*rest, *chunks, last]
 
 
-def _says_something(message: Message) -> bool:
-    return bool(message.get("content") or message.get("tool_calls"))
-
-
-def _plain_message(message: Message) -> list[JsonObject]:
+def _plain(message: Message) -> list[JsonObject]:
     return [plain_message(message)]
 
 
 def _native_message(
     message: Message, *, server: str, id_length: int | None, developer: str, images: bool
 ) -> list[JsonObject]:
-    """Convert a message; a tool's result with pictures gives a second one, which belongs behind all results."""
+    """Convert a message. A tool's result with pictures becomes two; the second one belongs after all results of the
+    turn.
+    """
     role, content = message["role"], message.get("content")
     if role == "tool":
+        # Results are text in this dialect: a text refers to each picture, which the user then shows after the last
+        # result of the turn. There is no flag for a failure, so the text has to say it.
         blocks = content if isinstance(content, list | tuple) else [content]
-        shown = [found for block in blocks if (found := picture(block)) is not None]
-        text = all_text_of([_in_words(block, shown, images) for block in blocks]) if shown else all_text_of(content)
-        # The dialect has no flag for a failure, so the words have to say it.
+        pictures = [found for block in blocks if (found := picture(block)) is not None]
+        parts: list[object] = []
+        for block in blocks:
+            if (found := picture(block)) is None:
+                parts.append(block)
+            else:
+                position = f"[image {pictures.index(found) + 1} of {len(pictures)}: in the next message of the user]"
+                parts.append(position if images else found.placeholder)
+        text = all_text_of(parts) if pictures else all_text_of(content)
         result = {
             "role": "tool",
             "tool_call_id": _id(message["tool_call_id"], id_length),
             "content": f"Error: {text}" if message.get("is_error") else text,
         }
-        if not (shown and images):
+        if not (pictures and images):
             return [result]
-        # The dialect has no pictures in results: they are shown by the user, after the last result of the turn.
         name = message.get("name") or message["tool_call_id"]
-        parts = [{"type": "text", "text": f"Images in the result of {name}:"}, *map(_image_part, shown)]
-        return [result, {"role": "user", "content": parts}]
+        shown = [{"type": "text", "text": f"Images in the result of {name}:"}, *map(_image_part, pictures)]
+        return [result, {"role": "user", "content": shown}]
     if isinstance(content, list | tuple):
         content = [_content_part(block, images) for block in content]
     converted: JsonObject = {"role": developer if role == "developer" else role}
-    converted["content"] = content if content is not None else ""  # some refuse null
-    calls = message.get("tool_calls")
-    if calls:
-        converted["tool_calls"] = [_native_call(call, id_length) for call in calls]
+    converted["content"] = content if content is not None else ""  # some servers reject null
+    for call in message.get("tool_calls") or ():
+        name, arguments = name_and_arguments(call)
+        text = arguments if isinstance(arguments, str) else strict_json(arguments)
+        function = {"name": safe_name(name), "arguments": text}
+        native = {"id": _id(call["id"], id_length), "type": "function", "function": function}
+        converted.setdefault("tool_calls", []).append(native)
+    # What the server wants to be sent again: its reasoning, and its signatures of calls (see `openai_reader`).
     for thought in message.get("reasoning") or ():
-        if (provider := thought.get("provider")) and provider.get("server") == server:
-            _give_back(provider, message, converted)
+        provider = thought.get("provider")
+        if not provider or provider.get("server") != server:
+            continue
+        if field := provider.get("field"):
+            converted[field] = "".join(thought.get("text") or "" for thought in message["reasoning"])
+        if details := provider.get("reasoning_details"):
+            converted["reasoning_details"] = details
+        if extra := provider.get("message_extra_content"):
+            converted["extra_content"] = extra
+        for index, extra in (provider.get("extra_content") or {}).items():
+            if int(index) < len(converted.get("tool_calls", ())):
+                converted["tool_calls"][int(index)]["extra_content"] = extra
     return [converted]
 
 
 def _in_order(converted: Sequence[list[JsonObject]]) -> list[JsonObject]:
-    """Put the pictures of a turn's results behind the last result: results have to follow their calls at once."""
+    """Put the pictures of a turn's results after the last result, because results have to follow their calls."""
     messages: list[JsonObject] = []
-    shown: list[JsonObject] = []
-    for first, *pictures in converted:
-        if first["role"] != "tool" and shown:
-            messages.append({"role": "user", "content": shown})
-            shown = []
+    pictures: list[JsonObject] = []
+    for first, *of_results in converted:
+        if first["role"] != "tool" and pictures:
+            messages.append({"role": "user", "content": pictures})
+            pictures = []
         messages.append(first)
-        shown = [*shown, *(part for one in pictures for part in one["content"])]
-    return [*messages, {"role": "user", "content": shown}] if shown else messages
-
-
-def _in_words(block: object, shown: Sequence[Picture], images: bool) -> object:
-    """Return a block of a result, with words in place of a picture."""
-    if (found := picture(block)) is None:
-        return block
-    if not images:
-        return {"type": "text", "text": found.placeholder}
-    return {
-        "type": "text",
-        "text": f"[image {shown.index(found) + 1} of {len(shown)}: in the next message of the user]",
-    }
+        pictures = [*pictures, *(part for one in of_results for part in one["content"])]
+    return [*messages, {"role": "user", "content": pictures}] if pictures else messages
 
 
 def _content_part(block: object, images: bool) -> object:
@@ -252,32 +271,12 @@ def _content_part(block: object, images: bool) -> object:
         return block
     if not images:
         return {"type": "text", "text": found.placeholder}
-    # A picture in this dialect's own shape may have more to it, `detail` for one.
+    # A picture in this dialect's own form may have more fields, such as `detail`.
     return block if isinstance(block, Mapping) and block.get("type") == "image_url" else _image_part(found)
 
 
 def _image_part(shown: Picture) -> JsonObject:
     return {"type": "image_url", "image_url": {"url": shown.address}}
-
-
-def _give_back(provider: Mapping[str, Any], message: Message, converted: JsonObject) -> None:
-    """Put what the server has thought, or signed its calls with, where it wants to see it again (`openai_reader`)."""
-    if field := provider.get("field"):
-        converted[field] = "".join(thought.get("text") or "" for thought in message["reasoning"])
-    if details := provider.get("reasoning_details"):
-        converted["reasoning_details"] = details
-    if extra := provider.get("message_extra_content"):
-        converted["extra_content"] = extra
-    for index, extra in (provider.get("extra_content") or {}).items():
-        if int(index) < len(converted.get("tool_calls", ())):
-            converted["tool_calls"][int(index)]["extra_content"] = extra
-
-
-def _native_call(call: Mapping[str, Any], id_length: int | None) -> JsonObject:
-    name, arguments = name_and_arguments(call)
-    text = arguments if isinstance(arguments, str) else strict_json(arguments)
-    function = {"name": safe_name(name), "arguments": text}
-    return {"id": _id(call["id"], id_length), "type": "function", "function": function}
 
 
 def _id(call_id: str, length: int | None) -> str:
@@ -292,12 +291,5 @@ def _native_tool(tool: ToolSpecification) -> JsonObject:
     function = described(tool) | {"parameters": parameters(tool)}
     if tool.get("strict") is not None:
         function["strict"] = tool["strict"]
-    beside = {name: tool[name] for name in ("cache_control", "defer_loading") if tool.get(name) is not None}
-    return {"type": "function", "function": function} | beside
-
-
-def _response_format(schema: Mapping[str, Any]) -> JsonObject:
-    named: JsonObject = {"name": "answer", "schema": schema}
-    if is_strict(schema):  # OpenAI enforces a schema only on request, and refuses the request for any other schema
-        named["strict"] = True
-    return {"type": "json_schema", "json_schema": named}
+    extra = {name: tool[name] for name in ("cache_control", "defer_loading") if tool.get(name) is not None}
+    return {"type": "function", "function": function} | extra

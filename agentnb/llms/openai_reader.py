@@ -1,14 +1,14 @@
-"""From the events of OpenAI's chat completions stream to chunks.
+"""OpenAI's answers: from the events of a chat completions stream to chunks.
 
-Many servers speak this dialect and few speak all of it, so the reader asks for little: fields may be null or
-missing, content may be a list of parts, usage may come on any chunk or none, an answer may come whole instead of in
-pieces. Two things it insists on, because a truncated answer must not pass for a whole one: every event is a JSON
-object, and the stream says that it is over, by a finish reason, by `[DONE]`, or by its account, which comes last.
+Many servers speak this dialect, and few implement all of it. So the reader tolerates a lot: fields may be null or
+missing, content may be a list of parts, usage may come with any chunk or never, an answer may come whole instead of in
+pieces. It insists on two things, so that a truncated answer does not pass for a complete one: every event is a JSON
+object, and the stream states its end, by a finish reason, by `[DONE]`, or by the usage after the last choice.
 
-Some servers refuse a tool's result unless they see again what they have said before the call: DeepSeek and Moonshot
-the reasoning, Gemini a signature that it gave with the call, OpenRouter the details of the reasoning. DeepSeek wants it
-with every answer of a conversation that has tools. So where tools are offered an answer ends with a `reasoning_delta`
-that holds these things, as `provider`, with the server they are for: others refuse a field that they do not know.
+Some servers reject a tool's result unless they are sent again what came before the call: DeepSeek and Moonshot the
+reasoning, Gemini a signature of the call, OpenRouter the reasoning details. DeepSeek requires it with every answer of a
+conversation that has tools. So if tools are offered, the answer ends with a `reasoning_delta` that has these as
+`provider`, with the name of the server, because other servers reject unknown fields.
 """
 
 from __future__ import annotations
@@ -22,93 +22,125 @@ from typing import TYPE_CHECKING, Any
 from agentnb.core.errors import ModelProtocolError
 from agentnb.core.readable import parse_arguments
 from agentnb.llms import errors
-from agentnb.llms.reader import (
-    DONE,
-    ObjectText,
-    amount,
-    count,
-    is_data,
-    stop_reason,
-    text_chunks,
-    usage_chunk,
-)
+from agentnb.llms.reader import DONE, ObjectText, amount, count, is_data, stop_reason, text_chunks, usage_chunk
 from agentnb.llms.sse import WHOLE
 
 if TYPE_CHECKING:
     from agentnb.llms.protocol import Chunk, JsonObject
     from agentnb.llms.sse import ServerSentEvent
 
-_REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, llama.cpp, vLLM · OpenRouter, newer vLLM
+_RESPONSE_FIELDS = {
+    "model": "model",
+    "response_id": "id",
+    "fingerprint": "system_fingerprint",
+    "service_tier": "service_tier",
+    "upstream": "provider",  # OpenRouter
+}
+_REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, llama.cpp, vLLM; OpenRouter, newer vLLM
+_EVENT_DETAILS = ("citations", "search_results")  # Perplexity; complete in every event
+_DELTA_DETAILS = ("annotations", "executed_tools", "images")  # lists in pieces
+USD_PER_TICK = 1e-10
 
 
 class ChatCompletionReader:
-    """Reads one answer. `server` is how its errors call the server, `tools` the names that were offered."""
+    """Reads one answer.
+
+    server: the server's name, for errors.
+    tools: the names of the tools that were offered.
+    keep_logprobs: True if the answer's log probabilities were requested.
+    """
 
     def __init__(self, server: str, tools: Collection[str] = (), *, keep_logprobs: bool = False) -> None:
         self._server = server
-        self._keep_logprobs = keep_logprobs
-        self._response: dict[str, str] = {}
-        self._kept: dict[str, Any] = {}  # what the answer has beside text, thoughts and calls
-        self._message_extra: object = None
         self._has_tools = bool(tools)
-        self._calls = ToolCallPieces(tools)
-        self._details = ReasoningDetails()
-        self._reasoning_field: str | None = None
+        self._keep_logprobs = keep_logprobs
+        # What the closing chunks are made of.
+        self._response: dict[str, str] = {}
+        self._details: dict[str, Any] = {}
         self._usage: Chunk | None = None
         self._reason: str | None = None
-        self._choice: object = None  # the index of the one that is read
-        self._unread: Mapping[str, Any] | None = None  # what was no piece of an answer
         self._has_text = False
         self._refused = False
-        self._in_deltas = False  # something of the answer has come so
+        # What the server wants to be sent again.
+        self._reasoning_field: str | None = None
+        self._reasoning_details = ReasoningDetails()
+        self._message_extra: object = None
+        # The position in the stream.
+        self._calls = ToolCallPieces(tools)
+        self._choice: object = None  # the index of the choice that is read
+        self._last_unknown: Mapping[str, Any] | None = None  # an event without choices and usage
+        self._came_in_deltas = False
         self._begun = False
         self._done = False
-        self._accounted = False
+        self._has_final_usage = False
 
     def read(self, event: ServerSentEvent) -> list[Chunk]:
-        """Give the chunks of one event. Raises a `ModelError` for an error event or a broken one."""
+        """Return the chunks of one event. Raises a ModelError if the event reports an error or is not valid."""
         if event.data.strip() == DONE:
             self._done = True
             return []
-        said = errors.read_event(event.data, event.event, self._server)
-        choices, usage = said.get("choices"), said.get("usage")
-        self._read_response(said)
-        if isinstance(beside := said.get("x_groq"), Mapping):  # Groq's place for what others say in the event itself
-            if beside.get("error"):
-                raise errors.from_payload(beside, self._server)
-            usage = usage or beside.get("usage")
+        payload = errors.read_event(event.data, event.event, self._server)
+        choices, usage = payload.get("choices"), payload.get("usage")
+
+        # Keep what is about the answer as a whole. The first model and id are kept, the last of the other fields.
+        for ours, theirs in _RESPONSE_FIELDS.items():
+            value = payload.get(theirs)
+            is_fixed = ours in ("model", "response_id") and ours in self._response
+            if isinstance(value, str) and value and not is_fixed:
+                self._response[ours] = value
+        for name in _EVENT_DETAILS:
+            if isinstance(payload.get(name), list) and payload[name]:
+                self._details[name] = payload[name]
+        if isinstance(groq := payload.get("x_groq"), Mapping):  # Groq has here what others have in the event itself
+            if groq.get("error"):
+                raise errors.from_payload(groq, self._server)
+            usage = usage or groq.get("usage")
         if isinstance(usage, Mapping):
             self._usage = _usage_chunk(usage)
+
         if not isinstance(choices, list):
             if not isinstance(usage, Mapping):
-                self._unread = said
+                self._last_unknown = payload
             return []
         self._begun = self._begun or bool(choices)
-        self._accounted = self._begun and isinstance(usage, Mapping) and not choices
+        self._has_final_usage = self._begun and isinstance(usage, Mapping) and not choices
         self._done = self._done or event.event == WHOLE
         return [chunk for choice in choices if isinstance(choice, Mapping) for chunk in self._read_choice(choice)]
 
     def is_done(self) -> bool:
-        """Say whether `[DONE]` was read: after a finish reason, the usage may still come."""
+        """Return True if `[DONE]` was read. After a finish reason alone, the usage may still come."""
         return self._done
 
     def finish(self) -> list[Chunk]:
-        """Give the closing chunks. Raises a `ModelError` when the answer is not complete."""
-        if self._reason is None and self._unread is not None:
-            raise errors.from_payload(self._unread, self._server)
-        if self._reason is None and not self._done and not self._accounted:
+        """Return the closing chunks, `stop` last. Raises a ModelError if the answer is not complete."""
+        if self._reason is None and self._last_unknown is not None:
+            raise errors.from_payload(self._last_unknown, self._server)
+        if self._reason is None and not self._done and not self._has_final_usage:
             raise ModelProtocolError(f"the stream of {self._server} ended without a finish reason and without {DONE}")
         if not self._begun:
-            raise ModelProtocolError(f"{self._server} ended the stream of its answer without having begun it")
+            raise ModelProtocolError(f"the stream of {self._server} ended before its answer began")
         reason = stop_reason(self._reason, calls=bool(self._calls), text=self._has_text, server=self._server)
         if reason == "stop" and self._refused:
             reason = "refusal"
         closing = self._calls.close(complete=reason == "tool_calls")
-        if (self._calls or self._has_tools) and (provider := self._provider()):
+
+        # What the server wants to be sent again with this answer.
+        again: JsonObject = {}
+        if self._reasoning_details:
+            again["reasoning_details"] = self._reasoning_details.blocks()
+        elif self._reasoning_field is not None:
+            again["field"] = self._reasoning_field
+        if self._message_extra is not None:
+            again["message_extra_content"] = self._message_extra
+        if extras := self._calls.extras:
+            again["extra_content"] = {str(index): extra for index, extra in extras.items()}
+        if again and (self._calls or self._has_tools):
+            provider = {"server": self._server} | again
             closing.append({"type": "reasoning_delta", "content": "", "provider": provider})
-        if self._kept:
-            closing.append({"type": "details", "details": self._kept})
-        if self._reason is not None and self._reason != reason:  # `stop` has it otherwise
+
+        if self._details:
+            closing.append({"type": "details", "details": self._details})
+        if self._reason is not None and self._reason != reason:  # otherwise the chunk `stop` has it
             self._response["finish_reason"] = self._reason
         if self._response:
             closing.append({"type": "response", **self._response})
@@ -116,132 +148,100 @@ class ChatCompletionReader:
             closing.append(self._usage)
         return [*closing, {"type": "stop", "reason": reason}]
 
-    def _provider(self) -> JsonObject:
-        """What this server wants to see again with the calls of its answer."""
-        given: JsonObject = {}
-        if self._details:
-            given["reasoning_details"] = self._details.whole()
-        elif self._reasoning_field is not None:
-            given["field"] = self._reasoning_field
-        if self._message_extra is not None:
-            given["message_extra_content"] = self._message_extra
-        if extras := self._calls.extras:
-            given["extra_content"] = {str(index): extra for index, extra in extras.items()}
-        return {"server": self._server} | given if given else {}
-
-    def _read_response(self, said: Mapping[str, Any]) -> None:
-        """Keep which model has answered, and what the server says of its answer as a whole."""
-        for ours, theirs in _RESPONSE.items():
-            value = said.get(theirs)
-            if (
-                isinstance(value, str)
-                and value
-                and (ours not in ("model", "response_id") or ours not in self._response)
-            ):
-                self._response[ours] = value
-        for name in _BESIDE_THE_ANSWER:
-            if isinstance(said.get(name), list) and said[name]:
-                self._kept[name] = said[name]
-
-    def _keep(self, place: Mapping[str, Any], names: Iterable[str]) -> None:
-        """Keep lists that a delta, or a whole message, has in pieces."""
-        for name in names:
-            if isinstance(pieces := place.get(name), list) and pieces:
-                self._kept[name] = [*self._kept.get(name, ()), *pieces]
-
-    def _read_logprobs(self, logprobs: object) -> None:
-        if not self._keep_logprobs or not isinstance(logprobs, Mapping):
-            return
-        known = self._kept.setdefault("logprobs", {})
-        for name, piece in logprobs.items():
-            if isinstance(piece, list):
-                known.setdefault(name, []).extend(piece)
-
     def _read_choice(self, choice: Mapping[str, Any]) -> list[Chunk]:
+        # Only the first choice is read if there are several (n > 1).
         index = choice.get("index")
         if index is not None and self._choice is None:
             self._choice = index
         if index is not None and index != self._choice:
-            return []  # n > 1: an agent has one next message
+            return []
+
         if choice.get("error"):
             raise errors.from_payload(choice, self._server)
         if choice.get("finish_reason"):
             self._reason = str(choice["finish_reason"])
-        if isinstance(usage := choice.get("usage"), Mapping):  # Moonshot's place for it
+        if isinstance(usage := choice.get("usage"), Mapping):  # Moonshot
             self._usage = _usage_chunk(usage)
-        self._read_logprobs(choice.get("logprobs"))
+        if self._keep_logprobs and isinstance(logprobs := choice.get("logprobs"), Mapping):
+            known = self._details.setdefault("logprobs", {})
+            for name, piece in logprobs.items():
+                if isinstance(piece, list):
+                    known.setdefault(name, []).extend(piece)
+
         if isinstance(delta := choice.get("delta"), Mapping):
             chunks = self._read_delta(delta)
-            self._in_deltas = self._has_text or bool(self._calls)
+            self._came_in_deltas = self._has_text or bool(self._calls)
             return chunks
-        if self._in_deltas:  # some end with all of it once more
+        if self._came_in_deltas:  # some servers end with a copy of the whole answer
             return []
-        said = choice.get("message")
-        if not isinstance(said, Mapping):
-            said = {"content": choice.get("text")}  # as where there are no messages, only texts
-        return self._read_delta(said)
+        message = choice.get("message")
+        return self._read_delta(message if isinstance(message, Mapping) else {"content": choice.get("text")})
 
     def _read_delta(self, delta: Mapping[str, Any]) -> list[Chunk]:
         chunks: list[Chunk] = []
+
+        # Reasoning. DeepSeek wants to be sent an empty one too.
         for name in _REASONING_FIELDS:
             thoughts = text_chunks(delta.get(name), "reasoning_delta")
-            if thoughts or (delta.get(name) == "" and self._reasoning_field is None):  # DeepSeek wants to see that too
+            if thoughts or (delta.get(name) == "" and self._reasoning_field is None):
                 self._reasoning_field = name
             if thoughts:
                 chunks += thoughts
                 break
-        self._details.read(delta.get("reasoning_details"))
-        self._keep(delta, _BESIDE_THE_TEXT)
-        routing = delta.get("provider_metadata")  # Vercel's gateway says there who has answered
+        self._reasoning_details.read(delta.get("reasoning_details"))
+
+        # Details that have no chunks of their own.
+        for name in _DELTA_DETAILS:
+            if isinstance(pieces := delta.get(name), list) and pieces:
+                self._details[name] = [*self._details.get(name, ()), *pieces]
+        routing = delta.get("provider_metadata")  # Vercel's gateway names the final provider here
         for name in ("gateway", "routing", "finalProvider"):
             routing = routing.get(name) if isinstance(routing, Mapping) else None
         if isinstance(routing, str):
             self._response["upstream"] = routing
         if delta.get("extra_content"):
             self._message_extra = delta["extra_content"]
+
+        # Text, and the text of a refusal.
         content = delta.get("content")
         chunks += text_chunks(json.dumps(content, ensure_ascii=False) if is_data(content) else content)
         refusal = text_chunks(delta.get("refusal"))
         self._refused = self._refused or bool(refusal)
         chunks += refusal
         self._has_text = self._has_text or any(chunk["type"] == "text_delta" for chunk in chunks)
-        for place, fragment in enumerate(self._fragments(delta)):
-            chunks += self._calls.read(fragment, place)
-        return chunks
 
-    def _fragments(self, delta: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+        # Tool calls: one, or a list. Some proxies still send `function_call`, which is older than tool calls.
         given = delta.get("tool_calls")
         fragments = [given] if isinstance(given, Mapping) else given
-        if isinstance(fragments, list) and fragments:
-            return [fragment for fragment in fragments if isinstance(fragment, Mapping)]
-        legacy = delta.get("function_call")  # before there were tool calls, and still at some proxies
-        return [{"function": legacy}] if isinstance(legacy, Mapping) else []
-
-
-_RESPONSE = {
-    "model": "model",
-    "response_id": "id",
-    "fingerprint": "system_fingerprint",
-    "service_tier": "service_tier",
-    "upstream": "provider",  # OpenRouter's
-}
-_BESIDE_THE_ANSWER = ("citations", "search_results")  # Perplexity's, whole in every event
-_BESIDE_THE_TEXT = ("annotations", "executed_tools", "images")
-USD_PER_TICK = 1e-10
+        if not (isinstance(fragments, list) and fragments):
+            legacy = delta.get("function_call")
+            fragments = [{"function": legacy}] if isinstance(legacy, Mapping) else []
+        for position, fragment in enumerate(one for one in fragments if isinstance(one, Mapping)):
+            chunks += self._calls.read(fragment, position)
+        return chunks
 
 
 def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
-    def first(*places: str) -> int | None:
-        """The first number of tokens there is, each at a field of the usage or of a group in it (`group.field`)."""
-        for place in places:
-            group, _, field = place.rpartition(".")
-            there = usage.get(group) if group else usage
-            if isinstance(there, Mapping) and (number := count(there.get(field))) is not None:
+    def first(*paths: str) -> int | None:
+        """Return the first count at these paths, each a field of the usage or of a group in it (`group.field`)."""
+        for path in paths:
+            group, _, name = path.rpartition(".")
+            fields = usage.get(group) if group else usage
+            if isinstance(fields, Mapping) and (number := count(fields.get(name))) is not None:
                 return number
         return None
 
+    # The cost in US dollars: OpenRouter and Perplexity, or in ticks: xAI.
+    cost = usage.get("cost")
+    if isinstance(cost, Mapping):
+        cost = cost.get("total_cost")
+    if cost is None and (ticks := amount(usage.get("cost_in_usd_ticks"))) is not None:
+        cost = ticks * USD_PER_TICK
+    elif cost is None:
+        cost = usage.get("total_cost")
+
     return usage_chunk(
-        cost=_cost(usage),
+        cost=amount(cost),
         input_tokens=first("prompt_tokens", "input_tokens"),
         output_tokens=first("completion_tokens", "output_tokens"),
         cache_read_tokens=first(
@@ -263,222 +263,226 @@ def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
     )
 
 
-def _cost(usage: Mapping[str, Any]) -> float | None:
-    """The cost in US dollars, where a server says it: OpenRouter, Perplexity, xAI."""
-    cost = usage.get("cost")
-    if isinstance(cost, Mapping):
-        cost = cost.get("total_cost")
-    if cost is None and (ticks := amount(usage.get("cost_in_usd_ticks"))) is not None:
-        return ticks * USD_PER_TICK
-    return amount(cost if cost is not None else usage.get("total_cost"))
-
-
 # Tool calls.
+#
+# OpenAI itself opens a call with its index, id and name, and continues with the index alone. Other servers leave out
+# the index or the id, give all calls the same one, or give each fragment another id. Some repeat the name, some send it
+# in pieces, some send it after the arguments, and some open the arguments with `{}`. So a fragment continues the call
+# at its position (its index, else the call of its id, else its position in the event), unless the fragment shows
+# that it belongs to another call: by a name and another id, by arguments after a complete object, or by the name of
+# another tool. Some gateways send a complete call once more at its end. This copy is skipped, or a tool would run
+# twice.
 
-NOTHING = "{}"
-"""Arguments that some servers open every call with, also one that has others."""
+NO_ARGUMENTS = "{}"
+"""Arguments that some servers open every call with, even if the call has others."""
 
 
 @dataclass(slots=True)
 class _Call:
     index: int
-    ids: dict[str, None] = field(default_factory=dict)  # in the order they came; the first is the call's
+    ids: dict[str, None] = field(default_factory=dict)  # in order; the first is the call's id
     name: str = ""
-    told: str = ""  # the name as it was told last
+    sent_name: str = ""  # the name in the last chunk that had one
     arguments: ObjectText = field(default_factory=ObjectText)
-    waiting: list[str] = field(default_factory=list)  # arguments that have come before the name
-    has_id: bool = False
-    held: bool = False  # `{}` has come, which may be all there is or the opening of more
-    next_name: str = ""  # what has come alone behind a whole object: perhaps the next call's
+    waiting: list[str] = field(default_factory=list)  # arguments that came before the name
+    has_sent_id: bool = False
+    has_empty_opening: bool = False  # `{}` came: either all arguments, or the opening of others
+    next_name: str = ""  # a name that came alone after a complete object: perhaps of the next call
     extra: object = None
 
-    def is_made(self) -> bool:
-        """Say whether this is a call: some servers send one without a name and arguments where they make none."""
+    def is_real(self) -> bool:
+        """Return False for a call without a name and arguments, which some servers send if they make no call."""
         return bool(self.name or "".join(self.waiting).strip())
 
 
 class ToolCallPieces:
-    """Gives each call of an answer an index of its own. `tools` are the names that were offered."""
+    """Puts the fragments of tool calls together, and gives each call of an answer its own index.
+
+    tools: the names of the tools that were offered.
+    """
 
     def __init__(self, tools: Iterable[str] = ()) -> None:
         self._tools = frozenset(tools)
         self._calls: list[_Call] = []
-        self._at: dict[object, _Call] = {}  # the server's index, or the place in an event -> the call there
+        self._at: dict[object, _Call] = {}  # by the server's index, or by the position in an event
 
     def __bool__(self) -> bool:
-        return any(call.is_made() for call in self._calls)
+        return any(call.is_real() for call in self._calls)
 
     @property
     def extras(self) -> dict[int, object]:
-        """What the provider wants to see again with a call (Gemini's signature of a thought), by the call's number."""
-        made = [call for call in self._calls if call.is_made()]
-        return {number: call.extra for number, call in enumerate(made) if call.extra is not None}
+        """What the provider wants to be sent again with a call (Gemini's signature), by the number of the call."""
+        real = [call for call in self._calls if call.is_real()]
+        return {number: call.extra for number, call in enumerate(real) if call.extra is not None}
 
-    def read(self, fragment: Mapping[str, Any], place: int = 0) -> list[Chunk]:
-        """Give the chunks of a fragment, which stands at `place` in its event."""
+    def read(self, fragment: Mapping[str, Any], position: int = 0) -> list[Chunk]:
+        """Return the chunks of a fragment, which is at `position` in its event."""
         function = fragment.get("function")
         function = function if isinstance(function, Mapping) else fragment
-        call_id, name = _word(fragment.get("id")), _word(function.get("name"))
+        index, call_id, name = fragment.get("index"), _string(fragment.get("id")), _string(function.get("name"))
         arguments = function.get("arguments")
         if isinstance(arguments, Mapping | list):  # some servers send the object itself
             arguments = json.dumps(arguments, ensure_ascii=False)
         text = arguments if isinstance(arguments, str) else ""
-        if self._is_told_again(fragment.get("index"), call_id, name, text):
+        if self._is_copy(index, call_id, name, text):
             return []
-        call, chunks = self._call(fragment.get("index"), place, call_id, name, text)
+
+        # Find the call that the fragment continues: by its id, by its index or position, or the last call.
+        at = index if isinstance(index, int | str) else ("position", position)
+        call = self._at.get(at)
+        if call_id and (index is None or (call is None and not name)):
+            call = self._of_id(call_id) or call
+        if call is None and not call_id and not name and self._calls:
+            last = self._calls[-1]
+            if index is None or not last.arguments.has_closed():  # some servers increase the index within a call
+                call = last
+
+        # Otherwise start a new call. Nothing more comes for the one before it.
+        chunks: list[Chunk] = []
+        if call is None or self._starts_another(call, call_id, name, text):
+            if self._calls and (last := self._calls[-1]).has_empty_opening and last.is_real():
+                last.arguments.add(NO_ARGUMENTS)
+                last.has_empty_opening = False
+                chunks.append({"type": "tool_call_delta", "index": last.index, "arguments": NO_ARGUMENTS})
+            call = self._at[at] = _Call(len(self._calls), name="" if call is None else call.next_name)
+            self._calls.append(call)
+
+        # Add the fragment to the call. A name that is not a tool's is a piece of a name.
         if fragment.get("extra_content"):
             call.extra = fragment["extra_content"]
         if call_id:
             call.ids[call_id] = None
         if name and name != call.name:
             call.name = name if name in self._tools else call.name + name
-        return [*chunks, *_told(call, text)]
+        if not call.arguments.begun and text.strip() == NO_ARGUMENTS:
+            call.has_empty_opening, text = True, ""
+        elif text.strip():
+            call.has_empty_opening = False
+        call.arguments.add(text)
+
+        # A chunk needs the name, because the reader of the chunks may start the call as soon as it is complete.
+        chunk: Chunk = {"type": "tool_call_delta", "index": call.index}
+        if call.ids and call.name and not call.has_sent_id:
+            call.has_sent_id, chunk["id"] = True, next(iter(call.ids))
+        if call.name != call.sent_name:
+            call.sent_name = chunk["name"] = call.name
+        if not call.name:
+            call.waiting.append(text)
+            return chunks
+        if call.waiting:
+            text = "".join(call.waiting) + text
+            call.waiting.clear()
+        return [*chunks, chunk | {"arguments": text}]
 
     def close(self, *, complete: bool) -> list[Chunk]:
-        """Give what servers leave out: an id, and `{}` for a call that is complete and has no arguments."""
+        """Return what servers leave out: an id, and `{}` for a call that is complete and has no arguments."""
         closing: list[Chunk] = []
         for call in self._calls:
-            if not call.is_made():
+            if not call.is_real():
                 continue
             text = "".join(call.waiting)
-            if complete and (call.held or not call.arguments.begun):
-                text = text or NOTHING
-            if text or not call.has_id:
+            if complete and (call.has_empty_opening or not call.arguments.begun):
+                text = text or NO_ARGUMENTS
+            if text or not call.has_sent_id:
                 rest: Chunk = {"type": "tool_call_delta", "index": call.index}
-                if not call.has_id:
+                if not call.has_sent_id:
                     rest["id"] = next(iter(call.ids), f"call_{uuid.uuid4().hex}")
                 closing.append(rest | {"arguments": text})
         return closing
 
-    def _call(self, index: object, place: int, call_id: str, name: str, text: str) -> tuple[_Call, list[Chunk]]:
-        """The call that a fragment belongs to, and what is still to be told of the one before it."""
-        at = index if isinstance(index, int | str) else ("place", place)
-        call = self._at.get(at)
-        if call_id and (index is None or (call is None and not name)):
-            call = self._of_id(call_id) or call
-        if call is None and not call_id and not name and self._calls:
-            last = self._calls[-1]
-            if index is None or not last.arguments.has_closed():  # some count on behind a call at an index they reuse
-                call = last
-        if call is not None and not self._is_of_another(call, call_id, name, text):
-            return call, []
-        closing: list[Chunk] = []
-        if self._calls and (last := self._calls[-1]).held and last.is_made():  # nothing more comes for it
-            last.arguments.add(NOTHING)
-            last.held = False
-            closing.append({"type": "tool_call_delta", "index": last.index, "arguments": NOTHING})
-        call = self._at[at] = _Call(len(self._calls), name="" if call is None else call.next_name)
-        self._calls.append(call)
-        return call, closing
-
     def _of_id(self, call_id: str) -> _Call | None:
         return next((call for call in reversed(self._calls) if call_id in call.ids), None)
 
-    def _is_told_again(self, index: object, call_id: str, name: str, text: str) -> bool:
-        """Say whether a fragment is all of a call that has been told already."""
-        if text.lstrip()[:1] not in ("{", '"'):  # an object, or the text of one
+    def _is_copy(self, index: object, call_id: str, name: str, text: str) -> bool:
+        """Return True if a fragment repeats a complete call."""
+        if text.lstrip()[:1] not in ("{", '"'):  # neither an object nor the string of one
             return False
         here = self._at.get(index) if isinstance(index, int | str) and not name else None
         call = self._of_id(call_id) if call_id else here
-        if call is None or name not in ("", call.name) or (call.next_name and not name):  # those are the next one's
+        if call is None or name not in ("", call.name):
             return False
-        if call.held:
-            return text.strip() == NOTHING
+        if call.next_name and not name:  # these are the arguments of the next call
+            return False
+        if call.has_empty_opening:
+            return text.strip() == NO_ARGUMENTS
         if not call.arguments.has_closed():
             return False
-        told = parse_arguments(text)
-        return told[1] is None and told == parse_arguments(call.arguments.text())
+        arguments, malformed = parse_arguments(text)
+        return malformed is None and (arguments, None) == parse_arguments(call.arguments.text())
 
-    def _is_of_another(self, call: _Call, call_id: str, name: str, text: str) -> bool:
-        other_id = bool(call_id and call.ids and call_id not in call.ids)
-        if (name and other_id) or self._is_another_tool(call, name):
+    def _starts_another(self, call: _Call, call_id: str, name: str, text: str) -> bool:
+        """Return True if a fragment at the position of `call` starts another call."""
+        # A name with another id, or the name of another tool.
+        has_other_id = bool(call_id and call.ids and call_id not in call.ids)
+        if name and has_other_id:
             return True
-        if call.held:  # a second `{}` is another call's, and anything else goes on with this one
-            return bool(name) and text.strip() == NOTHING
-        if not (name or other_id or call.next_name) or not call.arguments.has_closed():
+        if name and call.name and name != call.name:
+            if call.arguments.begun or call.has_empty_opening:
+                return True
+            continues_name = call.name + name in self._tools or name.startswith(call.name)
+            if call.name in self._tools and not continues_name:
+                return True
+        # Another `{}` with a name. Anything else continues a call that was opened with `{}`.
+        if call.has_empty_opening:
+            return bool(name) and text.strip() == NO_ARGUMENTS
+        # An object after a complete object. A name alone is a copy, or it is that of a next call of the same tool.
+        if not (name or has_other_id or call.next_name) or not call.arguments.has_closed():
             return False
         if name and not text.strip():
-            call.next_name = name  # once more, or of a call of the same tool, whose arguments are still to come
+            call.next_name = name
         return text.lstrip().startswith("{")
 
-    def _is_another_tool(self, call: _Call, name: str) -> bool:
-        if not name or not call.name or name == call.name:
-            return False
-        if call.arguments.begun or call.held:
-            return True
-        goes_on = call.name + name in self._tools or name.startswith(call.name)
-        return call.name in self._tools and not goes_on
 
-
-def _told(call: _Call, text: str) -> list[Chunk]:
-    chunk: Chunk = {"type": "tool_call_delta", "index": call.index}
-    if call.ids and call.name and not call.has_id:
-        call.has_id, chunk["id"] = True, next(iter(call.ids))
-    if call.name != call.told:
-        call.told = chunk["name"] = call.name
-    if not call.arguments.begun and text.strip() == NOTHING:
-        call.held, text = True, ""
-    elif text.strip():
-        call.held = False
-    call.arguments.add(text)
-    if not call.name:  # whoever starts a call as soon as it is complete has to know which
-        call.waiting.append(text)
-        return []
-    if call.waiting:
-        text = "".join(call.waiting) + text
-        call.waiting.clear()
-    return [chunk | {"arguments": text}]
-
-
-def _word(value: object) -> str:
+def _string(value: object) -> str:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
-# Reasoning details of OpenRouter.
+# Reasoning details.
 
 _IN_PIECES = ("text", "summary", "data")
 
 
+@dataclass(slots=True)
+class _DetailsBlock:
+    fields: JsonObject = field(default_factory=dict)
+    pieces: dict[str, list[str]] = field(default_factory=dict)
+
+
 class ReasoningDetails:
-    """Puts the blocks together."""
+    """Puts OpenRouter's reasoning details together: it streams blocks in pieces, and wants to be sent whole ones.
+
+    A block is identified by its type and its index. Its text comes in pieces, and its signature at the end. An
+    encrypted block has its own id. If there is no index, the signature ends a block.
+    """
 
     def __init__(self) -> None:
-        self._blocks: list[_Block] = []
-        self._at: dict[tuple[object, object], _Block] = {}
+        self._blocks: list[_DetailsBlock] = []
+        self._at: dict[tuple[str, str], _DetailsBlock] = {}
 
     def __bool__(self) -> bool:
         return bool(self._blocks)
 
     def read(self, details: object) -> None:
-        """Take in the details of one delta."""
+        """Add the details of one delta."""
         for fragment in details if isinstance(details, list) else ():
-            if isinstance(fragment, Mapping):
-                self._take(fragment)
+            if not isinstance(fragment, Mapping):
+                continue
+            at = (str(fragment.get("type")), str(fragment.get("index")))
+            block = self._at.get(at)
+            if block is not None:
+                known_id, its_id = block.fields.get("id"), fragment.get("id")
+                has_other_id = known_id and its_id and known_id != its_id
+                if has_other_id or (fragment.get("index") is None and block.fields.get("signature")):
+                    block = None
+            if block is None:
+                block = self._at[at] = _DetailsBlock()
+                self._blocks.append(block)
+            for name, value in fragment.items():
+                if name in _IN_PIECES and isinstance(value, str):
+                    block.pieces.setdefault(name, []).append(value)
+                elif value is not None or name not in block.fields:
+                    block.fields[name] = value
 
-    def whole(self) -> list[JsonObject]:
-        """Give the blocks."""
+    def blocks(self) -> list[JsonObject]:
+        """Return the blocks."""
         return [block.fields | {name: "".join(texts) for name, texts in block.pieces.items()} for block in self._blocks]
-
-    def _take(self, fragment: Mapping[str, Any]) -> None:
-        at = (str(fragment.get("type")), str(fragment.get("index")))
-        block = self._at.get(at)
-        if block is None or not block.goes_on_with(fragment):
-            block = self._at[at] = _Block()
-            self._blocks.append(block)
-        for name, value in fragment.items():
-            if name in _IN_PIECES and isinstance(value, str):
-                block.pieces.setdefault(name, []).append(value)
-            elif value is not None or name not in block.fields:
-                block.fields[name] = value
-
-
-class _Block:
-    def __init__(self) -> None:
-        self.fields: JsonObject = {}
-        self.pieces: dict[str, list[str]] = {}
-
-    def goes_on_with(self, fragment: Mapping[str, Any]) -> bool:
-        known, theirs = self.fields.get("id"), fragment.get("id")
-        if known and theirs and known != theirs:
-            return False
-        return fragment.get("index") is not None or not self.fields.get("signature")

@@ -1,36 +1,38 @@
-"""What a model is: an object with one method, `stream`.
+"""Protocol: what a model is. A model is an object with one method, `stream`.
 
-The method takes the conversation as plain dicts and gives the reply as a stream of chunks, also plain dicts.
-Everything that is particular to a provider (names of fields, order of turns, ways to fail) stays behind it.
+The method takes the conversation as plain dicts, and yields the answer as chunks, which are plain dicts too. Everything
+that is specific to a provider (names of fields, the order of turns, kinds of failures) stays behind it.
 
-A message has `role` (system, developer, user, assistant, tool) and `content` (text, or a list of blocks with `type`).
-An assistant's may have `tool_calls`, a list of `{id, name, arguments}`, and `reasoning`, a list of `{text}` with what
-its provider wants to see again: `signature`, `redacted`, or `provider`, an object; where its parts came in another
-order than reasoning, text and calls, `order` has them as they came (see `agentnb.core.messages.Message`). A tool's has
-`tool_call_id`, `name` and `is_error`. They are copies, made once for a run: what a model does to one is not recorded,
-and stands there at its next request. A list of more than 256 is the same one at each request, with more in it; a model
-that keeps it keeps a copy.
+A message has `role` (system, developer, user, assistant, tool) and `content` (a string, or a list of blocks with
+`type`). An assistant's message may have `tool_calls`, a list of `{id, name, arguments}`, and `reasoning`, a list of
+`{text}` with what its provider wants to be sent again: `signature`, `redacted`, or `provider`, an object. If its parts
+came in another order than reasoning, text and calls, `order` has them as they came (see
+`agentnb.core.messages.Message`). A tool's message has `tool_call_id`, `name` and `is_error`.
+
+The messages are copies, made once for a run. A change that a model makes to one is not recorded, and is still there at
+the next request. A list of more than 256 messages is the same object at each request, with messages appended; a model
+that keeps it has to copy it.
 
 A chunk has a `type`:
 
     text_delta        content
-    reasoning_delta   content, and signature, redacted or provider where one came, which ends a block of reasoning
-    tool_call_delta   index, arguments (a fragment of JSON text), and id and name once they are known
+    reasoning_delta   content; and signature, redacted or provider if one came, which ends a block of reasoning
+    tool_call_delta   index, arguments (a fragment of JSON text); and id and name once they are known
     tool_call         id, name, arguments (complete, an object)
-    text_end          where one text ends and another begins; citations of the first, and server, who can read them
-    block             block, an object that only its server can read, and server: kept in its place, and sent back there
+    text_end          the end of one text before another; citations of the first, and server, which can read them
+    block             block, an object that only its server can read, and server. It is sent back at its position
     details           details, an object of what else came with the answer: logprobs, annotations
-    response          of the answer as a whole: model, response_id, fingerprint, service_tier, upstream, finish_reason,
-                      each where it is known
-    usage             input_tokens (cached ones included), output_tokens, and where told cache_read_tokens,
-                      cache_write_tokens, reasoning_tokens, cost
-    retry             attempt (the one that failed, from 1), wait (seconds, at least), error: the next attempt comes
-    stop              reason: stop, length, tool_calls, content_filter, refusal, pause, or the provider's own word;
-                      and finish_reason, its own word, where the chunk `response` has none and it is not this one;
-    always last. After `pause` a run asks again, with the answer so far as the last message, for the rest of it.
+    response          about the whole answer: model, response_id, fingerprint, service_tier, upstream, finish_reason,
+                      each if it is known
+    usage             input_tokens (with cached ones), output_tokens; and cache_read_tokens, cache_write_tokens,
+                      reasoning_tokens, cost if they are known
+    retry             attempt (the failed one, from 1), wait (the least seconds), error; the next attempt follows
+    stop              reason: stop, length, tool_calls, content_filter, refusal, pause, or the provider's own; and
+                      finish_reason, the provider's own, if it differs and the chunk `response` does not have it.
+                      Always last. After `pause` a run sends the answer so far as the last message, to get the rest
 
-A model may say which it is by a method `describe(**options)`, which is given the options of a request and returns
-`provider`, `model` and `options`, or by attributes of these names (see `agentnb.llms.description`). A run records it.
+A model may describe itself, for recordings: by a method `describe(**options)`, which gets the options of a request and
+returns `provider`, `model` and `options`, or by attributes of these names (see `agentnb.llms.description`).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ Chunk: TypeAlias = dict[str, Any]
 Message: TypeAlias = Mapping[str, Any]
 JsonObject: TypeAlias = dict[str, Any]
 ToolSpecification: TypeAlias = Mapping[str, Any]
-"""A tool as a model is told of it: `name`, `description`, and `parameters`, a JSON schema."""
+"""A tool as a model is sent it: `name`, `description`, and `parameters`, a JSON schema."""
 
 
 class Model(Protocol):
@@ -56,9 +58,13 @@ class Model(Protocol):
         schema: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncIterator[Chunk]:
-        """Ask for the next message.
+        """Request the next message.
 
-        `schema` is a JSON schema that the answer's text must follow; `options` go into the request as they are.
-        Raises a `ModelError` that says who is to blame.
+        messages: the conversation.
+        tools: the tools that the model may call.
+        schema: a JSON schema that the text of the answer must follow.
+        options: options that are passed on with the request.
+
+        Raises a ModelError that says what kind of problem it is.
         """
         ...

@@ -1,9 +1,9 @@
-"""A recording as a model: it answers what it was asked when it was recorded, with what it said then.
+"""Recorded models: a recording as a model, which answers each request as it was answered in the recording.
 
-A request is known by its messages. Loops that run beside one another may ask in another order than they did, and still
-each gets its own answers. What was sent is worked out from the recording, as the design does it (`Design.sends`). Where
-that cannot be told, because code of the user's put it together, a request gets the next answer that is left, unless the
-model is `strict`.
+A request is identified by its messages, so that concurrent loops may send requests in another order and still each get
+their own answers. The messages that were sent are computed from the recording, as the design does it (`Design.sends`).
+If they cannot be computed, because the user's code made them, a request gets the next unused answer, unless the model
+is `strict`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from agentnb.llms.description import recorded_options
 from agentnb.llms.protocol import Chunk
 
 _SENT = frozenset({"user", "assistant", "tool"})
-"""The roles by which a request is known: instructions are no part of it, and roles of one's own are not sent."""
+"""The roles that identify a request. Instructions do not, and messages of other roles are not sent."""
 
 
 @dataclass(slots=True)
 class Exchange:
-    """A recorded request and what came of it: an answer, or an error after a part of its text."""
+    """A recorded request and its outcome: an answer, or an error after a part of its text."""
 
     messages: Sequence[Mapping[str, Any]]
     asked: ModelStart
@@ -41,11 +41,11 @@ class Exchange:
 
 
 Designs = Callable[[str], type[Design]]
-"""Gives the design of a kind, as recordings name it."""
+"""Returns the design of a kind of loop, by the name in recordings."""
 
 
 def exchanges(events: Iterable[Event], designs: Designs) -> list[Exchange]:
-    """The requests to models in a recording that were answered or failed, in the order they were made."""
+    """Return the requests of a recording that were answered or failed, in the order in which they were made."""
     made: list[Exchange] = []
     begun: dict[str, RunStart] = {}
     waiting: dict[str, Exchange] = {}
@@ -54,7 +54,7 @@ def exchanges(events: Iterable[Event], designs: Designs) -> list[Exchange]:
             begun[event.path] = event
         elif isinstance(event, ModelStart):
             sent = designs(state.loop).sends(state, begun[event.path].config)
-            waiting[event.path] = exchange = Exchange(_known_by(sent), event)
+            waiting[event.path] = exchange = Exchange(_identity(sent), event)
             made.append(exchange)
         elif isinstance(event, ModelEnd):
             waiting[event.path].answer = event
@@ -63,17 +63,21 @@ def exchanges(events: Iterable[Event], designs: Designs) -> list[Exchange]:
     return [one for one in made if one.answer is not None or one.error is not None]
 
 
-def _known_by(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The messages by which a request is known."""
+def _identity(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the messages that identify a request."""
     return [message for message in messages if message["role"] in _SENT]
 
 
 class RecordedModel:
-    """Answers as the models of a recording did.
+    """Answers requests as the models of a recording did.
 
-    speed: how fast, as a multiple of how fast it was; None is at once. strict: a request with other messages than any
-    that was recorded is refused. designs: what the recording's loops are, by which it knows what they sent. Asked for
-    more than it has, or for something else where it is strict, it raises AssertionError: it is for tests.
+    events: the recording.
+    speed: the speed as a multiple of the recorded one, None to answer immediately.
+    strict: True to reject a request whose messages are not in the recording.
+    designs: returns the design of a kind of loop, to compute the messages that it sent.
+
+    Raises AssertionError if there are more requests than in the recording, or another one if it is strict: it is for
+    tests.
     """
 
     def __init__(
@@ -85,7 +89,9 @@ class RecordedModel:
         designs: Designs = lambda kind: Design,
     ) -> None:
         if speed is not None and (type(speed) not in (int, float) or not 0 < speed < math.inf):
-            raise UsageError(f"speed= is a multiple of how fast it was, or None for at once, not {speed!r}.")
+            raise UsageError(
+                f"speed= must be a positive multiple of the recorded speed, or None for no waits, not {speed!r}."
+            )
         self.exchanges = exchanges(events, designs)
         self.speed = speed
         self.strict = strict
@@ -98,8 +104,8 @@ class RecordedModel:
         schema: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncIterator[Chunk]:
-        """The answer to these messages, as it streamed."""
-        exchange = self._find(_known_by(messages))
+        """Yield the answer to these messages as it was streamed."""
+        exchange = self._find(_identity(messages))
         exchange.used = True
         if exchange.answer is None:
             if exchange.partial:
@@ -114,14 +120,14 @@ class RecordedModel:
             yield chunk
 
     def describe(self, **options: Any) -> dict[str, Any]:
-        """Return who was asked when the request that comes next was recorded, and with which options."""
+        """Return the provider, model and options of the next recorded request."""
         asked = next((exchange.asked for exchange in self.exchanges if not exchange.used), None)
-        if asked is None or not asked.provider:  # it was recorded before recordings said so
+        if asked is None or not asked.provider:  # older recordings do not have this
             return {"provider": "recorded", "model": "", "options": recorded_options(options)}
         return {"provider": asked.provider, "model": asked.model, "options": asked.options}
 
     def assert_complete(self) -> None:
-        """Raise AssertionError unless everything that was asked then has been asked again."""
+        """Raise AssertionError unless every recorded request was made again."""
         if unused := sum(not exchange.used for exchange in self.exchanges):
             raise AssertionError(f"{unused} of {len(self.exchanges)} recorded requests were not made.")
 
@@ -141,26 +147,26 @@ def _unknown(messages: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[s
     for number, (now, then) in enumerate(zip(messages, recorded, strict=False)):
         if now != then:
             return (
-                f"This was not asked when it was recorded. The next request differs in its message {number}:\n"
+                f"This request is not in the recording. The next recorded one differs in message {number}:\n"
                 f"  recorded: {dict(then)}\n  now:      {dict(now)}"
             )
     return (
-        "This was not asked when it was recorded. The next request had"
+        "This request is not in the recording. The next recorded one has"
         f" {len(recorded)} messages, this one has {len(messages)}."
     )
 
 
 def _chunks(answer: ModelEnd) -> Iterator[tuple[int, Chunk]]:
-    """The chunks of an answer, each with when it came, in ms since the request."""
+    """Yield the chunks of an answer, each with its time in ms since the request."""
     message = answer.message
     text = text_of(message.content)
-    in_order = parts_in_order(message.plain)
+    in_order = parts_in_order(message)
     parts = in_order or [
         *({"type": "reasoning", "reasoning": block} for block in message.reasoning),
         {"type": "text", "text": text},
-        *({"type": "call", "call": call.plain} for call in message.tool_calls),
+        *({"type": "call", "call": call} for call in message.tool_calls),
     ]
-    # How far the text had come at which time, the last of it with the answer's end.
+    # The number of characters that came at each time. The rest of the text came with the end of the answer.
     timing = deque((milliseconds, characters) for milliseconds, characters in answer.timing)
     passed = 0
     for part in parts:
@@ -179,7 +185,7 @@ def _chunks(answer: ModelEnd) -> Iterator[tuple[int, Chunk]]:
                 characters = len(rest)
                 if timing:
                     passed, characters = timing.popleft()
-                    if characters > len(rest):  # what is left of it is of the next text
+                    if characters > len(rest):  # the remaining ones are of the next text
                         timing.appendleft((passed, characters - len(rest)))
                 piece, rest = rest[:characters], rest[characters:]
                 if piece:

@@ -1,15 +1,13 @@
-"""Bytes in, server-sent events out; no I/O (WHATWG HTML, "Server-sent events", section 9.2.6).
+"""Server-sent events: from bytes to events, without I/O (WHATWG HTML, "Server-sent events", section 9.2.6).
 
-The decoder is our own because lines are the trap here. `str.splitlines()`, and every reader built on it, also cuts
-at U+2028, U+0085 and other characters that stand unescaped in legal JSON, so one event of a model's answer becomes
-two broken ones. An event stream has three line ends only: CRLF, LF and CR. It is always UTF-8, whatever the
-response header says; a byte order mark at its start is skipped; a broken sequence becomes U+FFFD.
+The decoder is our own because of line ends. `str.splitlines()`, and every reader built on it, also splits at U+2028,
+U+0085 and other characters that are legal in JSON, so that one event becomes two invalid ones. An event stream has
+three line ends only: CRLF, LF and CR. It is always UTF-8, regardless of the response header. A byte order mark at its
+start is skipped, and an invalid sequence becomes U+FFFD.
 
-Two things are no part of the standard, which would have them passed over: an `error` field, and a line that is JSON.
-Servers tell by them what went wrong, and an answer that failed must not pass for one that has nothing to say.
-
-The standard drops an event that the stream's end cut off. For a model's answer that is the difference between
-"finished" and "the connection died", so `close` gives it: a server may only have left out the last line's end.
+The decoder differs from the standard in two points, because a failed answer must not pass for an empty one. It reads an
+`error` field and a line of JSON, by which servers report errors. And it does not drop an event that the end of the
+stream cut off: `close` returns that event, because a server may have left out the last line end only.
 """
 
 from __future__ import annotations
@@ -21,19 +19,20 @@ from dataclasses import dataclass
 from agentnb.core.errors import ModelProtocolError
 
 MAX_EVENT_SIZE = 32 * 1024 * 1024
-"""Characters in one event. Anthropic takes requests of up to 32 MB, and whatever a model says must fit into the
-next request: a larger event is not an answer, it is a server that never ends its line (httpx2 stops at 1 MiB, which
-a long tool input can reach)."""
+"""The maximum of characters in one event. Anthropic accepts requests of up to 32 MB, and an answer must fit into the
+next request: a larger event is not an answer, but comes from a server that never ends its line. (httpx2 stops at 1 MiB,
+which a long tool input can reach.)
+"""
 
 WHOLE = "whole"
-"""The type of the event that a body is made of which is no event stream, but all of an answer at once."""
+"""The type of the event that stands for a body that is not an event stream, but a whole answer."""
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One event: its data, its type, the last event id seen, and the reconnection time (ms) if it named one."""
+    """One event: its data, its type, the last event id, and the reconnection time in ms if the server set one."""
 
     data: str
     event: str = "message"
@@ -42,26 +41,26 @@ class ServerSentEvent:
 
 
 class SSEDecoder:
-    """Feed it bytes in any pieces; it gives the events that these complete."""
+    """Decodes bytes that come in pieces of any size."""
 
     def __init__(self, max_event_size: int = MAX_EVENT_SIZE) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._max_event_size = max_event_size
-        self._at_start = True  # where a byte order mark may stand
-        self._after_cr = False  # the last piece ended in CR: an LF that follows belongs to it
-        self._line: list[str] = []  # the unfinished line, in pieces: joined once, however many bytes come one by one
-        self._size = 0  # of the unfinished event, its unfinished line included
+        self._at_start = True  # a byte order mark may come
+        self._after_cr = False  # the last piece ended in CR: a following LF belongs to it
+        self._line: list[str] = []  # the pieces of the unfinished line, which are joined once
+        self._size = 0  # the size of the unfinished event, with its unfinished line
         self._last_id = ""
         self._data: list[str] = []
         self._event = ""
         self._retry: int | None = None
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
-        """Give the events that `data` completes. Raises `ModelProtocolError` when one grows past the limit."""
+        """Return the events that `data` completes. Raises ModelProtocolError if an event exceeds the size limit."""
         return self._read(self._utf8.decode(data))
 
     def close(self) -> ServerSentEvent | None:
-        """Say that the stream has ended; gives the event that its end cut off, as far as it came."""
+        """End the stream. Return the event that its end cut off, as far as it came, or None."""
         self._read(self._utf8.decode(b"", final=True))
         if self._line:
             self._end_line("")
@@ -89,7 +88,7 @@ class SSEDecoder:
             return
         self._size += len(piece)
         if self._size > self._max_event_size:
-            raise ModelProtocolError(f"an event of the stream is larger than {self._max_event_size} characters")
+            raise ModelProtocolError(f"an event of the stream has more than {self._max_event_size} characters")
         self._line.append(piece)
 
     def _end_line(self, piece: str) -> ServerSentEvent | None:
@@ -99,18 +98,15 @@ class SSEDecoder:
         if not line:
             return self._end_event()
         field, _, value = line.partition(":")
-        if field.startswith("{"):  # no field is called so: it is data that somebody has sent as it is
+        if field.startswith("{"):  # a line of JSON, sent without the name of a field
             field, value = "data", line
-        self._take(field, value.removeprefix(" "))
-        return None
-
-    def _take(self, field: str, value: str) -> None:
+        value = value.removeprefix(" ")
         match field:
             case "data":
                 self._data.append(value)
             case "event":
                 self._event = value
-            case "error":  # llama.cpp's field, up to the autumn of 2025
+            case "error":  # llama.cpp, until the autumn of 2025
                 self._event = "error"
                 self._data.append(value)
             case "id" if "\0" not in value:
@@ -119,6 +115,7 @@ class SSEDecoder:
                 self._retry = int(value)
             case _:  # comments (an empty field name) and unknown fields
                 pass
+        return None
 
     def _end_event(self) -> ServerSentEvent | None:
         data, event, retry = self._data, self._event, self._retry

@@ -1,16 +1,14 @@
-"""The one module that knows the HTTP library: a POST whose answer is an event stream.
+"""Transport: POST requests whose answers are event streams. The only module that uses the HTTP library.
 
-The library is httpx 0.28. Its successor httpx2 is what newer provider libraries (and the MCP extra) bring, but
-httpx is what JupyterLab itself depends on, so wherever agentnb runs it is there already and adds nothing to
-install. The two differ in an import and little else; only this file would change.
+The library is httpx 0.28, on which JupyterLab depends, so that agentnb adds nothing to install. Its successor httpx2
+comes with newer libraries of providers (and with the extra `mcp`). The two differ in an import and little else.
 
-An HTTP connection belongs to the event loop it was opened on. A transport therefore keeps one client for each loop,
-and ties its life to the loop's: the client is held by an asynchronous generator, and `asyncio.run` closes those
-before it closes the loop. One of a transport that is dropped before is closed in its loop then.
+An HTTP connection belongs to the event loop in which it was opened. So a transport keeps one client for each loop. An
+asynchronous generator holds the client, and `asyncio.run` closes such generators before it closes the loop. If a
+transport is dropped earlier, its clients are closed in their loops.
 
-Errors are raised without their cause on purpose. httpx's own carry the request, whose headers hold the API key, and
-a notebook's verbose traceback prints the local variables of every frame in the chain. Nor do they keep it as their
-context, which not everything that shows errors leaves out.
+Errors are raised without their cause and without their context. The errors of httpx hold the request, whose headers
+hold the API key, and a verbose traceback in a notebook prints the local variables of every frame in the chain.
 """
 
 from __future__ import annotations
@@ -40,29 +38,33 @@ if TYPE_CHECKING:
     from agentnb.llms.keys import EnvironmentKey
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds to open a connection: a server that is there answers in one or two, TLS included."""
+"""Seconds to open a connection. A server that is reachable answers in one or two, including TLS."""
 READ_TIMEOUT = 300.0
-"""Seconds without an event: a server that hangs may go on sending comments, to keep the connection open. A reasoning
-model behind the OpenAI dialect is silent while it thinks, which takes minutes."""
+"""Seconds without an event. A server that hangs may continue to send comments, to keep the connection open. A reasoning
+model behind OpenAI's dialect is silent while it thinks, which takes minutes.
+"""
 WRITE_TIMEOUT = 60.0
-"""Seconds without progress while a request is sent; images make it megabytes."""
+"""Seconds without progress while a request is sent; pictures make it megabytes."""
 DRAIN_TIMEOUT = 0.5
-"""Seconds to wait for the end of the body after the last event: a body read to its end leaves a connection that can
-be used again."""
+"""Seconds to wait for the end of the body after the last event. A connection can be used again only if the body was
+read to its end.
+"""
 MAX_IDLE_CONNECTIONS = 20
-"""Connections kept open between requests, for each loop: enough for a sweep's steady state, little enough to forget
-about."""
+"""The number of connections that are kept open between requests, for each event loop. It is enough for a sweep."""
 MAX_ERROR_BODY = 64 * 1024
-"""Bytes read of a body that tells an error."""
+"""The number of bytes that are read of a body that reports an error."""
 BOM = b"\xef\xbb\xbf"
 
 
 class Transport:
-    """Posts requests to one URL, each giving an `Exchange`.
+    """Posts requests to one URL. It can be used from several event loops and threads concurrently.
 
-    `key` is read anew for every request. No error quotes it, nor the keys in the environment's `variables`, nor any of
-    `secrets`. `timeout` is the longest silence in seconds, None for no limit. Usable from several event loops and
-    threads, at the same time too.
+    url: the address.
+    key: the API key, which is read for each request. No error quotes it.
+    variables: environment variables whose keys no error may quote either.
+    secrets: other strings that no error may quote.
+    headers: headers of every request.
+    timeout: the longest silence in seconds, None for no limit.
     """
 
     def __init__(
@@ -76,11 +78,12 @@ class Transport:
         timeout: float | None = READ_TIMEOUT,
     ) -> None:
         self._given = _parse(url)
-        self.server = _public_name(self._given)
+        # The server's name in errors is not the URL, which may contain a user name and a password.
+        self.server = f"{self._given.host}:{self._given.port}" if self._given.port else self._given.host
         self.path = self._given.path
-        self._url = self._given.copy_with(userinfo=b"")  # a request is shown by its address: by logs, and by tracebacks
+        self._url = self._given.copy_with(userinfo=b"")  # logs and tracebacks show the address of a request
         self._key = key
-        # A gateway may have, and quote, the key that it is not sent.
+        # A gateway may know, and quote, a key that it was not sent.
         self._variables = (*variables, *((key.variable,) if key is not None else ()))
         self._secrets = secrets
         self._headers = {"accept": "text/event-stream, application/json", "content-type": "application/json"} | (
@@ -89,25 +92,26 @@ class Transport:
         self._timeout = timeout
         self._clients: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[httpx.AsyncClient]]] = {}
         self._lock = threading.Lock()
-        # A transport that ends in a cycle, as runs and tracebacks make them, must not take its clients with it: the
-        # collector would tear the connections down, each with a ResourceWarning. Somebody else has them up to then, and
-        # a generator that is dropped is closed in its loop.
+        # A transport in a reference cycle must not be collected together with its clients: each connection would raise
+        # a ResourceWarning. The finalizer holds the clients until then, and a dropped generator is closed in its loop.
         weakref.finalize(self, self._clients.clear).atexit = False
 
     async def open(
         self, body: bytes, *, headers: Mapping[str, str] | None = None, timeout: float | None = None
     ) -> Exchange:
-        """Post `body` and wait for the answer's first event. Raises a `ModelError`; nothing is left open then.
+        """Post `body`, and wait for the first event of the answer.
 
-        `headers` and `timeout` are this request's: the headers are added to the transport's own, and `timeout` takes
-        the place of its time-out.
+        headers: headers of this request, in addition to those of the transport.
+        timeout: the timeout of this request, in place of that of the transport.
+
+        Raises a ModelError; the connection is closed then.
         """
         client = await self._client()
         silence = self._timeout if timeout is None else timeout
         request = client.build_request(
             "POST", self._url, content=body, headers={**self._headers, **(headers or {})}, timeout=_timeouts(silence)
         )
-        with _blaming(self.server, silence):
+        with _translated_errors(self.server, silence):
             response = await client.send(request, stream=True, auth=_KeyAuth(self._key, self._given))
         exchange = Exchange(response, self.server, silence)
         try:
@@ -118,23 +122,23 @@ class Transport:
         return exchange
 
     def redacted(self, error: ModelError, headers: Mapping[str, str] | None = None) -> ModelError:
-        """Return the error without the API key, the secrets of the address, and those of the headers in it.
+        """Return the error without the API key, the secrets of the address and the values of the headers.
 
-        The errors that it came from are dropped as well: their request has the key.
+        Its context is dropped, because the request in it has the key.
         """
         error.__context__ = None
         keys = [*map(value_of, self._variables), *self._secrets, *((headers or {}).values())]
         return masked(error, [*(key for key in keys if len(key) >= SHORTEST_SECRET), *secrets_of(self._given)])
 
     async def close(self) -> None:
-        """Close this event loop's connections; they open again when needed."""
+        """Close the connections of this event loop. The next request opens new ones."""
         with self._lock:
             held = self._clients.pop(asyncio.get_running_loop(), None)
         if held is not None:
             await held[1].aclose()
 
     def __reduce__(self) -> tuple[Callable[..., Transport], tuple[str]]:
-        # A sweep sends models to other processes; the connections stay in this one.
+        # A sweep sends models to other processes. The connections stay in this one.
         keys = partial(Transport, key=self._key, variables=self._variables, secrets=self._secrets)
         made = partial(keys, headers=self._headers, timeout=self._timeout)
         return made, (str(self._given),)
@@ -142,7 +146,9 @@ class Transport:
     async def _client(self) -> httpx.AsyncClient:
         loop = asyncio.get_running_loop()
         with self._lock:
-            for other in [other for other in list(self._clients) if other.is_closed()]:  # without its generators
+            for other in [
+                other for other in list(self._clients) if other.is_closed()
+            ]:  # its generators were not closed
                 del self._clients[other]
             held = self._clients.get(loop)
         if held is None:
@@ -154,7 +160,7 @@ class Transport:
 
 
 class Exchange:
-    """One request and its answer: the response, and the events decoded from it."""
+    """One request and its answer: the response, and the events that are decoded from it."""
 
     def __init__(self, response: httpx.Response, server: str, timeout: float | None) -> None:
         self._response = response
@@ -165,54 +171,54 @@ class Exchange:
         self._ready: deque[ServerSentEvent] = deque()
 
     async def begin(self) -> None:
-        """Wait for the first event. Raises when there is none."""
+        """Wait for the first event. Raises a ModelError if the response is an error or has no event."""
         response = self._response
         if not response.is_success:
             raise errors.from_status(response.status_code, await self._text(), response.headers, self._server)
-        first = await self._first()
+
+        # Find out what the body is by its first character: the content type is often wrong, and no field of an event
+        # stream starts like JSON or HTML.
+        start = b""
+        with _translated_errors(self._server, self._timeout):
+            since = None
+            while not start and (data := await anext(self._bytes, None)) is not None:
+                start, since = data.removeprefix(BOM).lstrip(), self._check_silence(since)
+        if start[:1] in (b"{", b"[", b"<"):
+            text = (await self._text(start, MAX_EVENT_SIZE)).strip().removesuffix("data: [DONE]")
+            if error := errors.not_a_stream(text, self._server):
+                raise error
+            self._ready.append(ServerSentEvent(text, WHOLE))
+            return
+
+        self._ready.extend(self._decoder.feed(start))
+        with _translated_errors(self._server, self._timeout):
+            first = await self._decode()
         if first is None:
             raise ModelProtocolError(
                 f"{self._server} answered {response.status_code} and ended the stream before its first event"
             )
         self._ready.appendleft(first)
 
-    async def _first(self) -> ServerSentEvent | None:
-        # What the header calls the body is often wrong, and its first character never: no field of an event stream
-        # begins like JSON or HTML.
-        begin = b""
-        with _blaming(self._server, self._timeout):
-            since = None
-            while not begin and (data := await anext(self._bytes, None)) is not None:
-                begin, since = data.removeprefix(BOM).lstrip(), self._waiting_since(since)
-        if begin[:1] in (b"{", b"[", b"<"):
-            text = (await self._text(begin, MAX_EVENT_SIZE)).strip().removesuffix("data: [DONE]")
-            if error := errors.not_a_stream(text, self._server):
-                raise error
-            return ServerSentEvent(text, WHOLE)
-        self._ready.extend(self._decoder.feed(begin))
-        with _blaming(self._server, self._timeout):
-            return await self._decode()
-
     async def next_event(self) -> ServerSentEvent | None:
-        """Give the next event, None at the stream's end. Raises when it breaks, or ends inside an event."""
-        with _blaming(self._server, self._timeout, ModelProtocolError):
+        """Return the next event, None at the end of the stream. Raises a ModelError if the stream is interrupted."""
+        with _translated_errors(self._server, self._timeout, ModelProtocolError):
             return await self._decode()
 
     async def drain(self) -> None:
-        """Read what little is left of an answer that is complete."""
-        # A server that keeps the connection open here, or drops it, costs us that connection and nothing else.
+        """Read the rest of a complete answer."""
+        # If the server keeps the connection open or drops it, only the connection is lost.
         with suppress(TimeoutError, httpx.HTTPError):
             async with asyncio.timeout(DRAIN_TIMEOUT):
                 while await anext(self._bytes, None) is not None:
                     pass
 
     async def close(self) -> None:
-        """Release the connection; one whose answer was not read to its end is closed."""
+        """Release the connection. It is closed unless its answer was read to the end."""
         try:
             await self._response.aclose()
         except RuntimeError:
-            if not _is_loop_over():
-                raise  # otherwise the event loop has ended in the middle of this, and the connection with it
+            if not _has_loop_ended():  # if it has, the connection has ended with it
+                raise
 
     async def _decode(self) -> ServerSentEvent | None:
         since = None
@@ -220,34 +226,38 @@ class Exchange:
             data = await anext(self._bytes, None)
             if data is None:
                 rest = self._decoder.close()
-                if rest is None or rest.data.rstrip().endswith(("}", "]")):  # a last line that nobody has ended
+                if rest is None or rest.data.rstrip().endswith(("}", "]")):  # only the last line end is missing
                     return rest
                 raise ModelProtocolError(f"the stream of {self._server} ended in the middle of an event")
             self._ready.extend(self._decoder.feed(data))
             if not self._ready:
-                since = self._waiting_since(since)
+                since = self._check_silence(since)
         return self._ready.popleft()
 
-    def _waiting_since(self, since: float | None) -> float:
-        """Since when bytes have made no event; raises where that is too long. httpx sees to real silence."""
+    def _check_silence(self, since: float | None) -> float:
+        """Return since when bytes have come without an event. Raises ModelUnavailable if that is longer than the
+        timeout.
+
+        httpx itself handles silence without any bytes.
+        """
         now = time.monotonic()
         if since is not None and self._timeout is not None and now - since > self._timeout:
-            raise ModelUnavailable(f"{self._server} was silent for {self._timeout:g} s, but for keep-alive comments")
+            raise ModelUnavailable(f"{self._server} was silent for {self._timeout:g} s, except for keep-alive comments")
         return since if since is not None else now
 
     async def _text(self, begin: bytes = b"", most: int = MAX_ERROR_BODY) -> str:
         body = bytearray(begin)
-        with _blaming(self._server, self._timeout):
+        with _translated_errors(self._server, self._timeout):
             while len(body) < most and (data := await anext(self._bytes, None)) is not None:
                 body += data
         return body[:most].decode("utf-8", "replace")
 
 
 class _KeyAuth(httpx.Auth):
-    """Puts the key on the request at the last moment, so that no frame of ours has a variable that holds it.
+    """Adds the API key to the request at the last moment, so that no variable of our frames holds it.
 
-    A name and a password in the address, as for a server behind a proxy, were meant for it more than a key that happens
-    to be in the environment; both go where each has a header of its own.
+    A user name and a password in the address, as for a server behind a proxy, take precedence over a key from the
+    environment. If the two have different headers, both are sent.
     """
 
     def __init__(self, key: EnvironmentKey | None, url: httpx.URL) -> None:
@@ -256,7 +266,7 @@ class _KeyAuth(httpx.Auth):
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         if self._key is not None and (value := self._key.header_value()) is not None:
-            request.headers.setdefault(self._key.header, value)  # one that was given is meant
+            request.headers.setdefault(self._key.header, value)  # a header that the user has set wins
         if self._url.userinfo:
             yield from httpx.BasicAuth(self._url.username, self._url.password).auth_flow(request)
         else:
@@ -264,10 +274,10 @@ class _KeyAuth(httpx.Auth):
 
 
 @contextmanager
-def _blaming(
+def _translated_errors(
     server: str, timeout: float | None, broken: type[ModelError] = ModelUnavailable
 ) -> Generator[None, None, None]:
-    """Turn httpx's errors into ours; `broken` is what a failing connection means here."""
+    """Turn the errors of httpx into ModelErrors. `broken` is the type for a connection that fails."""
     try:
         yield
     except httpx.ConnectTimeout:
@@ -285,14 +295,20 @@ def _blaming(
 async def _lend(
     host: str, silence: float | None, clients: dict[asyncio.AbstractEventLoop, Any]
 ) -> AsyncGenerator[httpx.AsyncClient]:
+    # A proxy of the environment is not used for this machine (0.0.0.0 is what servers print as their address).
+    try:
+        address = ipaddress.ip_address(host)
+        is_local = address.is_loopback or address.is_unspecified
+    except ValueError:
+        is_local = host == "localhost"
     try:
         client = httpx.AsyncClient(
             timeout=_timeouts(silence),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
-            trust_env=not _is_loopback(host),  # a company's HTTP_PROXY knows nothing of a server on this machine
+            trust_env=not is_local,
         )
     except (httpx.InvalidURL, ValueError, ImportError) as error:
-        # httpx reads the environment here, and its error says a port or a scheme and not where it is from.
+        # httpx reads the environment here, and its error does not name the variable.
         names = [name for name in os.environ if name.lower() in _PROXY_VARIABLES]
         raise UsageError(
             f"One of the environment variables {', '.join(sorted(names))} cannot be read: {error}."
@@ -301,7 +317,7 @@ async def _lend(
     try:
         yield client
     finally:
-        clients.pop(asyncio.get_running_loop(), None)  # a loop that ends is not to stay for the transport's sake
+        clients.pop(asyncio.get_running_loop(), None)  # the transport must not keep a loop that ends
         await client.aclose()
 
 
@@ -320,28 +336,15 @@ def _parse(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        fault = re.sub("'.*'", "'…'", str(error))  # of an address with a password, what it quotes may be a part of that
+        fault = re.sub("'.*'", "'…'", str(error))  # it may quote a part of a password
         raise UsageError(f"base_url is not a URL: {fault}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host or not 0 < (parsed.port or 1) < 2**16:
         raise UsageError("base_url must be an http:// or https:// URL, such as http://localhost:8000/v1")
     return parsed
 
 
-def _public_name(url: httpx.URL) -> str:
-    # Not the URL itself, which may have a user name and a password in it.
-    return f"{url.host}:{url.port}" if url.port else url.host
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host)
-        return address.is_loopback or address.is_unspecified  # 0.0.0.0 is what servers say they listen at
-    except ValueError:
-        return host == "localhost"
-
-
-def _is_loop_over() -> bool:
-    """Whether the event loop that this code was written for has ended: the code is only closed now."""
+def _has_loop_ended() -> bool:
+    """Return True if this code runs without an event loop: Python closes a coroutine whose loop has ended."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

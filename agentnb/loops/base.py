@@ -234,12 +234,12 @@ def check_system_prompt(value: Any) -> None:
 
 def take(state: State, queue: Queue) -> MessageAdded:
     """The fact that the oldest message of a queue is heard."""
-    return MessageAdded.make(message=state.queues[queue][0], origin=queue)
+    return MessageAdded(message=state.queues[queue][0], origin=queue)
 
 
 def propose(state: State, id: str, name: str, arguments: dict[str, Any]) -> CallProposed:
     """The fact that the loop asks for a call of its own; `id` is unique among those of one run of it."""
-    return CallProposed.make(call=ToolCall.make(id=state.own_id(id), name=name, arguments=arguments), hidden=True)
+    return CallProposed(call=ToolCall(id=state.own_id(id), name=name, arguments=arguments), hidden=True)
 
 
 def _snake_case(name: str) -> str:

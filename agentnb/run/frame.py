@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from agentnb.core.events import Event
+from msgspec.structs import replace
+
+from agentnb.core.events import Event, RunEnd
 from agentnb.core.loop import Design, check_tables, configured, phase_opened
 from agentnb.core.messages import Message
 from agentnb.core.reply import Reply
@@ -58,7 +60,7 @@ class Frame:
     ) -> None:
         check_tables(design)
         self.design = design
-        self.moves: dict[tuple[str | None, str | None, str], str | None] = {}
+        self.moves: dict[tuple[str | None, str | None, type[Event]], str | None] = {}
         self.path: str = f"{above.path}/{name}" if above is not None and above.path else name
         self.recorded = 0
         self.companion: object = UNASKED
@@ -108,12 +110,12 @@ class Frame:
         Raises IllegalTransition.
         """
         phase = phase_opened(self.design, self.state.phase, event)
-        if event.type != "run_end":  # which may come in any phase, where it comes from outside
-            self.moves[self.state.phase, event.phase, event.type] = phase
+        if not isinstance(event, RunEnd):  # which may come in any phase, where it comes from outside
+            self.moves[self.state.phase, event.phase, type(event)] = phase
         return phase
 
     def begin(self, input: object) -> Event:
         """The fact this loop starts with, as the performer of a call of the loop above."""
         first = portable_start(self.design.begin(input))
         self.said += [message for messages in first.queued.values() for message in messages]
-        return first.model_copy(update={"call": self.call, **configured(self.design, self.fingerprints)})
+        return replace(first, call=self.call, **configured(self.design, self.fingerprints))

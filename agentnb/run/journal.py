@@ -14,10 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Delta, Event, encode_event
+from agentnb.core.events import Delta, Event, RunStart, encode_body
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.readable import check_levels
@@ -28,6 +30,8 @@ from agentnb.run.watchers import Watchers
 
 AHEAD_SECONDS = 1.0
 """By which a computer's clock is ahead when it was set, and not only corrected a little."""
+
+AnEvent = TypeVar("AnEvent", bound=Event)
 
 Watcher = Callable[[Event | Delta], object]
 Observer = Callable[[Event, Frame], object]
@@ -95,39 +99,42 @@ class Journal(Watchers):
         self._telling = False
         self._untold: deque[Event | Delta] = deque()
 
-    def append(self, event: Event, frame: Frame | None = None, about: CallState | None = None) -> bool:
-        """Make `event` a fact of the loop in `frame`, or of the outermost.
+    def append(self, event: AnEvent, frame: Frame | None = None, about: CallState | None = None) -> AnEvent | None:
+        """Record `event` as one of the loop in `frame`, or of the outermost.
 
-        With `about`, the call that the event is about, it becomes a fact only while that call is open: another thread
-        may have ended the call or the run in the meantime. Gives whether it has become one.
+        With `about`, the call that the event is about, it is recorded only while that call is open: another thread
+        may have ended the call or the run in the meantime.
 
-        Raises IllegalTransition or NotSerializable, and then nothing has happened.
+        Returns the event as it is recorded: a copy with its number, time, run, path and phase; None if it is not.
+        Raises IllegalTransition, ImpossibleEvent or NotSerializable, and then nothing has happened.
         """
         if frame is None:
             frame = self.root
         with self.lock:  # and no `acquire` with a `try` behind it: Ctrl-C may come in between
             state, events, recorder = frame.state, self.events, self.recorder
             if about is not None and state.open.get(about.id) is not about:
-                return False
-            stamp = event.__dict__  # nobody else has seen it yet, so it may still be written on
-            kind = stamp["type"]
-            if stamp["seq"] != -1:
-                raise UsageError(f"This {kind} is a fact already (seq {event.seq}); make a new one each time.")
-            phase = frame.moves.get((state.phase, stamp["phase"], kind), UNKNOWN)
-            stamp["phase"] = frame.opens(event) if phase is UNKNOWN else phase
-            if not stamp["time"]:  # a fork's change was made when that of its recording was
-                stamp["time"] = self.now()
-            stamp["path"] = frame.path
+                return None
+            if event.seq != -1:
+                raise UsageError(f"This {event.type} is a fact already (seq {event.seq}); make a new one each time.")
+            phase = frame.moves.get((state.phase, event.phase, type(event)), UNKNOWN)
+            event = replace(
+                event,
+                seq=len(events),
+                time=event.time or self.now(),  # a fork's change was made when that of its recording was
+                run_id=self.run_id,
+                path=frame.path,
+                phase=frame.opens(event) if phase is UNKNOWN else phase,
+            )
             line = self._encode(event) if recorder is not None else b""
-            stamp["seq"] = seq = len(events)
-            stamp["run_id"] = self.run_id
             evolve(self.state, event)
             events.append(event)
-            if frame.above is not None and kind == "run_start":  # known before anybody is told: they may end the run
+            if frame.above is not None and isinstance(
+                event, RunStart
+            ):  # known before anybody is told: they may end the run
                 frame.state = nested(self.state, frame.path)
                 self.frames.append(frame)
             if recorder is not None:
-                recorder.record(seq, line)
+                recorder.record(event.seq, line)
             self.fresh = True
             try:
                 for observe in self.observers:
@@ -135,7 +142,7 @@ class Journal(Watchers):
             finally:  # Ctrl-C may break off a breakpoint's function, and it is a fact all the same
                 if self.watchers:
                     self.tell(event)
-        return True
+        return event
 
     def now(self) -> float:
         """The time by the run's own clock, in seconds since the epoch, for its events and its deadlines.
@@ -227,7 +234,7 @@ class Journal(Watchers):
 
     def _encode(self, event: Event) -> bytes:
         try:
-            line = encode_event(event)  # its run and its position are where it is kept, and it does not have them yet
+            line = encode_body(event)
             check_levels(line)
             return line
         except ValueError as error:

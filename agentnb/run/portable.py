@@ -10,11 +10,13 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict, replace
 from pydantic_core import to_json, to_jsonable_python
 
 from agentnb.core.blocks import picture_in
 from agentnb.core.errors import ModelError, NotSerializable
-from agentnb.core.events import ApprovalDecision, ErrorInfo, Event, RunStart
+from agentnb.core.events import ApprovalDecision, ErrorInfo, Event, RunEnd, RunStart, StateUpdate, checked
 from agentnb.core.foreign import number_in
 from agentnb.core.json_data import json_of
 from agentnb.core.messages import Message, plain_message, to_message
@@ -76,7 +78,9 @@ def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
 
 
 def _number_or_text(value: Any) -> Any:
-    """A number of another library, a picture as a content block, or the text of anything else."""
+    """A number of another library, a picture as a content block, a struct's fields, or the text of anything else."""
+    if isinstance(value, Struct):
+        return to_builtins(value)
     number = number_in(value)
     if number is not None:
         return number
@@ -100,12 +104,11 @@ def portable_text(value: Any) -> str:
 def portable_decision(decision: ApprovalDecision) -> ApprovalDecision:
     """What a loop's own code has decided about a call, as it will stand in the journal."""
     name, arguments = decision.name, decision.arguments
-    return decision.model_copy(
-        update={
-            "reason": portable_text(decision.reason),
-            "name": portable_text(name) if name is not None else None,
-            "arguments": portable(arguments) if arguments is not None else None,
-        }
+    return replace(
+        decision,
+        reason=portable_text(decision.reason),
+        name=portable_text(name) if name is not None else None,
+        arguments=portable(arguments) if arguments is not None else None,
     )
 
 
@@ -116,29 +119,30 @@ def portable_input(input: Any) -> Any:
     return portable(plain_message(input))
 
 
-def said_in_json(fact: Event, name: str) -> None:
-    """Make the values of a fact JSON that the loop of this name has said, while nobody has seen it yet.
+def said_in_json(event: Event, name: str) -> Event:
+    """Return an event that the loop of this name decided on, with its output or values as JSON data.
 
-    Raises NotSerializable where they are not: that loop will read them again.
+    Raises NotSerializable for a value that is not JSON, because that loop will read it again.
     """
-    fields = fact.__dict__
-    for field in ("output", "values"):
-        if (value := fields.get(field)) is not None and not (type(value) is str and value.isascii()):
-            fields[field] = json_of(value, f"The {field} of {name}")
+    if isinstance(event, RunEnd):
+        return replace(event, output=json_of(event.output, f"The output of {name}"))
+    if isinstance(event, StateUpdate):
+        return replace(event, values=json_of(event.values, f"The values of {name}"))
+    return event
 
 
 def portable_start(start: RunStart) -> RunStart:
     """A loop's first fact as it will stand in the journal: what it goes on from was said by anybody."""
+    start = checked(start)
     said = [message for messages in (start.history, *start.queued.values()) for message in messages]
-    if mended(start.name) == start.name and all(_can_be_kept(message.plain) for message in said):
+    if mended(start.name) == start.name and all(_can_be_kept(message) for message in said):
         return start
-    start = start.model_copy(update={"name": mended(start.name)})
     queued = {queue: _kept(messages) for queue, messages in start.queued.items()}
-    return start.model_copy(update={"history": _kept(start.history), "queued": queued})
+    return replace(start, name=mended(start.name), history=_kept(start.history), queued=queued)
 
 
 def _kept(messages: Sequence[Message]) -> list[Message]:
-    return [message if _can_be_kept(message.plain) else to_message(portable(message.plain)) for message in messages]
+    return [message if _can_be_kept(message) else to_message(portable(message)) for message in messages]
 
 
 def _can_be_kept(plain: Any) -> bool:
@@ -162,7 +166,7 @@ def error_info(error: BaseException) -> ErrorInfo:
         text = f"{text[:half]}\n[... {len(text) - TRACEBACK_LIMIT} characters ...]\n{text[-half:]}"
     told = ("status", "code", "param", "request_id") if isinstance(error, ModelError) else ()
     details = {name: value for name in told if (value := getattr(error, name, None)) is not None}
-    return ErrorInfo.make(
+    return ErrorInfo(
         type=type(error).__name__,
         message=_text(error),
         traceback=mended(text),
@@ -172,16 +176,18 @@ def error_info(error: BaseException) -> ErrorInfo:
 
 def not_serializable(event: Event, error: ValueError) -> NotSerializable:
     """The error for an event that is not JSON, with the path to the value at fault."""
-    return NotSerializable(f"{event.type}{_path_to_fault(event.__dict__)} is not JSON: {error}")
+    return NotSerializable(f"{event.type}{_path_to_fault(event)} is not JSON: {error}")
 
 
 def _path_to_fault(value: Any) -> str:
+    if isinstance(value, Struct):
+        value = asdict(value)
     items = (
         value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else ()
     )
     for key, item in items:
         try:
-            to_json(item)
-        except ValueError:
+            to_json(item, fallback=to_builtins)
+        except (ValueError, TypeError):
             return f".{key}{_path_to_fault(item)}" if isinstance(key, str) else f"[{key}]{_path_to_fault(item)}"
     return ""

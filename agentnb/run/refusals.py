@@ -25,7 +25,7 @@ def end_in_words(call: CallState, words: str, outcome: Outcome, error: BaseExcep
     fields: dict[str, Any] = {"result": portable(words), "is_error": True, "outcome": outcome}
     if error is not None:
         fields["error"] = error_info(error)
-    return CallEnd.make(call_id=call.id, name=call.name, **fields)
+    return CallEnd(call_id=call.id, name=call.name, **fields)
 
 
 def misfit(call: CallState, tools: Mapping[str, Tool]) -> Refusal:

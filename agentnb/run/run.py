@@ -17,6 +17,8 @@ from concurrent.futures import Future
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentnb.core.errors import StoreBusy, UsageError
 from agentnb.core.events import Delta, Event, Queue, RunResumed
 from agentnb.core.loop import Design, configured
@@ -94,10 +96,10 @@ class Run(Decisions, Recording):
             chosen["limits"] = self._gate.limits
         begin: Event | None = None
         if suspended or again or chosen:
-            begin = RunResumed.make(suspended=suspended, again=dict(again), **chosen)
+            begin = RunResumed(suspended=suspended, again=dict(again), **chosen)
         if not recording:
             start = portable_start(loop.begin(portable_input(input), history))
-            begin = start.model_copy(update={**configured(loop, self._journal.root.fingerprints), **chosen})
+            begin = replace(start, **configured(loop, self._journal.root.fingerprints), **chosen)
         self._journal.root.recorded = len(recording)
         judges_open_questions = judges_open_questions and approve is not None
         self._driver = Driver(self._journal, self._gate, policy, begin, judges_open_questions=judges_open_questions)

@@ -190,4 +190,6 @@ def _add(entry: dict[str, Any], runs: list[ExportedRun], possible: Possible, whe
     except UsageError as error:
         raise RecordingCorrupt(f"{where}: {error}") from error
     except (KeyError, TypeError, IndexError, ValueError, RecursionError) as error:
-        raise RecordingCorrupt(f"{where}: it is not an entry of an export ({type(error).__name__}).") from error
+        raise RecordingCorrupt(
+            f"{where}: it is not an entry of an export ({type(error).__name__}: {error})."
+        ) from error

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy, StoreConflict
 from agentnb.core.events import Event, RunStart, decode_body, decode_event, encode_body, encode_event
 from agentnb.store import rows
@@ -39,18 +41,17 @@ def decode(key: int, body: bytes, written: object, *, run_id: str = "") -> Event
 
 def to_json(event: Event) -> bytes:
     """Return an event as JSON for an exported file, where all events after the line of a run are of that run."""
-    return encode_event(event, without={"run_id"})
+    return encode_event(event, without=["run_id"])
 
 
 def from_json(text: str, run_id: str) -> Event:
     """Return the event that `to_json` wrote. Raises ValueError."""
-    return decode_event(text).model_copy(update={"run_id": run_id})
+    return replace(decode_event(text), run_id=run_id)
 
 
 def types_with(field: str) -> list[str]:
     """Return the types of events that have a field."""
-    kinds = (kind.model_fields for kind in Event.__subclasses__())
-    return [fields["type"].default for fields in kinds if field in fields and "type" in fields]
+    return [str(kind.__struct_config__.tag) for kind in Event.__subclasses__() if field in kind.__struct_fields__]
 
 
 def first_bytes(type: str) -> tuple[bytes, bytes]:
@@ -66,7 +67,7 @@ def is_same(one: Event, other: Event) -> bool:
 
 def _inherited(event: Event, run_id: str) -> Event:
     """Return an event of another run as the event of a fork that shares it."""
-    return event.model_copy(update={"run_id": run_id, "inherited": True})
+    return replace(event, run_id=run_id, inherited=True)
 
 
 def _row(number: int, event: Event) -> tuple[int, bytearray, int]:

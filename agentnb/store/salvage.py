@@ -20,6 +20,7 @@ from agentnb.run.given import check_name, check_path
 from agentnb.store import recordings, rows
 from agentnb.store.database import SPAN, Database, as_bytes, checksum, row_checksum
 from agentnb.store.opening import is_address, open_database, open_store
+from agentnb.store.postgres import without_password
 from agentnb.store.rows import RunRow
 from agentnb.store.sqlite import PAGE_BYTES, SqliteDatabase, copy_file_and_log
 
@@ -69,11 +70,16 @@ def salvage(damaged: str | Path, into: str | Path) -> list[str]:
 
     found = _read(damaged)
     if not found.runs and not found.events:
-        raise StorageError(f"Nothing of a store can be read in {damaged}.")
+        raise _nothing(damaged)
     with closing(open_store(into)) as database:
         if rows.all_runs(database):
             raise UsageError(f"{database.where} has runs already; give a new store for what is salvaged.")
         return _write(found, database)
+
+
+def _nothing(damaged: str | Path) -> StorageError:
+    where = without_password(damaged) if is_address(damaged) else damaged
+    return StorageError(f"Nothing of a store can be read in {where}. Use a copy of it, or a file that it exported.")
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -104,7 +110,7 @@ def _read(damaged: str | Path) -> _Found:
             with closing(SqliteDatabase(copy, read_only=True)) as database:
                 return _read_tables(database)
         except StorageError:
-            raise StorageError(f"Nothing of a store can be read in {damaged}: {problem}") from problem
+            raise _nothing(damaged) from problem
 
 
 def _read_tables(database: Database) -> _Found:

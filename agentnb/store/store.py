@@ -121,7 +121,7 @@ class Store:
         Raises RecordingMissing, and RecordingCorrupt, which names the damaged event.
         """
         check_name("load(name_or_id)", name_or_id)
-        number, position = self._place(name_or_id, salvage=salvage)
+        number, position = self._resolve(name_or_id, salvage=salvage)
         events = recordings.events(self._database, number, position, salvage=salvage)
         if salvage and not events:  # nothing is left of the run: say why
             events = recordings.events(self._database, number, position)
@@ -148,7 +148,7 @@ class Store:
             self._database.check("runs")  # a damaged table may not find it
         return number
 
-    def _place(self, name_or_id: str, *, salvage: bool) -> tuple[int, int]:
+    def _resolve(self, name_or_id: str, *, salvage: bool) -> tuple[int, int]:
         """Return the number and the position of a snapshot or, with the position SPAN, of a run."""
         named = rows.snapshot_named(self._database, name_or_id, salvage=salvage)
         return named or (self._number(name_or_id), SPAN)
@@ -213,7 +213,7 @@ class Store:
         ids = list(known)
         if runs is not None:
             check_name("export(runs=)", *(names := list(runs)))
-            numbers = [self._place(name, salvage=salvage)[0] for name in names]
+            numbers = [self._resolve(name, salvage=salvage)[0] for name in names]
             ids = [rows.run_at(self._database, number, salvage=salvage).id for number in numbers]
         return exchange.write(Path(path), (self._exported(known[id], salvage) for id in dict.fromkeys(ids)))
 

@@ -230,7 +230,7 @@ class CommandHandlers:
         """Withdraw the queued message that was shown."""
         with self._run.lock:
             for queue, queued in self._run.queued:
-                same = digest(queue, {"message": queued.plain}) == message.get("digest")
+                same = digest(queue, {"message": queued}) == message.get("digest")
                 if same and self._run.withdraw(queue, queued):
                     return {"note": "Taken back; the run will not get this message."}
         raise UsageError("It is too late to take this message back: it was delivered, or taken back already.")

@@ -6,7 +6,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from msgspec import ValidationError
 
 from agentnb.core import events as e
 from agentnb.core.events import EVENT_TYPES, Delta, decode_event, encode_event, plain_event
@@ -15,7 +15,7 @@ from tests.core.samples import EVENTS, any_event, event_of
 
 
 def test_there_is_a_sample_of_every_kind_of_event() -> None:
-    assert {kind.model_fields["type"].default for kind in EVENTS} == set(EVENT_TYPES)
+    assert {kind.__struct_config__.tag for kind in EVENTS} == set(EVENT_TYPES)
 
 
 def test_the_vocabulary_is_closed() -> None:
@@ -31,7 +31,7 @@ def test_a_printed_event_says_which_kind_it_is(kind: type[e.Event]) -> None:
     @settings(max_examples=1)
     @given(event_of(kind))
     def printed(event: e.Event) -> None:
-        assert f"{event}".startswith(f"{kind.__name__}(seq=")
+        assert f"{event}".startswith(f"{kind.__name__}(")
 
     printed()
 
@@ -42,17 +42,6 @@ def test_an_event_comes_back_from_json_as_it_was(kind: type[e.Event]) -> None:
     @given(event_of(kind))
     def round_trip(event: e.Event) -> None:
         assert decode_event(encode_event(event)) == event
-
-    round_trip()
-
-
-@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-def test_an_event_made_without_validation_comes_back_as_it_was(kind: type[e.Event]) -> None:
-    @settings(max_examples=30)
-    @given(event_of(kind))
-    def round_trip(event: e.Event) -> None:
-        fields = {name: getattr(event, name) for name in type(event).model_fields}
-        assert decode_event(encode_event(kind.make(**fields))) == event
 
     round_trip()
 
@@ -93,7 +82,7 @@ def test_what_is_no_event_is_refused(line: bytes) -> None:
 
 def test_an_event_cannot_be_changed() -> None:
     event = e.CancelRequested(reason="enough")
-    with pytest.raises(ValidationError):
+    with pytest.raises(AttributeError):
         event.reason = "more"  # type: ignore[misc]
 
 

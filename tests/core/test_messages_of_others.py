@@ -71,7 +71,7 @@ def test_a_call_of_any_shape_is_read(call: Any) -> None:
 @pytest.mark.parametrize("arguments", [None, "", "{}", {}])
 def test_a_call_without_arguments_has_none(arguments: Any) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "t", "arguments": arguments}}
-    assert to_message({"role": "assistant", "tool_calls": [call]}).tool_calls[0].plain == {
+    assert to_message({"role": "assistant", "tool_calls": [call]}).tool_calls[0] == {
         **ASKED,
         "arguments": {},
     }
@@ -116,7 +116,7 @@ def test_what_has_no_role_or_no_content_is_no_message(value: Any) -> None:
 
 
 def test_a_call_without_a_name_is_refused_with_the_field_at_fault() -> None:
-    with pytest.raises(InvalidArguments, match="tool_calls: Field required"):
+    with pytest.raises(InvalidArguments, match=r"tool_calls\[0\]\.name: Field required"):
         to_message({"role": "assistant", "tool_calls": [{"id": "c1", "function": {"arguments": "{}"}}]})
 
 

@@ -90,23 +90,23 @@ async def test_a_model_that_is_not_async_holds_up_nobody() -> None:
 @pytest.mark.parametrize(
     "answer", [None, ("hello", []), {"text": "hello"}, SimpleNamespace()], ids=["nothing", "pair", "text", "SDK"]
 )
-async def test_what_is_no_answer_is_told_and_is_no_empty_one(answer: Any) -> None:
+async def test_a_result_that_is_not_an_answer_is_an_error_and_not_an_empty_answer(answer: Any) -> None:
     class Forgetful:
         def complete(self, messages: list[Any]) -> Any:
             return answer
 
-    with pytest.raises(RunFailed, match="complete returns a text, or an object or a mapping with content"):
+    with pytest.raises(RunFailed, match="complete must return a string, or an object or a mapping with content"):
         await SessionLoop(Forgetful()).start("go")
 
 
-async def test_what_is_no_model_is_said_to_be_none() -> None:
-    with pytest.raises(RunFailed, match="list is no model: it has no stream"):
+async def test_an_object_that_is_not_a_model_is_rejected() -> None:
+    with pytest.raises(RunFailed, match="list is not a model: it has neither stream"):
         await SessionLoop([]).start("go")
 
 
 @pytest.mark.parametrize("kind", [ScriptedLLM, WithTools])
-async def test_the_class_of_a_model_is_told_from_a_model(kind: Any) -> None:
-    with pytest.raises(RunFailed, match=rf"{kind.__name__} is a class, and a model is an object of it"):
+async def test_a_class_in_place_of_a_model_is_rejected(kind: Any) -> None:
+    with pytest.raises(RunFailed, match=rf"{kind.__name__} is a class; pass an object of it"):
         await SessionLoop(kind).start("go")
 
 
@@ -119,21 +119,21 @@ async def test_a_class_that_is_asked_without_an_object_is_a_model() -> None:
     assert await SessionLoop(Said).start("go") == "heard"
 
 
-async def test_a_model_whose_stream_is_not_async_is_told_so() -> None:
+async def test_a_model_whose_stream_is_not_async_is_rejected() -> None:
     class Sync:
         def stream(self, messages: Any, *, tools: Any = None, schema: Any = None) -> Any:
             yield {"type": "text_delta", "content": "hi"}
 
-    with pytest.raises(RunFailed, match=r"Sync.stream is to be `async def`"):
+    with pytest.raises(RunFailed, match=r"Sync.stream must be `async def`"):
         await SessionLoop(Sync()).start("hi")
 
 
-async def test_a_model_whose_stream_comes_in_one_piece_is_told_so() -> None:
+async def test_a_stream_that_returns_a_list_is_rejected() -> None:
     class InOnePiece:
         def stream(self, messages: Any, *, tools: Any = None, schema: Any = None) -> Any:
             return ["hi"]
 
-    with pytest.raises(RunFailed, match=r"yields its chunks, and this one returned \['hi'\]"):
+    with pytest.raises(RunFailed, match=r"must yield chunks, and this one returned \['hi'\]"):
         await SessionLoop(InOnePiece()).start("hi")
 
 

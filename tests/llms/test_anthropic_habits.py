@@ -137,7 +137,7 @@ async def test_thinking_that_nobody_has_signed_goes_to_no_other_server(peer: Pee
 
 @pytest.mark.parametrize("told", [event({"choices": [{"delta": {"content": "Hi"}}]}), b""], ids=["OpenAI's", "nothing"])
 async def test_what_is_no_message_is_no_empty_answer(peer: Peer, told: bytes) -> None:
-    with pytest.raises(ModelProtocolError, match="without having begun"):
+    with pytest.raises(ModelProtocolError, match="ended before a message"):
         await answer(peer, message(told, event("[DONE]")))
 
 

@@ -261,7 +261,7 @@ async def test_a_request_that_is_refused_is_told_with_what_to_do(
 
 
 async def test_an_end_without_a_beginning_is_no_answer(peer: Peer) -> None:
-    with pytest.raises(ModelProtocolError, match="without having begun it"):
+    with pytest.raises(ModelProtocolError, match="ended before its answer began"):
         await answer(peer, completion())
 
 

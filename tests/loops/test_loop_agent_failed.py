@@ -83,9 +83,9 @@ def a_decision(world: Mended) -> Loop:
 
         def advance(self, state: State) -> Event:
             if not state.messages:
-                return MessageAdded.make(message=Message(role="assistant", content=world.pay(1)))
+                return MessageAdded(message=Message(role="assistant", content=world.pay(1)))
             world.fail_once()
-            return RunEnd.make(reason="completed", output="fine")
+            return RunEnd(reason="completed", output="fine")
 
     return Pays()
 
@@ -143,10 +143,10 @@ async def test_a_sub_agent_that_has_decided_to_end_in_an_error_begins_anew() -> 
 
         def advance(self, state: State) -> Event:
             if not state.messages:
-                return MessageAdded.make(message=Message(role="assistant", content=world.pay(1)))
+                return MessageAdded(message=Message(role="assistant", content=world.pay(1)))
             if len(world.done) == 1:
-                return RunEnd.make(reason="error", error=ErrorInfo.make(type="GaveUp", message="broken"))
-            return RunEnd.make(reason="completed", output="fine")
+                return RunEnd(reason="error", error=ErrorInfo(type="GaveUp", message="broken"))
+            return RunEnd(reason="completed", output="fine")
 
     loop = LoopAgent("L", [GivesUp()], max_iterations=1)
     run = await failed(loop)

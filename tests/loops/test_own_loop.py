@@ -9,7 +9,7 @@ import re
 import textwrap
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -216,8 +216,8 @@ async def test_a_decision_that_is_no_event_is_told_in_words(odd: Any) -> None:
 
 
 async def test_an_event_of_a_kind_of_its_own_ends_the_run_and_is_no_fact() -> None:
-    class Remark(Event):
-        type: Literal["remark"] = "remark"
+    class Remark(Event, frozen=True, tag="remark"):
+        pass
 
     class Remarks(Loop):
         def advance(self, state: Any) -> Event:

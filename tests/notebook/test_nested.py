@@ -58,7 +58,7 @@ def test_without_either_the_error_says_what_to_install(monkeypatch: pytest.Monke
         allow_nested_asyncio()
 
 
-def test_an_event_loop_that_cannot_be_patched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_loop_that_cannot_be_patched_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "nest_asyncio2")
 
     def refuse() -> None:

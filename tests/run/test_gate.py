@@ -476,7 +476,7 @@ async def test_a_step_reports_a_failed_model_as_an_event() -> None:
 async def test_a_run_that_only_makes_facts_lets_others_run() -> None:
     class Endless(Loop):
         def advance(self, state: State) -> Event:
-            return StateUpdate.make(values={"n": state.position})
+            return StateUpdate(values={"n": state.position})
 
     run = Endless().start(None)
     asyncio.get_running_loop().call_later(0.02, run.cancel)

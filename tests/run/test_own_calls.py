@@ -31,12 +31,12 @@ class Caller(Loop):
     def advance(self, state: State) -> Event | None:
         made = len(state.own_calls)
         if made == len(self.calls):
-            return RunEnd.make(reason="completed", output=[call.end.result for call in state.own_calls if call.end])
+            return RunEnd(reason="completed", output=[call.end.result for call in state.own_calls if call.end])
         if len(state.entered) == made:
             assert state.phase is not None
-            return PhaseChange.make(source=state.phase, phase="two" if state.phase == "one" else "one")
+            return PhaseChange(source=state.phase, phase="two" if state.phase == "one" else "one")
         call = ToolCall(id=f"call_{made}", name=self.calls[made], arguments=dict(self.arguments))
-        return CallProposed.make(call=call, hidden=True)
+        return CallProposed(call=call, hidden=True)
 
 
 def sender(sent: list[str], **options: Any) -> Any:

@@ -232,7 +232,7 @@ async def test_a_loop_of_your_own_is_replayed_without_it_with_its_phases_as_they
         opened_by: ClassVar[Mapping[str, str]] = {"run_end": "open"}
 
         def advance(self, state: State) -> Event:
-            return RunEnd.make(reason="completed")
+            return RunEnd(reason="completed")
 
     run = Knock().start(None)
     await run

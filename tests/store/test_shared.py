@@ -121,6 +121,18 @@ async def test_a_notebook_may_go_to_another_folder_while_a_store_is_open(
         assert ("first", "runs.db") in [(row.name, row.store) for row in runs()]
 
 
+async def test_a_store_that_is_opened_through_a_link_is_the_same_store(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.db"
+    link.symlink_to(store.path)
+    with closing(Store(link)) as linked:
+        await researcher().start("go", name="second", store=linked, approve=True)
+        await researcher().start("go", name="third", store=store, approve=True)
+        assert [info.name for info in linked.runs()] == ["third", "second", "first"]
+    assert store.runs() != []
+    assert list(link.parent.iterdir()) == [link]
+
+
 class Interrupted:
     """A connection whose user loses patience while a statement waits: before it is done, or when it is."""
 

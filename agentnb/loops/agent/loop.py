@@ -95,10 +95,10 @@ class Agent(Loop):
         if state.queues["input"]:
             return take(state, "input")
         if not state.messages and not state.queues["steering"]:
-            return take(state, "follow_up") if state.queues["follow_up"] else RunEnd.make(reason="empty")
+            return take(state, "follow_up") if state.queues["follow_up"] else RunEnd(reason="empty")
         answer = _answer(state)
         if answer is not None and not state.queues["follow_up"]:
-            return RunEnd.make(reason=answer.cut_off or "completed", output=text_of(answer.message.content))
+            return RunEnd(reason=answer.cut_off or "completed", output=text_of(answer.message.content))
         if self.max_iterations is not None and state.turn >= self.max_iterations:
             return self._at_limit()
         if answer is not None:
@@ -107,7 +107,7 @@ class Agent(Loop):
             return take(state, "steering")
         if self.retriever is not None and (fact := retrieve_first(state)) is not None:
             return fact
-        return ModelStart.make(turn=state.turn + 1)
+        return ModelStart(turn=state.turn + 1)
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
         """One call at a time, unless they may run beside each other."""
@@ -122,7 +122,7 @@ class Agent(Loop):
 
     def _at_limit(self) -> RunEnd:
         why = f"The agent has asked its model {self.max_iterations} times (max_iterations) and is not done."
-        return RunEnd.make(reason="max_iterations", error=ErrorInfo.make(type="LimitReached", message=why))
+        return RunEnd(reason="max_iterations", error=ErrorInfo(type="LimitReached", message=why))
 
     def result_given(self, call: CallState, result: Any) -> Any:
         """What a retriever may give, as the documents it stands for."""

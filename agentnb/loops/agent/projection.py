@@ -70,15 +70,24 @@ class Projection:
             return
         yield from self._recovered(T.RECOVERY_FAILED)
         for call in list(self._calls.values()):
-            fields = {"result": failure.message, "is_error": True, "outcome": "aborted", "error": failure}
-            yield from self._call_end(e.CallEnd.make(call_id=call.id, name=call.name, time=self._time, **fields))
+            yield from self._call_end(
+                e.CallEnd(
+                    call_id=call.id,
+                    name=call.name,
+                    result=failure.message,
+                    is_error=True,
+                    outcome="aborted",
+                    error=failure,
+                    time=self._time,
+                )
+            )
         self._closers.clear()  # it has cut them off
         yield from self._end(T.ERROR, error=failure)
 
     # -- words -----------------------------------------------------------------------------------------------------
 
     def _event(self, type: AgentEventType, **fields: Any) -> AgentEvent:
-        return AgentEvent.make(type=type, timestamp=self._time, **self._where, **fields)
+        return AgentEvent(type=type, timestamp=self._time, **self._where, **fields)
 
     def _enter(self, turn: TurnState) -> None:
         self._turn = turn
@@ -144,24 +153,24 @@ class Projection:
         calls = event.message.tool_calls
         if calls:
             named = {"tool_count": len(calls), "tool_names": [call.name for call in calls]}
-            yield self._event(T.LLM_TOOL_CALLS, metadata={**named, "tool_calls": [call.plain for call in calls]})
+            yield self._event(T.LLM_TOOL_CALLS, metadata={**named, "tool_calls": list(calls)})
         metadata = {"stop_reason": event.stop_reason, "usage": event.usage}
         yield from self._close(T.LLM_COMPLETE, content=text_of(event.message.content), metadata=metadata)
         if not calls:
             yield from self._close(T.ITERATION_END)
             return
         for call in calls:
-            self._calls[call.id] = ToolCall.make(id=call.id, name=call.name, arguments=call.arguments)
+            self._calls[call.id] = ToolCall(id=call.id, name=call.name, arguments=call.arguments)
         yield self._open(T.TOOL_CALLS_START, T.TOOL_CALLS_COMPLETE, metadata=named)
 
     def _approval_request(self, event: e.ApprovalRequest) -> Iterator[AgentEvent]:
         metadata = {"tool_name": event.name, "status": "waiting for approval", "reason": event.reason}
-        call = ToolCall.make(id=event.call_id, name=event.name, arguments=event.arguments)
+        call = ToolCall(id=event.call_id, name=event.name, arguments=event.arguments)
         yield self._event(T.TOOL_PROGRESS, tool_call=call, metadata=metadata)
 
     def _call_start(self, event: e.CallStart) -> Iterator[AgentEvent]:
         if event.call_id in self._calls and event.call_id not in self._started:  # a second time, after a crash
-            call = ToolCall.make(id=event.call_id, name=event.name, arguments=event.arguments)
+            call = ToolCall(id=event.call_id, name=event.name, arguments=event.arguments)
             self._calls[call.id] = call
             yield self._begin(call)
 
@@ -189,7 +198,7 @@ class Projection:
         fields: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name, "content": render(event.result)}
         if started is not None:
             fields["execution_time_ms"] = max(0.0, event.time - started) * 1000
-        result = ToolResult.make(is_error=event.is_error, metadata={"outcome": event.outcome}, **fields)
+        result = ToolResult(is_error=event.is_error, metadata={"outcome": event.outcome}, **fields)
         if event.is_error:
             return self._event(T.TOOL_ERROR, tool_call=call, tool_result=result, error=_error_of(event))
         return self._event(T.TOOL_RESULT, tool_call=call, tool_result=result)
@@ -208,7 +217,7 @@ class Projection:
         elif event.reason == "cancelled":
             yield from self._end(T.EXECUTION_CANCELLED, metadata={"reason": self._reason})
         else:
-            error = event.error or e.ErrorInfo.make(type="RunFailed", message=event.reason)
+            error = event.error or e.ErrorInfo(type="RunFailed", message=event.reason)
             yield from self.fail(error)
 
     # -- what is no fact -------------------------------------------------------------------------------------------
@@ -240,7 +249,7 @@ def _length(event: e.Event) -> int:
 
 def _error_of(event: e.CallEnd) -> e.ErrorInfo:
     """What went wrong with a call; one that was refused has no exception behind it."""
-    return event.error or e.ErrorInfo.make(type="ToolError", message=str(event.result))
+    return event.error or e.ErrorInfo(type="ToolError", message=str(event.result))
 
 
 _HANDLERS: dict[str, Callable[[Projection, Any], Iterator[AgentEvent]]] = {

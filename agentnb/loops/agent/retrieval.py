@@ -37,7 +37,7 @@ def retrieve_first(state: State) -> Event | None:
     if asked.end is None or (asked.end.is_error and known.get("position") == position):
         return None  # what an earlier turn has found for this message stays
     found = {"position": position, "text": "" if asked.end.is_error else _told(asked.end.result)}
-    return StateUpdate.make(values={"retrieved": found}) if found != known else None
+    return StateUpdate(values={"retrieved": found}) if found != known else None
 
 
 def amended(state: State) -> Mapping[int, dict[str, Any]]:
@@ -47,7 +47,7 @@ def amended(state: State) -> Mapping[int, dict[str, Any]]:
         return {}
     position = retrieved["position"]
     message = state.messages[position]
-    return {position: {**message.plain, "content": _with_retrieved(retrieved["text"], message.content)}}
+    return {position: {**message, "content": _with_retrieved(retrieved["text"], message.content)}}
 
 
 def _last_of_the_user(state: State) -> int | None:

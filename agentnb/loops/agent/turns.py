@@ -38,7 +38,7 @@ class TurnState(Positional, Record):
     def next_turn(self, compacted: bool | None = None, **metadata: Any) -> Self:
         """The turn after this one: all is carried over, `compacted` unless it is given; `metadata` is added."""
         counter = self.turn_counter + 1
-        return self.make(
+        return type(self)(
             turn_counter=counter,
             turn_id=f"{self.turn_id.removesuffix(f'-{self.turn_counter}')}-{counter}",
             max_iterations=self.max_iterations,

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from agentnb.core.ending import ending, results_in
 from agentnb.core.events import Delta, Event, RunPaused, RunResumed
 from agentnb.core.evolve import fold
@@ -71,13 +73,12 @@ def gone_on_from(facts: Sequence[Event], state: State, *, pausing: bool) -> list
     over = ending(facts) if state.stop_reason == "cancelled" else len(facts)
     past = [*facts[:over], *results_in(facts[over:])]
     if pausing:
-        _append(past, RunPaused.make(reason="paused"))
+        _append(past, RunPaused(reason="paused"))
     elif over < len(facts) and fold(past).paused:
-        _append(past, RunResumed.make())
+        _append(past, RunResumed())
     return past
 
 
 def _append(past: list[Event], fact: Event) -> None:
     last = past[-1]
-    fact.__dict__.update(run_id=last.run_id, seq=last.seq + 1, time=time.time())  # nobody else has seen it yet
-    past.append(fact)
+    past.append(replace(fact, run_id=last.run_id, seq=last.seq + 1, time=time.time()))

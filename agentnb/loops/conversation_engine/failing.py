@@ -10,7 +10,7 @@ from agentnb.loops.conversation_engine.states import EngineState
 
 def fail(end: CallEnd) -> RunEnd:
     """End with what a call that failed said."""
-    return _error(end.error or ErrorInfo.make(type="Error", message=str(end.result)))
+    return _error(end.error or ErrorInfo(type="Error", message=str(end.result)))
 
 
 def fail_with_task(state: State) -> RunEnd:
@@ -20,8 +20,8 @@ def fail_with_task(state: State) -> RunEnd:
         return fail(ends[0])
     outcomes = (state.values.get(outcome_key(task["id"]), {}) for task in state.values["tasks"])
     said = next(outcome["error"] for outcome in outcomes if outcome.get("status") == "failed")
-    return _error(ErrorInfo.make(type="TaskFailed", message=said))
+    return _error(ErrorInfo(type="TaskFailed", message=said))
 
 
 def _error(error: ErrorInfo) -> RunEnd:
-    return RunEnd.make(reason="error", phase=EngineState.ERROR.value, error=error)
+    return RunEnd(reason="error", phase=EngineState.ERROR.value, error=error)

@@ -135,7 +135,7 @@ class ConversationEngine(EngineControls):
             return self._ask(state, COORDINATOR, GET_CONTEXT)
         if call.end.is_error:
             return fail(call.end)
-        return Update.make(values={"context": call.end.result}, phase=EngineState.DECOMPOSING.value)
+        return Update(values={"context": call.end.result}, phase=EngineState.DECOMPOSING.value)
 
     def _decompose(self, state: State) -> Event:
         if "tasks" in state.values:
@@ -145,7 +145,7 @@ class ConversationEngine(EngineControls):
             return self._ask_model(state) or self._ask(state, PLANNER, DECOMPOSE)
         if call.end.is_error:
             return fail(call.end)
-        return Update.make(values={"tasks": call.end.result["tasks"]}, phase=EngineState.SCHEDULING.value)
+        return Update(values={"tasks": call.end.result["tasks"]}, phase=EngineState.SCHEDULING.value)
 
     def _ask(self, state: State, port: str, activity: str) -> Event:
         """Have the activity done; where its port is a loop, with what that comes to."""
@@ -160,16 +160,14 @@ class ConversationEngine(EngineControls):
         if not self._asks_model or state.reply is not None:
             return None
         if state.messages:
-            return ModelStart.make(turn=1, options={"schema": ports.SCHEMA})
-        return MessageAdded.make(
-            message=Message.make(role="user", content=ports.goal_with_context(state)), origin="input"
-        )
+            return ModelStart(turn=1, options={"schema": ports.SCHEMA})
+        return MessageAdded(message=Message(role="user", content=ports.goal_with_context(state)), origin="input")
 
     def _schedule(self, state: State) -> Event:
         if state.values.get("scheduled"):
             return _enter(state, EngineState.EXECUTING)
         ordered = in_order([SubTask(**task) for task in state.values["tasks"]])
-        return Update.make(values={"tasks": [task.plan() for task in ordered], "scheduled": True})
+        return Update(values={"tasks": [task.plan() for task in ordered], "scheduled": True})
 
     def _execute(self, state: State) -> Event:
         values = state.values
@@ -181,7 +179,7 @@ class ConversationEngine(EngineControls):
         while position < len(tasks) and outcome_key(tasks[position]["id"]) in values:
             position += 1
         if position == len(tasks):
-            return RunEnd.make(reason="completed", phase=EngineState.COMPLETED.value, output=results_of(state))
+            return RunEnd(reason="completed", phase=EngineState.COMPLETED.value, output=results_of(state))
         task = tasks[position]
         for dependency in task["dependencies"]:
             if values[outcome_key(dependency)]["status"] == "failed":
@@ -191,4 +189,4 @@ class ConversationEngine(EngineControls):
 
 
 def _enter(state: State, phase: EngineState) -> PhaseChange:
-    return PhaseChange.make(source=state.phase, phase=phase.value)
+    return PhaseChange(source=state.phase or "", phase=phase.value)

@@ -171,7 +171,7 @@ def input_for(loop: Any, call: CallState, state: State) -> Any:
     most = state.max_result_chars
     said = [description, *(f"[{name}] came to: {text_of(render(result, most))}" for name, result in given.items())]
     if given and (heard := loop.hears_as(said)) is not None:
-        return [message.plain for message in heard]
+        return list(heard)
     return "\n".join(said)
 
 

@@ -85,7 +85,7 @@ def record(state: State, task_id: str, outcome: dict[str, Any], **more: Any) -> 
     """What has become of a task, as values of the state; `next` is where the search for the next one may begin."""
     counted = outcome["status"]
     counts = {counted: state.values.get(counted, 0) + 1, "next": state.values.get("next", 0) + 1}
-    return StateUpdate.make(values={outcome_key(task_id): outcome, **counts, **more})
+    return StateUpdate(values={outcome_key(task_id): outcome, **counts, **more})
 
 
 def words_of(error: ErrorInfo) -> str:

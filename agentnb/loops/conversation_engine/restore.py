@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentnb.core.events import CallStart, ErrorInfo, Event, PhaseChange, RunEnd, RunPaused, RunStart, StateUpdate
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine.progress import EXECUTE, outcome_key, propose_task
@@ -21,27 +23,25 @@ from agentnb.loops.conversation_engine.tasks import SubTask
 
 def facts_of(snapshot: EngineSnapshot, start: RunStart) -> list[Event]:
     """A journal that leads to where the snapshot was taken; `start` is how a run of this engine begins."""
-    stamp: dict[str, Any] = {"run_id": uuid.uuid4().hex[:12], "time": time.time()}
-    journal: list[Event] = [start.model_copy(update={"phase": EngineState.IDLE.value})]
+    run_id, now = uuid.uuid4().hex[:12], time.time()
+    journal: list[Event] = [replace(start, phase=EngineState.IDLE.value)]
     source = EngineState.IDLE
     for phase in WORKING[: WORKING.index(snapshot.phase) + 1] if snapshot.phase in WORKING else ():
-        journal.append(PhaseChange.make(source=source.value, phase=phase.value))
-        journal += [StateUpdate.make(values=values) for values in _values(snapshot, phase)]
+        journal.append(PhaseChange(source=source.value, phase=phase.value))
+        journal += [StateUpdate(values=values) for values in _values(snapshot, phase)]
         source = phase
-    journal += [StateUpdate.make(values=values) for values in _outcomes(snapshot)]
+    journal += [StateUpdate(values=values) for values in _outcomes(snapshot)]
     if snapshot.phase is EngineState.EXECUTING and snapshot.state is not EngineState.ERROR:
         journal += _begun(snapshot.tasks)
     if snapshot.state is EngineState.PAUSED:
-        journal.append(RunPaused.make(reason="paused"))
+        journal.append(RunPaused(reason="paused"))
     elif snapshot.state is EngineState.COMPLETED:
         results = {task.id: task.result for task in snapshot.tasks if task.status == "completed"}
-        journal.append(RunEnd.make(reason="completed", phase=EngineState.COMPLETED.value, output=results))
+        journal.append(RunEnd(reason="completed", phase=EngineState.COMPLETED.value, output=results))
     elif snapshot.state is EngineState.ERROR and not snapshot.cancelled:
-        error = snapshot.error or ErrorInfo.make(type="Error", message="The engine had failed.")
-        journal.append(RunEnd.make(reason="error", phase=EngineState.ERROR.value, error=error))
-    for seq, fact in enumerate(journal):
-        fact.__dict__.update(stamp, seq=seq)  # nobody else has seen them yet
-    return journal
+        error = snapshot.error or ErrorInfo(type="Error", message="The engine had failed.")
+        journal.append(RunEnd(reason="error", phase=EngineState.ERROR.value, error=error))
+    return [replace(event, run_id=run_id, time=now, seq=seq) for seq, event in enumerate(journal)]
 
 
 def _begun(tasks: Sequence[SubTask]) -> list[Event]:
@@ -50,7 +50,7 @@ def _begun(tasks: Sequence[SubTask]) -> list[Event]:
     if task is None or task.status == "pending":
         return []
     call = propose_task(State(), task.plan(), {done.id: done.result for done in tasks if done.status == "completed"})
-    return [call, CallStart.make(call_id=call.call.id, name=EXECUTE, arguments=call.call.arguments, own=True)]
+    return [call, CallStart(call_id=call.call.id, name=EXECUTE, arguments=call.call.arguments, own=True)]
 
 
 def _values(snapshot: EngineSnapshot, phase: EngineState) -> Iterable[dict[str, Any]]:

@@ -72,8 +72,8 @@ def _replace(asked: Call, fields: dict[str, Any], by: str) -> ApprovalDecision:
     kept = () if "_outputPath" in fields else _KEPT
     fields = {**{name: asked[name] for name in kept if name in asked}, "_tool": asked.name, **fields}
     name = str(fields.pop("_tool"))
-    return ApprovalDecision.make(call_id=asked.id, decision="replace", by=by, name=name, arguments=fields, recheck=True)
+    return ApprovalDecision(call_id=asked.id, decision="replace", by=by, name=name, arguments=fields, recheck=True)
 
 
 def _reject(call_id: str, reason: str, by: str) -> ApprovalDecision:
-    return ApprovalDecision.make(call_id=call_id, decision="reject", by=by, reason=reason)
+    return ApprovalDecision(call_id=call_id, decision="reject", by=by, reason=reason)

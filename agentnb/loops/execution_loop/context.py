@@ -154,7 +154,7 @@ class Context:
                     self._folded[call_id] = number
                     self._fold(message)
         elif is_of_the_run:
-            self._transcript.append(to_plain(message.plain))
+            self._transcript.append(to_plain(message))
             if message.role == "assistant":
                 self.calls_made += len(message.tool_calls)
                 self.native = self.native or bool(message.details and message.details.get("native"))
@@ -163,12 +163,12 @@ class Context:
                     self._log.append(context(message))
                     self._told.append({"role": "assistant", "content": to_plain(message.content)})
         else:
-            said = to_plain(message.plain)  # a copy, as the loops that send their history make one
+            said = to_plain(message)  # a copy, as the loops that send their history make one
             self._transcript.append(said)
             self._told.append(said)
 
     def _fold(self, message: Message) -> None:
-        fields = message.plain
+        fields = message
         if fields.get("type") != "data" or fields["kind"] == "error":  # text and errors, which a tool may return too
             return
         identity = (fields["kind"], fields.get("_instance"))

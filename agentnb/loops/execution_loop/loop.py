@@ -115,7 +115,7 @@ class ExecutionLoop(ExecutionRequests):
         if len(state.open) > state.detached:  # no call can start any more (SEMANTICS.md, 5. Algorithm)
             call = next(call for call in state.open.values() if not call.detached)
             why = self.flow(state).why_unresolved(call) or "unresolved reference"
-            return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="invalid")
+            return CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="invalid")
         if state.queues["input"]:
             return take(state, "input")
         if state.reply is None:
@@ -123,7 +123,7 @@ class ExecutionLoop(ExecutionRequests):
         context = Context.of(state)
         tick = read_tick(context, state, self._output_check)
         if (logged := context.logged(state)) < len(tick.log):
-            return MessageAdded.make(message=tick.log[logged])
+            return MessageAdded(message=tick.log[logged])
         if state.queues["steering"] and self._may_ask(state):
             return take(state, "steering")
         why_end = None if {"steering", "follow_up"} & set(state.heard) else self._why_end(state, tick)
@@ -139,8 +139,8 @@ class ExecutionLoop(ExecutionRequests):
         if not self._may_ask(state):
             return self._end(state, "max_requests")
         if self.plan is not None and self._is_new_plan(state):
-            return MessageAdded.make(message=plan_message(self.plan, state))
-        return ModelStart.make(turn=state.turn + 1)
+            return MessageAdded(message=plan_message(self.plan, state))
+        return ModelStart(turn=state.turn + 1)
 
     def _is_new_plan(self, state: State) -> bool:
         """Whether the calls of the last request are to become the plan (SEMANTICS.md, 9. Plans)."""
@@ -149,7 +149,7 @@ class ExecutionLoop(ExecutionRequests):
 
     def _end(self, state: State, reason: StopReason, output: Any = None) -> Event | None:
         """The end, once everything has ended that is detached (SEMANTICS.md, 10. Detached tools)."""
-        return RunEnd.make(reason=reason, output=output) if not state.detached else None
+        return RunEnd(reason=reason, output=output) if not state.detached else None
 
     def _may_ask(self, state: State) -> bool:
         return self.max_requests is None or state.turn < self.max_requests

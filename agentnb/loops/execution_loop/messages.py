@@ -149,8 +149,9 @@ def check_writing(fields: Mapping[str, Any]) -> None:
 
 def context(message: Message) -> dict[str, Any]:
     """A message of the context as it is written."""
-    plain = message.plain
-    return {name: plain[name] for name in plain if name not in ("role", "content")} if message.role == "data" else plain
+    if message.role != "data":
+        return message
+    return {name: value for name, value in message.items() if name not in ("role", "content")}
 
 
 def told(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,8 +170,8 @@ def returned(value: Any) -> dict[str, Any]:
     if value is None or isinstance(value, (str, int, float, list)):  # the cheap question first: it is asked of each
         return {"result": value}
     if isinstance(value, Message) and value.role in ("user", "system"):
-        return {"result": value.content, "details": {"message": value.plain}}
-    said = value.plain if isinstance(value, Message) else dict(value) if isinstance(value, ErrorMessage) else value
+        return {"result": value.content, "details": {"message": value}}
+    said = value if isinstance(value, Message) else dict(value) if isinstance(value, ErrorMessage) else value
     if not isinstance(said, Mapping):
         return {"result": value}
     if said.get("type") == "data" and "data" in said:
@@ -179,7 +180,7 @@ def returned(value: Any) -> dict[str, Any]:
         _check_data({"kind": "data", **message})
         return {"result": said["data"], "details": {"message": message}}
     if set(said) <= _TEXT and _is_text(said):
-        return {"result": dict(said), "details": {"message": _text(said).plain}}
+        return {"result": dict(said), "details": {"message": _text(said)}}
     return {"result": value}
 
 
@@ -201,7 +202,7 @@ def writes(call: CallState) -> Iterator[Message]:
             yield from _write_to(call, path, end.result, method, beside)
         return
     if returned.get("type") != "data":
-        yield Message.model_validate(returned)
+        yield Message.of(returned)
         return
     chosen = returned.get("_outputPath") or (None if returned.get("kind") else path)
     if chosen is not None:
@@ -232,7 +233,7 @@ def _written(call: CallState, fields: dict[str, Any], beside: dict[str, Any]) ->
         "_call": {**Call.as_made(call), "_id": call.id},
         "_date": datetime.fromtimestamp(call.end.time, UTC).isoformat(),
     }
-    return Message.model_validate({"role": "data", "content": "", "type": "data", **fields, **hidden})
+    return Message.of({"role": "data", "content": "", "type": "data", **fields, **hidden})
 
 
 def error_of(call: CallState) -> Message | None:
@@ -256,4 +257,4 @@ def error_message(call: Call | None, error: Any, call_id: str | None = None, *, 
     fields["data"] = {"call": call, "error": error}
     if call_id is not None:
         fields["_call"] = {"_id": call_id, "_detached": True} if detached else {"_id": call_id}
-    return Message.model_validate(fields)
+    return Message.of(fields)

@@ -68,7 +68,7 @@ def plan_message(mode: Mode, state: State) -> Message:
     made = state.reply.message.tool_calls if state.reply is not None else ()
     data = {"mode": mode, "calls": [Call.made_of(call.name, call.arguments) for call in made]}
     fields = {"type": "data", "kind": "plan", "data": data, "_request": state.turn}
-    return Message.model_validate({"role": "data", "content": "", **fields})
+    return Message.of({"role": "data", "content": "", **fields})
 
 
 def check_plans(messages: Sequence[Message]) -> None:

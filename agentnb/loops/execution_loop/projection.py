@@ -198,4 +198,4 @@ def _written(call: CallState) -> dict[str, Any]:
 
 
 def _event(type: Type, **fields: Any) -> ExecutionEvent:
-    return ExecutionEvent.make(type=type, **fields)
+    return ExecutionEvent(type=type, **fields)

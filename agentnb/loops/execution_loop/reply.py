@@ -20,6 +20,7 @@ from string import ascii_letters, digits
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
 from pydantic_core import to_json
 
 from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
@@ -212,8 +213,7 @@ class SolutionReply(Reply):
         """The finished answer; its message's `details` have the Solution's output, or what is wrong with it."""
         end = super().end()
         details = {**(end.message.details or {}), **self._solution_details()}
-        end.message.__dict__["details"] = end.message.plain["details"] = details  # nobody else has seen it yet
-        return end
+        return replace(end, message=end.message.model_copy(update={"details": details}))
 
     def _solution_details(self) -> dict[str, Any]:
         solution, text = self._solution, self.text
@@ -278,7 +278,7 @@ class SolutionReply(Reply):
         if _taken_from(self._earlier, (name, arguments, malformed)):
             return
         self._made += 1
-        call = ToolCall.make(id=f"c{self._made}{self._of_run}", name=name, arguments=arguments, malformed=malformed)
+        call = ToolCall(id=f"c{self._made}{self._of_run}", name=name, arguments=arguments, malformed=malformed)
         self._calls.append(call)
         self.proposed.append(call)
 

@@ -55,7 +55,7 @@ class ExecutionStanding(Loop):
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """The run's first fact: the context it has, and its input as messages."""
-        given = None if input is None else [message.plain for message in to_input(input)]
+        given = None if input is None else to_input(input)
         start = super().begin(given, [*self._given, *history])
         check_plans([*start.history, *map(to_context, given or ())])
         return start

@@ -70,7 +70,7 @@ def is_told_again(messages: Sequence[Message]) -> bool:
     """
     if [message.role for message in messages[-4:]] != ["assistant", "data", "assistant", "data"]:
         return False
-    return bool(messages[-3].plain["data"] == messages[-1].plain["data"])
+    return bool(messages[-3]["data"] == messages[-1]["data"])
 
 
 def _in_time(ended: Sequence[CallState], reply: ModelEnd) -> Sequence[CallState]:

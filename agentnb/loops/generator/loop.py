@@ -106,7 +106,7 @@ class GeneratorLoop(Loop):
         state.memo = None
         reply = state.reply  # the last that the model has said
         cut_off = reply.cut_off if reply is not None and not reply.message.tool_calls else None
-        return RunEnd.make(reason=cut_off or "completed", output=json_of(live.output, f"The output of {self.name}"))
+        return RunEnd(reason=cut_off or "completed", output=json_of(live.output, f"The output of {self.name}"))
 
     def wanted(self, state: State) -> Sequence[Effect]:
         """Several calls at once are all proposed before the first starts."""

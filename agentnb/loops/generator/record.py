@@ -83,13 +83,13 @@ class Place:
             if said != word:
                 self._differs(_recorded_message(said), str(want))
         if len(there) < len(want.words):
-            return MessageAdded.make(message=want.words[len(there)].model_copy(deep=True))
+            return MessageAdded(message=want.words[len(there)].model_copy(deep=True))
         if isinstance(want, Say) or self._reply(want, state) is not None:
             return None
         for queue in ("steering", "follow_up"):
             if state.queues[queue]:
-                return MessageAdded.make(message=_of_the_user(state.queues[queue][0]), origin=queue)
-        return ModelStart.make(turn=state.turn + 1, options=want.options)
+                return MessageAdded(message=_of_the_user(state.queues[queue][0]), origin=queue)
+        return ModelStart(turn=state.turn + 1, options=want.options)
 
     def _reply(self, want: Ask, state: State) -> int | None:
         """Where the answer is: behind the words, and what the user has said meanwhile."""
@@ -133,7 +133,7 @@ class Place:
 
     def _missing_phase(self, want: Phase, state: State) -> Event | None:
         if len(state.entered) == self.phases:
-            return PhaseChange.make(source=state.phase, phase=want.name)
+            return PhaseChange(source=state.phase or "", phase=want.name)
         if state.entered[self.phases] != want.name:
             self._differs(str(Phase(state.entered[self.phases])), str(want))
         return None

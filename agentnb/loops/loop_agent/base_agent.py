@@ -165,12 +165,12 @@ class BaseAgent(AgentInTree):
             return failed(call)
         came_to: Mapping[str, Any] = call.end.result
         if came_to["paused"]:
-            return RunEnd.make(reason="suspended", output=came_to["output"])
+            return RunEnd(reason="suspended", output=came_to["output"])
         if came_to["escalate"] is None:
-            return RunEnd.make(reason="completed", output=came_to["output"])
+            return RunEnd(reason="completed", output=came_to["output"])
         if "escalate" not in state.values:
-            return StateUpdate.make(values={"escalate": came_to["escalate"]})
-        return RunEnd.make(reason="escalated", output=came_to["output"])
+            return StateUpdate(values={"escalate": came_to["escalate"]})
+        return RunEnd(reason="escalated", output=came_to["output"])
 
     def result_given(self, call: CallState, result: Any) -> Any:
         """What an agent is to have said, as what its code comes to then."""
@@ -190,7 +190,7 @@ class BaseAgent(AgentInTree):
         response = result if isinstance(result, Mapping) else {"result": result}
         answer = {"function_response": {"id": id, "name": read(call, "name"), "response": response}}
         said = Event(author="user", content={"role": "user", "parts": [answer]})
-        return Queued.make(queue="input", message=_message(said, self.name))
+        return Queued(queue="input", message=_message(said, self.name))
 
     def companion(self, state: State, recording: Sequence[Fact], above: object) -> Companion:
         """The context that the agents of an invocation share."""
@@ -292,7 +292,7 @@ def _fact(event: Event, name: str) -> Fact | Delta:
     message = _message(event, name)
     if event.partial:
         return Delta(type="call_delta", content=str(message.content), name=message.name, data=message["event"])
-    return MessageAdded.make(message=message)
+    return MessageAdded(message=message)
 
 
 def _message(event: Event, name: str) -> Message:
@@ -326,5 +326,5 @@ def propose_own_call(name: str, state: State, **arguments: Any) -> CallProposed:
 def failed(call: CallState) -> RunEnd:
     """The end of a loop one of whose own calls has failed."""
     assert call.end is not None
-    error = call.end.error or ErrorInfo.make(type="Error", message=str(call.end.result))
-    return RunEnd.make(reason="error", error=error)
+    error = call.end.error or ErrorInfo(type="Error", message=str(call.end.result))
+    return RunEnd(reason="error", error=error)

@@ -43,7 +43,7 @@ class Carrier(CompositeAgent):
         if call is None:
             return propose_own_call(self.name, state, input=state.input["told"])
         assert call.end is not None
-        return failed(call) if call.end.is_error else RunEnd.make(reason="completed", output=call.end.result)
+        return failed(call) if call.end.is_error else RunEnd(reason="completed", output=call.end.result)
 
     def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
         """The loop it carries."""

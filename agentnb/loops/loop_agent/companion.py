@@ -107,7 +107,7 @@ def end_before(name: str, state: State) -> RunEnd | None:
     resumed = invocation_of(state)
     if not resumed.get("end_of_agents", {}).get(name) or name in resumed["agent_states"]:
         return None
-    return RunEnd.make(reason="completed", output=resumed["outputs"].get(name))
+    return RunEnd(reason="completed", output=resumed["outputs"].get(name))
 
 
 def _given(input: Any) -> dict[str, dict[str, Any]]:

@@ -57,7 +57,7 @@ class CompositeAgent(BaseAgent):
             ended = end_before(self.name, state) if not state.values else None
             return ended or self.decide(state)
         if "ending" in state.values:
-            return self._call(AFTER, state) or RunEnd.make(**state.values["ending"])
+            return self._call(AFTER, state) or RunEnd(**state.values["ending"])
         if not state.values:
             if (ended := end_before(self.name, state)) is not None:
                 return ended
@@ -66,7 +66,7 @@ class CompositeAgent(BaseAgent):
         fact = self.decide(state)
         if not isinstance(fact, RunEnd) or fact.reason not in ENDS or not self.after_agent_callback:
             return fact
-        return StateUpdate.make(values={"ending": {"reason": fact.reason, "output": fact.output}})
+        return StateUpdate(values={"ending": {"reason": fact.reason, "output": fact.output}})
 
     def _call(self, name: str, state: State) -> Fact | None:
         """The call of a callback, or the end that it has brought; None where the agent goes on."""
@@ -79,7 +79,7 @@ class CompositeAgent(BaseAgent):
         if call.end.is_error:
             return failed(call)
         stands_for_the_run = name == BEFORE and call.end.result["said"]
-        return RunEnd.make(reason="completed", output=call.end.result["output"]) if stands_for_the_run else None
+        return RunEnd(reason="completed", output=call.end.result["output"]) if stands_for_the_run else None
 
     async def _say_back(self, name: str, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         if (said := await self._call_back(getattr(self, name), ctx)) is not None:

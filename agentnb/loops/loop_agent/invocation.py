@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.alias_generators import to_camel
 
 from agentnb.core.errors import AgentnbError, InvalidArguments
-from agentnb.core.events import Delta
+from agentnb.core.events import Delta, MessageAdded
 from agentnb.core.events import Event as Fact
 from agentnb.loops.loop_agent.event import Event, read
 
@@ -140,11 +140,16 @@ class Forwarded:
 
     def put(self, fact: Fact | Delta, event: Event) -> None:
         """Keep the event that a fact was made of."""
-        self._made[id(fact)] = (fact, event)
+        self._made[id(_kept_in(fact))] = (fact, event)
 
     def take(self, fact: Fact | Delta) -> Event | None:
         """The event that this fact was made of, once."""
-        return self._made.pop(id(fact), (fact, None))[1]
+        return self._made.pop(id(_kept_in(fact)), (fact, None))[1]
+
+
+def _kept_in(fact: Fact | Delta) -> object:
+    """What of a fact is the same object once it is recorded, which makes a copy of the fact."""
+    return fact.message if isinstance(fact, MessageAdded) else fact
 
 
 @dataclass(eq=False)

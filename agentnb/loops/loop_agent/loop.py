@@ -123,14 +123,14 @@ class LoopAgent(CompositeAgent):
         before = resumed.get("said", {}).get(self.name, {})
         said = {agent.name: before[agent.name] for agent in self.sub_agents if agent.name in before}
         if not self.sub_agents:
-            return RunEnd.make(reason="empty")
+            return RunEnd(reason="empty")
         if self._is_enough(at.times_looped):
-            return RunEnd.make(reason="max_iterations")
+            return RunEnd(reason="max_iterations")
         left = bool(resumed.get("end_of_agents", {}).get(self.name))
         if self._sub_agent(at.current_sub_agent) is not None:
             return self._checkpoint(at.current_sub_agent, at.times_looped, 1, resumed=True, left=left, said=said)
         if left:  # and whatever it was left in is gone
-            return RunEnd.make(reason="escalated")
+            return RunEnd(reason="escalated")
         return self._begin_pass_anew(at.current_sub_agent, at.times_looped, 1, said=said)
 
     def _in_a_pass(self, state: State) -> Fact:
@@ -147,8 +147,8 @@ class LoopAgent(CompositeAgent):
         if leaves is None:
             return self._next(state, call)
         if leaves not in ("nearest", self.name) and "escalate" not in state.values:
-            return StateUpdate.make(values={"escalate": leaves})
-        return RunEnd.make(reason="escalated", output=call.end.result)
+            return StateUpdate(values={"escalate": leaves})
+        return RunEnd(reason="escalated", output=call.end.result)
 
     @staticmethod
     def _leaves(state: State, call: CallState) -> str | None:
@@ -163,7 +163,7 @@ class LoopAgent(CompositeAgent):
         if position == len(names):
             position, passes = 0, passes + 1
             if self._is_enough(passes):
-                return RunEnd.make(reason="max_iterations", output=call.end.result)
+                return RunEnd(reason="max_iterations", output=call.end.result)
             self._warn_of_silence(state)
         said = {**state.values.get("said", {}), call.name: call.end.result}
         return self._checkpoint(names[position], passes, state.values["runs"] + 1, said=said)
@@ -173,7 +173,7 @@ class LoopAgent(CompositeAgent):
 
     def _begin_pass_anew(self, gone: str, passes: int, runs: int, **more: Any) -> Fact:
         if not self.sub_agents:
-            return RunEnd.make(reason="empty")
+            return RunEnd(reason="empty")
         if gone:
             self._warn_of_one_gone(gone)
         return self._checkpoint(self.sub_agents[0].name, passes, runs, **more)
@@ -190,7 +190,7 @@ class LoopAgent(CompositeAgent):
     @staticmethod
     def _checkpoint(name: str, passes: int, runs: int, *, resumed: bool = False, **more: Any) -> StateUpdate:
         position = {"current_sub_agent": name, "times_looped": passes, "runs": runs, "resumed": resumed}
-        return StateUpdate.make(values={**position, **more})
+        return StateUpdate(values={**position, **more})
 
     def _run_sub_agent(self, state: State) -> CallProposed:
         agent = self._sub_agent(state.values["current_sub_agent"])

@@ -49,7 +49,7 @@ def told(loop: Loop, input: Any, spoken: Mapping[str, str]) -> Any:
     )
     if (heard := loop.hears_as(said)) is not None:
         messages = (message for message in heard if message.content or message.role != "user")
-        return [*(dict(message.plain) for message in messages), *map(_user, siblings)] or [_user(GO_ON)]
+        return [*map(dict, messages), *map(_user, siblings)] or [_user(GO_ON)]
     if not siblings and not in_invocation:
         return input
     words = (text_of(message.content) for message in input_messages(said) if message.content)

@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
+from msgspec.structs import replace
+
 from agentnb.core.calls import result_message
 from agentnb.core.ending import ABORTED
 from agentnb.core.errors import UsageError
@@ -55,7 +57,7 @@ class SessionControls(Loop):
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """The run's first fact, with what is queued already."""
-        return super().begin(input, history).model_copy(update={"queued": self.queue.hand_over()})
+        return replace(super().begin(input, history), queued=self.queue.hand_over())
 
     def _start(self, **options: Any) -> Any:
         if "history" not in options:
@@ -169,6 +171,6 @@ def _left_open(state: State) -> Iterator[Message]:
     words = words_of_failures(state)
     for call in state.calls.values():
         if not call.hidden:
-            ended = {"result": words.get(call.id, ABORTED), "is_error": True, "outcome": "aborted"}
-            end = call.end or CallEnd.make(call_id=call.id, name=call.name, **ended)
+            why = words.get(call.id, ABORTED)
+            end = call.end or CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="aborted")
             yield result_message(call, end, state.max_result_chars)

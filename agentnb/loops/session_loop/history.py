@@ -45,7 +45,7 @@ def last_words(state: State) -> list[Message]:
     if state.broken_off:
         return [*state.queues["input"], *state.broken_off]
     failure = state.error or state.failure  # of a model inside it, whoever has ended the run then
-    answer = Message.make(
+    answer = Message(
         role="assistant",
         stop_reason="error" if state.stop_reason == "error" or state.failure is not None else "aborted",
         error_message=failure.message if failure is not None else state.cancelled or "",

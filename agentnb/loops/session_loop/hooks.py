@@ -87,8 +87,14 @@ def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, 
         if not said.get("block"):
             return None
         why = said.get("reason") or "Tool execution was blocked"
-        fields = {"result": why, "is_error": True, "outcome": "blocked", "terminate": bool(said.get("terminate"))}
-        return CallEnd.make(call_id=call.id, name=call.name, **fields)
+        return CallEnd(
+            call_id=call.id,
+            name=call.name,
+            result=why,
+            is_error=True,
+            outcome="blocked",
+            terminate=bool(said.get("terminate")),
+        )
 
     before.__name__ = name_of_function(hook)  # under which an edit is recorded
     return before

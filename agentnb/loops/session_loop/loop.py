@@ -45,8 +45,6 @@ from agentnb.loops.session_loop.steering import (
     why_pass_over,
 )
 
-_make_request = ModelStart.make  # found once: each attribute of a record's class is looked for by way of its metaclass
-
 Drain = Literal["one-at-a-time", "all"]
 
 
@@ -146,7 +144,7 @@ class SessionLoop(SessionControls):
         if queues["follow_up"] and self.drain == "all" and "follow_up" in heard:
             return take(state, "follow_up")
         if heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
-            return self._unless_at_limit(state, _make_request(turn=state.turn + 1))
+            return self._unless_at_limit(state, ModelStart(turn=state.turn + 1))
         if self._hears(state, "follow_up"):
             return self._unless_at_limit(state, take(state, "follow_up"))
         return self._end(state, _completed(state) if state.messages else "empty")
@@ -160,7 +158,7 @@ class SessionLoop(SessionControls):
         if asked is None:
             return propose(state, id, "should_stop_after_turn", {})
         if asked.end is not None and asked.end.is_error:
-            return RunEnd.make(reason="error", error=asked.end.error)
+            return RunEnd(reason="error", error=asked.end.error)
         return self._end(state, _completed(state)) if asked.end is not None and asked.end.result else None
 
     def _unless_at_limit(self, state: State, fact: Event) -> Event:
@@ -205,14 +203,12 @@ class SessionLoop(SessionControls):
     def _has_results_to_answer(self, state: State) -> bool:
         if state.reply is None or not state.reply.message.tool_calls:
             return False
-        for call in state.calls.values():  # noqa: SIM110 - a generator would be a microsecond more in every turn
-            if not call.hidden and call.end is not None and not call.end.terminate:
-                return True
-        return False
+        ended = (call.end for call in state.calls.values() if not call.hidden)
+        return any(end is not None and not end.terminate for end in ended)
 
     def _end(self, state: State, reason: StopReason) -> RunEnd:
         answer = state.reply.message if state.reply is not None else None
-        return RunEnd.make(reason=reason, output=text_of(answer.content) if answer is not None else None)
+        return RunEnd(reason=reason, output=text_of(answer.content) if answer is not None else None)
 
     def outcome(self, value: Any) -> dict[str, Any]:
         """A tool may return a dict with `content` and, beside it, `details`, `terminate` or `is_error`."""

@@ -118,13 +118,13 @@ class Projection:
         elif delta.type in ("text_delta", "reasoning_delta", "tool_call_delta"):
             if not self._in_message:
                 self._in_message = True
-                yield _event("message_start", message=Message.make(role="assistant", content=self._text))
+                yield _event("message_start", message=Message(role="assistant", content=self._text))
             if delta.type == "text_delta":
                 self._text += delta.content
             said = delta.content or delta.arguments
             yield _event(
                 "message_update",
-                message=Message.make(role="assistant", content=self._text),
+                message=Message(role="assistant", content=self._text),
                 delta=said,
                 assistant_message_event={"type": delta.type, "delta": said, **_call_of(delta)},
             )
@@ -220,13 +220,13 @@ class Projection:
         The run may be resumed; a failure that it has gone on from is no end.
         """
         yield from self._end_calls(words_of_failures(self._state))
-        yield from self.say(RunEnd.make(reason="error", error=failure))
+        yield from self.say(RunEnd(reason="error", error=failure))
 
     def _end_calls(self, words: Mapping[str, str] = MappingProxyType({})) -> Iterator[SessionEvent]:
         """End the calls that are left open, in these words or as broken off."""
         for call in list(self._state.open.values()):
-            fields = {"result": words.get(call.id, ABORTED), "is_error": True, "outcome": "aborted"}
-            yield from self.say(CallEnd.make(call_id=call.id, name=call.name, **fields))
+            why = words.get(call.id, ABORTED)
+            yield from self.say(CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="aborted"))
 
     def _end(self, event: RunEnd) -> Iterator[SessionEvent]:
         if event.reason in ENDED_FROM_OUTSIDE:
@@ -238,7 +238,7 @@ class Projection:
 
 
 def _event(type: Type, **fields: Any) -> SessionEvent:
-    return SessionEvent.make(type=type, **fields)
+    return SessionEvent(type=type, **fields)
 
 
 def _call_of(delta: Delta) -> dict[str, Any]:

@@ -46,4 +46,4 @@ def passed_over(state: State, mode: SteeringMode) -> CallEnd | None:
 
 def skip(call: CallState, why: str) -> CallEnd:
     """The end of a call that is told this instead of running."""
-    return CallEnd.make(call_id=call.id, name=call.name, result=why, is_error=True, outcome="skipped")
+    return CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="skipped")

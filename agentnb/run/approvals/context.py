@@ -105,7 +105,7 @@ class _Loop:
         for message in state.messages[len(self.places) :]:
             self.places.append(len(self.history) if message.role in ROLES else None)
             if message.role in ROLES:
-                self.history.append(frozen(message.plain))
+                self.history.append(frozen(message))
         for position, instead in self.design.sent_instead(state).items():
             if (place := self.places[position]) is not None:
                 self.instead[place] = frozen(instead)

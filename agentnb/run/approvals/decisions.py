@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from agentnb.core.errors import AlreadyDecided, InvalidArguments, UnknownCall, UsageError
-from agentnb.core.events import ApprovalDecision, ApprovalRequest, Event, Remember
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, Decision, Event, Remember
 from agentnb.core.messages import to_plain
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import carry_out, expire
@@ -95,7 +95,7 @@ class Decisions:
         with self._journal.saying():
             frame, call = self._waiting(id)
             rule = _remembering(call, remember)
-            decision = ApprovalDecision.make(
+            decision = ApprovalDecision(
                 call_id=call.id, decision="approve", **self._decided_by(frame, call, reviewer), **rule
             )
             self._journal.append(decision, frame)
@@ -139,15 +139,15 @@ class Decisions:
             if self._answer_what_it_was_suspended_for(id, result):
                 return
             frame, call = self._waiting(id)
-            decision = ApprovalDecision.make(
+            decision = ApprovalDecision(
                 call_id=call.id,
                 decision="answer",
                 result=portable(result),
                 **self._decided_by(frame, call, reviewer),
             )
-            self._journal.append(decision, frame)
+            recorded = self._journal.append(decision, frame)
             # A watcher that is told of the decision may have ended the run, and the call with it.
-            carry_out(self._journal, frame, call, decision)
+            carry_out(self._journal, frame, call, recorded)
 
     def undo(self, id: str | Decided | Pending, *, reviewer: str | None = None) -> None:
         """Take back what was decided about a call that has not begun: it is asked about again, with the time it had.
@@ -163,7 +163,7 @@ class Decisions:
             frame, call = self._decided(id)
             decision, question = call.decision, call.approval
             assert decision is not None
-            back = ApprovalDecision.make(
+            back = ApprovalDecision(
                 call_id=call.id,
                 decision="ask",
                 earlier=decision.seq,
@@ -172,7 +172,7 @@ class Decisions:
             )
             self._journal.append(back, frame, call)
             had = question.deadline - question.time if question is not None and question.deadline is not None else None
-            again = ApprovalRequest.make(
+            again = ApprovalRequest(
                 call_id=call.id,
                 name=call.name,
                 arguments=question.arguments
@@ -205,7 +205,7 @@ class Decisions:
                 raise UsageError("The run is over; there is nothing more to decide.")
             name = self._decider.name(reviewer)
             self._journal.append(
-                ApprovalDecision.make(call_id="", decision="ask", earlier=event, by=self._decider.by, reviewer=name)
+                ApprovalDecision(call_id="", decision="ask", earlier=event, by=self._decider.by, reviewer=name)
             )
 
     # -- what a decision records -----------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class Decisions:
         self,
         frame: Frame,
         call: CallState,
-        decision: str,
+        decision: Decision,
         name: str | None,
         arguments: dict[str, Any],
         reviewer: str | None,
@@ -236,7 +236,7 @@ class Decisions:
         if tool is None:
             raise UnknownCall(f"There is no tool {name or call.name!r}; there are {', '.join(sorted(frame.tools))}.")
         frame.design.bind(tool, call, to_plain(arguments), frame.state)  # raises where they do not fit
-        made = ApprovalDecision.make(
+        made = ApprovalDecision(
             call_id=call.id,
             decision=decision,
             name=name,

@@ -18,11 +18,8 @@ def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: 
     """Decide a call with no, and tell the model so; `fields` are the decision's."""
     fields = {"question": question_of(call), **fields}
     with journal.lock:
-        decision = ApprovalDecision.make(
-            call_id=call.id, decision="reject", by=by, reason=portable_text(reason), **fields
-        )
-        journal.append(decision, frame, call)
-        carry_out(journal, frame, call, decision)
+        decision = ApprovalDecision(call_id=call.id, decision="reject", by=by, reason=portable_text(reason), **fields)
+        carry_out(journal, frame, call, journal.append(decision, frame, call))
 
 
 def terminate(journal: Journal, frame: Frame, call: CallState, verdict: Verdict) -> None:
@@ -32,17 +29,17 @@ def terminate(journal: Journal, frame: Frame, call: CallState, verdict: Verdict)
         reject(journal, frame, call, verdict.reason, by=by)
         if journal.state.cancelled is None and not journal.state.over:
             why = portable_text(verdict.reason) if verdict.reason else ""
-            journal.append(CancelRequested.make(reason=f"ended by {by}" + (f": {why}" if why else "")))
+            journal.append(CancelRequested(reason=f"ended by {by}" + (f": {why}" if why else "")))
 
 
-def carry_out(journal: Journal, frame: Frame, call: CallState, decision: ApprovalDecision) -> None:
-    """Give the call the end that was decided: the rejection, or the answer."""
-    if call.decision is not decision:  # a watcher that was told of it has taken it back
+def carry_out(journal: Journal, frame: Frame, call: CallState, decision: ApprovalDecision | None) -> None:
+    """Give the call the end that was decided: the rejection, or the answer. `decision` is the recorded one, if any."""
+    if decision is None or call.decision is not decision:  # a watcher that was told of it has taken it back
         return
     words = f"Rejected: {decision.reason}" if decision.reason else "Rejected by the user."
     end = end_in_words(call, words, "rejected")
     if decision.decision == "answer":
-        end = CallEnd.make(call_id=call.id, name=call.name, result=decision.result, outcome="answered")
+        end = CallEnd(call_id=call.id, name=call.name, result=decision.result, outcome="answered")
     journal.append(end, frame, call)
 
 

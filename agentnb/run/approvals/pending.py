@@ -100,13 +100,13 @@ def question_about_lost(call: CallState) -> ApprovalRequest:
         f"{call.name} was started and nobody knows how it ended. Approve to run it again, "
         "answer with its result if it happened, or reject to fail it."
     )
-    return ApprovalRequest.make(call_id=call.id, name=call.name, arguments=call.arguments, reason=reason, unknown=True)
+    return ApprovalRequest(call_id=call.id, name=call.name, arguments=call.arguments, reason=reason, unknown=True)
 
 
 def question_after_undo(call: CallState) -> ApprovalRequest:
     """The question about a call whose decision was taken back by somebody who is gone and could not ask again."""
     reason = f"What was decided about {call.name} was taken back."
-    return ApprovalRequest.make(call_id=call.id, name=call.name, arguments=call.arguments, reason=reason)
+    return ApprovalRequest(call_id=call.id, name=call.name, arguments=call.arguments, reason=reason)
 
 
 def question_to_ask(call: CallState) -> ApprovalRequest:

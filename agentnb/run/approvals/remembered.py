@@ -65,7 +65,7 @@ def decide_as_before(journal: Journal, frame: Frame, call: CallState, arguments:
         if rule.decision == "reject":
             reject(journal, frame, call, rule.reason, by="remembered", earlier=rule.seq)
         else:
-            decision = ApprovalDecision.make(
+            decision = ApprovalDecision(
                 call_id=call.id,
                 decision="approve",
                 by="remembered",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentnb.core.ending import is_suspended
 from agentnb.core.errors import UsageError
-from agentnb.core.events import Event, ModelStart
+from agentnb.core.events import Event, ModelStart, checked
 from agentnb.run.effects.endings import end_at_limit
 from agentnb.run.effects.starting import Work
 from agentnb.run.gate.gate import Gate
@@ -12,13 +12,12 @@ from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.portable import said_in_json
 
-_OF_ANY_VALUE = frozenset({"run_end", "state_update"})
-
 
 def advance(work: Work, journal: Journal, gate: Gate) -> bool:
     """Make a fact of what the design says comes next; False where it waits for what is detached.
 
-    Raises UsageError where it says nothing that can be one, and as `Journal.append` does.
+    Raises UsageError where it says nothing that can be one, ImpossibleEvent for a field that is not valid, and as
+    `Journal.append` does.
     """
     frame, state = work.frame, work.frame.state
     if state.cancelled is not None or state.stop_reason is not None:
@@ -35,15 +34,13 @@ def advance(work: Work, journal: Journal, gate: Gate) -> bool:
         return False
     if not isinstance(fact, Event):
         raise UsageError(f"{frame.design.name}.advance gives an event (agentnb.core.events), not {shown(fact)}.")
-    kind = fact.type
-    if kind in _OF_ANY_VALUE:
-        said_in_json(fact, frame.design.name)
+    fact = checked(said_in_json(fact, frame.design.name))
     if isinstance(fact, ModelStart):
         if gate.limits and (why := gate.limit_reached(journal.state, starting="model")) is not None:
             end_at_limit(journal, why)
             return True
         work.asked_by_us = True
-        work.asking.describe(fact)
+        fact = work.asking.describe(fact)
     elif is_suspended(fact):
         frame = journal.root  # the run ends in this process, and the loops in it stay where they are
     journal.append(fact, frame)

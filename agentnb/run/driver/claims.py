@@ -332,7 +332,7 @@ class Driving:
         self.check_not_gone()
         was_pausing, self.gate.pausing = self.gate.pausing is not None, None
         if self.state.paused or self.state.failure is not None:
-            self.journal.append(RunResumed.make())
+            self.journal.append(RunResumed())
         elif was_pausing:
             self.driver.news.nudge()
         else:
@@ -343,7 +343,7 @@ class Driving:
         """Whoever starts driving a paused run wants it to go on; one whose model failed here waits to be told."""
         with self.journal.lock:
             if self.state.paused or (self.state.failure is not None and self.state.failure is self._failed_before):
-                self.journal.append(RunResumed.make())
+                self.journal.append(RunResumed())
 
     def cancel(self, reason: str) -> bool:
         """End the run; gives whether it was not over yet."""
@@ -351,7 +351,7 @@ class Driving:
             if self.state.over or self.state.cancelled is not None:
                 return False
             self.driver.begin()
-            self.journal.append(CancelRequested.make(reason=portable_text(reason)))
+            self.journal.append(CancelRequested(reason=portable_text(reason)))
             self.driver.end_cancelled()
             self.driver.news.flush()  # in the pump's event loop too: it may be restored from the store next
             return True

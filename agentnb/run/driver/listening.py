@@ -53,7 +53,7 @@ class Hearing:
             self._begin()
             if self._frame is not None:
                 self._frame.said.append(said)
-            self._journal.append(Queued.make(queue=queue, message=said), self._frame or listener(self._journal))
+            self._journal.append(Queued(queue=queue, message=said), self._frame or listener(self._journal))
             return True
 
     def withdraw(self, queue: Queue, message: Message | None = None) -> list[Message] | None:
@@ -118,7 +118,7 @@ def _withdraw(journal: Journal, kept: list[Frame], queue: Queue, message: Messag
     for frame in kept:
         waiting = frame.state.queues[queue]
         if message in waiting:
-            journal.append(Withdrawn.make(queue=queue, count=1, first=waiting.index(message)), frame)
+            journal.append(Withdrawn(queue=queue, count=1, first=waiting.index(message)), frame)
             return [message]
     return []
 
@@ -136,7 +136,7 @@ def hand_on(journal: Journal, frame: Frame) -> None:
         for queue in QUEUES:
             waiting = list(root.state.queues[queue])
             for message in waiting[_handed(journal, frame, queue, waiting, frame.path) :]:
-                journal.append(Queued.make(queue=queue, message=message), frame)
+                journal.append(Queued(queue=queue, message=message), frame)
             _take(journal, root, queue)
 
 
@@ -154,7 +154,7 @@ def hand_back(journal: Journal, frame: Frame) -> None:
         for queue in QUEUES:
             unheard = [message for message in frame.state.queues[queue] if not _is_in(frame.said, message)]
             for message in unheard[_handed(journal, frame, queue, unheard, journal.root.path) :]:
-                journal.append(Queued.make(queue=queue, message=message))
+                journal.append(Queued(queue=queue, message=message))
 
 
 def _handed(journal: Journal, frame: Frame, queue: Queue, messages: Sequence[Message], path: str) -> int:
@@ -181,5 +181,5 @@ def _handed_last(journal: Journal, frame: Frame) -> Sequence[Queued | Withdrawn]
 def _take(journal: Journal, frame: Frame, queue: Queue) -> list[Message]:
     taken = list(frame.state.queues[queue])
     if taken:
-        journal.append(Withdrawn.make(queue=queue, count=len(taken)), frame)
+        journal.append(Withdrawn(queue=queue, count=len(taken)), frame)
     return taken

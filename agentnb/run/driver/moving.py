@@ -127,7 +127,7 @@ class Moving:
         if wants and waits_for_a_person and self._gate.suspends_at_questions and in_force().policy is None:
             expire(self._journal)
             if not self._journal.fresh:
-                self._journal.append(RunEnd.make(reason="suspended"))
+                self._journal.append(RunEnd(reason="suspended"))
             return None
         if self._gate.permit is None or not waits_for_a_person:
             return "wait"
@@ -145,7 +145,7 @@ class Moving:
             reason, gate.pausing = gate.pausing, None
             if self._state.paused:  # a step came to a breakpoint in a run that is paused, and stays so
                 return False
-            self._journal.append(RunPaused.make(reason=reason, by=gate.pausing_by, before=gate.pausing_before))
+            self._journal.append(RunPaused(reason=reason, by=gate.pausing_by, before=gate.pausing_before))
         return True
 
     def may_return(self, effect: Effect) -> bool:

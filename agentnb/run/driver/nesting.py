@@ -103,7 +103,7 @@ class Nesting:
         if failed:
             reached = LimitReached(error.message if error is not None else None)
             above.calling.failure = (error, reached) if ran_out else work.calling.failure
-        end = CallEnd.make(
+        end = CallEnd(
             call_id=call.id,
             name=call.name,
             result=words if failed else state.output,

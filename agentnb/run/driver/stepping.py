@@ -25,7 +25,7 @@ async def step(run: Driving, unit: Unit, *, taken_here: bool = False) -> list[Ev
                 "A step is under way already; another can begin when it has ended. run.cancel() ends the run."
             )
         if run.state.failure is not None:
-            run.journal.append(RunResumed.make())
+            run.journal.append(RunResumed())
         _begin_behind_a_pause(run)
         if (done := _take(run, unit)) or run.state.over:
             return done

@@ -133,14 +133,14 @@ class Unattended:
             if not self._journal.state.paused:
                 return  # somebody has resumed it meanwhile
             if paused.by == "step" or headless.policy == "approve":
-                self._journal.append(RunResumed.make())
+                self._journal.append(RunResumed())
                 return
             reason = "" if paused.reason == "paused" else f" ({paused.reason})"
             why = (
                 f"paused{reason}, and nobody is there to resume it: {headless.absence}. Code that is to go on"
                 " calls run.resume(), or sets no breakpoint."
             )
-            self._journal.append(CancelRequested.make(reason=why))
+            self._journal.append(CancelRequested(reason=why))
         _tell(f"The run of {shown(self._journal.root.design.name)} was cancelled: it was {why}")
 
     def decide(self) -> None:
@@ -190,7 +190,7 @@ class Unattended:
                 )
             elif said.decision in ("approve", "edit"):
                 arguments = portable(said.arguments) if said.arguments is not None else None
-                decision = ApprovalDecision.make(
+                decision = ApprovalDecision(
                     call_id=call.id,
                     decision=said.decision,
                     by="headless",

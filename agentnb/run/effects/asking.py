@@ -12,10 +12,13 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.maybe_async import Inside, settled
+from agentnb.core.messages import to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.running import act_for
 from agentnb.core.state import State
@@ -61,16 +64,17 @@ class Asking:
         """Whether the last answer was computed in the event loop, and for long: nothing is written meanwhile."""
 
     def describe(self, request: ModelStart) -> ModelStart:
-        """Say in a request that is not an event yet who is asked, and with which options."""
-        if self._design.llm is not None:
-            set_by_loop, said = (
-                request.set_by_loop,
-                described(self._design.llm, self._options_with(request.set_by_loop)),
-            )
-            request.__dict__.update(
-                loop_options=set_by_loop, options=said.options, provider=said.provider, model=said.model
-            )
-        return request
+        """Return a request that is not recorded yet with who is asked, and with which options."""
+        if self._design.llm is None:
+            return request
+        said = described(self._design.llm, self._options_with(request.set_by_loop))
+        return replace(
+            request,
+            loop_options=request.set_by_loop,
+            options=said.options,
+            provider=said.provider,
+            model=said.model,
+        )
 
     @property
     def has_paused(self) -> bool:
@@ -89,7 +93,7 @@ class Asking:
         if self._paused is not None and self.has_paused:
             reply = self._paused[1]
             reply.resume()
-        partial = reply.message().plain if reply.pauses else None
+        partial = to_plain(reply.message()) if reply.pauses else None
         self._paused = None
         self._frame.reply = reply
         stream: Any = None
@@ -155,7 +159,7 @@ class Asking:
     async def _propose(self, reply: Reply) -> None:
         """Make the calls that are complete facts; each may start before the next is looked at."""
         while reply.proposed:
-            self._post(CallProposed.make(call=reply.proposed.pop(0)))
+            self._post(CallProposed(call=reply.proposed.pop(0)))
             await asyncio.sleep(0)
 
     async def _prepared(self) -> Sequence[Mapping[str, Any]]:
@@ -209,15 +213,13 @@ class Asking:
         fields = self._design.after_reply(end)
         if self._sequential and not self._sequential.isdisjoint(call.name for call in end.message.tool_calls):
             fields = {**fields, "sequential": True}
-        if fields:
-            end.__dict__.update(fields)  # still unstamped, nobody else has seen it
-        self._post(end)
+        self._post(replace(end, **fields) if fields else end)
 
     def _failed(self, error: BaseException, reply: Reply) -> None:
         self.error = error
         told = error_info(error)
         answer = reply.broken_off("error", told.message)
-        self._post(ModelFailed.make(error=told, partial=reply.text, answer=answer))
+        self._post(ModelFailed(error=told, partial=reply.text, answer=answer))
 
     def _post(self, fact: Event) -> None:
         """Make it a fact, unless nobody wants the answer any more."""

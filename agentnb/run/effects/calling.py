@@ -15,10 +15,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+from msgspec import structs
+
 from agentnb.core.call_events import name_of_function
 from agentnb.core.ending import ABORTED
-from agentnb.core.errors import InvalidArguments, ToolError, UsageError
-from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event
+from agentnb.core.errors import ImpossibleEvent, InvalidArguments, ToolError, UsageError
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event, checked
 from agentnb.core.foreign import plain_number
 from agentnb.core.json_data import same_json
 from agentnb.core.loop import Design, Result, beside
@@ -49,8 +51,6 @@ from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable, portable_decision, portable_text, words_of
 from agentnb.run.refusals import Refusal, blocked, end_in_words, misfit, unfit
-
-_make_end = CallEnd.make  # found once: each attribute of a record's class is looked for by way of its metaclass
 
 PumpPace = Literal["pull", "drain"]
 
@@ -123,21 +123,23 @@ class Calling:
                 seen = self._for_a_hook(call, arguments)
                 given = to_plain(seen.arguments)
                 said = await settled(self._design.before_call(seen, self._frame.state))
+                if isinstance(said, (ApprovalDecision, CallEnd)):
+                    said = checked(said)
             except BaseException as error:  # a hook that fails must not leave the call without a result
                 self._go_if_ended(call, error, task)
                 return blocked(call, words_of(error))
             if isinstance(said, ApprovalDecision):
                 # Code has decided, and no person: `human` is only what a decision says that names nobody.
                 by = name_of_function(self._design.before_call) if said.by in ("human", "loop") else said.by
-                return portable_decision(said).model_copy(update={"by": by, "recheck": said.is_checked_again})
+                return structs.replace(portable_decision(said), by=by, recheck=said.is_checked_again)
             if isinstance(said, CallEnd):
-                return Refusal(said.model_copy(update={"result": portable(said.result)}))
+                return Refusal(structs.replace(said, result=portable(said.result)))
             if said is not None:
                 return blocked(call, said)
             if not same_json(chosen := portable(seen.arguments), given):
                 by = name_of_function(self._design.before_call)
                 made = {"decision": "edit", "arguments": chosen, "recheck": True, "unchecked": True}
-                return ApprovalDecision.make(call_id=call.id, by=by, **made)
+                return ApprovalDecision(call_id=call.id, by=by, **made)
         if self._policy is not None:
             return await self.put_to_policy(call, arguments)
         if callable(asks := self._tools[call.name].approve):
@@ -255,7 +257,7 @@ class Calling:
             for name, field in fields.items():
                 if type(field) is not bool:
                     fields[name] = portable(field)
-            end = _make_end(call_id=call.id, name=call.name, **fields)
+            end = CallEnd(call_id=call.id, name=call.name, **fields)
         except _BrokenOff:
             end = end_in_words(call, ABORTED, "aborted")
         except _TimedOut as error:
@@ -312,7 +314,7 @@ class Calling:
     def _say(self, said: Event | Delta, call: CallState) -> bool:
         """Make a fact, or show, what a call says on its way; False where nobody waits for the call any more."""
         if not isinstance(said, Delta):
-            return self._journal.append(said, self._frame, call)
+            return self._journal.append(checked(said), self._frame, call) is not None
         said.run_id, said.path = self._journal.run_id, self._frame.path
         with self._journal.lock:  # its result may become a fact in another thread
             if self._frame.state.open.get(call.id) is not call:
@@ -351,7 +353,10 @@ class Calling:
             return self._raised(call, error)
         if not changed:
             return end
-        return end.model_copy(update={name: portable(value) for name, value in changed.items()})
+        try:
+            return checked(structs.replace(end, **{name: portable(value) for name, value in changed.items()}))
+        except (TypeError, ImpossibleEvent) as error:  # not a mapping, a field that is not there, or of a wrong type
+            return self._raised(call, error)
 
     def _progress(self, call: CallState, data: Any) -> None:
         """Show progress; after the call has its result there is nothing left to show."""

@@ -32,7 +32,7 @@ def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None
                 if frame.reply is not None:
                     words = error.message if error is not None else journal.state.cancelled or reason
                     answer = frame.reply.broken_off("aborted", words)
-                journal.append(RunEnd.make(reason=reason, error=error, answer=answer), frame)
+                journal.append(RunEnd(reason=reason, error=error, answer=answer), frame)
 
 
 def end_loops_inside(journal: Journal, above: Frame, call: CallState) -> None:
@@ -46,9 +46,9 @@ def end_loops_inside(journal: Journal, above: Frame, call: CallState) -> None:
             journal.append(end_in_words(open, ABORTED, "aborted"), frame, open)
         if not frame.state.over:
             answer = frame.reply.broken_off("aborted", ABORTED) if frame.reply is not None else None
-            journal.append(RunEnd.make(reason="cancelled", answer=answer), frame)
+            journal.append(RunEnd(reason="cancelled", answer=answer), frame)
 
 
 def end_at_limit(journal: Journal, why: str) -> None:
     """End the run because a limit that was given to it is reached."""
-    end_run(journal, "limit", ErrorInfo.make(type="LimitReached", message=why), why=why)
+    end_run(journal, "limit", ErrorInfo(type="LimitReached", message=why), why=why)

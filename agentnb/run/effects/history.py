@@ -9,7 +9,6 @@ from typing import Any
 from agentnb.core.messages import ROLES, Message, is_broken_off, plain_message, to_plain
 from agentnb.core.views import COPY_LIMIT
 
-_hand_over = Message.handed_over  # found once: an attribute of a record is looked for in three places
 _NOTHING: Mapping[int, dict[str, Any]] = {}
 
 
@@ -52,7 +51,7 @@ class PlainHistory:
             if skips:
                 continue
             if isinstance(message, Message):
-                _, copy = self._copies[id(message)] = kept.get(id(message)) or (message, to_plain(message.plain))
+                _, copy = self._copies[id(message)] = kept.get(id(message)) or (message, to_plain(message))
             else:
                 copy = to_plain(message)
             plain.append(copy)
@@ -68,7 +67,7 @@ class PlainHistory:
             if role != "tool":
                 self._skips = is_broken_off(message)
             if role in ROLES and not self._skips:
-                plain.append(_hand_over(message))
+                plain.append(to_plain(message))  # a copy: a model may change it
             else:
                 self._left_out.append(len(plain) - len(self.prefix) + len(self._left_out))
         self._seen, self._length = len(messages), len(plain)

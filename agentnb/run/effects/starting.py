@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from agentnb.core.events import CallStart, ModelStart, RunPaused
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState
@@ -37,8 +39,6 @@ drain: as fast as it goes; the model is asked here too.
 step: nothing is done here, so that what is in flight goes on between two steps.
 """
 
-
-_make_intent = CallStart.make  # found once: each attribute of a record's class is looked for by way of its metaclass
 
 ToPerform = tuple[Effect, Coroutine[Any, Any, None]]
 """An effect that the pump is to perform itself, and how."""
@@ -195,7 +195,7 @@ class Work:
                 ):
                     end_at_limit(self._journal, why)
                     return None
-                again = ModelStart.make(
+                again = ModelStart(
                     turn=state.turn,
                     attempt=state.attempt + 1,
                     options=state.options,
@@ -236,7 +236,7 @@ class Work:
                 if not self._others_run():  # what the limit has let begin comes to its end first
                     end_at_limit(self._journal, why)
                 return False
-        intent = _make_intent(
+        intent = CallStart(
             call_id=call.id,
             name=call.name,
             arguments=arguments,
@@ -264,7 +264,7 @@ class Work:
             "path": frame.path,
             "phase": frame.opens(intent),
         }
-        if not self._gate.stops_before(intent.model_copy(update=as_recorded), frame.state, journal.state):
+        if not self._gate.stops_before(replace(intent, **as_recorded), frame.state, journal.state):
             return False
         self._stopped_before[call.id] = call
         journal.fresh = True  # nothing was recorded, and the pump has to see that the gate is closed

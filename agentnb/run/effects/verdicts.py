@@ -173,10 +173,10 @@ class Verdicts:
                     journal.append(_question(call, verdict, arguments, why, journal.now()), frame, call)
         else:
             looked_at = arguments if arguments is not call.arguments else None
-            decision = ApprovalDecision.make(
+            decision = ApprovalDecision(
                 call_id=call.id,
                 decision=verdict.decision,
-                by=verdict.by,
+                by=verdict.by or "rule",
                 reason=verdict.reason,
                 question=question_of(call),
                 tool_fingerprint=frame.fingerprints.get(call.name),
@@ -194,7 +194,7 @@ def _asking_again(verdict: Verdict, why: str) -> Verdict:
 
 
 def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], why: str, now: float) -> ApprovalRequest:
-    return ApprovalRequest.make(
+    return ApprovalRequest(
         call_id=call.id,
         name=call.name,
         arguments=to_plain(arguments),  # a copy: a reader who changes it has not changed what runs (promise 5)

@@ -12,6 +12,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import asdict, replace
+
 from agentnb.core.errors import InvalidArguments, ReplayDiverged
 from agentnb.core.events import ApprovalRequest, CallEnd, CallProposed, CallStart, Event, ModelStart, RunEnd, RunStart
 from agentnb.core.evolve import evolve, nested
@@ -88,7 +90,7 @@ class Check:
                 return None if outer.is_own(call) else CallEnd(call_id=call.id, name=call.name)
         assert loop is not None
         # Another description of a tool is no other decision of the loop.
-        return event.model_copy(update=configured(loop, event.tools))
+        return replace(event, **configured(loop, event.tools))
 
     def _expected(self, event: Event) -> Event | None:
         """What the loop would do now; None where that is not the loop's to say."""
@@ -129,7 +131,7 @@ class Check:
             return ApprovalRequest(call_id=call.id, name=call.name, arguments=made, reason=asks)
         if isinstance(event, ApprovalRequest) and asks is None and event.reason == why_it_asks(tool):
             return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
-        return event.model_copy(update={"arguments": made})
+        return replace(event, arguments=made)
 
 
 def frame_at(events: Iterable[Event], path: str, loop: Design) -> Frame | None:
@@ -165,5 +167,6 @@ def _said(event: Event) -> str:
 
 
 def _short(event: Event) -> str:
-    text = " ".join(f"{name}={value!r}" for name, value in event if name not in _STAMP)
+    fields = {"type": event.type, **asdict(event)}
+    text = " ".join(f"{name}={value!r}" for name, value in fields.items() if name not in _STAMP)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

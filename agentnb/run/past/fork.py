@@ -15,6 +15,8 @@ from enum import Enum
 from functools import cache, partial
 from typing import Any, get_args
 
+from msgspec import structs
+
 from agentnb.core.ending import is_suspended
 from agentnb.core.errors import ImpossibleEvent, UnknownCall, UsageError
 from agentnb.core.events import (
@@ -27,6 +29,7 @@ from agentnb.core.events import (
     MessageAdded,
     ModelEnd,
     RunStart,
+    checked,
 )
 from agentnb.core.evolve import fold
 from agentnb.core.loop import Design
@@ -126,10 +129,10 @@ def settle(made: Branch, journal: Journal) -> None:
     frame = journal.frame_at(path)
     assert frame is not None  # `_checked` has seen it
     call = frame.state.open[id]
-    decision = decision.model_copy(update={"question": question_of(call)})
-    journal.append(decision, frame)
+    decision = structs.replace(decision, question=question_of(call))
+    recorded = journal.append(decision, frame)
     if decision.decision in ("reject", "answer"):
-        carry_out(journal, frame, call, decision)
+        carry_out(journal, frame, call, recorded)
 
 
 def _checked(made: Branch, loop: Design) -> Branch:
@@ -145,7 +148,7 @@ def _checked(made: Branch, loop: Design) -> Branch:
         _check_fit(frame, call, decision)
     if decision.decision == "answer" and frame.is_own(call):
         result = frame.design.result_given(call, decision.result)
-        return replace(made, decided=(path, id, decision.model_copy(update={"result": result})))
+        return replace(made, decided=(path, id, structs.replace(decision, result=result)))
     return made
 
 
@@ -190,23 +193,23 @@ def _stamped(event: Event, place: Event) -> Event:
     stamp: dict[str, Any] = {name: getattr(place, name) for name in ("seq", "time", "path", "phase")}
     if isinstance(event, ApprovalDecision) and isinstance(place, ApprovalDecision):
         stamp |= {**BY_FORK, "question": place.question}
-    return event.model_copy(update=stamp)
+    return structs.replace(checked(event), **stamp)
 
 
 def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]) -> Event | None:
     """The event with another message where one was said by it; None for every other event."""
     if isinstance(event, RunStart):
-        return event.model_copy(update={"input": portable_input(message)})
+        return structs.replace(event, input=portable_input(message))
     if isinstance(event, ModelEnd):
         answer = _answer_instead(event, message)
         if (frame := before()) is not None:
             answer = frame.design.read_again(answer)
-        return event.model_copy(update={"message": answer})
+        return structs.replace(event, message=answer)
     if isinstance(event, MessageAdded):
         said = portable_input(message)
         is_text = isinstance(message, str)
         other = event.message.model_copy(update={"content": said}) if is_text else to_said(said)
-        return event.model_copy(update={"message": other})
+        return structs.replace(event, message=other)
     return None
 
 
@@ -227,7 +230,7 @@ def _ended_with(end: CallEnd, result: Any, frame: Frame | None) -> CallEnd:
     if frame is not None and call is not None and frame.is_own(call):
         result = frame.design.result_given(call, result)
     ended = {"result": result, "is_error": False, "outcome": "answered", "error": None, "details": None}
-    return end.model_copy(update=ended)
+    return structs.replace(end, **ended)
 
 
 def _check_calls_stay(answer: ModelEnd, frame: Frame | None) -> None:
@@ -250,7 +253,7 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: 
     followed = event.type not in ("approval_decision", "call_start")
     past = past_of_a_fork(events, event.seq, loop, without=not followed)
     # Nobody has waited since the recording was made: it is decided when it was then.
-    decision = _decision(id, change).model_copy(update={"time": max(event.time, past[-1].time)})
+    decision = structs.replace(_decision(id, change), time=max(event.time, past[-1].time))
     shared = common_with_a_fork(events, event.seq, changed=not followed)
     return Branch(past, shared, decided=(path, id, decision))
 
@@ -286,7 +289,7 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if isinstance(given, str):
         given = {"decision": given}
     if isinstance(given, ApprovalDecision):
-        given = given.model_dump(include={"decision", "reason", "arguments", "name", "result"})
+        given = {name: getattr(given, name) for name in ("decision", "reason", "arguments", "name", "result")}
     if not isinstance(given, Mapping) or given.get("decision") not in DECISIONS:
         raise UsageError(f"decision= is one of {', '.join(DECISIONS)}, or a dict with decision and what belongs to it.")
     known = {"decision", "reason", "arguments", "name", "result"}

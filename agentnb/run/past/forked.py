@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunResumed
 from agentnb.core.loop import Design
@@ -66,5 +68,5 @@ def _chosen(made: Branch, chosen: dict[str, Any]) -> tuple[list[Event], int]:
     first, *others = made.events
     unchanged = dict.fromkeys(chosen)
     shared = next((event.seq for event in others if isinstance(event, RunResumed)), made.shared)
-    resumed = [event.model_copy(update=unchanged) if isinstance(event, RunResumed) else event for event in others]
-    return [first.model_copy(update=chosen), *resumed], min(shared, made.shared)
+    resumed = [replace(event, **unchanged) if isinstance(event, RunResumed) else event for event in others]
+    return [replace(first, **chosen), *resumed], min(shared, made.shared)

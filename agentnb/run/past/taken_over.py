@@ -8,6 +8,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from agentnb.core.ending import ending, is_suspended, results_in
 from agentnb.core.errors import RecordingMismatch, UsageError
 from agentnb.core.events import CallEnd, CallStart, Event, ModelEnd, RunEnd, RunStart
@@ -35,7 +37,7 @@ def new_run_id() -> str:
 
 def as_of(run_id: str, events: Sequence[Event]) -> list[Event]:
     """These events as those of another run, numbered from 0."""
-    return [event.model_copy(update={"run_id": run_id, "seq": number}) for number, event in enumerate(events)]
+    return [replace(event, run_id=run_id, seq=number) for number, event in enumerate(events)]
 
 
 def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_limits: bool = False) -> Sequence[Event]:
@@ -53,7 +55,7 @@ def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_lim
         if last.reason != "cancelled" and not (last.reason == "limit" and has_new_limits):
             return events
     over = ending(events)
-    results = [event.model_copy(update={"seq": n}) for n, event in enumerate(results_in(events[over:]), over)]
+    results = [replace(event, seq=n) for n, event in enumerate(results_in(events[over:]), over)]
     return [*events[:over], *results]
 
 
@@ -66,7 +68,7 @@ def past_of_a_fork(
     would be left, or nothing of what is changed.
     """
     if isinstance(instead, ModelEnd) and instead.usage == getattr(events[seq], "usage", None):
-        instead = instead.model_copy(update={"usage": {}})  # nobody was asked for this answer
+        instead = replace(instead, usage={})  # nobody was asked for this answer
     kept = [*events[:seq], *([] if without else [instead or events[seq]])]
     over = _before_the_end(events)
     if instead is not None and over <= seq:
@@ -75,13 +77,10 @@ def past_of_a_fork(
     if not kept:
         raise UsageError("A fork begins with the event run_start at the least.")
     kept += _ends_of_running_calls(kept, events[seq + 1 :])
-    past = [
-        event.model_copy(update={"inherited": instead is None or event.seq != seq})
-        for event in as_of(new_run_id(), kept)
-    ]
+    past = [replace(event, inherited=instead is None or event.seq != seq) for event in as_of(new_run_id(), kept)]
     ancestors = _ancestors(events[0], seq if instead is not None else len(past))
     begun = {"forked_from": f"{events[0].run_id}@{seq}", "ancestors": ancestors, **configured(loop, fingerprints(loop))}
-    return [past[0].model_copy(update=begun), *past[1:]]
+    return [replace(past[0], **begun), *past[1:]]
 
 
 def common_with_a_fork(events: Sequence[Event], seq: int, *, changed: bool = False) -> int:

@@ -87,9 +87,7 @@ def _fields(
     is_one = isinstance(value, Mapping) or value is _ABSENT or (value is None and nullable)
     if not (isinstance(inner, Mapping) and inner and is_one):
         return [itself]
-    if (
-        value is _ABSENT and not required and not nullable
-    ):  # its properties are not required either
+    if value is _ABSENT and not required and not nullable:  # its properties are not required either
         return [itself]
     inside: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
     fields = [itself | {"kind": "object", "text": ""}] if nullable else []

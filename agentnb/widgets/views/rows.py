@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentnb.core.events import ErrorInfo, Event, plain_event
-from agentnb.core.messages import Message
+from agentnb.core.events import Event, plain_event
+from agentnb.core.messages import OPTIONAL
 from agentnb.widgets.text import as_json, brief, one_line, pretty
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import decided
@@ -80,8 +80,6 @@ def _row(event: Event, causes: Causes | None) -> tuple[dict[str, Any], dict[str,
     data = plain_event(event)
     for stamp in STAMPS:
         data.pop(stamp, None)
-    if isinstance(data.get("error"), ErrorInfo):
-        data["error"] = data["error"].model_dump(exclude_none=True)
     made: dict[str, Any] = {"seq": event.seq, "time": event.time, "type": event.type}
     if event.path:
         made["path"] = event.path
@@ -181,7 +179,11 @@ def _said(message: Mapping[str, Any]) -> str:
 
 def aside(message: Mapping[str, Any]) -> str:
     """Return the fields of a message of a loop's own kind, which has no content, on one line."""
-    own = {name: message[name] for name in message if name not in Message.model_fields and not name.startswith("_")}
+    own = {
+        name: message[name]
+        for name in message
+        if name not in {"role", "content", *OPTIONAL} and not name.startswith("_")
+    }
     own.pop("type", None)
     return brief(own, SUMMARY) if own else ""
 

@@ -86,7 +86,7 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
             {
                 "queue": queue,
                 "text": one_line(mended(text_of(message.content))),
-                "digest": digest(queue, {"message": message.plain}),
+                "digest": digest(queue, {"message": message}),
             }
             for queue, message in run.queued[:QUEUED]
         ],
