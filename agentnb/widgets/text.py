@@ -40,7 +40,7 @@ _SCRIPTS = (
 )
 _LETTER = rf"[[{_SCRIPTS}]&&[\p{{L}}\p{{M}}]]"
 _JOINED = rf"(?<={_LETTER})[\u200C\u200D](?={_LETTER})"
-#   the ideographic space beside a character of its width.
+#   the ideographic space next to a character of its width.
 _WIDE = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3001-\u303F\uFF01-\uFF60--\p{Default_Ignorable_Code_Point}]"
 _SPACED = rf"(?<={_WIDE})\u3000|\u3000(?={_WIDE})"
 _HIDDEN = regex.compile(rf"(?:{_EMOJI}|{_JOINED}|{_SPACED})(*SKIP)(*FAIL)|{_INVISIBLE}", regex.VERSION1)

@@ -1,7 +1,7 @@
 """The timeline and the usage of a static panel: a drawing, and a table of text.
 
 The drawing is SVG made from elements, without colours, as the state diagram is; `page/static.css` adds them. Of many
-spans the longest are drawn, because nobody can read ten thousand rows.
+spans the longest are drawn, because ten thousand rows cannot be read.
 """
 
 from __future__ import annotations

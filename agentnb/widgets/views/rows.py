@@ -7,7 +7,7 @@ in the live and the static panel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.events import Event, plain_event
@@ -156,10 +156,72 @@ def full_text(value: Any) -> dict[str, Any]:
 
 def summary(type: str, data: Mapping[str, Any], phase: str | None = None) -> str:
     """Return one line about an event, from its data in a row."""
-    words = _SUMMARIES.get(type)
-    if words is None:
-        return ""
-    return one_line(words(data if phase is None else {**data, "phase": phase}), SUMMARY)
+    return one_line(_summary(type, data, phase or ""), SUMMARY)
+
+
+def _summary(type: str, data: Mapping[str, Any], phase: str) -> str:
+    error = data.get("error") or {}
+    failure = f"{error.get('type')}: {error.get('message')}"
+    match type:
+        case "run_start":
+            return _join(f"{data['loop']} {data['name']}", data.get("input"))
+        case "phase_change":
+            return f"{data['source']} → {phase}"
+        case "state_update":
+            return brief(data.get("values", {}))
+        case "run_paused" | "cancel":
+            return str(data.get("reason", ""))
+        case "run_end":
+            return _join(data["reason"], failure if error else data.get("output"))
+
+        # Messages, in the history and in a queue.
+        case "message":
+            origin = data.get("origin", "loop")
+            source = "" if origin in ("loop", "input") else f" ({origin.replace('_', '-')})"
+            return f"{data['message'].get('role', '')}{source}: {_message(data['message'])}"
+        case "queued":
+            return f"{data['queue'].replace('_', '-')}: {_message(data['message'])}"
+        case "withdrawn":
+            return f"{data['count']} from {data['queue'].replace('_', '-')}"
+
+        # Requests, and their answers: before the text the model, and the reason why it was cut off.
+        case "model_start":
+            attempt = data.get("attempt", 1)
+            words = [f"turn {data.get('turn', 0)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
+            if data.get("continues"):
+                words[-1] = "goes on with its answer"
+            model = " ".join(str(name) for name in (data.get("provider"), data.get("model")) if name)
+            return ", ".join([*words, *([model] if model else [])])
+        case "model_end":
+            reason = data.get("stop_reason")
+            shown = [data.get("model"), None if reason in ("stop", "tool_calls") else reason]
+            before = ", ".join(str(word) for word in shown if word)
+            return (f"[{before}] " if before else "") + _message(data["message"])
+        case "model_error":
+            return failure
+
+        # Calls.
+        case "call_proposed":
+            return _call(data["call"])
+        case "approval_request":
+            return _join(_call(data), data.get("reason"))
+        case "approval_decision":
+            by, earlier = data.get("by", "human"), data.get("earlier")
+            if data["decision"] == "ask":
+                return f"decision of event {earlier} taken back"
+            words = [decided(data["decision"], by, earlier, data.get("remember"), data.get("reviewer"))]
+            words += [_call(data)] if data["decision"] in ("edit", "replace") else []
+            return _join(" → ".join(words), data.get("result"), data.get("reason"))
+        case "call_start":
+            return _call(data)
+        case "call_end":
+            return _join(f"{data.get('name') or data['call_id']} {data.get('outcome', 'returned')}", data.get("result"))
+        case _:
+            return ""
+
+
+def _join(head: str, *rest: Any) -> str:
+    return ": ".join([head, *(text for text in (brief(part) for part in rest) if text)])
 
 
 def _call(data: Mapping[str, Any]) -> str:
@@ -169,7 +231,7 @@ def _call(data: Mapping[str, Any]) -> str:
     return f"{data.get('name', '')}({', '.join(f'{key}={as_json(arguments[key]).decode()}' for key in arguments)})"
 
 
-def _said(message: Mapping[str, Any]) -> str:
+def _message(message: Mapping[str, Any]) -> str:
     content = message.get("content", "")
     blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
     text = content if isinstance(content, str) else " ".join(str(block.get("text") or block) for block in blocks)
@@ -179,92 +241,6 @@ def _said(message: Mapping[str, Any]) -> str:
 
 def aside(message: Mapping[str, Any]) -> str:
     """Return the fields of a message of a loop's own kind, which has no content, on one line."""
-    own = {
-        name: message[name]
-        for name in message
-        if name not in {"role", "content", *OPTIONAL} and not name.startswith("_")
-    }
-    own.pop("type", None)
+    common = {"type", "role", "content", *OPTIONAL}
+    own = {name: message[name] for name in message if name not in common and not name.startswith("_")}
     return brief(own, SUMMARY) if own else ""
-
-
-def _failed(data: Mapping[str, Any]) -> str:
-    error = data["error"]
-    return f"{error['type']}: {error['message']}"
-
-
-def _told(head: str, *rest: Any) -> str:
-    return ": ".join([head, *(text for text in (brief(part) for part in rest) if text)])
-
-
-def _start(data: Mapping[str, Any]) -> str:
-    return _told(f"{data['loop']} {data['name']}", data.get("input"))
-
-
-def _message(data: Mapping[str, Any]) -> str:
-    origin = data.get("origin", "loop")
-    aside = "" if origin in ("loop", "input") else f" ({origin.replace('_', '-')})"
-    return f"{data['message'].get('role', '')}{aside}: {_said(data['message'])}"
-
-
-def _model_start(data: Mapping[str, Any]) -> str:
-    attempt = data.get("attempt", 1)
-    words = [f"turn {data.get('turn', 0)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
-    if data.get("continues"):
-        words[-1] = "goes on with its answer"
-    asked = [str(name) for name in (data.get("provider"), data.get("model")) if name]
-    return ", ".join([*words, *([" ".join(asked)] if asked else [])])
-
-
-def _model_end(data: Mapping[str, Any]) -> str:
-    """Return the text of an answer; before it, the model and the reason why it was cut off."""
-    reason, model = data.get("stop_reason"), data.get("model")
-    before = [str(word) for word in (model, reason if reason not in _USUAL else None) if word]
-    return (f"[{', '.join(before)}] " if before else "") + _said(data["message"])
-
-
-_USUAL = frozenset({"stop", "tool_calls"})
-"""Stop reasons that are not shown."""
-
-
-def _decision(data: Mapping[str, Any]) -> str:
-    earlier = data.get("earlier")
-    if data["decision"] == "ask":
-        return f"decision of event {earlier} taken back"
-    head = decided(data["decision"], data.get("by", "human"), earlier, data.get("remember"), data.get("reviewer"))
-    if data["decision"] in ("edit", "replace"):
-        head += f" → {_call(data)}"
-    return _told(head, data.get("result"), data.get("reason"))
-
-
-def _call_end(data: Mapping[str, Any]) -> str:
-    return _told(f"{data.get('name') or data['call_id']} {data.get('outcome', 'returned')}", data.get("result"))
-
-
-def _run_end(data: Mapping[str, Any]) -> str:
-    return _told(data["reason"], _failed(data) if "error" in data else data.get("output"))
-
-
-def _queue(data: Mapping[str, Any]) -> str:
-    return str(data["queue"]).replace("_", "-")
-
-
-_SUMMARIES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "run_start": _start,
-    "phase_change": lambda data: f"{data['source']} → {data.get('phase', '')}",
-    "message": _message,
-    "queued": lambda data: f"{_queue(data)}: {_said(data['message'])}",
-    "withdrawn": lambda data: f"{data['count']} from {_queue(data)}",
-    "state_update": lambda data: brief(data.get("values", {})),
-    "model_start": _model_start,
-    "model_end": _model_end,
-    "model_error": _failed,
-    "call_proposed": lambda data: _call(data["call"]),
-    "approval_request": lambda data: _told(_call(data), data.get("reason")),
-    "approval_decision": _decision,
-    "call_start": _call,
-    "call_end": _call_end,
-    "run_paused": lambda data: data.get("reason", ""),
-    "cancel": lambda data: data.get("reason", ""),
-    "run_end": _run_end,
-}

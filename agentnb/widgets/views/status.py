@@ -25,7 +25,7 @@ from agentnb.widgets.views.rows import ROW_LIMIT, STAMPS, clip
 QUEUED = 20
 """Queued messages that are shown."""
 ASKED, FEW = 64 * 1024, 4
-"""Characters of questions that a page gets at once, and how many it gets however long; the others come later."""
+"""Characters of the questions in one message to a page, and the number that is sent at any length."""
 LABEL = 240
 """Characters of a breakpoint's conditions."""
 TEXT, ITEMS = 1000, 20
@@ -206,7 +206,7 @@ class Questions:
         self.tools: dict[str, dict[str, list[dict[str, Any]]]] = {}
 
     def waiting(self, run: Recording, *, everything: bool = False) -> list[dict[str, Any]]:
-        """Return the oldest questions, as many as a page gets at once, or all; each with the form of its arguments."""
+        """Return the oldest questions, as many as one message takes, or all; each with the form of its arguments."""
         built: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
         changed: dict[str, bool] = {}
         room = ASKED
