@@ -58,7 +58,7 @@ class CommandHandlers:
         self._controls: dict[str, Callable[[Message], Any]] = {
             "Step": self._step,
             "Play": lambda message: _note(run.play()),
-            "Pause": lambda message: _note(run.pause(), "What is in flight is finished first."),
+            "Pause": lambda message: _note(run.pause(), "Requests and calls in flight finish first."),
             "Cancel": lambda message: _note(run.cancel("cancelled in the panel")),
             "Snapshot": self._snapshot,
             "Fork": self._fork,

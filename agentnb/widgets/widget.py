@@ -81,15 +81,14 @@ class Panel(anywidget.AnyWidget):
     breakpoints = traitlets.Dict().tag(sync=True)
     phases = traitlets.List(traitlets.Unicode()).tag(sync=True)
     diagram = traitlets.Unicode().tag(sync=True)
-    tables: traitlets.List[Any] = traitlets.List().tag(sync=True)  # of nested loops: their phases and their drawing
-    graphs: traitlets.List[Any] = traitlets.List().tag(sync=True)  # the status of the calls, which changes often
-    drawings: traitlets.List[Any] = traitlets.List().tag(
-        sync=True
-    )  # of the same graphs: the drawing, which changes seldom
+    # Of nested loops: their phases and their drawing.
+    tables: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    # Of call graphs: the status of the calls, which changes often, and the drawing, which does not.
+    graphs: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    drawings: traitlets.List[Any] = traitlets.List().tag(sync=True)
     total = traitlets.Int().tag(sync=True)
-    place: traitlets.List[int] = traitlets.List().tag(
-        sync=True
-    )  # of a replay: its position, and how often it has moved
+    # Of a replay: its position, and how often it has moved.
+    place: traitlets.List[int] = traitlets.List().tag(sync=True)
     tail = traitlets.Unicode("[]").tag(sync=True)
 
     def __init__(self, run: Recording, *, parts: Sequence[str] | None = None) -> None:

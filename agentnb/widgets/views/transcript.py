@@ -46,7 +46,7 @@ OPEN_CALL: Mapping[CallStatus, str] = {
     "ended": "ended",
 }
 """The words for a call that has no result yet."""
-PREPARED = "The loop's own hook prepares these messages before each request; here they are as they stand before it."
+PREPARED = "The loop's hook `prepare` changes these messages before each request; they are shown before that change."
 
 logger = logging.getLogger("agentnb")
 
