@@ -170,16 +170,15 @@ class Message(_Fields):
         present: dict[str, Any] = {"role": role, "content": content}
         for name, value in optional.items():
             kind = OPTIONAL.get(name)
-            if kind is not None:
-                if value is None or value is False:
-                    continue
-                if kind is list:
-                    value = _calls_of(value) if name == "tool_calls" else _list_of_dicts(name, value)
-                    if not value:
-                        continue
-                else:
-                    _check(name, value, kind)
-            present[name] = value
+            if kind is None:
+                present[name] = value
+            elif value is None or value is False or (kind is list and not value):
+                continue
+            elif kind is list:
+                present[name] = _calls_of(value) if name == "tool_calls" else _list_of_dicts(name, value)
+            else:
+                _check(name, value, kind)
+                present[name] = value
         super().__init__(present)
 
     def __missing__(self, name: str) -> Any:
@@ -281,8 +280,12 @@ def _list_of_dicts(name: str, value: Any) -> list[Any]:
 
 
 def _calls_of(value: Any) -> list[ToolCall]:
+    if not isinstance(value, (list, tuple)):
+        raise InvalidArguments(f"tool_calls: must be a list, got {value!r:.80}.")
     read: list[ToolCall] = []
-    for call in _list_of_dicts("tool_calls", value):
+    for call in value:
+        if not isinstance(call, dict):
+            raise InvalidArguments(f"tool_calls[{len(read)}]: must be a dict, got {call!r:.80}.")
         try:
             read.append(ToolCall.of(call))
         except InvalidArguments as error:
@@ -298,7 +301,7 @@ def to_plain(value: Any) -> Any:
     if type(value) in _SCALARS:
         return value
     if isinstance(value, dict):
-        return {key: to_plain(item) for key, item in value.items()}
+        return {key: item if type(item) in _SCALARS else to_plain(item) for key, item in value.items()}
     if type(value) in (list, tuple):
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):

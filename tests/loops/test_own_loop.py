@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 
 from agentnb import Loop, RunFailed, Snapshot, UsageError, restore, tool
-from agentnb.core.events import Event, ModelEnd, RunEnd, StateUpdate
+from agentnb.core.events import (
+    ApprovalDecision,
+    CallEnd,
+    Event,
+    MessageAdded,
+    ModelEnd,
+    ModelStart,
+    RunEnd,
+    StateUpdate,
+)
 from agentnb.core.state import State
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
@@ -227,6 +236,60 @@ async def test_an_event_of_a_kind_of_its_own_ends_the_run_and_is_no_fact() -> No
     with pytest.raises(RunFailed, match="No such event: 'remark'"):
         await run
     assert types(run.events) == ["run_start", "run_end"]
+
+
+@pytest.mark.parametrize(
+    ("event", "fault"),
+    [
+        (RunEnd(reason="done"), "RunEnd is not valid: Invalid enum value 'done'"),  # type: ignore[arg-type]
+        (ModelStart(turn="one"), "ModelStart is not valid: Expected `int`, got `str`"),  # type: ignore[arg-type]
+        (MessageAdded(message={"content": "hi"}), "MessageAdded is not valid: role: Field required"),  # type: ignore[arg-type]
+        (StateUpdate(values=[1]), "StateUpdate is not valid: Expected `object`, got `array`"),  # type: ignore[arg-type]
+    ],
+)
+async def test_an_event_with_a_value_that_is_not_valid_ends_the_run_and_names_the_field(
+    event: Event, fault: str
+) -> None:
+    class Wrong(Loop):
+        def advance(self, state: Any) -> Event:
+            return event
+
+    run = Wrong().start(None)
+    with pytest.raises(RunFailed, match=re.escape(fault)):
+        await run
+    assert types(run.events) == ["run_start", "run_end"]
+
+
+async def test_an_event_may_have_a_message_as_a_dict() -> None:
+    class Speaking(Loop):
+        def advance(self, state: State) -> Event:
+            if not state.messages:
+                return MessageAdded(message={"role": "assistant", "content": "hi"})  # type: ignore[arg-type]
+            return RunEnd(reason="completed", output=state.messages[0].content)
+
+    assert await Speaking().start(None) == "hi"
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [CallEnd(call_id="c1", outcome="odd"), ApprovalDecision(call_id="c1", decision="perhaps")],  # type: ignore[arg-type]
+)
+async def test_a_hook_that_decides_with_a_value_that_is_not_valid_blocks_the_call(decision: Event) -> None:
+    class Hooked(Loop):
+        before_call = staticmethod(lambda call, state: decision)  # type: ignore[assignment]
+
+        def advance(self, state: State) -> Event:
+            return RunEnd(reason="completed") if state.turn else ModelStart(turn=1)
+
+    @tool
+    def look() -> str:
+        return "seen"
+
+    run = Hooked(llm=ScriptedLLM([call("look"), "done"]), tools=[look]).start(None)
+    await run
+    ended = next(event for event in run.events if isinstance(event, CallEnd))
+    assert ended.outcome == "blocked"
+    assert "is not valid: Invalid enum value" in ended.result
 
 
 class Own(Loop):
