@@ -72,7 +72,8 @@ class SavedCopy:
                 return
             self._shown = shown
         name = one_line(str(self._run.name or self._run.id), 80)
-        since = f"As it stood on {time.strftime('%Y-%m-%d at %H:%M:%S')}. agentnb.attach({name!r}) shows its current state."
+        made = time.strftime("%Y-%m-%d at %H:%M:%S")
+        since = f"As it stood on {made}. agentnb.attach({name!r}) shows its current state."
         note = "" if over or isinstance(self._run, Replay) else since
         page = f'<div data-agentnb-copy="{self._key}">{static_html(self._run, bounds=SMALL, note=note)}</div>'
         with self._sending:

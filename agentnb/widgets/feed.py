@@ -18,7 +18,7 @@ from typing import Any
 from agentnb.core.events import Delta, Event
 from agentnb.run.recording import Recording
 from agentnb.widgets.ticker import TICKER, Ticker
-from agentnb.widgets.views.live import Live
+from agentnb.widgets.views.live import LiveLines
 from agentnb.widgets.views.rows import encode_rows
 from agentnb.widgets.views.spans import Spans
 
@@ -53,7 +53,7 @@ class Feed:
         self._ticker = ticker
         self._lock = threading.Lock()
         self._cursor = 0
-        self._live = Live()
+        self._live = LiveLines()
         self.spans = Spans()
         self._live_changed = False
         self._awake = False

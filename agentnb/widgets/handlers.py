@@ -27,7 +27,7 @@ from agentnb.run.approvals.decisions import decided_by_person
 from agentnb.run.approvals.pending import Pending
 from agentnb.run.gate.gate import UNITS
 from agentnb.widgets.text import for_reading
-from agentnb.widgets.views.decisions import Decisions
+from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.forms import merge
 from agentnb.widgets.views.rows import FULL_LIMIT, full_text
 from agentnb.widgets.views.status import digest, identity
@@ -51,7 +51,7 @@ class CommandHandlers:
     handlers: by the type of the message, the function that handles it.
     """
 
-    def __init__(self, run: Any, answer: Answer, decisions: Decisions) -> None:
+    def __init__(self, run: Any, answer: Answer, decisions: DecisionLog) -> None:
         self._run = run
         self._answer = answer
         self._decisions = decisions

@@ -31,7 +31,7 @@ from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.feed import Feed
 from agentnb.widgets.handlers import CommandHandlers
 from agentnb.widgets.static.panel import SMALL, plain_text, static_html
-from agentnb.widgets.views.decisions import Decisions
+from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.loops import Loops, graph_status
 from agentnb.widgets.views.rows import TAIL, tail
 from agentnb.widgets.views.status import Questions, breakpoints, status
@@ -96,7 +96,7 @@ class Panel(anywidget.AnyWidget):
         self.run = run
         self._loops = Loops(run.loop, graphs="graph" in parts)
         self._questions = Questions()
-        self._decisions = Decisions()
+        self._decisions = DecisionLog()
         self._closing = threading.RLock()
         self._is_closed = False
         self._tail_end = -1  # the number of events when the tail was last updated

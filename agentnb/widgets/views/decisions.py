@@ -69,7 +69,7 @@ def clock(seconds: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(seconds))
 
 
-class Decisions:
+class DecisionLog:
     """The newest decisions of a run. Safe to use from any thread."""
 
     def __init__(self) -> None:

@@ -50,7 +50,7 @@ class Line:
         return line if self.progress is None else {**line, "progress": self.progress}
 
 
-class Live:
+class LiveLines:
     """The lines of one run. Not thread-safe: the caller holds a lock."""
 
     def __init__(self) -> None:
