@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy  # noqa: F401 - hypothesis looks into it where it is there, and a panel's thread could be half-way through
 import pytest
@@ -50,6 +50,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.fixture
+def some_of(pytestconfig: pytest.Config) -> Callable[[range], range]:
+    """Take at most forty positions of a long run, evenly, and all of them with --all-cases."""
+
+    def take(positions: range) -> range:
+        return positions if pytestconfig.option.all_cases else positions[:: -(-len(positions) // 40) or 1]
+
+    return take
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,7 @@ from tests.worlds import (
 
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
 Decide = Callable[[Any, Any], None]
+Some = Callable[[range], range]
 
 
 def approve(run: Any, item: Any) -> None:
@@ -114,9 +115,9 @@ async def test_the_state_at_every_event_is_what_its_prefix_folds_to(world: Calla
 
 
 @every_world
-async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(world: Callable[[], Any]) -> None:
+async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(world: Callable[[], Any], some_of: Some) -> None:
     whole = await drive(world().start("go"))
-    for position in range(1, len(whole.events)):
+    for position in some_of(range(1, len(whole.events))):
         taken = Snapshot.from_json(Snapshot.of(whole.events[:position]).to_json())
         again = restore(taken, world())
         in_flight = any(state.model == "asked" or state.open for state in states(again.state) if not state.over)
@@ -132,21 +133,22 @@ async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(world: Callable
             assert by_loop(again.events) == by_loop(whole.events)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fresh_process() -> Iterator[Warm]:
     with warm("tests.fresh_process") as process:
         yield process
 
 
+@pytest.mark.slow
 @every_world
 async def test_a_snapshot_of_every_event_goes_on_in_a_fresh_process(
-    world: Callable[[], Any], fresh_process: Warm, tmp_path: Path
+    world: Callable[[], Any], some_of: Some, fresh_process: Warm, tmp_path: Path
 ) -> None:
     whole = await drive(world().start("go"))
     results = {f"{e.path}/{e.call_id}": e.result for e in whole.events if isinstance(e, CallEnd)}
     answers = tmp_path / "answers.json"
     answers.write_text(json.dumps(results))
-    for position in range(1, len(whole.events)):
+    for position in some_of(range(1, len(whole.events))):
         saved = Snapshot.of(whole.events[:position]).save(tmp_path / f"{position}.json")
         fresh_process.tell(world.__name__, saved, answers)
         said = json.loads(fresh_process.hear())
@@ -166,9 +168,10 @@ def _result_of(whole: Any, item: Any) -> Any:
 @every_world
 async def test_cancelling_at_any_event_ends_everything_at_once_and_can_be_gone_on_from(
     world: Callable[[], Any],
+    some_of: Some,
 ) -> None:
     whole = await drive(world().start("go"))
-    for position in range(len(whole.events) - 1):
+    for position in some_of(range(len(whole.events) - 1)):
         run = world().start("go")
         run.watch(lambda event: event.seq == position and run.cancel("enough"))  # noqa: B023
         with suppress(RunCancelled):
@@ -181,9 +184,9 @@ async def test_cancelling_at_any_event_ends_everything_at_once_and_can_be_gone_o
 
 
 @every_world
-async def test_pausing_at_any_event_changes_nothing_but_that_it_paused(world: Callable[[], Any]) -> None:
+async def test_pausing_at_any_event_changes_nothing_but_that_it_paused(world: Callable[[], Any], some_of: Some) -> None:
     whole = await drive(world().start("go"))
-    for position in range(len(whole.events) - 1):
+    for position in some_of(range(len(whole.events) - 1)):
         run = world().start("go")
         run.watch(lambda event: event.seq == position and run.pause())  # noqa: B023
         await drive(run)
@@ -192,9 +195,9 @@ async def test_pausing_at_any_event_changes_nothing_but_that_it_paused(world: Ca
 
 
 @every_world
-async def test_steering_at_any_event_leaves_valid_histories(world: Callable[[], Any]) -> None:
+async def test_steering_at_any_event_leaves_valid_histories(world: Callable[[], Any], some_of: Some) -> None:
     whole = await drive(world().start("go"))
-    for position in range(len(whole.events) - 1):
+    for position in some_of(range(len(whole.events) - 1)):
         run = world().start("go")
         run.watch(lambda event: event.seq == position and run.steer("look here"))  # noqa: B023
         await drive(run)
@@ -208,9 +211,9 @@ async def test_rejecting_what_asks_leaves_valid_histories(world: Callable[[], An
 
 
 @every_world
-async def test_a_consumer_closed_at_any_event_leaves_nothing_running(world: Callable[[], Any]) -> None:
+async def test_a_consumer_closed_at_any_event_leaves_nothing_running(world: Callable[[], Any], some_of: Some) -> None:
     whole = await drive(world().start("go", approve=True))
-    for position in range(len(whole.events)):
+    for position in some_of(range(len(whole.events))):
         run = world().start("go", approve=True)
         async with asyncio.timeout(60), aclosing(aiter(run)) as events:
             with suppress(RunFailed):

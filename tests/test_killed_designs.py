@@ -15,8 +15,10 @@ from tests.killed_designs import DESIGNS, make_loop
 from tests.warm import Warm, warm
 from tests.worlds import PROVIDER_ROLES, assert_folds, assert_one_terminal_event_last, provider_faults
 
+pytestmark = pytest.mark.slow
 
-@pytest.fixture
+
+@pytest.fixture(scope="module")
 def server() -> Iterator[Warm]:
     with warm("tests.killed_designs") as process:
         yield process

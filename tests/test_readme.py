@@ -121,7 +121,7 @@ def test_it_names_every_variable_that_a_key_is_read_from() -> None:
 
 
 def test_pre_commit_runs_the_checks_of_the_test_command() -> None:
-    checks = re.findall(r"^check (.+)$", (ROOT / ".ci/test").read_text(), flags=re.MULTILINE)
+    checks = re.findall(r"^ *check (.+)$", (ROOT / ".ci/test").read_text(), flags=re.MULTILINE)
     names = [re.split(r" (?=-|\S*[./])", check)[0] for check in checks]  # without the arguments
     hooks = re.findall(r"^        name: (.+)$", (ROOT / ".pre-commit-config.yaml").read_text(), flags=re.MULTILINE)
     assert len(names) > 4

@@ -24,11 +24,13 @@ from tests.sigkill_child import CALLS, make_loop
 from tests.warm import Warm, warm
 from tests.worlds import assert_folds, assert_one_terminal_event_last, provider_faults, started_calls, types
 
+pytestmark = pytest.mark.slow
+
 KILLS = 50
 """For each of the two ways to run calls."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[Warm]:
     with warm("tests.sigkill_child") as process:
         yield process

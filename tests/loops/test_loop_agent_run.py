@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -137,12 +134,13 @@ async def test_the_state_is_what_the_events_fold_to_at_every_one() -> None:
     assert run.stop_reason == "max_iterations"
 
 
-async def test_a_snapshot_at_every_event_goes_on_to_the_same_outcome() -> None:
+async def test_a_snapshot_at_every_third_event_goes_on_to_the_same_outcome() -> None:
     world = World()
     whole = world.loop().start("go")
     await finish(whole)
+    positions = range(1, len(whole.events) + 1, 3)
     exact = 0
-    for position in range(1, len(whole.events) + 1):
+    for position in positions:
         before = whole.events[:position]
         world.ran.clear()
         snapshot = Snapshot.from_json(Snapshot.of(before).to_json())
@@ -161,13 +159,13 @@ async def test_a_snapshot_at_every_event_goes_on_to_the_same_outcome() -> None:
         if not in_flight(fold(before)):
             exact += 1
             assert by_loop(run.events[position:]) == by_loop(whole.events[position:])
-    assert exact > len(whole.events) / 3
+    assert exact > len(positions) / 3
 
 
 @pytest.mark.parametrize("what", ["cancel", "pause", "close", "steer"])
-async def test_whatever_happens_at_whichever_event_the_history_stays_valid(what: str) -> None:
+async def test_whatever_happens_at_every_seventh_event_the_history_stays_valid(what: str) -> None:
     length = len(await _whole())
-    for position in range(0, length - 1, 2):
+    for position in range(0, length - 1, 7):
         world = World()
         run = world.loop().start("go")
         await _interfere(run, what, position)
@@ -554,69 +552,6 @@ async def test_a_model_leaves_its_loop_and_not_the_one_around_it() -> None:
 
 
 # -- other processes -----------------------------------------------------------------------------------------------
-
-CHILD = """
-import asyncio, os, signal, sys
-from agentnb import LoopAgent, Store
-from tests.loops.loop_agents import K
-from tests.loops.test_loop_agent_run import make_durable
-
-async def main():
-    run = make_durable(sys.argv[2]).start("go", name="run", store=Store(sys.argv[1]))
-    run.watch(lambda event: event.seq == int(sys.argv[3]) and os.kill(os.getpid(), signal.SIGKILL))
-    await run
-asyncio.run(main())
-"""
-
-
-def _note(effects: str, id: str) -> None:
-    with open(effects, "a") as file:
-        file.write(f"{id}\n")
-
-
-def make_durable(effects: str, answered: int = 0) -> LoopAgent:
-    """A loop whose tool leaves a line in a file."""
-
-    @tool
-    async def effect(id: str) -> str:
-        _note(effects, id)
-        return f"did {id}"
-
-    turns: list[Any] = []
-    for n in range(2):
-        turns += [[call("effect", {"id": f"e{n}"}, id=f"e{n}")], f"answer {n}"]
-    session = SessionLoop(ScriptedLLM(turns[answered:]), [effect], name="s")
-    return LoopAgent("L", [K("A"), LoopAgent("IN", [session], 1)], 2)
-
-
-@pytest.mark.timeout(120)
-async def test_a_process_that_is_killed_at_an_event_goes_on_in_another(tmp_path: Path) -> None:
-    length = 50
-    for position in range(1, length, 6):
-        database, effects = tmp_path / f"{position}.db", tmp_path / f"{position}.txt"
-        command = [sys.executable, "-c", CHILD, str(database), str(effects), str(position)]
-        root = Path(__file__).parent.parent.parent
-        killed = await asyncio.create_subprocess_exec(*command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
-        assert await killed.wait() == -signal.SIGKILL
-        store = Store(database)
-        try:
-            taken = store.load("run")
-        except agentnb.core.errors.StorageError:
-            assert not effects.exists()
-            store.close()
-            continue
-        run = restore(taken, make_durable(str(effects), answered(taken.events)), store=store)
-        done = effects.read_text().split() if effects.exists() else []
-        run.play()
-        while not run.state.over or run.driven:
-            for item in run.pending:
-                assert item.unknown
-                run.answer(item, f"did {item.id}") if item.id in done else run.approve(item)
-            await asyncio.sleep(0)
-        assert await run == "answer 1"
-        assert effects.read_text().split() == ["e0", "e1"]
-        assert_folds(run)
-        store.close()
 
 
 async def test_a_run_in_a_store_that_was_suspended_goes_on(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def texts(bundles: list[dict[str, Any]]) -> str:
     return "\n".join(bundle["text/plain"] for bundle in bundles)
 
 
+@pytest.mark.kernel
 def test_the_table_says_of_each_run_where_it_stands_and_what_it_took(restarted: LiveKernel) -> None:
     (bundle,) = shown(restarted, "%load_ext agentnb\n%runs")
     lines = bundle["text/plain"].splitlines()
@@ -79,6 +80,7 @@ def test_the_table_says_of_each_run_where_it_stands_and_what_it_took(restarted: 
     assert restarted.run("table = agentnb.runs('runs.db')\nprint(table[0].cost, len(table))").strip() == "0.25 2"
 
 
+@pytest.mark.kernel
 def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_goes_on(restarted: LiveKernel) -> None:
     bundles = shown(restarted, "agentnb.attach()")
     headline, panel, copy = bundles

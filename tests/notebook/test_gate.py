@@ -255,6 +255,7 @@ def test_a_page_that_is_loaded_again_gets_the_widgets_while_a_cell_waits(cells: 
     assert cells.kernel.reply(cell)["status"] == "ok"
 
 
+@pytest.mark.kernel
 def test_no_request_is_lost_in_a_kernel_that_sends_past_the_stream_it_reads() -> None:
     """ipykernel 7.0 to 7.3: without the gate's look at the stream it was lost after 26 to 112 rounds."""
     with LiveKernel("strands", releases={"strands": "7.3.0"}) as kernel:

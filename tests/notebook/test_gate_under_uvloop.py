@@ -10,6 +10,8 @@ from tests.kernels import RELEASES
 from tests.notebook.live_kernel import LiveKernel
 from tests.notebook.test_gate import SETUP, WAYS_TO_WAIT
 
+pytestmark = pytest.mark.kernel
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

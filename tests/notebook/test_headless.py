@@ -15,6 +15,8 @@ from nbclient import NotebookClient
 from tests.kernels import REPOSITORY, without_ports
 from tests.notebook.live_kernel import LiveKernel
 
+pytestmark = pytest.mark.kernel
+
 SETUP = f"""
 import sys; sys.path.insert(0, {str(REPOSITORY)!r})
 import asyncio, agentnb

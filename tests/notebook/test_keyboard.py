@@ -16,6 +16,8 @@ from jupyter_client.manager import KernelManager
 from tests.kernels import REPOSITORY
 from tests.notebook.live_kernel import LiveKernel
 
+pytestmark = pytest.mark.kernel
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

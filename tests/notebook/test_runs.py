@@ -139,6 +139,7 @@ run = agentnb.restore({path!r}, session("done"))
 """
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("name", list(RELEASES))
 def test_a_snapshot_taken_in_mid_approval_is_finished_in_another_kernel(name: str, tmp_path: Path) -> None:
     path = str(tmp_path / "half.json")
@@ -156,6 +157,7 @@ def test_a_snapshot_taken_in_mid_approval_is_finished_in_another_kernel(name: st
         assert said.strip() == "['rested', 'wrote a.txt']"
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("name", list(RELEASES))
 def test_a_snapshot_taken_in_mid_call_asks_about_that_call_in_another_kernel(name: str, tmp_path: Path) -> None:
     path = str(tmp_path / "half.json")
@@ -173,6 +175,7 @@ def test_a_snapshot_taken_in_mid_call_asks_about_that_call_in_another_kernel(nam
         assert second.run("print(await run, ran)").strip() == "done []"
 
 
+@pytest.mark.kernel
 def test_nothing_is_patched_until_nested_event_loops_are_asked_for() -> None:
     with LiveKernel("ipykernel7") as own:
         own.run(SETUP)
