@@ -166,8 +166,10 @@ class Transcript:
             outcome = OPEN_CALL[self._open[call["id"]].status] if is_open else "no result yet"
             value, failed = None, False
         words = " · ".join([*(f"{in_words(one)} at {clock(one.time)}" for one in decided[-DECIDED:]), outcome])
-        changed = ("name", "arguments", "reason")
-        decision = {name: value for name in changed if decided and (value := getattr(decided[-1], name))}
+
+        # What the last decision changed, or gave as its reason.
+        fields = {name: getattr(decided[-1], name) for name in ("name", "arguments", "reason")} if decided else {}
+        decision = {name: field for name, field in fields.items() if field}
         return CallEntry(
             call["name"], call.get("malformed") or call.get("arguments"), words, decision, value, failed, at
         )
