@@ -103,7 +103,14 @@ class Feed:
             self._live_changed = False
         total = len(self._events)
         if cursor < total:
-            self._send_batch(cursor, total)
+            end = min(total, cursor + BATCH_EVENTS)
+            self.spans.follow(self._events, end)
+            now = getattr(self._run, "clock", time.time)()  # by the clock of the run's events, if it has one
+            rows, count = encode_rows(self._events[cursor:end], BATCH_BYTES, self.spans)
+            self._send({"type": "events", "from": cursor, "total": total, "now": now, "rows": rows})
+            with self._lock:
+                if self._cursor == cursor:  # otherwise a page has rewound it meanwhile
+                    self._cursor = cursor + count
         if live is not None:
             self._send({"type": "live", "lines": live})
         with self._lock:
@@ -111,13 +118,3 @@ class Feed:
         if not more:
             self._settled(bool(self._run.state.over))
         return more
-
-    def _send_batch(self, cursor: int, total: int) -> None:
-        end = min(total, cursor + BATCH_EVENTS)
-        self.spans.follow(self._events, end)
-        now = getattr(self._run, "clock", time.time)()  # by the clock of the run's events, if it has one
-        rows, count = encode_rows(self._events[cursor:end], BATCH_BYTES, self.spans)
-        self._send({"type": "events", "from": cursor, "total": total, "now": now, "rows": rows})
-        with self._lock:
-            if self._cursor == cursor:  # otherwise a page has rewound it meanwhile
-                self._cursor = cursor + count

@@ -120,11 +120,7 @@ def _count(graph: CallGraph) -> Counter[CallStanding]:
 
 
 def _counted(counts: Counter[CallStanding]) -> str:
-    return ", ".join(f"{counts[one]:,} {_word(one)}" for one in WORDS if counts[one])
-
-
-def _word(standing: CallStanding) -> str:
-    return WORDS[standing].partition(" ")[2]
+    return ", ".join(f"{counts[one]:,} {WORDS[one].partition(' ')[2]}" for one in WORDS if counts[one])
 
 
 def _before(requests: int, ended: Counter[CallStanding]) -> str:

@@ -100,6 +100,7 @@ def _fields(
 
 def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any, *, required: bool) -> dict[str, Any]:
     resolved, nullable = _plain_type(declared, schema)
+    whole = _resolve(declared, schema)  # with the alternative null, and so with a default for both
     kind = _KINDS.get(str(resolved.get("type")), "json")
     made: dict[str, Any] = {
         "path": path,
@@ -108,7 +109,7 @@ def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any
         "type": _type_in_words(resolved),
         "description": one_line(mended(str(resolved.get("description", ""))), 400),
         "required": required,
-        "default": _default_in_words(_resolve(declared, schema)),
+        "default": _in_a_line(on_a_line(whole["default"])) if "default" in whole else "",
         "nullable": nullable,
         "given": "absent" if value is _ABSENT else "null" if value is None and nullable else "value",
         "text": "" if value is _ABSENT or (value is None and nullable) else _text(kind, value),
@@ -166,22 +167,16 @@ def _resolve(declared: Any, schema: Mapping[str, Any], depth: int = 8) -> Mappin
 
 
 def _type_in_words(resolved: Mapping[str, Any]) -> str:
-    bounds = [words.format(_in_a_line(resolved[bound])) for bound, words in _BOUNDS.items() if bound in resolved]
-    return ", ".join([_kind_in_words(resolved), *bounds])
-
-
-def _kind_in_words(resolved: Mapping[str, Any]) -> str:
-    kind = resolved.get("type")
-    items = resolved.get("items")
+    """Return the type of a value in words, with its bounds."""
+    kind, items = resolved.get("type"), resolved.get("items")
     if kind == "array" and isinstance(items, Mapping) and isinstance(items.get("type"), str):
-        return f"array of {items['type']}"
-    if "enum" in resolved or "const" in resolved:
-        return "one of"
-    return kind if isinstance(kind, str) else "JSON"
-
-
-def _default_in_words(resolved: Mapping[str, Any]) -> str:
-    return _in_a_line(on_a_line(resolved["default"])) if "default" in resolved else ""
+        kind = f"array of {items['type']}"
+    elif "enum" in resolved or "const" in resolved:
+        kind = "one of"
+    elif not isinstance(kind, str):
+        kind = "JSON"
+    bounds = [words.format(_in_a_line(resolved[bound])) for bound, words in _BOUNDS.items() if bound in resolved]
+    return ", ".join([kind, *bounds])
 
 
 def _in_a_line(value: Any) -> str:
