@@ -22,7 +22,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from agentnb.run import Replay
-from agentnb.run.approvals.headless import in_force
+from agentnb.run.headless import in_force
 from agentnb.run.recording import Recording
 from agentnb.widgets.display import SavedCopy, after_cells, display_panel, display_with_copy, print_in_terminal
 from agentnb.widgets.static.panel import plain_text, static_html
