@@ -83,8 +83,8 @@ def keys(number: int) -> tuple[int, int]:
 
 
 def checksum(key: int, body: bytes | bytearray) -> int:
-    """Return the checksum of an event's body and key."""
-    return crc32(body, key & 0xFFFFFFFF)
+    """Return the checksum of an event's body and key. Both halves of the key are part of it."""
+    return crc32(body, (key ^ key >> 32) & 0xFFFFFFFF)
 
 
 def row_checksum(*values: object) -> int:

@@ -1,11 +1,12 @@
-"""Tools of MCP servers (the Model Context Protocol).
+"""MCP: the tools of servers that speak the Model Context Protocol.
 
     with connect(["python", "server.py"]) as server:
         await SessionLoop(llm, server.tools).run("Which tests fail?")
 
-A connection has an event loop in a thread of its own: in that of a notebook, only the cell that had opened it could
-close it, and a run goes on in yet another one. So it may be opened in one cell, used by runs wherever they are driven,
-and closed in a third; whoever forgets that leaves it to the end of the process, or of the last run that has its tools.
+A connection has an event loop in its own thread. In the event loop of a notebook, only the cell that opened the
+connection could close it, and runs may use yet another loop. So a connection may be opened in one cell, used by any
+run, and closed in a third cell. Otherwise it is closed at the end of the process, or when the last reference to it is
+gone.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 from agentnb.core.errors import ToolError, UsageError
 from agentnb.core.unicode import printable
 from agentnb.tools.adapt import DescribedTool
-from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE, raw_of, read_in_parts, result_in, why_unusable
+from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE, raw_of, read_in_parts, reason_unusable, result_in
 
 if TYPE_CHECKING:
-    from mcp import Client, MCPError
+    from mcp import Client
 
 _LOGGER = logging.getLogger("agentnb")
 
 Listing = list[Any]
-"""The tools of a server as it has written them, each an object where it is as it should be."""
+"""The tools of a server as it has sent them. Each is an object if it is valid."""
 
 CONNECT_SECONDS = 60.0
-"""For a server to start and say which tools it has; one that is fetched first (npx, uvx) takes its time."""
+"""Seconds for a server to start and to list its tools. A server that is downloaded first (npx, uvx) takes longer."""
 
 CLOSE_SECONDS = 5.0
-"""For a server to end, before it is left to its own."""
+"""Seconds to wait for a server to end."""
 
-_LAST_WORDS = 1000
-"""Bytes of what a server has printed that an error shows."""
+_OUTPUT_SHOWN = 1000
+"""The number of bytes of a server's output that an error shows."""
 
 
 def connect(
@@ -57,21 +58,22 @@ def connect(
     cwd: str | Path | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Connection:
-    """Connect to an MCP server, and learn which tools it has. Needs the extra `mcp`.
+    """Connect to an MCP server, and list its tools. Requires the extra `mcp`.
 
-    server: the command that starts it, as a list or one text; the address of one that runs (`https://.../mcp`); or
-    what `mcp.Client` takes, an `MCPServer` of your own for one. env, cwd: for a command. It gets of this process's
-    environment only what every program needs (`PATH`, `HOME`), and no keys: what else it needs is in `env`. headers:
-    for an address, sent with every request, `{"Authorization": "Bearer ..."}` for one, and shown nowhere.
+    After an outage the next call connects again, and starts a command again. A call that was running fails.
 
-    trusted: whether what the server says of its tools is believed: one that only reads runs without a question, and
-    one that may run twice does so when nobody knows whether it ran. Otherwise a person, or the run's `approve=`, is
-    asked before every call. prefix: in front of each name, where two servers have a tool of the same. timeout: seconds
-    for each call.
+    server: the command that starts the server, as a list or one string; the address of a running server
+        (`https://.../mcp`); or what `mcp.Client` accepts, such as an `MCPServer` object.
+    trusted: True to believe what the server says about its tools: a tool that only reads needs no approval, and one
+        that is idempotent runs again if it is unknown whether it ran. Otherwise a person, or the run's `approve=`,
+        decides about every call.
+    prefix: a prefix of each name, if two servers have a tool of the same name.
+    timeout: seconds for each call.
+    env, cwd: the environment and the folder of a command. It gets only those variables of this process that every
+        program needs (`PATH`, `HOME`), and no keys; `env` adds others.
+    headers: headers of every request to an address, such as `{"Authorization": "Bearer ..."}`. They are shown nowhere.
 
-    After an outage the next call connects again; a command is started again. A call that was under way fails.
-
-    Raises UsageError where there is no such server, with what it has printed.
+    Raises UsageError if there is no such server, with what it has printed.
     """
     try:
         import mcp
@@ -83,7 +85,7 @@ def connect(
         raise UsageError("Tools of MCP servers need the extra mcp: pip install 'agentnb-toolkit[mcp]'.") from None
     command = _command_of(server)
     if headers is not None and (command is not None or not isinstance(server, str)):
-        raise UsageError("connect(headers=) are for the address of a server; a command takes its keys by env=.")
+        raise UsageError("connect(headers=) is for the address of a server. Pass keys to a command by env=.")
     _check_headers(headers)
     printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
     if command is not None:
@@ -91,35 +93,34 @@ def connect(
     else:
         where = re.sub(r"(?<=//)[^/?#]*@|\?.*", "", server) if isinstance(server, str) else type(server).__name__
 
-    def make(link: _Link) -> Client:
+    def make(sessions: _Sessions) -> Client:
         """The client of a new session; after an outage a command is started again."""
         given: Any = server
         if command is not None:
             name, *arguments = command
             process = StdioServerParameters(command=name, args=arguments, env=dict(env or {}), cwd=cwd)
-            given = read_in_parts(stdio_client(process, errlog=cast("TextIO", printed)), link.end)
+            given = read_in_parts(stdio_client(process, errlog=cast("TextIO", printed)), sessions.end)
         elif isinstance(server, str):
-            given = read_in_parts(over_http(server, headers), link.end)
+            given = read_in_parts(over_http(server, headers), sessions.end)
         elif not isinstance(server, (MCPServer, Server)):
-            given = read_in_parts(server, link.end)
-        return mcp.Client(given, cache=None, message_handler=link.on_message)
+            given = read_in_parts(server, sessions.end)
+        return mcp.Client(given, cache=None, message_handler=sessions.on_message)
 
-    return Connection(_Link(make), where, printed, trusted=trusted, prefix=prefix, timeout=timeout)
+    return Connection(_Sessions(make), where, printed, trusted=trusted, prefix=prefix, timeout=timeout)
 
 
 def _check_headers(headers: Any) -> None:
-    """Raise UsageError for headers that cannot be sent; without their values, of which one may be a key."""
+    """Raise UsageError for headers that cannot be sent. The error does not show values, which may be keys."""
     if headers is None:
         return
     if not isinstance(headers, Mapping):
-        raise UsageError(f"connect(headers=) takes a mapping of names to texts, not a {type(headers).__name__}.")
+        raise UsageError(f"connect(headers=) must be a mapping of names to strings, not a {type(headers).__name__}.")
     for name, value in headers.items():
         if not isinstance(name, str) or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             raise UsageError(f"connect(headers=): {name!r:.80} is not the name of a header.")
         if not isinstance(value, str) or not re.fullmatch(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?", value):
             raise UsageError(
-                f"connect(headers=): the value of {name!r} is not a text that a header can have. Does it end in a line"
-                " break?"
+                f"connect(headers=): the value of {name!r} is not valid in a header. Does it end in a line break?"
             )
 
 
@@ -128,53 +129,54 @@ def _command_of(server: Any) -> list[str] | None:
         try:
             server = None if re.match(r"https?://", server) else shlex.split(server)
         except ValueError as error:
-            raise UsageError(f"{server!r} is no command: {error}.") from None
+            raise UsageError(f"{server!r} is not a valid command: {error}.") from None
     if not isinstance(server, Sequence):
         return None
     command = [str(word) for word in server]
     if not command:
-        raise UsageError('connect() takes the command of a server, ["python", "server.py"] for one, or its address.')
+        raise UsageError('connect() needs the command of a server, such as ["python", "server.py"], or its address.')
     return command
 
 
 class Connection:
     """A connection to an MCP server, made by `connect`.
 
-    `tools` are the server's, for any loop. The list follows the server, where that says that its tools have changed.
-    `unusable` are the names of the tools that cannot be called, each with the reason. `instructions` is what the server
-    says of its use, a text for a system prompt; None where it says nothing.
+    tools: the server's tools, for any loop. The list changes when the server reports that its tools have changed.
+    unusable: the names of tools that cannot be called, each with the reason.
     """
 
     def __init__(
-        self, link: _Link, where: str, printed: IO[bytes], *, trusted: bool, prefix: str, timeout: float | None
+        self, sessions: _Sessions, where: str, printed: IO[bytes], *, trusted: bool, prefix: str, timeout: float | None
     ) -> None:
         self.tools: list[DescribedTool] = []
         self.unusable: dict[str, str] = {}
-        self._link = link
+        self._sessions = sessions
         self._where = where
         self._trusted, self._prefix, self._timeout = trusted, prefix, timeout
         found: Future[Listing] = Future()
-        holding = link.loop.create_task(link.hold(found))
-        link.on_listing = weakref.WeakMethod(self._follow)  # a connection that nobody has any more is closed
-        self._thread = threading.Thread(target=_serve, args=(link.loop, holding), daemon=True)
+        holding = sessions.loop.create_task(sessions.hold(found))
+        sessions.on_listing = weakref.WeakMethod(self._follow)  # weak, so that an unused connection is closed
+        self._thread = threading.Thread(target=_serve, args=(sessions.loop, holding), daemon=True)
         self._thread.start()
-        self.close: Callable[[], None] = weakref.finalize(self, _close, link, holding, self._thread, printed)
-        """End the connection, and with it a server that was started for it. A second time it does nothing."""
+        self.close: Callable[[], None] = weakref.finalize(self, _close, sessions, holding, self._thread, printed)
+        """Close the connection, and end a server that was started for it. Further calls do nothing."""
         try:
             listing = found.result()
         except BaseException as error:
-            words = _last_of(printed)
+            printed.seek(max(0, printed.seek(0, os.SEEK_END) - _OUTPUT_SHOWN))
+            output = printed.read().decode(errors="replace").strip()
+            output = f" It printed:\n{output}" if output else ""
             self.close()
             if not isinstance(error, Exception):  # Ctrl-C
                 raise
-            hint = ' Give it what it asks for by headers={"Authorization": ...}.' if " 401 " in f"{error} " else ""
-            raise UsageError(f"There is no MCP server at {where}: {_why(error)}.{hint}{words}") from None
+            hint = ' Pass its credentials by headers={"Authorization": ...}.' if " 401 " in f"{error} " else ""
+            raise UsageError(f"There is no MCP server at {where}: {_reason(error)}.{hint}{output}") from None
         self._follow(listing)
 
     @property
     def instructions(self) -> str | None:
-        """What the server says of its use."""
-        return self._link.instructions
+        """What the server says about its use, for a system prompt; None if it says nothing."""
+        return self._sessions.instructions
 
     def __enter__(self) -> Self:
         return self
@@ -187,10 +189,10 @@ class Connection:
         return printable(f"<MCP server {self._where}: {', '.join(tool.name for tool in self.tools)}{without}>")
 
     def _follow(self, listing: Listing) -> None:
-        """Make the tools those that the server has listed."""
+        """Update the tools to those that the server has listed."""
         usable, unusable = [], {}
         for number, told in enumerate(listing, 1):
-            if (why := why_unusable(told)) is None:
+            if (why := reason_unusable(told)) is None:
                 usable.append(told)
             else:
                 name = told.get("name") if isinstance(told, dict) else None
@@ -232,27 +234,29 @@ class Connection:
             said = {"done": progress, "total": total, "message": message}
             on_update({name: value for name, value in said.items() if value is not None})
 
-        link = self._link
-        if not (link.loop.is_running() and self._thread.is_alive()):  # a process that is forked has no such thread
+        sessions = self._sessions
+        if not (sessions.loop.is_running() and self._thread.is_alive()):  # a forked process does not have the thread
             raise ToolError("The connection to the MCP server is closed.")
-        calling = link.call(name, arguments, tell)
+        calling = sessions.call(name, arguments, tell)
         try:
-            raw = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(calling, link.loop))
-        except Exception as error:  # without what it has printed, which is for people: this goes into the recording
-            raise ToolError(f"The MCP server failed: {_why(error)}.") from error
+            raw = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(calling, sessions.loop))
+        except Exception as error:  # without the server's output, which does not belong into the recording
+            raise ToolError(f"The MCP server failed: {_reason(error)}.") from error
         return result_in(raw)
 
 
-class _Link:
-    """The session with a server, in the event loop of the connection's own thread; and the next, after an outage."""
+class _Sessions:
+    """The current session with a server, and the next one after an outage, in the event loop of the connection's
+    thread.
+    """
 
-    def __init__(self, make: Callable[[_Link], Client]) -> None:
-        """`make` gives the client of a new session."""
+    def __init__(self, make: Callable[[_Sessions], Client]) -> None:
+        """Create the event loop. `make` returns the client of a new session."""
         self.loop = asyncio.new_event_loop()
         self.instructions: str | None = None
         self.on_listing: Callable[[], Callable[[Listing], None] | None] = lambda: None
         self.has_ended = False
-        """Whether the server has ended the session."""
+        """True if the server has ended the session."""
         self._make = make
         self._client: Client | None = None
         self._wanted: asyncio.Queue[Future[Listing]] = asyncio.Queue()
@@ -260,7 +264,9 @@ class _Link:
         self._listing: set[asyncio.Task[None]] = set()
 
     async def hold(self, wanted: Future[Listing]) -> None:
-        """Hold a session until another one is wanted, or this is cancelled: one task opens and closes all of them."""
+        """Hold a session until another one is requested or this task is cancelled. One task opens and closes all
+        sessions.
+        """
         while True:
             further: Future[Listing] | None = None
             try:
@@ -269,7 +275,8 @@ class _Link:
                         client = self._make(self)
                         self.has_ended = False
                         await stack.enter_async_context(client)
-                        client.session.validate_tool_result = _accept  # type: ignore[method-assign]  # read by us
+                        # A result that does not follow its schema is still the result.
+                        client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
                         listing = await _listing_of(client)
                     self._client, self.instructions = client, client.instructions
                     wanted.set_result(listing)
@@ -279,15 +286,15 @@ class _Link:
             except asyncio.CancelledError:
                 self._refuse(wanted, further)
                 raise
-            except BaseException as error:  # nobody waits for this task; the one who waits for the tools is told
+            except BaseException as error:  # reported to the caller that waits for the tools, not by this task
                 if not wanted.done():
-                    wanted.set_exception(_first(error))  # IPython has a group printed by Python, in a hundred lines
+                    wanted.set_exception(_first_error(error))  # IPython prints a group in a hundred lines
             finally:
                 self._client = None
             wanted = further if further is not None else await self._wanted.get()
 
     def _refuse(self, *wanted: Future[Listing] | None) -> None:
-        """Tell everybody who waits for a session that there is none any more."""
+        """Fail the requests for a session, because the connection is closed."""
         waiting = [*wanted]
         while not self._wanted.empty():
             waiting.append(self._wanted.get_nowait())
@@ -296,13 +303,13 @@ class _Link:
                 one.set_exception(ToolError("The connection is closed"))
 
     def end(self) -> None:
-        """The server has ended the session."""
+        """Note that the server has ended the session."""
         self.has_ended = True
 
     async def call(self, name: str, arguments: dict[str, Any], tell: Any) -> dict[str, Any]:
-        """Call a tool; after an outage in a new session. The result as the server has written it.
+        """Call a tool, in a new session after an outage. Return the result as the server has sent it.
 
-        A call is made again only where it is sure that it has not reached the server.
+        A call is repeated only if it certainly has not reached the server.
         """
         from mcp import MCPError
 
@@ -310,7 +317,7 @@ class _Link:
         try:
             return raw_of(await client.call_tool(name, arguments, progress_callback=tell))
         except MCPError as error:
-            if not _has_not_arrived(error):
+            if error.code not in (NOT_SENT, SESSION_GONE):
                 raise
         if self._client is client:
             self.has_ended = True
@@ -318,7 +325,7 @@ class _Link:
         return raw_of(await client.call_tool(name, arguments, progress_callback=tell))
 
     async def _session(self) -> Client:
-        """The client of the session; where that has ended, of a new one."""
+        """Return the client of the current session, or of a new one if it has ended."""
         if self._client is None or self.has_ended:
             if self._opening is None or self._opening.done():
                 self._opening = Future()
@@ -329,7 +336,7 @@ class _Link:
         return self._client
 
     async def on_message(self, message: Any) -> None:
-        """Follow what the server says about its tools."""
+        """List the tools again if the server reports a change."""
         from mcp.types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification) and self._client is not None:
@@ -338,8 +345,8 @@ class _Link:
             task.add_done_callback(self._listing.discard)
 
     async def _subscribe(self, client: Client) -> None:
-        """Follow what the server says about its tools, where a newer one says it only when it is asked to."""
-        with suppress(Exception):  # it does not say it, or the session has ended
+        """List the tools again at each change. Newer servers report changes only to subscribers."""
+        with suppress(Exception):  # the server has no subscriptions, or the session has ended
             async with client.listen(tools_list_changed=True) as changes:
                 async for _ in changes:
                     await self._list_again(client)
@@ -353,17 +360,12 @@ class _Link:
             follow(listing)
 
 
-async def _accept(name: str, result: Any) -> None:
-    """Take a result that misses its schema: it is still the result."""
-
-
-def _has_not_arrived(error: MCPError) -> bool:
-    """Whether it is sure that the server has not taken a request up: nobody was there, or the session is unknown."""
-    return error.code in (NOT_SENT, SESSION_GONE)
+async def _accept_result(name: str, result: Any) -> None:
+    """Do nothing, in place of the library's check of a result."""
 
 
 def _names(told: Iterable[str]) -> list[str]:
-    """What models may call the tools: MCP takes other names too, and two of them may be one when they are mended."""
+    """Return the names for models. MCP allows other characters, and without them two names may become equal."""
     names: list[str] = []
     for one in told:
         name = mended = re.sub(r"[^a-zA-Z0-9_-]", "_", one)[:64]
@@ -375,24 +377,17 @@ def _names(told: Iterable[str]) -> list[str]:
     return names
 
 
-def _last_of(printed: IO[bytes]) -> str:
-    """What a server that was started here has printed, to end an error with."""
-    printed.seek(max(0, printed.seek(0, os.SEEK_END) - _LAST_WORDS))
-    words = printed.read().decode(errors="replace").strip()
-    return f" It printed:\n{words}" if words else ""
-
-
-def _first(error: BaseException) -> BaseException:
-    """What has gone wrong; where several things have at once, the first."""
+def _first_error(error: BaseException) -> BaseException:
+    """Return the first error of a group, or the error itself."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def _why(error: BaseException) -> str:
-    error = _first(error)
+def _reason(error: BaseException) -> str:
+    error = _first_error(error)
     if isinstance(error, TimeoutError) and not str(error):
-        return f"it has not answered for {CONNECT_SECONDS:g} s"
+        return f"it did not answer within {CONNECT_SECONDS:g} s"
     return f"{type(error).__name__}: {error}".removesuffix(".").removesuffix(": ")
 
 
@@ -415,9 +410,9 @@ def _tools_in(page: Any) -> Listing:
     return list(tools) if isinstance(tools, list) else []
 
 
-def _close(link: _Link, holding: asyncio.Task[None], thread: threading.Thread, printed: IO[bytes]) -> None:
-    with suppress(RuntimeError):  # it has ended by itself
-        link.loop.call_soon_threadsafe(holding.cancel)
-    if thread is not threading.current_thread():  # whoever forgot it may have its last tool collected there
+def _close(sessions: _Sessions, holding: asyncio.Task[None], thread: threading.Thread, printed: IO[bytes]) -> None:
+    with suppress(RuntimeError):  # the loop has ended already
+        sessions.loop.call_soon_threadsafe(holding.cancel)
+    if thread is not threading.current_thread():  # the last tool may be garbage-collected in it
         thread.join(CLOSE_SECONDS)
     printed.close()

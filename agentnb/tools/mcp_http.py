@@ -1,4 +1,4 @@
-"""MCP over HTTP: a call is told what has become of its request, and whether it can be made again."""
+"""MCP over HTTP: tells a call what happened to its request, so that it is known whether the call can be repeated."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mcp.client.streamable_http import streamable_http_client
 from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE
 
 REFUSED = -32098
-"""The code of the error for a request that an HTTP status has answered."""
+"""The code of the error for a request that was answered with an HTTP error status."""
 
 _SECONDS = httpx2.Timeout(30, read=300)  # those of the library's own client
 
 
 @asynccontextmanager
 async def over_http(address: str, headers: Mapping[str, str] | None) -> AsyncIterator[Any]:
-    """The library's transport for an address, with these headers on every request."""
+    """Open the library's transport for an address, with these headers on every request."""
     async with (
         _HttpClient(headers=dict(headers or {}), timeout=_SECONDS) as client,
         streamable_http_client(address, http_client=client) as streams,
@@ -30,10 +30,10 @@ async def over_http(address: str, headers: Mapping[str, str] | None) -> AsyncIte
 
 
 class _HttpClient(httpx2.AsyncClient):
-    """An HTTP client that answers with an error of JSON-RPC where a server does not, for the call to be told of it."""
+    """An HTTP client that answers with a JSON-RPC error if the server does not, so that the error reaches the call."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request; one that cannot be sent, or that is refused by its status, is answered with an error."""
+        """Send a request. One that cannot be sent, or that is refused by its status, is answered with an error."""
         if request.method != "POST":
             return await super().send(request, **options)
         try:
@@ -45,10 +45,8 @@ class _HttpClient(httpx2.AsyncClient):
         body = await response.aread()
         await response.aclose()
         if "mcp-session-id" in request.headers and _is_about_session(response.status_code, body):
-            return _error(
-                request, response.status_code, SESSION_GONE, "The session is not known to the server any more"
-            )
-        if _is_rpc_error(body) or response.status_code == HTTPStatus.NOT_FOUND:  # of a method that it does not know
+            return _error(request, response.status_code, SESSION_GONE, "The server no longer knows the session")
+        if _is_rpc_error(body) or response.status_code == HTTPStatus.NOT_FOUND:  # of an unknown method
             headers = {"content-type": response.headers.get("content-type", "text/plain")}
             return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
         told = f"{response.status_code} {response.reason_phrase}".strip()
@@ -61,7 +59,7 @@ def _error(request: httpx2.Request, status: int, code: int, message: str) -> htt
 
 
 def _is_about_session(status: int, body: bytes) -> bool:
-    """Whether the server refuses a request because it does not know its session: it has been started again."""
+    """Return True if the server does not know the session of a request, because it was started again."""
     return status == HTTPStatus.NOT_FOUND or (status == HTTPStatus.BAD_REQUEST and b"session" in body.lower())
 
 

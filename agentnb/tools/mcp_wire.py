@@ -1,8 +1,8 @@
-"""What MCP servers write, read part by part: what cannot be read costs itself alone.
+"""MCP messages, read part by part, so that an invalid part does not affect the others.
 
-The library `mcp` validates each message as a whole: one tool of a hundred whose entry it does not know, or one block of
-a result, and there are no tools and there is no result. So its transports are put behind readers here. The library gets
-messages that it knows, and `raw_of` gives what the server has written.
+The library `mcp` validates each message as a whole: if it does not know one tool of a hundred, or one block of a
+result, there are no tools and there is no result. So readers wrap its transports here. The library gets messages that
+it knows, and `raw_of` returns what the server has sent.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ NOT_SENT = -32099
 """The code of the error for a request that has not reached the server."""
 
 SESSION_GONE = -32097
-"""The code of the error for a request of a session that the server does not know any more."""
+"""The code of the error for a request of a session that the server no longer knows."""
 
 _RAW = "agentnb"
-"""The key in `_meta` under which what the server has written is handed on."""
+"""The key in `_meta` for what the server has sent."""
 
 
 @asynccontextmanager
 async def read_in_parts(transport: Any, on_end: Callable[[], None]) -> AsyncIterator[Any]:
-    """A transport of the library's, with what the server has written made readable for the library.
+    """Open a transport of the library, with messages that the library can read.
 
+    transport: the transport.
     on_end: called when the server has ended the session.
     """
     async with transport as (read, write):
@@ -37,7 +38,7 @@ async def read_in_parts(transport: Any, on_end: Callable[[], None]) -> AsyncIter
 
 
 class _Reader:
-    """The messages of a server."""
+    """The stream of a server's messages."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -49,7 +50,7 @@ class _Reader:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         return _readable(await self._stream.receive())
 
     def __aiter__(self) -> _Reader:
@@ -75,7 +76,7 @@ class _Reader:
 
 
 def _readable(item: Any) -> Any:
-    """A message that the library can read, with what the server has written in its `_meta`."""
+    """Return a message that the library can read, with what the server has sent in its `_meta`."""
     message: Any = getattr(item, "message", None)
     if isinstance(result := getattr(message, "result", None), dict):
         if isinstance(result.get("tools"), list):
@@ -88,8 +89,8 @@ def _readable(item: Any) -> Any:
 
 
 def _known(tool: Any) -> dict[str, Any] | None:
-    """As much of a tool's entry as the library needs for a call."""
-    if why_unusable(tool) is not None:
+    """Return the fields of a tool's entry that the library needs for a call; None if the tool is not usable."""
+    if reason_unusable(tool) is not None:
         return None
     schema = tool["inputSchema"]
     properties, required = schema.get("properties", {}), schema.get("required", [])
@@ -104,14 +105,14 @@ def _known(tool: Any) -> dict[str, Any] | None:
 
 
 def raw_of(result: Any) -> dict[str, Any]:
-    """The result of a request as the server has written it."""
+    """Return the result of a request as the server has sent it."""
     written = (result.meta or {}).get(_RAW)
     raw: dict[str, Any] = written if isinstance(written, dict) else result.model_dump(by_alias=True, mode="json")
     return raw
 
 
-def why_unusable(tool: Any) -> str | None:
-    """Why a tool's entry is of no use; None where it is of use."""
+def reason_unusable(tool: Any) -> str | None:
+    """Return why a tool's entry cannot be used, None if it can."""
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
         return "the entry has no name"
     schema = tool.get("inputSchema")
@@ -124,7 +125,7 @@ def why_unusable(tool: Any) -> str | None:
 
 
 def result_in(raw: Mapping[str, Any]) -> Any:
-    """What a call's result comes to: text, blocks, or structured data. Raises ToolError for one that is an error."""
+    """Return the result of a call: text, blocks, or structured data. Raises ToolError if it is an error."""
     content = raw.get("content")
     blocks = [_block(one) for one in content] if isinstance(content, list) else []
     structured = raw.get("structuredContent")
@@ -141,7 +142,7 @@ def result_in(raw: Mapping[str, Any]) -> Any:
 
 
 def _block(said: Any) -> dict[str, Any]:
-    """A piece of a result as a model can be sent it: text, a picture, or words about something that is neither."""
+    """Return a part of a result in a form for models: text, a picture, or a description of anything else."""
     match said:
         case {"type": "text", "text": str(text)}:
             return _text(text)

@@ -1,4 +1,4 @@
-"""The tools of a recording: they give what they gave, and do nothing."""
+"""Recorded tools: the tools of a recording, which return what they returned and do nothing else."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from agentnb.core.json_data import same_json
 from agentnb.core.tools import Acted, Invocation, Progress
 
 _RAN = frozenset({"returned", "raised", "timed_out"})
-"""Outcomes of calls that a tool has performed."""
+"""The outcomes of calls that a tool has performed."""
 
 _SHOWN = 300
-"""Characters of arguments that an error shows."""
+"""The number of characters of arguments that an error shows."""
 
 
 @dataclass(slots=True)
 class RecordedTool:
-    """Gives each call the result that a call with these arguments had, in the order there were such calls.
+    """Returns the recorded results of calls with the same arguments, in the recorded order.
 
-    What the arguments may be is not recorded: its schema takes any object. A call that was not recorded raises
-    AssertionError: it is for tests.
+    The schema is not recorded: this one accepts any object. A call that is not in the recording raises AssertionError:
+    it is for tests.
     """
 
     name: str
@@ -38,7 +38,7 @@ class RecordedTool:
     detached: bool = False
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
-        """The call with these arguments, ready to be answered."""
+        """Return the call with these arguments, ready to run."""
 
         async def invoke(progress: Progress) -> Any:
             for number, (recorded, end) in enumerate(self.results):
@@ -46,17 +46,17 @@ class RecordedTool:
                     del self.results[number]
                     if end.is_error:
                         raise ToolError(str(end.result))
-                    said = end.details.get("actions") if isinstance(end.details, dict) else None
-                    return Acted(end.result, said) if isinstance(said, dict) else end.result
-            told = str(arguments)
-            told = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
-            raise AssertionError(f"The recording has no (further) call of {self.name} with {told}.")
+                    actions = end.details.get("actions") if isinstance(end.details, dict) else None
+                    return Acted(end.result, actions) if isinstance(actions, dict) else end.result
+            shown = str(arguments)
+            shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+            raise AssertionError(f"The recording has no (further) call of {self.name} with {shown}.")
 
         return invoke
 
 
 def recorded_tools(events: Iterable[Event]) -> list[RecordedTool]:
-    """The tools whose calls a recording has, those of loops inside included."""
+    """Return the tools of the calls in a recording, including those of nested loops."""
     tools: dict[str, RecordedTool] = {}
     started: dict[tuple[str, str], CallStart] = {}
     for event in events:

@@ -48,6 +48,7 @@ def change(path: Path, sql: str, *values: Any) -> None:
         ("UPDATE events SET body = substr(body, 1, 20)", "damaged"),
         ("UPDATE events SET body = x'ff00'", "damaged"),
         ("DELETE FROM events", "missing"),
+        ("UPDATE events SET key = key - 4294967296 * 2", "missing"),
     ],
 )
 async def test_an_event_that_was_changed_is_named_and_what_is_before_it_can_be_read(
@@ -101,6 +102,13 @@ def test_a_run_of_which_nothing_is_left_is_named_and_the_others_are_exported(pat
         first = store.load("first").run_id
     with closing(Store(tmp_path / "new.db")) as store:
         assert store.import_(tmp_path / "runs.jsonl") == [first]
+
+
+def test_an_event_of_another_run_is_not_taken_for_one_of_this_run(path: Path) -> None:
+    change(path, "DELETE FROM events WHERE key = 2 * ? + 7", SPAN)
+    change(path, "UPDATE events SET key = key + ? WHERE key = ? + 7", SPAN, SPAN)
+    with closing(Store(path)) as store, pytest.raises(RecordingCorrupt, match=r"event 7 of the run .* is damaged"):
+        store.load("second")
 
 
 @pytest.mark.parametrize("folder_too", [False, True], ids=["file", "folder"])
