@@ -10,7 +10,7 @@ import numpy  # noqa: F401 - hypothesis looks into it where it is there, and a p
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agentnb.run.approvals import headless
+from agentnb.run import headless
 
 # Three test processes on two cores: how long an example takes says nothing here.
 settings.register_profile("agentnb", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -158,7 +158,7 @@ async def test_cancelling_while_a_pause_waits_ends_everything_at_once(names: Nam
 
 async def test_nor_does_it_matter_how_busy_the_event_loop_is(monkeypatch: pytest.MonkeyPatch) -> None:
     # Others have their turn between any two steps of a run.
-    monkeypatch.setattr("agentnb.run.driver.driver.BREATH", -1.0)
+    monkeypatch.setattr("agentnb.run.driver.BREATH", -1.0)
     await cancel_while_a_pause_waits(("session", "opaque"), 3, 0)
 
 

@@ -1,6 +1,6 @@
 """Where a recording only tells how its run was ended from outside: cancelled, at a limit, or by an error.
 
-Such an end is said in several facts (`agentnb.run.effects.endings`): calls that are open are given a result, and the
+Such an end is said in several facts (`agentnb.run.synthetic_results`): calls that are open are given a result, and the
 loops inside end, before the run does. None of that came of what the run did, so whoever goes on from it goes on from
 before all of it. A tool that has ended its own run gives its result behind that: this came of the run, and stays.
 """

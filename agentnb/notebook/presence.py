@@ -5,7 +5,7 @@ Code and the consoles do. What executes a notebook by itself, nbclient and so pa
 execute`, says that it cannot. So nobody is there as long as every cell has come without; one cell that can be asked is
 enough for the kernel's whole life, because the tab that sent it may be closed and come back. Where a kernel does not
 tell, somebody may be there. Voila executes a notebook in the same way, but for somebody who waits for the page. The
-other sign of a person, a page that speaks to a panel, is `agentnb.run.approvals.headless`'s.
+other sign of a person, a page that speaks to a panel, is `agentnb.run.headless`'s.
 """
 
 from __future__ import annotations

@@ -18,11 +18,9 @@ from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
 from agentnb.core.maybe_async import Inside
 from agentnb.run import host as hosting
-from agentnb.run.driver.awaiting import outcome
-from agentnb.run.driver.claims import TAKEN_HERE, Driving
-from agentnb.run.driver.taker import Taker
 from agentnb.run.host import call_in
 from agentnb.run.journal import Journal
+from agentnb.run.ownership import TAKEN_HERE, Ownership, Taker, outcome
 
 
 class Watching:
@@ -49,7 +47,7 @@ class Watching:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    async def wait(self, run: Driving) -> None:
+    async def wait(self, run: Ownership) -> None:
         """Until there is something in the queue, or nothing more comes."""
         self._news = self._loop.create_future()
         try:
@@ -65,16 +63,16 @@ class Watching:
         call_in(self._loop, self._wake)
 
 
-def consume(run: Driving) -> AsyncGenerator[Event | Delta, None]:
+def consume(run: Ownership) -> AsyncGenerator[Event | Delta, None]:
     """What has happened so far, then live, to the end; drives the run where nobody does."""
     taker = Taker()
-    is_direct = not hosting.environment.hosted or run.driver.news.is_here()
+    is_direct = not hosting.environment.hosted or run.driver.wakeup.is_here()
     events = _pull(run, taker) if is_direct else _pull_from_host(run, taker)
     taker.take(events)
     return events
 
 
-async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, None]:
+async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, None]:
     told, events = 0, run.journal.events
     while run.settled and not run.state.over and told < len(events):  # it may be resumed while its failure is told
         yield events[told]
@@ -95,8 +93,8 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
     with run.journal.lock:
         news.extend(events[told:])
         stop = run.journal.watch(news.append)
-    if run.driver.news.is_due:
-        run.driver.news.flush()
+    if run.driver.wakeup.is_due:
+        run.driver.wakeup.flush()
     try:
         run.go_on_if_paused()
         while news:
@@ -118,20 +116,18 @@ async def _pull(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, Non
             yield news.popleft()
         raise
     except (GeneratorExit, asyncio.CancelledError):
-        run.leave("its consumer was closed")
-        if not run.is_left:
-            await run.driver.close()
+        await run.leave_and_close("its consumer was closed")
         raise
     finally:
         stop()
         run.release()
 
 
-async def _look_on(run: Driving, told: int) -> AsyncGenerator[Event | Delta | None, None]:
+async def _look_on(run: Ownership, told: int) -> AsyncGenerator[Event | Delta | None, None]:
     """What has happened and happens while somebody else drives; ends with None where they leave the run to others."""
     watching = Watching(run.journal, told)
-    if run.driver.news.is_due:  # what nobody had been told of is not on disk yet
-        run.driver.news.flush()
+    if run.driver.wakeup.is_due:  # what nobody had been told of is not on disk yet
+        run.driver.wakeup.flush()
     if run.gate.owner is None and not run.settled:  # calls of this run are in flight in another event loop
         run.play_on_host()
     stop = run.watch_releases(watching.wake)
@@ -155,17 +151,15 @@ async def _look_on(run: Driving, told: int) -> AsyncGenerator[Event | Delta | No
             await watching.wait(run)
     except (GeneratorExit, asyncio.CancelledError):
         stop()
-        if run.is_for_others:  # for this one, too
-            run.leave("its consumer was closed")
-            if not run.is_left:
-                await run.driver.close()
+        if run.is_left:  # to this one, too
+            await run.leave_and_close("its consumer was closed")
         raise
     finally:
         stop()
         watching.stop()
 
 
-async def _pull_from_host(run: Driving, taker: Taker) -> AsyncGenerator[Event | Delta, None]:
+async def _pull_from_host(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, None]:
     """Pull in agentnb's own thread, item by item; where the caller waits, clicks get in."""
     remote = _pull(run, taker)
     step: Future[Event | Delta | None] | None = None

@@ -17,8 +17,8 @@ from agentnb.core.state import State
 from agentnb.loops.options import StartOptions
 from agentnb.run.approvals.pending import Decided, Pending, ready
 from agentnb.run.approvals.remembered import Remembered
-from agentnb.run.driver.listening import QUEUES
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
+from agentnb.run.mailbox import QUEUES
 from agentnb.run.past.asked import stood
 from agentnb.run.past.fork import UNCHANGED, Change
 from agentnb.run.past.snapshot import Snapshot

@@ -32,16 +32,14 @@ from agentnb.run.approvals.kept import lost_function, policy_of_a_recording, rea
 from agentnb.run.approvals.policy import make_policy
 from agentnb.run.companions import companion_of
 from agentnb.run.consumer import consume
-from agentnb.run.driver import awaiting
-from agentnb.run.driver.claims import Driving
-from agentnb.run.driver.driver import Driver
-from agentnb.run.driver.listening import hear, queued
-from agentnb.run.driver.stepping import step
+from agentnb.run.driver import Driver
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.words import names_in
 from agentnb.run.given import check_name, check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
+from agentnb.run.mailbox import hear, queued
+from agentnb.run.ownership import Ownership, drive_to_the_end, step, wait_for_result
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.taken_over import new_run_id
 from agentnb.run.portable import portable_input, portable_start
@@ -107,7 +105,7 @@ class Run(Decisions, Recording):
         if not self._journal.state.over:
             loop.hears(self._hearing)
         super().__init__(self._journal, self._driver.unasked, self._driver.begin)
-        self._driving = Driving(self, self._journal, self._gate, self._driver)
+        self._driving = Ownership(self, self._journal, self._gate, self._driver)
         if not self._journal.state.over:
             loop.runs_as(self)
         if recording and chosen and not self._journal.state.over:
@@ -192,7 +190,7 @@ class Run(Decisions, Recording):
                 try:
                     self._journal.flush()
                 except StoreBusy:
-                    self._driver.news.flush()  # again, and soon
+                    self._driver.wakeup.flush()  # again, and soon
         return snapshot
 
     # -- driving ---------------------------------------------------------------------------------------------------
@@ -207,7 +205,7 @@ class Run(Decisions, Recording):
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Drive to the end and give the output. Raises RunFailed, RunCancelled or LimitReached where there is none."""
-        return awaiting.to_the_end(self._driving).__await__()
+        return drive_to_the_end(self._driving).__await__()
 
     def result(self, timeout: float | None = None) -> Any:
         """Block until the end and give the output. Raises TimeoutError when `timeout` seconds pass; the run goes on.
@@ -216,7 +214,7 @@ class Run(Decisions, Recording):
         """
         check_seconds("result(timeout=...)", timeout)
         timeout = min(timeout, threading.TIMEOUT_MAX) if timeout is not None else None
-        return awaiting.result(self._driving, timeout)
+        return wait_for_result(self._driving, timeout)
 
     def play(self) -> None:
         """Go on in the background, also after a pause or a failure of the model.

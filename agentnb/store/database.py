@@ -151,7 +151,7 @@ class Database(Protocol):
 
 BUSY_SECONDS = 10.0
 """Seconds to wait for another process's write, which takes milliseconds. Runs do not wait here: they try again
-(`agentnb.run.news`)."""
+(`agentnb.run.wakeup`)."""
 PAUSE_SECONDS = 0.01
 """Seconds between two attempts."""
 LOCK_SECONDS = 0.05

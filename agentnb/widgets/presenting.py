@@ -23,7 +23,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from agentnb.run import Replay
-from agentnb.run.approvals.headless import in_force
+from agentnb.run.headless import in_force
 from agentnb.run.recording import Recording
 from agentnb.widgets.frozen.panel import plain_text, static_html
 from agentnb.widgets.saved import SavedCopy

@@ -22,7 +22,7 @@ import traitlets
 
 from agentnb.core.errors import UsageError
 from agentnb.core.unicode import mended
-from agentnb.run.approvals.headless import page_has_spoken
+from agentnb.run.headless import page_has_spoken
 from agentnb.run.recording import Recording
 from agentnb.widgets import comms
 from agentnb.widgets.clicks import Clicks

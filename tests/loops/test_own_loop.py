@@ -220,7 +220,7 @@ async def test_a_decision_that_is_no_event_is_told_in_words(odd: Any) -> None:
         def advance(self, state: Any) -> Any:
             return odd
 
-    with pytest.raises(RunFailed, match="advance gives an event"):
+    with pytest.raises(RunFailed, match=r"advance\(\) must return an event"):
         await Odd().start("go")
 
 

@@ -115,7 +115,7 @@ def test_a_later_cell_may_be_the_person(executed: Any) -> None:
 
 def test_under_papermill_they_are_denied_too_and_the_environment_declares_a_policy(tmp_path: Path) -> None:
     denied = "agentnb.headless(None, after=patience)\nprint(await run, outcome(run))"
-    declare = "import os\nos.environ['AGENTNB_HEADLESS'] = 'approve'\nagentnb.run.approvals.headless._declared = None"
+    declare = "import os\nos.environ['AGENTNB_HEADLESS'] = 'approve'\nagentnb.run.headless._declared = None"
     approved = "run = start('declared')\nprint(await run, outcome(run))"
     sources = [SETUP, "patience = 60", SHOWN, denied, declare, approved]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])

@@ -143,12 +143,12 @@ MISTAKES = [
     (
         "await GivesNoEvent().start('go')",
         "RunFailed",
-        "gives_no_event.advance gives an event (agentnb.core.events), not 'go on'.",
+        "gives_no_event.advance() must return an event (agentnb.core.events), not 'go on'.",
     ),
     (
         "await GivesNothing().start('go')",
         "RunFailed",
-        "gives_nothing.advance gave None, and there is nothing to wait for",
+        "gives_nothing.advance() returned None, but no detached call is running",
     ),
     (
         "from agentnb.llms import OpenAI\nawait agentnb.SessionLoop(OpenAI('m'), []).start('go')",
@@ -216,14 +216,15 @@ def test_a_tool_that_fails_is_told_to_the_model_and_in_the_event_with_its_frames
 
 def test_a_mistake_of_agentnbs_own_is_not_hidden(cells: LiveKernel) -> None:
     cells.run(
-        "import agentnb.run.effects.starting\nkept = agentnb.run.effects.starting.Work.wants\n"
+        "import agentnb.run.loop_executor\nkept = agentnb.run.loop_executor.LoopExecutor.required_effects\n"
         "def broken(self): return self.frame.nothing\nbroken.__code__ = broken.__code__.replace("
-        "co_filename=agentnb.run.effects.starting.__file__)\nagentnb.run.effects.starting.Work.wants = broken"
+        "co_filename=agentnb.run.loop_executor.__file__)\n"
+        "agentnb.run.loop_executor.LoopExecutor.required_effects = broken"
     )
     _, shown = cells.fails("await model('x').start('go')")
-    cells.run("agentnb.run.effects.starting.Work.wants = kept")
+    cells.run("agentnb.run.loop_executor.LoopExecutor.required_effects = kept")
     assert "AttributeError" in shown
-    assert "starting.py" in shown
+    assert "loop_executor.py" in shown
 
 
 def test_other_errors_are_shown_as_ever(cells: LiveKernel) -> None:

@@ -16,7 +16,7 @@ from agentnb.core.events import Delta
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.loops.loop_agent import Event as Said
 from agentnb.run import host as hosting
-from agentnb.run.driver import claims, stepping
+from agentnb.run import ownership
 from agentnb.testing import ScriptedLLM, call, delay, text
 from tests.run.agents import Agent, sends
 from tests.worlds import (
@@ -902,7 +902,7 @@ async def _steps(run: Run) -> None:
 async def test_whoever_waits_already_when_the_event_loop_of_a_run_ends_is_told_so(
     wait: Callable[[Run], Any], how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
     run, end = _run_held_in_another_thread(how, _played)
     waiting = asyncio.create_task(wait(run))
     for _ in range(20):
@@ -916,7 +916,7 @@ async def test_whoever_waits_already_when_the_event_loop_of_a_run_ends_is_told_s
 def test_whoever_blocks_for_a_result_when_the_event_loop_of_a_run_ends_is_told_so(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
     run, end = _run_held_in_another_thread(how, _played)
     wait = hosting.environment.wait
 
@@ -956,7 +956,7 @@ async def test_a_consumer_that_leaves_does_not_wait_for_a_call_that_another_even
 async def test_a_step_in_another_event_loop_that_ends_without_ending_its_tasks_says_so(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepping, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
     run, end = _run_held_in_another_thread(how, _stepped)
     step = asyncio.create_task(run.step("turn"))
     await until(lambda: run.driven)

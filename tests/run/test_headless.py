@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb.run.approvals import headless as declaring
-from agentnb.run.driver import unattended
+from agentnb.run import headless
 from agentnb.testing import ScriptedLLM, call
 from tests.kernels import REPOSITORY
 from tests.worlds import collect, until
@@ -49,9 +48,9 @@ async def told(run: agentnb.Run, type: str) -> None:
 @pytest.fixture(autouse=True)
 def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     ran.clear()
-    monkeypatch.setattr(declaring, "_declared", None)
-    monkeypatch.setattr(declaring, "_page_has_spoken", False)
-    monkeypatch.setattr(declaring, "PATIENCE", 0.05)
+    monkeypatch.setattr(headless, "_declared", None)
+    monkeypatch.setattr(headless, "_page_has_spoken", False)
+    monkeypatch.setattr(headless, "PATIENCE", 0.05)
 
 
 async def test_without_a_policy_the_answer_is_no_and_says_why_and_how_to_declare_one() -> None:
@@ -149,7 +148,7 @@ async def _output(run: agentnb.Run) -> Any:
 
 
 async def test_the_environment_declares_it_and_a_word_that_is_none_is_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declaring, "DECLARED_PATIENCE", 0.05)
+    monkeypatch.setattr(headless, "DECLARED_PATIENCE", 0.05)
     monkeypatch.setenv("AGENTNB_HEADLESS", "approve")
     await (run := start())
     assert result_of(run) == "wrote a.txt"
@@ -189,7 +188,7 @@ async def test_a_run_that_is_stepped_is_left_to_whoever_steps_it() -> None:
 async def test_steps_that_find_the_same_question_again_and_again_come_to_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agentnb.run.driver.unattended.STEPPED", 0.1)
+    monkeypatch.setattr("agentnb.run.headless.STEPPED", 0.1)
     run = start()
     while not run.state.over:  # whoever is to decide in between is not there
         await run.step("turn")
@@ -283,7 +282,7 @@ async def test_a_run_in_the_background_is_left_to_later_code_for_longer(monkeypa
     await asyncio.sleep(0.15)  # three times as long as somebody who waits for it would
     assert run.pending
     run.cancel()
-    monkeypatch.setattr("agentnb.run.driver.unattended.IN_BACKGROUND", 0.1)
+    monkeypatch.setattr("agentnb.run.headless.IN_BACKGROUND", 0.1)
     run = start()
     await told(run, "run_end")
     assert "Nobody is there" in result_of(run)
@@ -309,9 +308,9 @@ async def test_where_somebody_is_there_nothing_is_decided(monkeypatch: pytest.Mo
     for attend in (
         lambda: agentnb.headless("reject", after=0, attended=True),
         lambda: monkeypatch.setenv("AGENTNB_ATTENDED", "yes"),
-        lambda: declaring.page_has_spoken(),
+        lambda: headless.page_has_spoken(),
     ):
-        monkeypatch.setattr(declaring, "_declared", None)
+        monkeypatch.setattr(headless, "_declared", None)
         attend()
         run = start()
         await told(run, "approval_request")
@@ -395,7 +394,7 @@ async def test_a_policy_that_never_answers_does_not_hold_the_run(monkeypatch: py
         await asyncio.Event().wait()
         return True
 
-    monkeypatch.setattr(unattended, "ANSWERS_WITHIN", 0.05)
+    monkeypatch.setattr(headless, "ANSWERS_WITHIN", 0.05)
     agentnb.headless(silent)
     run = start()
     assert await run == "done"

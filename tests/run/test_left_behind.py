@@ -27,7 +27,7 @@ from agentnb import (
 from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.loops.loop_agent import Event as Said
-from agentnb.run.effects import inflight
+from agentnb.run import tasks
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import assert_one_terminal_event_last
 
@@ -209,7 +209,7 @@ HANGING: dict[str, tuple[Callable[..., Run], str]] = {
 
 @pytest.mark.parametrize("hanging", HANGING)
 async def test_whatever_hangs_is_named_and_holds_nobody_up(hanging: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.05)
     begun, may_end = asyncio.Event(), asyncio.Event()
 
     async def hangs(given: Any = None) -> None:
@@ -233,7 +233,7 @@ async def test_whatever_hangs_is_named_and_holds_nobody_up(hanging: str, monkeyp
 
 
 async def test_closing_the_events_does_not_wait_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.05)
     begun, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -325,7 +325,7 @@ async def _cancelled_in(run: Run, drive: Callable[..., Any], begun: threading.Ev
 async def test_a_function_that_goes_on_in_its_thread_is_named(
     made: str, drive: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.05)
     begun, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -361,9 +361,9 @@ async def test_a_tool_that_took_too_long_holds_up_no_end() -> None:
 
 
 def test_whoever_blocks_for_the_result_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.05)
     said: list[str] = []
-    monkeypatch.setattr(inflight, "warn_of", said.append)  # the warning comes in agentnb's own thread
+    monkeypatch.setattr(tasks, "warn_of", said.append)  # the warning comes in agentnb's own thread
     begun, may_end = threading.Event(), threading.Event()
 
     def work() -> None:

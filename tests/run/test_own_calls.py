@@ -174,7 +174,7 @@ async def test_a_design_that_waits_for_nothing_fails_loudly() -> None:
         def advance(self, state: State) -> Event | None:
             return None
 
-    with pytest.raises(RunFailed, match="nothing to wait for"):
+    with pytest.raises(RunFailed, match="no detached call is running"):
         await Waits().start(None)
 
 

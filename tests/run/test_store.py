@@ -16,7 +16,7 @@ import pytest
 from agentnb import Run, RunFailed, SessionLoop, Store, restore, tool
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, StoreConflict, VersionMismatch
 from agentnb.core.events import Delta
-from agentnb.run.effects import asking
+from agentnb.run import model_requests
 from agentnb.testing import ScriptedLLM, call
 from tests.run.agents import Agent, sends
 from tests.worlds import asks, assert_one_terminal_event_last, output_of, types, until
@@ -127,7 +127,7 @@ class Computing(ScriptedLLM):
         self._looks = looks
 
     async def stream(self, messages: Any, **options: Any) -> AsyncIterator[Any]:
-        done = time.monotonic() + (2 * asking.HELD_UP if self._looks() else 0)
+        done = time.monotonic() + (2 * model_requests.HELD_UP if self._looks() else 0)
         while time.monotonic() < done:
             pass
         async for chunk in super().stream(messages, **options):
@@ -153,7 +153,7 @@ async def test_what_came_before_a_request_is_on_disk_while_a_model_holds_the_eve
 async def test_a_model_that_was_held_up_once_does_not_make_every_later_request_wait_for_the_disk(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "HELD_UP", 0.1)  # longer than a busy machine holds up what is quick
+    monkeypatch.setattr(model_requests, "HELD_UP", 0.1)  # longer than a busy machine holds up what is quick
     newest_on_disk: list[str] = []
 
     def look() -> bool:

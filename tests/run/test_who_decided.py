@@ -134,7 +134,7 @@ async def test_silence_decides_as_the_deadline() -> None:
 
 
 async def test_a_declared_policy_decides_as_headless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentnb.run.approvals.headless._declared", None)
+    monkeypatch.setattr("agentnb.run.headless._declared", None)
     headless("approve", after=0, attended=False)
     run = await asking("a")
     (asked,) = (event.seq for event in run.events if event.type == "approval_request")

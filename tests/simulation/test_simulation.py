@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from agentnb.core.reply import Reply
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.approvals.pending import Pending
-from agentnb.run.effects.starting import Work
+from agentnb.run.loop_executor import LoopExecutor
 from tests.simulation.__main__ import PUSH
 from tests.simulation.case import Case, Story, draw_case, play
 from tests.simulation.choices import drawn, of_seed
@@ -68,16 +68,16 @@ def first_that_fails(wanted: str, *, most: int | None = None) -> tuple[int, Stor
 
 
 def plant_no_flush_before_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = Work._launch
+    launch = LoopExecutor.launch
 
-    def without_flush(self: Any, *args: Any) -> Any:
+    def without_flush(self: Any, *args: Any, **named: Any) -> Any:
         self._journal.flush = lambda: None
         try:
-            return launch(self, *args)
+            return launch(self, *args, **named)
         finally:
             del self._journal.flush
 
-    monkeypatch.setattr(Work, "_launch", without_flush)
+    monkeypatch.setattr(LoopExecutor, "launch", without_flush)
 
 
 def plant_an_answer_that_is_matched_by_id(monkeypatch: pytest.MonkeyPatch) -> None:

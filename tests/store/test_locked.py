@@ -17,7 +17,7 @@ import pytest
 
 from agentnb import RunCancelled, RunFailed, SessionLoop, Snapshot, Store, tool
 from agentnb.errors import StorageError
-from agentnb.run.effects import inflight
+from agentnb.run import tasks
 from agentnb.store.sqlite import SqliteDatabase
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import until
@@ -184,7 +184,7 @@ async def test_two_runs_of_one_store_both_go_on_behind_the_lock(place: str, stor
 async def test_the_end_of_a_run_does_not_wait_for_the_lock_to_go_and_says_what_is_not_written(
     place: str, store: Store, drive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inflight, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.1)
     count, _ = counted(approve=True)
     run = (loop_of(count) if drive == "cancel" else SessionLoop(ScriptedLLM(["done"]))).start("go", store=store)
 
@@ -212,10 +212,10 @@ async def test_the_end_of_a_run_does_not_wait_for_the_lock_to_go_and_says_what_i
 AT_ITS_END = """
 import sqlite3, sys, threading
 import agentnb
-from agentnb.run.effects import inflight
+from agentnb.run import tasks
 from agentnb.testing import ScriptedLLM
 
-inflight.CLOSE_SECONDS = 0.0
+tasks.CLOSE_SECONDS = 0.0
 store = agentnb.Store(sys.argv[1])
 lock = sqlite3.connect(sys.argv[1], isolation_level=None, check_same_thread=False)
 lock.execute("BEGIN IMMEDIATE")

@@ -11,7 +11,7 @@ from agentnb.run.approvals.policy import Verdict
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable_text
-from agentnb.run.refusals import end_in_words
+from agentnb.run.synthetic_results import end_in_words
 
 
 def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str, **fields: Any) -> None:

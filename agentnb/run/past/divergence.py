@@ -22,7 +22,7 @@ from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.run.approvals.policy import why_it_asks
 from agentnb.run.frame import Frame
-from agentnb.run.refusals import Refusal, misfit, unfit
+from agentnb.run.synthetic_results import Refusal, misfit, unfit
 
 _STAMP = {"seq", "time", "run_id", "path", "phase", "inherited"}
 _SHOWN = 300

@@ -1,8 +1,8 @@
 """Performing one effect inside the driver's own task: in steps, and so that it can be broken off.
 
 It is the request to a model, or a step of a loop's own: what can be performed again where whoever drives is cancelled.
-Cancelling the task it is performed in would cancel the driver, and whoever awaits it. `Inline` instead cancels the one
-future that the effect is suspended on, which is what cancelling a task of its own would do: the effect sees a
+Cancelling the task it is performed in would cancel the driver, and whoever awaits it. `InlineTask` instead cancels the
+one future that the effect is suspended on, which is what cancelling a task of its own would do: the effect sees a
 CancelledError at its await and runs its `finally`. The driver's task never waits for that future itself, but for one
 that is set when it is done: where the effect does not end, the driver need not wait any longer. What is left of the
 effect is then performed by a task of its own (`hand_over`).
@@ -30,7 +30,7 @@ _SHOW = object()
 
 @types.coroutine
 def show() -> Generator[Any, Any, None]:
-    """Let whoever pulls take what there is. Only in an effect that is performed by `Inline`."""
+    """Let whoever pulls take what there is. Only in an effect that is performed by `InlineTask`."""
     yield _SHOW
 
 
@@ -57,7 +57,7 @@ def is_thrown_in(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
     return isinstance(error, GeneratorExit) and (task is None or task_here() is not task)
 
 
-class Inline:
+class InlineTask:
     """Performs one effect at a time. `interrupt` breaks it off; call it in the event loop that performs."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class Inline:
 
     def hand_over(self) -> Callable[[], Coroutine[Any, Any, None]]:
         """Leave the effect to a task of its own, in which what this gives is called."""
-        rest = Inline()
+        rest = InlineTask()
         effect, rest._effect, rest._run = self._effect, self._effect, self._run
         rest._waits_for, rest._throw, rest._interrupted = self._waits_for, self._throw, self._interrupted
         self._end()

@@ -1,4 +1,4 @@
-"""News: how the pump sleeps, and how anything that becomes a fact wakes it, from whichever thread.
+"""Wakeup: how the pump sleeps, and how anything that becomes a fact wakes it, from whichever thread.
 
 The pump says `journal.fresh = False`, looks at where the run stands, and waits where there is nothing to do. A fact
 sets `fresh`, and rings the bell where the pump waits or the fact is to be written; otherwise that is all it does,
@@ -35,7 +35,7 @@ RETRY_SECONDS = 0.05
 LONG_SECONDS = 10.0
 """After that a store that is still locked is spoken of; the end of a process waits no longer for one, either."""
 
-_unwritten: set[News] = set()
+_unwritten: set[Wakeup] = set()
 """Those of the runs of which something could not be written yet."""
 forgotten_in_a_fork(_unwritten.clear)
 
@@ -60,7 +60,7 @@ def loop_here() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-class News:
+class Wakeup:
     """The bell of one run's pump."""
 
     def __init__(self, journal: Journal, failed: Callable[[Exception], None]) -> None:

@@ -1,8 +1,8 @@
-"""The driver: makes what the state wants happen, and nothing else (ARCHITECTURE.md, 2. How a run works).
+"""The driver: the async shell around scheduler and executor (ARCHITECTURE.md, 2. How a run works).
 
-`pump` is an async generator that moves a run on, and yields whenever there may be news. Whoever iterates over it sets
-the pace: a consumer that pulls events, a task that drains it, a step that stops at its boundary. What it does next, one
-thing after the other, `Moving` says; what takes time is done here, and waited for, and broken off.
+`pump` is an async generator that moves a run on, and yields whenever there may be new events. The code that iterates
+over it sets the pace: a consumer that pulls events, a task that drains it, a step that stops at its boundary. The
+scheduler decides, the executor performs; the driver awaits what takes time, waits for wakeups, and interrupts.
 """
 
 from __future__ import annotations
@@ -19,33 +19,32 @@ from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import expire, next_deadline
 from agentnb.run.approvals.policy import Policy
-from agentnb.run.driver.listening import finish_handing_on
-from agentnb.run.driver.moving import Moving
-from agentnb.run.driver.nesting import Nesting
-from agentnb.run.driver.unattended import Unattended
-from agentnb.run.effects.endings import end_at_limit, end_run
-from agentnb.run.effects.inflight import InFlight, warn_of
-from agentnb.run.effects.interrupt import Inline
-from agentnb.run.effects.starting import Pace, Work
+from agentnb.run.executor import Executor
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
+from agentnb.run.headless import Unattended
+from agentnb.run.inline_task import InlineTask
 from agentnb.run.journal import Journal
-from agentnb.run.news import RETRY_SECONDS, News
+from agentnb.run.mailbox import finish_handing_on
 from agentnb.run.portable import error_info
+from agentnb.run.scheduler import Halt, Pace, Wait
+from agentnb.run.synthetic_results import end_at_limit, end_run
+from agentnb.run.tasks import InFlight, warn_of
+from agentnb.run.wakeup import RETRY_SECONDS, Wakeup
 
 LOOK_SECONDS = 1.0
-"""Between two looks whether the deadline of a question has passed."""
+"""Between two checks of the deadlines of questions."""
 
 STEPS, BREATH = 100, 0.1
-"""After how many steps, or seconds, the pump lets the event loop take a turn, where nothing it does ever waits.
+"""The steps, or seconds, after which the pump lets the event loop take a turn, if nothing in the run ever waits.
 
-By steps as a rule, so that what happens in which order does not depend on how busy the machine is; by seconds where the
-code of tools, hooks or models holds it up.
+Steps are the rule, so that the order of events does not depend on how busy the machine is; seconds are the limit for
+code of tools, hooks or models that blocks.
 """
 
 
 class Driver:
-    """Drives one run. Its methods belong to the event loop that pumps, except those that say otherwise."""
+    """Drives one run. Its methods belong to the event loop that pumps, unless their docstring says otherwise."""
 
     def __init__(
         self,
@@ -56,51 +55,38 @@ class Driver:
         *,
         judges_open_questions: bool = False,
     ) -> None:
-        """`judges_open_questions`: the policy is a new one, and the open questions of a recording are put to it too."""
+        """judges_open_questions: the policy is new, and the open questions of a recording are put to it too."""
         self._journal = journal
         self._gate = gate
-        self._policy = policy
-        self._judges_open_questions = judges_open_questions
-        self._contexts = LiveContexts(journal)
         self._state: State = journal.state
         self._first = first
-        self._inline = Inline()
+        self._inline = InlineTask()
         self._performed: Effect | None = None
         self._is_pumped = False
+        self._driving: asyncio.Task[object] | None = None
+        """The task that only drives the run, if there is one; it awaits in place what is alone in flight."""
         self.is_stuck = False
-        """Whether it has crashed and could not even be ended by that: to drive it on would be to crash again."""
+        """Whether the run has crashed and its end could not be recorded: to drive it again would crash again."""
         self.goes_on: Callable[[], bool] = lambda: False
-        """Whether others drive on where whoever pumps leaves."""
-        self.news = News(journal, self._note_crash)
-        self._inflight = InFlight(self.news)
+        """Whether others continue to drive when the one that pumps leaves."""
+        self.wakeup = Wakeup(journal, self._note_crash)
+        self._inflight = InFlight(self.wakeup)
         self._inflight.run_id, self._inflight.name_of = journal.run_id, self._name_of
-        self.unattended = Unattended(journal, gate, self._inflight, self._contexts)
-        self._nesting = Nesting(journal, self._make_work)
-        self._works = self._nesting.works
-        self._nesting.begin()
-        self._moving = Moving(journal, gate, self._inflight, self._nesting)
-
-    def _make_work(self, frame: Frame) -> Work:
-        return Work(
-            frame,
-            self._journal,
-            self._gate,
-            self._inflight,
-            self._policy,
-            self._contexts,
-            self._nesting.enter,
-            judges_open_questions=self._judges_open_questions,
+        contexts = LiveContexts(journal)
+        self.unattended = Unattended(journal, gate, self._inflight, contexts)
+        self._executor = Executor(
+            journal, gate, self._inflight, policy, contexts, judges_open_questions=judges_open_questions
         )
 
     @property
     def crash(self) -> BaseException | None:
-        """What went wrong with the loop, the driver or the store, where something did."""
+        """The error of the loop, the driver or the store that has crashed the run; None if there is none."""
         return self._inflight.crash
 
     @property
     def cause(self) -> BaseException | None:
-        """The exception behind the error that the run has ended with, where that is at hand."""
-        failure = self._works[0].calling.failure
+        """The exception behind the error that the run has ended with; None if this process does not have it."""
+        failure = self._executor.loops[0].calling.failure
         if self.crash is not None or failure is None or failure[0] is not self._state.error:
             return self.crash
         return failure[1]
@@ -109,13 +95,13 @@ class Driver:
         self._inflight.crash = error
 
     def unasked(self) -> list[tuple[Frame, CallState]]:
-        """The calls that wait for a person and that nobody was asked about: they are asked about once it is driven.
+        """Return the calls that wait for a person without a recorded question: it is recorded when the run is driven.
 
-        Nobody knows how they ended, or the process ended that had taken back what was decided about them.
+        Their outcome is unknown after a crash, or their decision was withdrawn and the process exited.
         """
-        if self.news.loop is not None:
+        if self.wakeup.loop is not None:
             return []
-        calls = [(work.frame, call) for work in self._works for call in work.frame.state.open.values()]
+        calls = [(loop.frame, call) for loop in self._executor.loops for call in loop.frame.state.open.values()]
         return [
             (frame, call)
             for frame, call in calls
@@ -123,7 +109,7 @@ class Driver:
         ]
 
     def begin(self) -> None:
-        """Make the run's first fact one, where it is not yet. Safe from every thread."""
+        """Append the first event of this run, unless it has been appended. Safe from every thread."""
         with self._journal.lock:
             if self._first is not None:
                 first, self._first = self._first, None
@@ -132,26 +118,28 @@ class Driver:
 
     @property
     def home(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that has calls in flight, where the caller is not in it: the run has to be driven there."""
-        loop = self.news.loop if self._inflight else None
-        return loop if loop is not None and loop.is_running() and not self.news.is_here() else None
+        """The event loop that has effects in flight, if the caller runs in another: the run has to be driven there."""
+        loop = self.wakeup.loop if self._inflight else None
+        return loop if loop is not None and loop.is_running() and not self.wakeup.is_here() else None
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing happens in what is in flight, or nothing is."""
+        """Whether nothing is in flight, or everything in flight rests at the gate."""
         return self._inflight.is_at_rest
 
     async def pump(self, pace: Pace) -> AsyncGenerator[None, None]:
-        """Move the run on until it is over, or until a step's permit is used up and nobody else drives.
+        """Move the run on until it has ended, or until a step's permit is used up and nobody else drives.
 
-        Raises RunFailed when the model failed, and when the loop or the driver did.
+        Raises RunFailed if the model, the loop or the driver failed.
         """
         clock, inline, state = time.monotonic, self._inline, self._state
-        steps, breath, go_on, lock = 0, clock() + BREATH, self._moving.go_on, self._journal.lock
+        steps, breath, lock = 0, clock() + BREATH, self._journal.lock
         timer: asyncio.TimerHandle | None = None
         self._is_pumped = True
+        if pace == "drain":
+            self._driving = asyncio.current_task()
         try:
-            if self.news.move_in():  # the work takes up the calls that ran in another event loop
+            if self.wakeup.move_in():  # effects in another event loop are lost; the scheduler resumes them here
                 self._inflight.clear()
             self._inflight.begin()
             timer = self._start_clock()
@@ -159,28 +147,30 @@ class Driver:
             if pace == "pull":
                 yield
             while state.stop_reason is None:
-                with lock:  # what it looks at is what it decides about: another thread may decide or end calls
-                    todo = go_on(pace)
-                if isinstance(todo, tuple):
+                with lock:  # another thread may decide or end calls: the state must not change during a step
+                    todo = self._executor.take_step(pace)
+                if isinstance(todo, Wait):
+                    await self._wait()
+                    breath = clock() + BREATH
+                elif isinstance(todo, Halt):
+                    if todo.error is not None:
+                        raise todo.error
+                    if todo.why == "failed":
+                        raise self.failed()
+                    break
+                elif todo is not None:
                     self._performed, performance = todo
                     while await inline.perform(performance):
                         if pace == "pull":
                             yield
-                        # Nothing holds a model's words back; to ask at each of them would make it a quarter dearer.
+                        # The gate does not hold back deltas of a model; asking at each would make it a quarter slower.
                         while (todo[0].kind != "model" or state.over) and await self._holds(todo[0]):
                             if pace == "pull":
                                 yield
                     self._leave_what_is_late()
                     self._performed = None
-                elif todo == "wait":
-                    await self._wait()
-                    breath = clock() + BREATH
-                elif todo == "halt":
-                    break
-                elif todo == "failed":
-                    raise self.failed()
                 steps += 1
-                if steps == STEPS or clock() > breath:  # what never waits must not keep everybody else waiting
+                if steps == STEPS or clock() > breath:  # a run that never waits must not block other tasks
                     await asyncio.sleep(0)
                     steps, breath = 0, clock() + BREATH
                 if pace == "pull":
@@ -204,8 +194,8 @@ class Driver:
                     await inline.close(self._inflight.seconds_to_close())
                     self._leave_what_is_late()
             self._performed = None
-            self._is_pumped = False
-            self.news.flush()
+            self._is_pumped, self._driving = False, None
+            self.wakeup.flush()
 
     def _end_in(self, error: BaseException) -> None:
         try:
@@ -218,30 +208,33 @@ class Driver:
     async def close(self) -> None:
         """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run.
 
-        What has not ended after 2 seconds is named and left.
+        An effect that has not ended after 2 seconds is named in a warning and left behind.
         """
-        if self.news.is_here():  # what another event loop has left in flight is not waited for here
+        if self.wakeup.is_here():  # effects in another event loop cannot be awaited here
             await self._inflight.close()
+            if self._driving is not None and self._driving is not asyncio.current_task():
+                await asyncio.wait([self._driving], timeout=self._inflight.seconds_to_close())
 
     async def written(self) -> None:
-        """Write what has become fact. The end of a run waits for a store that is locked, for 2 seconds at most.
+        """Write the appended events to disk. The end of a run waits at most 2 seconds for a locked store.
 
-        What is not written then is named, and written when the lock is gone. Raises StorageError where the store fails.
+        Events that are not written then are named in a warning, and written when the lock is released. Raises
+        StorageError if the store fails.
         """
-        while not self.news.flush():
+        while not self.wakeup.flush():
             if self.crash is not None:
                 raise self.crash
             if not self._state.over:
                 return
             if not (seconds := self._inflight.seconds_to_close()):
-                self.news.leave_to_host()
-                what = self.news.words_of(self.news.locked)
+                self.wakeup.leave_to_host()
+                what = self.wakeup.words_of(self.wakeup.locked)
                 warn_of(f"The run has ended, but {what} They are written when the lock is gone.")
                 return
             await asyncio.sleep(min(seconds, RETRY_SECONDS))
 
     def _leave_what_is_late(self) -> None:
-        """Leave to itself what the pump has performed, where it was broken off and does not end."""
+        """Leave an interrupted effect behind that was performed in place and does not end."""
         if self._inline.is_late and self._performed is not None:
             rest = self._inline.hand_over()
             self._inflight.leave(self._performed, asyncio.get_running_loop().create_task(rest()))
@@ -259,57 +252,57 @@ class Driver:
     # -- pausing and ending ----------------------------------------------------------------------------------------
 
     async def _wait(self) -> None:
-        """Until there is news, or a deadline has passed."""
+        """Wait until a wakeup, or until a deadline has passed."""
         with self._journal.lock:
             deadline, due = next_deadline(self._journal), self.unattended.due()
             left = [due - time.monotonic()] if due is not None else []
-            if deadline is not None:  # a computer that has slept does not wake anybody up: it is looked at now and then
+            if deadline is not None:  # no timer fires on time after the computer has slept: check regularly
                 left.append(min(deadline - self._journal.now(), LOOK_SECONDS))
-        await self.news.wait(min(left, default=None))
+        await self.wakeup.wait(min(left, default=None))
         if left:
             expire(self._journal)
             self.unattended.decide()
 
     async def _holds(self, performed: Effect) -> bool:
-        """Whether a step of a loop's own that the pump performs has to stand where it is; waits for news of that."""
+        """Return True, after a wait, if the gate holds back the call of the loop's own that is performed in place."""
         self._journal.fresh = False
         if self._state.over:
-            self._interrupt()  # and not only when the event loop gets to it: its code does not go on
+            self._interrupt()  # now, not at the event loop's next turn: the code must not continue
             return False
         frame = self._journal.frame_at(performed.path) or self._journal.root
         if self._gate.is_open(self._state, finishing=frame.finishes_calls):
             return False
-        if not self._moving.settle_pause():
+        if not self._executor.settle_pause():
             await self._wait()
         return True
 
     def end_cancelled(self) -> None:
-        """End the run that is cancelled, and break off what is in flight. Safe from every thread."""
+        """End a cancelled run, and interrupt what is in flight. Safe from every thread."""
         end_run(self._journal, "cancelled")
-        self.news.call(self._interrupt)
+        self.wakeup.call(self._interrupt)
 
     def _run_out(self, why: str) -> None:
         end_at_limit(self._journal, why)
         self._interrupt()
 
     def _interrupt(self) -> None:
-        if self._performed is None or not self._moving.may_return(self._performed):
+        if self._performed is None or not self._executor.may_return(self._performed):
             self._inline.interrupt(self._inflight.seconds_to_close())
-        if self._state.over and not self._is_pumped:  # between two steps nobody else sees to it
-            self._inflight.cancel_all_but((), self._moving.may_return)
-        self.news.wake()
+        if self._state.over and not self._is_pumped:  # between two steps the scheduler does not cancel it
+            self._inflight.cancel_all_but((), self._executor.may_return)
+        self.wakeup.wake()
 
     def failed(self) -> RunFailed:
-        """The model's failure, as the error to raise; its cause is the exception itself where that is at hand."""
+        """Return the model's failure as the error to raise, caused by the exception itself if this process has it."""
         # Not from the state: another thread may have resumed the run since the failure was seen.
         failure = next(event.error for event in reversed(self._journal.events) if isinstance(event, ModelFailed))
         error = RunFailed(f"The model failed: {failure.type}: {failure.message} (run.resume() asks again.)")
-        failed = [work for work in self._works if work.frame.state.failure is not None]
+        failed = [loop for loop in self._executor.loops if loop.frame.state.failure is not None]
         error.__cause__ = failed[-1].asking.error if failed else None
         return error
 
     def _start_clock(self) -> asyncio.TimerHandle | None:
-        """Let the limit on seconds end the run while it waits."""
+        """Schedule the end of the run at its limit on seconds. Returns the timer; None without a limit."""
         seconds = self._gate.limits.get("seconds")
         if seconds is None:
             return None

@@ -1,4 +1,4 @@
-"""Asking the model: the one place where a loop's model is called.
+"""ModelRequests the model: the one place where a loop's model is called.
 
 `ask` streams the answer and ends by making it, or its failure, a fact. For a consumer that pulls it shows every delta
 before it takes the next, so that nobody's task or queue stands between a token and its reader.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from bisect import bisect_left
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
@@ -18,21 +19,21 @@ from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.maybe_async import Inside, settled
-from agentnb.core.messages import to_plain
+from agentnb.core.messages import ROLES, Message, is_broken_off, plain_message, to_plain
 from agentnb.core.reply import Reply
 from agentnb.core.running import act_for
 from agentnb.core.state import State
 from agentnb.core.threads import working_for
+from agentnb.core.views import COPY_LIMIT
 from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.description import described
 from agentnb.llms.protocol import Model
-from agentnb.run.effects.history import PlainHistory
-from agentnb.run.effects.inflight import InFlight
-from agentnb.run.effects.interrupt import is_thrown_in, show, task_here
 from agentnb.run.frame import Frame
+from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
-from agentnb.run.news import RETRY_SECONDS
 from agentnb.run.portable import error_info
+from agentnb.run.tasks import InFlight
+from agentnb.run.wakeup import RETRY_SECONDS
 
 HELD_UP = 0.005
 """Seconds for which a model may keep the event loop to itself. One that takes longer has its next request, and all
@@ -43,7 +44,7 @@ MAX_PAUSES = 20
 """How often a model may pause one answer: each time its provider's own tools have run some ten times."""
 
 
-class Asking:
+class ModelRequests:
     """Asks the model of one loop of a run."""
 
     def __init__(self, frame: Frame, journal: Journal, inflight: InFlight) -> None:
@@ -98,11 +99,11 @@ class Asking:
         self._frame.reply = reply
         stream: Any = None
         end: ModelEnd | None = None
-        task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
+        task = asyncio.current_task(self._inflight.wakeup.loop)  # a third of the time that without it takes below 3.12
         act_for(self._journal, self._frame.path)  # each request has a context of its own
         working_for.set((self._journal.run_id, self._frame.path, ""))
         # The store may be locked.
-        while self._holds_up and not self._inflight.news.flush() and self._inflight.crash is None:  # noqa: ASYNC110 - it writes
+        while self._holds_up and not self._inflight.wakeup.flush() and self._inflight.crash is None:  # noqa: ASYNC110 - it writes
             await asyncio.sleep(RETRY_SECONDS)
         try:
             prepared = await self._prepared() if self._design.prepare is not None else None
@@ -130,7 +131,7 @@ class Asking:
                 stream = None  # it has come to its end, and there is nothing to close
                 if not reply.is_paused:
                     end = reply.end()
-            if self._holds_up or self._inflight.news.is_due:  # one that was itself held up pays once
+            if self._holds_up or self._inflight.wakeup.is_due:  # one that was itself held up pays once
                 self._holds_up = time.monotonic() - started > HELD_UP
         except asyncio.CancelledError as error:
             here = task_here()  # another than it was asked in, where each event is taken in one
@@ -233,4 +234,77 @@ class Asking:
         delta.run_id = self._journal.run_id
         delta.path = self._frame.path
         self._journal.tell(delta)
-        self._inflight.news.wake()  # a consumer that pulls the run waits for it to move
+        self._inflight.wakeup.wake()  # a consumer that pulls the run waits for it to move
+
+
+# -- the history as a model gets it ------------------------------------------------------------------------------------
+
+
+_NOTHING: Mapping[int, dict[str, Any]] = {}
+
+
+class PlainHistory:
+    """Keeps the plain form of a growing list of messages; roles that no provider knows are left out, and answers that
+    broke off with their results.
+
+    A model gets a list each time, because that is what can be written as JSON and added to another one: a list of its
+    own up to COPY_LIMIT messages, and the one that is kept here beyond it, which will grow.
+    """
+
+    def __init__(self, system_prompt: str | None = None) -> None:
+        self.prefix = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._copies: dict[int, tuple[Message, dict[str, Any]]] = {}
+        self._shown: list[Message] = []
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._plain: list[dict[str, Any]] = list(self.prefix)
+        self._length = len(self._plain)
+        self._seen = 0
+        self._left_out: list[int] = []
+        self._skips = False
+        """Whether the last answer broke off: its results follow it."""
+
+    def shown(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages for a hook that prepares what is sent: copies, made once; the record stays as it is."""
+        self._shown += (message.model_copy(deep=True) for message in messages[len(self._shown) :])
+        return self._shown.copy()
+
+    def prepared(self, messages: Sequence[Message | Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Messages that a hook has put together, as plain dicts; made once for as long as the hook gives the same."""
+        kept, self._copies = self._copies, {}
+        plain = list(self.prefix)
+        skips = False
+        for given in messages:
+            message = given if isinstance(given, Message) else plain_message(given)
+            if message.get("role") != "tool":
+                skips = is_broken_off(message)
+            if skips:
+                continue
+            if isinstance(message, Message):
+                _, copy = self._copies[id(message)] = kept.get(id(message)) or (message, to_plain(message))
+            else:
+                copy = to_plain(message)
+            plain.append(copy)
+        return plain
+
+    def of(self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]] = _NOTHING) -> list[dict[str, Any]]:
+        """The messages as plain dicts, with what is `amended` in place of those at its positions."""
+        if len(self._plain) != self._length:  # a model has put something into what it was given
+            self._start_over()
+        plain = self._plain
+        for message in messages[self._seen :]:
+            role = message.role
+            if role != "tool":
+                self._skips = is_broken_off(message)
+            if role in ROLES and not self._skips:
+                plain.append(to_plain(message))  # a copy: a model may change it
+            else:
+                self._left_out.append(len(plain) - len(self.prefix) + len(self._left_out))
+        self._seen, self._length = len(messages), len(plain)
+        if amended:
+            instead_of = plain.copy()
+            for position, instead in amended.items():
+                instead_of[len(self.prefix) + position - bisect_left(self._left_out, position)] = instead
+            return instead_of
+        return plain.copy() if self._length <= COPY_LIMIT else plain

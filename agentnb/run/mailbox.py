@@ -3,7 +3,7 @@
 It is the outermost loop that listens (`Design.listens`). Where that is not the run's own loop, it may not run yet, or
 no more: until the next one begins, the run keeps what was said, and nothing is lost.
 
-What is said to a loop itself, wherever in the run it is, that loop hears and no other (`Hearing`): what it has not
+What is said to a loop itself, wherever in the run it is, that loop hears and no other (`Mailbox`): what it has not
 heard when it is over is for its own next run.
 """
 
@@ -25,7 +25,7 @@ from agentnb.run.portable import portable_input
 QUEUES: tuple[Queue, ...] = ("steering", "follow_up")
 
 
-class Hearing:
+class Mailbox:
     """What is said to the loop in `frame`, or, without one, to whoever in the run listens. Safe from every thread.
 
     `begin` makes the run's first fact one, where it is not yet.
@@ -82,9 +82,9 @@ def _check_queue(queue: Any) -> None:
         raise UsageError(f"A run's queues are {', '.join(get_args(Queue))}, and not {shown(queue)}.")
 
 
-def hear(journal: Journal, frame: Frame | None = None, begin: Callable[[], None] = lambda: None) -> Hearing:
+def hear(journal: Journal, frame: Frame | None = None, begin: Callable[[], None] = lambda: None) -> Mailbox:
     """What is said to a loop; it lives as long as anything of the run does."""
-    hearing = Hearing(journal, frame, begin)
+    hearing = Mailbox(journal, frame, begin)
     (frame or journal.root).hearing = hearing
     return hearing
 

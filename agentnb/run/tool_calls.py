@@ -1,4 +1,4 @@
-"""Calling tools: what happens between a call that is open and its one result.
+"""ToolCalls tools: what happens between a call that is open and its one result.
 
 A call is checked first: is there such a tool, do the arguments fit, does the loop's hook or the policy object? Each no
 becomes the call's result, in words the model can act on. A call that may run is started by the driver, which journals
@@ -43,14 +43,14 @@ from agentnb.run.approvals.policy import (
     why_it_asks,
 )
 from agentnb.run.companions import companion_of
-from agentnb.run.effects.inflight import InFlight
-from agentnb.run.effects.interrupt import is_thrown_in, show, task_here
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.given import shown
+from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable, portable_decision, portable_text, words_of
-from agentnb.run.refusals import Refusal, blocked, end_in_words, misfit, unfit
+from agentnb.run.synthetic_results import Refusal, blocked, end_in_words, misfit, unfit
+from agentnb.run.tasks import InFlight
 
 PumpPace = Literal["pull", "drain"]
 
@@ -70,7 +70,7 @@ def check_not_within(journal: Journal) -> None:
         )
 
 
-class Calling:
+class ToolCalls:
     """Checks and performs the calls of one loop of a run."""
 
     def __init__(
@@ -234,7 +234,7 @@ class Calling:
         """
         design, journal, frame = self._design, self._journal, self._frame
         # In a context of the call's own.
-        task = asyncio.current_task(self._inflight.news.loop)  # a third of the time that without it takes below 3.12
+        task = asyncio.current_task(self._inflight.wakeup.loop)  # a third of the time that without it takes below 3.12
         current_call.set((journal.run_id, frame.path, call.id, task))
         working_for.set((journal.run_id, frame.path, call.id))
         act_for(journal, None)
@@ -361,7 +361,7 @@ class Calling:
     def _progress(self, call: CallState, data: Any) -> None:
         """Show progress; after the call has its result there is nothing left to show."""
         if self._say(Delta(type="call_delta", call_id=call.id, data=portable(data)), call):
-            self._inflight.news.nudge()  # a consumer that pulls the run waits for it to move
+            self._inflight.wakeup.nudge()  # a consumer that pulls the run waits for it to move
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:
         words = portable_text(error) if isinstance(error, ToolError) else words_of(error)

@@ -11,25 +11,28 @@ import asyncio
 import concurrent.futures
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from agentnb.core.errors import RunFailed, UsageError
-from agentnb.core.events import CancelRequested, Event, RunResumed
+from agentnb.core.errors import RunFailed, UsageError, WaitTimeoutError
+from agentnb.core.events import CancelRequested, Event, RunPaused, RunResumed
 from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
-from agentnb.run.driver.driver import Driver
-from agentnb.run.driver.taker import Taker
-from agentnb.run.effects.interrupt import task_here
+from agentnb.run.driver import Driver
 from agentnb.run.frame import Frame
-from agentnb.run.gate.gate import Gate, Owner
+from agentnb.run.gate.gate import Gate, Owner, Permit, Unit, check_unit
+from agentnb.run.inline_task import task_here
 from agentnb.run.journal import Journal
-from agentnb.run.news import loop_here
+from agentnb.run.output import output_of
 from agentnb.run.portable import portable_text
+from agentnb.run.tool_calls import check_not_within
+from agentnb.run.wakeup import loop_here
 
-_in_background: dict[Driving, object] = {}
+_in_background: dict[Ownership, object] = {}
 """The runs that go on in the background: nobody else need hold on to them, so that a variable may be used again."""
 
 
@@ -50,7 +53,34 @@ LOOK_SECONDS = 1.0
 """Between two looks whether the event loop that drives a run that somebody waits for is still there."""
 
 
-class Driving:
+class Taker:
+    """Code that takes a run's events one by one, for as long as it holds on to them.
+
+    A `break` lets go of them at once, and asyncio closes them a moment later: whoever waits then waits for that.
+    """
+
+    def __init__(self) -> None:
+        self._task = task_here()
+        self._events: Callable[[], object | None] = lambda: None
+
+    def take(self, events: object) -> None:
+        """These are the events."""
+        self._events = weakref.ref(events)
+
+    def is_here(self) -> bool:
+        """Whether the caller is that code, and not done with them."""
+        return self.is_in_this_task() and self._events() is not None
+
+    def is_in_this_task(self) -> bool:
+        """Whether the caller is that code, done with them or not: while it blocks, nothing closes them."""
+        return self.is_of(task_here())
+
+    def is_of(self, task: object) -> bool:
+        """Whether that code runs in this task."""
+        return self._task is not None and self._task is task
+
+
+class Ownership:
     """Drives one run on behalf of whoever asks; its methods are safe from every thread."""
 
     def __init__(self, run: object, journal: Journal, gate: Gate, driver: Driver) -> None:
@@ -176,6 +206,12 @@ class Driving:
             self.leave_to_others()
             if not self.is_left:
                 self.cancel(why)
+
+    async def leave_and_close(self, why: str) -> None:
+        """Leave the run as `leave` does. If that cancels the run, wait until everything in flight has ended."""
+        self.leave(why)
+        if not self.is_left:
+            await self.driver.close()
 
     def leave_to_others(self) -> None:
         """Let one of those who read the run, or wait for it, drive on, where there are any.
@@ -314,7 +350,7 @@ class Driving:
             if not self.is_driven or self.gate.owner == "step":  # it goes no further by itself
                 return False
             self.gate.ask_for_pause(reason)
-            self.driver.news.nudge()
+            self.driver.wakeup.nudge()
             return True
 
     def resume(self) -> bool:
@@ -334,7 +370,7 @@ class Driving:
         if self.state.paused or self.state.failure is not None:
             self.journal.append(RunResumed())
         elif was_pausing:
-            self.driver.news.nudge()
+            self.driver.wakeup.nudge()
         else:
             return False
         return True
@@ -353,5 +389,211 @@ class Driving:
             self.driver.begin()
             self.journal.append(CancelRequested(reason=portable_text(reason)))
             self.driver.end_cancelled()
-            self.driver.news.flush()  # in the pump's event loop too: it may be restored from the store next
+            self.driver.wakeup.flush()  # in the pump's event loop too: it may be restored from the store next
             return True
+
+
+# -- awaiting a run ----------------------------------------------------------------------------------------------------
+
+
+async def drive_to_the_end(run: Ownership) -> Any:
+    """Drive, or wait for who does, until the run is settled; gives its output."""
+    _check_may_wait(run)
+    while not run.settled:
+        if not hosting.environment.hosted and run.claim("await"):
+            await _drive(run)
+        else:
+            await _wait_for_the_others(run)
+    if run.state.over:
+        await run.driver.close()
+    return outcome(run)
+
+
+def wait_for_result(run: Ownership, timeout: float | None) -> Any:
+    """Block until the run is settled; gives its output. Raises TimeoutError after `timeout` seconds."""
+    _check_may_wait(run)
+    if run.is_taken_in_this_task():
+        raise UsageError(TAKEN_HERE)
+    until = time.monotonic() + timeout if timeout is not None else None
+    while not run.settled:
+        try:
+            with run.released() as released:
+                if run.driver.wakeup.is_here():
+                    raise UsageError("result() would block the event loop that drives this run; await the run instead.")
+                with run.driver.unattended.waited_for():
+                    left = max(0.0, until - time.monotonic()) if until is not None else None
+                    hosting.environment.wait(released, left, run.decisions)
+        except TimeoutError:
+            asked = ", ".join(call.name for call in run.decisions.pending)
+            waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
+            on = "is paused (run.paused_for) until run.resume()" if run.state.paused else "goes on"
+            raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it {on}.{waits}") from None
+        except KeyboardInterrupt as stop:
+            _stopped(run, stop)
+            raise
+    return outcome(run)
+
+
+def outcome(run: Ownership) -> Any:
+    """The output of a run that is settled. Raises RunFailed, RunCancelled or LimitReached where it has none."""
+    state, driver = run.state, run.driver
+    if not (state.over or driver.is_stuck):
+        raise driver.failed()
+    output = output_of(state, run.journal.root.design, cause=driver.cause)
+    if (crash := driver.crash) is not None:  # it came to an end, and that could not be recorded
+        raise RunFailed(f"{type(crash).__name__}: {crash}") from crash
+    return output
+
+
+def _check_may_wait(run: Ownership) -> None:
+    """Raise UsageError where the run goes on only when the caller does, who would wait for ever."""
+    check_not_within(run.journal)
+    if run.is_taken_here():
+        raise UsageError(TAKEN_HERE)
+
+
+async def _drive(run: Ownership) -> None:
+    """Drive the run in a task of its own, and wait for that task.
+
+    A tool that is alone in flight is awaited in the task that drives. That task is therefore not the caller's: if the
+    caller is cancelled while others read the run or wait for it, the tool and the run continue.
+    """
+    driving = asyncio.create_task(_drain(run))
+    try:
+        await asyncio.wait([driving])
+    except asyncio.CancelledError:
+        await run.leave_and_close("whoever awaited it was cancelled")
+        raise
+    driving.result()
+
+
+async def _drain(run: Ownership) -> None:
+    try:
+        run.go_on_if_paused()
+        async for _ in run.driver.pump("drain"):
+            pass
+    except asyncio.CancelledError:
+        await run.leave_and_close("whoever awaited it was cancelled")
+        raise
+    except RunFailed:
+        pass  # `outcome` raises it
+    finally:
+        run.release()
+
+
+async def _wait_for_the_others(run: Ownership) -> None:
+    try:
+        with run.released() as released, run.driver.unattended.waited_for():
+            await hosting.environment.wait_async(released, run.decisions)
+    except asyncio.CancelledError as stop:
+        if hosting.environment.hosted and not run.is_watched:  # Stop in the cell that waits
+            _stopped(run, stop)
+        elif run.is_left:  # to this one, too
+            await run.leave_and_close("whoever awaited it was cancelled")
+        raise
+
+
+def _stopped(run: Ownership, stop: BaseException) -> None:
+    run.cancel("interrupted")
+    hosting.environment.stopped(stop, hosting.STOPPED)
+
+
+# -- stepping a run ----------------------------------------------------------------------------------------------------
+
+
+async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[Event]:
+    """Go on to the end of the next `unit`; gives the events since the last step.
+
+    Raises UsageError on another unit, and where the run would have to go on that is `taken_here`, by whoever steps it.
+    """
+    check_unit(unit)
+    if run.gate.owner is None and (home := run.driver.home) is not None:
+        return await _step_there(run, unit, home)
+    gate = run.gate
+    with run.journal.saying():
+        if gate.permit is not None and run.is_driven:
+            raise UsageError(
+                "A step is under way already; another can begin when it has ended. run.cancel() ends the run."
+            )
+        if run.state.failure is not None:
+            run.journal.append(RunResumed())
+        _begin_behind_a_pause(run)
+        if (done := _take(run, unit)) or run.state.over:
+            return done
+        if taken_here:
+            raise UsageError(TAKEN_HERE)
+        run.journal.observe(run.observe)
+        begins = run.reported
+        mine = run.claim("step")
+        permit = gate.permit = Permit(unit, run.state.position)
+        if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further
+            gate.pause_for_a_step()
+    if mine:
+        await _drive_step(run)
+    else:
+        run.driver.wakeup.nudge()
+        stop = run.watch_releases(gate.release_permit)
+        try:
+            if not run.is_driven:
+                gate.release_permit()
+            await asyncio.wrap_future(permit.done)
+        finally:
+            stop()
+        run.reported = begins  # where the run has ended meanwhile, whoever drove it has left off, but not this step
+    if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
+        run.driver.unattended.stepped_in_vain()
+        await asyncio.sleep(0)  # the person may be a task beside this one, which steps again at once
+    return taken
+
+
+async def _step_there(run: Ownership, unit: Unit, home: asyncio.AbstractEventLoop) -> list[Event]:
+    """Step in the event loop that has calls of the run in flight; where that ends its tasks, so does the step."""
+    stepping = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
+    try:
+        while not (await asyncio.wait([stepping], timeout=LOOK_SECONDS))[0] and not home.is_closed():
+            run.check_not_gone()
+    except asyncio.CancelledError:
+        stepping.cancel()
+        raise
+    if stepping.done() and not stepping.cancelled():
+        return stepping.result()
+    run.check_not_gone()
+    return _take(run, unit, whatever=True)
+
+
+def _begin_behind_a_pause(run: Ownership) -> None:
+    """Where somebody else drives and has come to rest, what happened before that is not part of a step."""
+    if run.gate.owner in (None, "step") or not run.state.paused:
+        return
+    unreported = reversed(run.journal.events[run.reported :])
+    pause = next((event for event in unreported if isinstance(event, RunPaused)), None)
+    if pause is not None and pause.by != "step":
+        run.reported = pause.seq + 1
+
+
+async def _drive_step(run: Ownership) -> None:
+    try:
+        async for _ in run.driver.pump("step"):
+            pass
+    except RunFailed:
+        if run.state.failure is None:  # the model's failure is an event of this step; ours is raised
+            raise
+    except asyncio.CancelledError:  # where others read the run, it is theirs to go on with
+        run.leave_to_others()
+        raise
+    finally:
+        run.gate.permit = None
+        run.release()
+
+
+def _take(run: Ownership, unit: Unit, *, whatever: bool = False) -> list[Event]:
+    """The events since the last step, up to the end of the next unit; all of them for `whatever`."""
+    with run.journal.lock:
+        events = run.journal.events[run.reported :]
+        end = run.gate.boundary(unit, events)
+        if end is None:
+            if not whatever:
+                return []
+            end = len(events)
+        run.reported += end
+        return events[:end]

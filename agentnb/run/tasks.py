@@ -1,4 +1,4 @@
-"""What is in flight: the tasks of the effects that are performed beside the driver."""
+"""Tasks: the effects of a run that are in flight, each in a task of its own, concurrently with the driver."""
 
 from __future__ import annotations
 
@@ -18,52 +18,53 @@ from agentnb.core.unicode import printable
 from agentnb.core.wanted import Effect
 from agentnb.run.frame import Frame
 from agentnb.run.host import call_in
-from agentnb.run.news import News
+from agentnb.run.wakeup import Wakeup
 
 logger = logging.getLogger("agentnb")
 
 CLOSE_SECONDS = 2.0
-"""What is broken off has so long, in all, for its `finally`; what has not ended then is named and left to itself. Nor
-does the end of a run wait longer for a store that is locked."""
+"""The time, in all, that interrupted effects have for their `finally`. An effect that has not ended then is named in a
+warning and left behind. The end of a run does not wait longer for a locked store either."""
 
 _left: set[asyncio.Task[None]] = set()
-"""What was left to itself: asyncio holds on to no task."""
+"""The tasks that were left behind: asyncio keeps only weak references to tasks."""
 
 
 class InFlight(dict[Effect, "asyncio.Task[None]"]):
     """The tasks of one run, by the effect they perform. Belongs to the event loop that drives the run.
 
-    A task may rest: it waits for the pump to let it go on, and until then nothing happens in it.
+    A task may rest at the gate: it waits for the scheduler to let it continue, and nothing happens in it until then.
     """
 
-    def __init__(self, news: News) -> None:
+    def __init__(self, news: Wakeup) -> None:
         super().__init__()
-        self.news = news
-        self._resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
+        self.wakeup = news
+        self.resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
+        """The effects that wait at the gate: what wakes each, and whether it may go on."""
         self._cancelled: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
         self.crash: BaseException | None = None
-        """What went wrong with the driver or the store in one of them, where something did."""
+        """The error of the driver or the store in one of the tasks; None if there is none."""
         self.run_id = ""
         self.name_of: Callable[[Effect], str] = str
-        """What a person calls an effect."""
+        """Returns the name of an effect for a person."""
         self._closes_by: float | None = None
 
     def begin(self) -> None:
-        """Somebody drives from here on: what is broken off from now on has its own time for that."""
+        """Note that driving has started: effects that are interrupted from now on have the full time to end."""
         self._closes_by = None
 
     def seconds_to_close(self) -> float:
-        """How long what is broken off may still take; the time begins with the first question."""
+        """Return the seconds that interrupted effects still have to end, counted from the first call of this method."""
         if self._closes_by is None:
             self._closes_by = time.monotonic() + CLOSE_SECONDS
         return max(0.0, self._closes_by - time.monotonic())
 
     def any_of(self, path: str) -> bool:
-        """Whether the loop at `path` has anything in flight."""
+        """Return True if the loop at `path` has an effect in flight."""
         return any(effect.path == path for effect in self)
 
     async def calls_end(self, frame: Frame) -> None:
-        """Wait until none of this loop's calls runs any more, but those that are detached."""
+        """Wait until no call of this loop runs any longer, except detached calls."""
         calls = frame.state.open
         while running := [
             task
@@ -77,68 +78,68 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing happens in any of them, or there are none."""
-        return len(self) == len(self._resting)
+        """Whether nothing is in flight, or every task rests at the gate."""
+        return len(self) == len(self.resting)
 
     async def rest(self, effect: Effect, may_go_on: Callable[[], bool]) -> None:
-        """Wait, in the task of this effect, until the pump has come by and it may go on."""
+        """Wait, in the task of this effect, until the scheduler lets it continue."""
         rests = asyncio.get_running_loop().create_future()
-        self._resting[effect] = rests, may_go_on
-        self.news.wake()
+        self.resting[effect] = rests, may_go_on
+        self.wakeup.wake()
         try:
             await rests
         finally:
-            self._resting.pop(effect, None)
+            self.resting.pop(effect, None)
 
     def let_go_on(self) -> None:
-        """Let those that rest go on where they may."""
-        for effect, (rests, may_go_on) in list(self._resting.items()):
+        """Let resting effects continue if they may."""
+        for effect, (rests, may_go_on) in list(self.resting.items()):
             if may_go_on() and not rests.done():
-                del self._resting[effect]
+                del self.resting[effect]
                 rests.set_result(None)
 
     def spawn(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
         """Perform an effect in a task of its own."""
-        assert self.news.loop is not None
-        self[effect] = self.news.loop.create_task(self._carry(effect, work))
+        assert self.wakeup.loop is not None
+        self[effect] = self.wakeup.loop.create_task(self._carry(effect, work))
 
     async def _carry(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work of one effect, and take it off the list before the pump looks again."""
+        """Perform one effect, and remove it before the scheduler runs again."""
         try:
             await work()
         except (asyncio.CancelledError, *THROWN_IN):
             raise
-        except BaseException as error:  # none of the user's gets this far: it is ours, and ends the run
+        except BaseException as error:  # errors of user code do not get here: this is a defect, and ends the run
             self.crash = error
         finally:
             self.pop(effect, None)
-            self.news.wake()
+            self.wakeup.wake()
 
     def cancel_all_but(self, wanted: Iterable[Effect], spared: Callable[[Effect], bool]) -> None:
-        """Cancel what is in flight and neither wanted nor spared."""
+        """Cancel the effects in flight that are not `wanted`, except those for which `spared` returns True."""
         still_wanted = set(wanted)
         unwanted = [effect for effect in self if effect not in still_wanted and not spared(effect)]
         self._cancel(self[effect] for effect in unwanted)
         for effect in unwanted:
             carrying: Any = self[effect].get_coro()
-            if getcoroutinestate(carrying) == CORO_CREATED:  # cancelled before it began, it takes nothing off the list
+            if getcoroutinestate(carrying) == CORO_CREATED:  # cancelled before it started, it does not remove itself
                 del self[effect]
 
     def clear(self) -> None:
-        """Forget them: they were of another event loop."""
+        """Forget all tasks: they belong to another event loop."""
         super().clear()
-        self._resting.clear()
+        self.resting.clear()
 
     async def close(self) -> None:
         """Cancel everything, and wait until every task has run its `finally`: nothing outlives the run.
 
-        Where one has not ended in time, a warning names it, and it is left to itself.
+        A task that has not ended in time is named in a warning and left behind.
         """
         while tasks := list(self.values()):
             self._cancel(tasks)
             _, late = await asyncio.wait(tasks, timeout=self.seconds_to_close())
             for effect, task in list(self.items()):
-                if task.done():  # one that was cancelled before it began took nothing off the list
+                if task.done():  # a task that was cancelled before it started did not remove itself
                     del self[effect]
                 elif task in late:
                     del self[effect]
@@ -146,7 +147,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         await self._threads_end()
 
     async def _threads_end(self) -> None:
-        """Wait for the functions of the run that are in threads, where nothing can break them off; name those left."""
+        """Wait for the functions of the run in threads, which cannot be interrupted; name those that are late."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         while (running := unfinished(self.run_id)) and (seconds := self.seconds_to_close()) > 0:
             ended.clear()
@@ -165,7 +166,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
             )
 
     def leave(self, effect: Effect, task: asyncio.Task[None]) -> None:
-        """Leave to itself what does not end, and say so."""
+        """Leave a task behind that does not end, and warn of it."""
         _left.add(task)
         task.add_done_callback(_forget)
         warn_of(
@@ -175,9 +176,9 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         )
 
     def _cancel(self, tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Cancel each once: a second time would break off the `finally` that the first has begun.
+        """Cancel each task once: a second time would interrupt the `finally` that the first has started.
 
-        `task.cancelling()` does not tell: a timeout in a tool cancels the tool's task as well, and takes that back.
+        `task.cancelling()` cannot be used: a timeout in a tool also cancels the tool's task, and undoes that.
         """
         for task in tasks:
             if task not in self._cancelled:
@@ -186,11 +187,11 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
 
 
 def warn_of(words: str) -> None:
-    """Warn of what the end of a run has left behind."""
+    """Warn of an effect or of events that the end of a run has left behind."""
     words = printable(words)
     try:
         warnings.warn(words, RuntimeWarning, stacklevel=3)
-    except RuntimeWarning:  # where warnings are errors: it is none of this run, which is over
+    except RuntimeWarning:  # warnings are errors here, but this run has ended already
         logger.warning(words)
 
 

@@ -1,0 +1,489 @@
+"""The scheduler: decides what a run does next, for the outermost loop and all nested loops.
+
+1. Start required effects that are not in flight; cancel effects in flight that are no longer required.
+2. If a loop has no effect required or in flight, ask it for its next event.
+3. Otherwise wait for a wakeup.
+
+It decides and performs nothing: it reads the journal, the gate and what is in flight, and yields actions, which the
+executor performs. The functions are generators, because each action is performed before the next one is decided: one
+pass starts a thousand calls without a search for the first that is not in flight yet after each of them. Every reason
+that can hold a run back is a case below, in the order in which the cases apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.events import CutOff
+from agentnb.core.state import CallState
+from agentnb.core.wanted import Effect
+from agentnb.run.admission import Finding, confirmed, is_decided
+from agentnb.run.approvals.policy import NO_POLICY
+from agentnb.run.gate.gate import Gate
+from agentnb.run.headless import in_force
+from agentnb.run.journal import Journal
+from agentnb.run.loop_executor import LoopExecutor
+from agentnb.run.synthetic_results import misfit, unfit
+from agentnb.run.tasks import InFlight
+
+Pace = Literal["pull", "drain", "step"]
+"""How a run is driven.
+
+pull: a consumer takes each event before the next one is recorded. drain: until the run ends. step: until the step's
+permit is used up; everything runs in tasks, which continue between two steps.
+"""
+
+
+class Advance(NamedTuple):
+    """Ask a loop for its next event."""
+
+    loop: LoopExecutor
+
+
+class Leave(NamedTuple):
+    """Remove a nested loop that has ended; its output is the result of the call that it performed."""
+
+    loop: LoopExecutor
+
+
+class Request(NamedTuple):
+    """Send the recorded model request of a loop. `alone`: nothing else is or will be in flight."""
+
+    loop: LoopExecutor
+    effect: Effect
+    alone: bool
+
+
+class RequestAgain(NamedTuple):
+    """Record that the model is requested again: whoever sent the recorded request has exited, or the model failed."""
+
+    loop: LoopExecutor
+
+
+class Check(NamedTuple):
+    """Check a call, by the built-in checks, the hook and the policy. The verdict is stored in the loop's executor."""
+
+    loop: LoopExecutor
+    call: CallState
+    effect: Effect
+    arguments: dict[str, Any]
+
+
+class Settle(NamedTuple):
+    """Record the refusal, the decision or the question that the checks of a call resulted in."""
+
+    loop: LoopExecutor
+    call: CallState
+    finding: Finding
+    arguments: dict[str, Any]
+
+
+class GiveDecidedResult(NamedTuple):
+    """Record the result of a call that was rejected or answered."""
+
+    loop: LoopExecutor
+    call: CallState
+
+
+class AskPerson(NamedTuple):
+    """Record the question about a call whose outcome only a person can tell, or whose decision was withdrawn."""
+
+    loop: LoopExecutor
+    call: CallState
+
+
+class AskPolicy(NamedTuple):
+    """Let the policy answer a recorded question, because the policy is new in this run."""
+
+    loop: LoopExecutor
+    effect: Effect
+
+
+class AskBreakpoints(NamedTuple):
+    """Ask the breakpoints whether the run stops before a call."""
+
+    loop: LoopExecutor
+    call: CallState
+    arguments: dict[str, Any]
+
+
+class Start(NamedTuple):
+    """Record that a call starts. It is launched when all calls of the pass have been recorded."""
+
+    loop: LoopExecutor
+    call: CallState
+    effect: Effect
+    arguments: dict[str, Any]
+
+
+class StartAgain(NamedTuple):
+    """Put a call that is recorded as started among those to be launched: its nested loop had not begun."""
+
+    loop: LoopExecutor
+    call: CallState
+    effect: Effect
+
+
+class Launch(NamedTuple):
+    """Run recorded calls, once their start is on disk. `alone`: nothing else is or will be in flight."""
+
+    loop: LoopExecutor
+    calls: list[str]
+    alone: bool
+
+
+class EndCutOff(NamedTuple):
+    """Record the result of a call whose arguments may be incomplete, because the answer that made it was cut off."""
+
+    loop: LoopExecutor
+    call: CallState
+    why: CutOff
+
+
+class CancelAllBut(NamedTuple):
+    """Cancel the effects in flight that are not required; keep a call that has cancelled its own run."""
+
+    required: set[Effect]
+
+
+class CancelChecks(NamedTuple):
+    """Cancel the checks in flight. They are repeated when the run continues."""
+
+
+class LetContinue(NamedTuple):
+    """Let effects that rest at the gate continue if they may."""
+
+
+class EndAtLimit(NamedTuple):
+    """End the run because a limit is reached."""
+
+    why: str
+
+
+class EndCancelled(NamedTuple):
+    """End a cancelled run: the tool that cancelled its own run has returned."""
+
+
+class Expire(NamedTuple):
+    """Reject the calls whose deadline for an answer has passed."""
+
+
+class Suspend(NamedTuple):
+    """End the run in this process; a restored run continues with the open questions."""
+
+
+class EndStep(NamedTuple):
+    """Give the permit of the step back: only a person can move the run on."""
+
+
+class Pause(NamedTuple):
+    """Record the requested pause, unless something is still in flight."""
+
+
+class Wait(NamedTuple):
+    """Nothing can happen before a wakeup."""
+
+
+class Halt(NamedTuple):
+    """Stop driving: the step's permit is used up, the model failed, or the run crashed (`error`)."""
+
+    why: Literal["step", "failed", "crashed"]
+    error: BaseException | None = None
+
+
+Performable = (
+    Advance
+    | Leave
+    | Request
+    | RequestAgain
+    | Check
+    | Settle
+    | GiveDecidedResult
+    | AskPerson
+    | AskPolicy
+    | AskBreakpoints
+    | Start
+    | StartAgain
+    | Launch
+    | EndCutOff
+    | CancelAllBut
+    | CancelChecks
+    | LetContinue
+    | EndAtLimit
+    | EndCancelled
+    | Expire
+    | Suspend
+    | EndStep
+    | Pause
+)
+"""What the executor performs."""
+
+Action = Performable | Wait | Halt
+
+
+def next_actions(
+    journal: Journal, gate: Gate, loops: list[LoopExecutor], inflight: InFlight, pace: Pace
+) -> Iterator[Action]:
+    """Yield the actions of one pass over the loops of a run. The caller holds the journal's lock.
+
+    loops: the loops that are being run, each after the one whose call it performs. The caller has set `journal.fresh`
+    to False; each appended event sets it. The pass ends when events were appended: the next one starts from the new
+    state. With a consumer that pulls, it ends at the first event, so that the consumer can react to it.
+    """
+    state = journal.state
+
+    # A model request failed: let running calls finish, cancel pending checks, then report the failure.
+    if state.failure is not None:
+        yield LetContinue()
+        if inflight.is_at_rest:
+            yield Halt("failed")
+        else:
+            yield CancelChecks()
+            yield Wait()
+        return
+
+    # The gate is closed (a pause, or a used-up permit). Launch the calls that are recorded as started, if it does not
+    # hold them back. Then run only the loops that a pause has to wait for; once there are none, record the pause.
+    is_open = gate.is_open(state)
+    if not is_open:
+        for loop in loops:
+            if calls := loop.to_launch_while_closed():
+                yield Launch(loop, calls, alone=False)
+                if loop.started.keys().isdisjoint(calls):  # otherwise the store is locked
+                    return
+        if not any(loop.may_start() for loop in loops):
+            yield Pause()
+            if not journal.fresh:
+                yield Halt("step") if pace == "step" and gate.pausing is None else Wait()
+            return
+
+    # A task crashed because of the driver or the store, not because of user code: the run fails.
+    if inflight.crash is not None:
+        yield Halt("crashed", inflight.crash)
+        return
+
+    # Compare what each loop requires with what is in flight, and cancel what is no longer required. A call that is
+    # performed by a nested loop needs no effect of its own.
+    required = [(loop, loop.required_effects()) for loop in loops]
+    effects = [effect for loop, needed in required for effect in needed if effect.id not in loop.nested]
+    if inflight:
+        if not inflight.keys() <= (wanted := set(effects)):
+            yield CancelAllBut(wanted)
+        if state.cancelled is None and inflight.resting:
+            yield LetContinue()
+
+    # Start what is missing. A pause that waits for some loops holds back the others.
+    alone = not inflight and len(effects) == 1 and all(needed for _, needed in required)
+    if not is_open:
+        required = [(loop, needed) for loop, needed in required if loop.may_start()]
+    for loop, needed in required:
+        if needed:
+            yield from _start_effects(journal, gate, inflight, loop, needed, alone, pace)
+            if pace == "pull" and journal.fresh:
+                return
+    if journal.fresh:
+        return
+
+    # Nothing to start: advance the loops that wait for nothing. Innermost first, because the outer loops may be waiting
+    # for its result. Detached calls do not hold back their loop.
+    has_moved = False
+    for loop, needed in reversed(required):
+        own, position = loop.frame.state, len(journal.events)
+        if own.detached:
+            pending = [*needed, *(effect for effect in inflight if effect.path == loop.frame.path)]
+            if any((call := own.open.get(effect.id)) is None or not call.detached for effect in pending):
+                continue
+        elif needed or inflight.any_of(loop.frame.path):
+            continue
+
+        if own.stop_reason is not None:
+            if loop.nested:  # they are being cancelled, and end first
+                continue
+            yield Leave(loop)
+        elif state.cancelled is not None:
+            yield EndCancelled()
+        elif (cut_off := loop.cut_off()) is not None:
+            yield EndCutOff(loop, *cut_off)
+        else:
+            yield Advance(loop)
+            if len(journal.events) == position:  # it waits for detached calls
+                continue
+
+        # All loops are advanced in one pass, because a new pass for each of a thousand loops would be quadratic.
+        has_moved = True
+        if pace == "pull" or state.stop_reason is not None or not loop.may_start():
+            return
+    if has_moved:
+        return
+
+    # Nothing can happen before a wakeup, unless the run waits only for a person. Then apply the deadlines that have
+    # passed. If none has, a run that suspends at questions ends, and a step ends.
+    only_questions = not inflight and all(effect.kind == "question" for effect in effects)
+    if effects and only_questions and gate.suspends_at_questions and in_force().policy is None:
+        yield Expire()
+        if not journal.fresh:
+            yield Suspend()
+    elif only_questions and gate.permit is not None:
+        yield Expire()
+        if not journal.fresh:
+            yield EndStep()
+    else:
+        yield Wait()
+
+
+def _start_effects(
+    journal: Journal,
+    gate: Gate,
+    inflight: InFlight,
+    loop: LoopExecutor,
+    required: Sequence[Effect],
+    alone: bool,
+    pace: Pace,
+) -> Iterator[Action]:
+    """Yield the actions that start the required effects of one loop that are not in flight.
+
+    alone: this loop requires one effect, and no other loop requires or has one.
+    """
+    frame = loop.frame
+    state = frame.state
+
+    # The answer was cut off: its calls get results that say so, also those that run. A consumer that pulls gets one
+    # after the other.
+    if loop.cut_off() is not None:
+        while (cut_off := loop.cut_off()) is not None:
+            yield EndCutOff(loop, *cut_off)
+            if pace == "pull":
+                break
+        return
+
+    for effect in required:
+        # It is in flight. A loop that checks its calls in order starts none before the calls ahead are checked.
+        if effect in inflight:
+            if loop.checks(effect):
+                return
+            continue
+
+        # A person has the question; the calls next to it are not held back. It is asked again if a decision was
+        # withdrawn and the process ended, and a new policy may answer it.
+        if effect.kind == "question":
+            call = state.open.get(effect.id)
+            if call is None:  # a limit has ended every call
+                return
+            if call.approval is None:
+                yield AskPerson(loop, call)
+            elif effect.id in loop.left_open:
+                yield AskPolicy(loop, effect)
+            continue
+
+        # A nested loop performs the call.
+        if effect.id in loop.nested:
+            continue
+
+        # An event of this pass may have closed the gate or ended the run: a watcher, a breakpoint or the loop's code.
+        if journal.fresh and not loop.may_still_start():
+            return
+
+        # The model is requested by an event of this process: send the request. Otherwise record another attempt first.
+        # An answer that pauses, for tools of the provider's own, is one turn of several requests: their use is limited.
+        if effect.kind == "model":
+            used = loop.asking.used if loop.asking.has_paused else None
+            if loop.requested_here:
+                yield Request(loop, effect, alone and pace != "step" and not frame.design.answers_overlap)
+            elif used is not None and (why := gate.limit_reached(journal.state, starting="own", more=used)):
+                yield EndAtLimit(why)
+            else:
+                yield RequestAgain(loop)
+        elif (call := state.open.get(effect.id)) is not None:
+            yield from _start_call(journal, gate, inflight, loop, call, effect)
+            if effect in inflight and loop.checks(effect):
+                return
+
+        # The consumer takes the first event before anything else happens. Tools whose start is about to be shown run:
+        # the consumer may wait for what they do.
+        if pace == "pull" and journal.fresh:
+            shown = [call for one in required if one.kind == "call" and (call := state.open.get(one.id)) is not None]
+            if all(call.id in loop.started and loop.is_tool(call) for call in shown) and loop.may_still_start():
+                yield Launch(loop, list(loop.started), alone=False)
+            return
+
+    # Launch what is recorded as started.
+    if loop.started:
+        yield Launch(loop, list(loop.started), alone and len(required) == 1 and pace != "step")
+
+
+def _start_call(
+    journal: Journal, gate: Gate, inflight: InFlight, loop: LoopExecutor, call: CallState, effect: Effect
+) -> Iterator[Action]:
+    """Yield the actions that bring a call closer to its start, or to its result if it does not start."""
+    frame, arguments = loop.frame, call.arguments
+    is_own = frame.is_own(call)
+
+    # It is recorded as started. Unless this process is about to launch it, whoever started it has exited. A nested loop
+    # that never began can begin now; nobody knows what a tool has done already, unless it may run again.
+    if call.status == "running":
+        if call.id in loop.started:
+            return
+        if frame.loop_for(call) is not None:
+            yield StartAgain(loop, call, effect)
+            return
+        if frame.asks_where_it_was_lost(call):
+            yield AskPerson(loop, call)
+            return
+
+    elif call.status in ("proposed", "ready"):
+        # It was rejected or answered, and the process ended before it had its result.
+        if call.decision is not None and call.decision.decision in ("reject", "answer"):
+            yield GiveDecidedResult(loop, call)
+            return
+
+        # Resolve references in the arguments.
+        if loop.resolves and not is_own:
+            try:
+                arguments = frame.design.arguments(call, frame.state)
+            except InvalidArguments as error:
+                yield Settle(loop, call, unfit(call, error), arguments)
+                return
+
+        # Already decided, about exactly these arguments: start. A restored run may have lost the tool meanwhile.
+        if call.status == "ready" and is_decided(frame, call, arguments):
+            if call.name not in frame.tools and not is_own:
+                yield Settle(loop, call, misfit(call, frame.tools), arguments)
+                return
+
+        # Otherwise it needs a verdict about these arguments. Checks that may block run in a task.
+        else:
+            found = loop.verdict(call, arguments)
+            if found is None:
+                yield Check(loop, call, effect, arguments)
+                found = loop.verdict(call, arguments)
+            if found is None:
+                return
+            arguments = found.arguments  # the very object that was checked: the tool is bound to it
+            finding = confirmed(found.finding, frame, call)
+            if finding is not NO_POLICY:
+                yield Settle(loop, call, finding, arguments)
+                return
+
+        # The concurrency limit of the loop.
+        if not loop.has_room_for(call):
+            return
+    else:
+        return
+
+    # A limit ends the run once the calls that it let start have ended.
+    if gate.limits:
+        starting: Literal["own", "call"] = "own" if call.hidden and is_own else "call"
+        if (why := gate.limit_reached(journal.state, starting=starting)) is not None:
+            if not loop.others_run():
+                yield EndAtLimit(why)
+            return
+
+    # A breakpoint stops the run before the call, once for each call.
+    if gate.breakpoints and not loop.has_stopped_before(call):
+        yield AskBreakpoints(loop, call, arguments)
+        if loop.has_stopped_before(call):
+            return
+
+    yield Start(loop, call, effect, arguments)

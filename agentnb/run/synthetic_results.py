@@ -1,0 +1,118 @@
+"""Synthetic results: the results of calls that no tool gives, and the ends of runs that no loop decides.
+
+A call that is refused, rejected or cut off gets a result in words that the model can continue from. A run that is ended
+from outside gives every open call a result before it ends. Safe from every thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentnb.core.ending import ABORTED
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.events import CallEnd, CutOff, ErrorInfo, Outcome, RunEnd, StopReason
+from agentnb.core.state import CallState
+from agentnb.core.tools import Tool, current_call
+from agentnb.run.frame import Frame
+from agentnb.run.journal import Journal
+from agentnb.run.portable import error_info, portable
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A check's no: the result the call gets instead of running."""
+
+    end: CallEnd
+
+
+def end_in_words(call: CallState, words: str, outcome: Outcome, error: BaseException | None = None) -> CallEnd:
+    """The end of a call that has not given a result, and the exception behind it where there is one."""
+    fields: dict[str, Any] = {"result": portable(words), "is_error": True, "outcome": outcome}
+    if error is not None:
+        fields["error"] = error_info(error)
+    return CallEnd(call_id=call.id, name=call.name, **fields)
+
+
+def misfit(call: CallState, tools: Mapping[str, Tool]) -> Refusal:
+    """The no to a call of no tool, or with arguments that are not JSON."""
+    if call.name not in tools:
+        known = ", ".join(sorted(tools)) or "none"
+        return _refusal(call, f"Tool {call.name} not found. Available tools: {known}.")
+    said = (call.malformed or "")[:200]
+    return _refusal(call, f"The arguments of {call.name} are not a JSON object: {said}")
+
+
+_CUT_OFF: Mapping[CutOff, str] = {
+    "length": "hit the output token limit",
+    "content_filter": "was stopped by a content filter",
+    "refusal": "ended as a refusal",
+}
+
+
+def cut_off(call: CallState, why: CutOff) -> CallEnd:
+    """Return the end of a call of an answer that was cut off, for its arguments may be, too; it may run by then."""
+    has_begun = call.status == "running"
+    words = f"{'Broken off' if has_begun else 'Not executed'}: the answer that made this call {_CUT_OFF[why]}."
+    return end_in_words(call, words, "aborted" if has_begun else "skipped")
+
+
+def unfit(call: CallState, error: InvalidArguments) -> Refusal:
+    """The no to a call whose arguments do not fit."""
+    return _refusal(call, str(error))
+
+
+def blocked(call: CallState, words: str) -> Refusal:
+    """The no of a loop's own hook."""
+    return _refusal(call, words, "blocked")
+
+
+def _refusal(call: CallState, words: str, outcome: Outcome = "invalid") -> Refusal:
+    return Refusal(end_in_words(call, words, outcome))
+
+
+# -- the end of a run --------------------------------------------------------------------------------------------------
+
+
+def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None, *, why: str = ABORTED) -> None:
+    """End the run, the innermost loop first: every call that is open gets its result, then its loop its end, with the
+    answer that this breaks off.
+
+    A tool that ends its own run is left to return: its call gets the result it gives, and the end comes after it.
+    """
+    with journal.lock:
+        if journal.state.over:
+            return
+        kept = {current[:3]} if (current := current_call.get()) is not None else set()
+        for frame in reversed(journal.frames):
+            for call in list(frame.state.open.values()):
+                if (journal.run_id, frame.path, call.id) not in kept:
+                    journal.append(end_in_words(call, why, "aborted"), frame, call)
+            if frame.state.open and frame.above is not None:
+                kept.add((journal.run_id, frame.above.path, frame.call))
+            elif not frame.state.open and not frame.state.over:  # a watcher of these facts may have ended it meanwhile
+                answer = None
+                if frame.reply is not None:
+                    words = error.message if error is not None else journal.state.cancelled or reason
+                    answer = frame.reply.broken_off("aborted", words)
+                journal.append(RunEnd(reason=reason, error=error, answer=answer), frame)
+
+
+def end_loops_inside(journal: Journal, above: Frame, call: CallState) -> None:
+    """End the loops that perform this call, the innermost first: the call is to end, and its loops are broken off."""
+    inside: list[Frame] = []
+    for frame in journal.frames:  # each stands behind the one whose call it performs
+        if frame.above in inside or (frame.above is above and frame.call == call.id):
+            inside.append(frame)
+    for frame in reversed(inside):
+        for open in list(frame.state.open.values()):
+            journal.append(end_in_words(open, ABORTED, "aborted"), frame, open)
+        if not frame.state.over:
+            answer = frame.reply.broken_off("aborted", ABORTED) if frame.reply is not None else None
+            journal.append(RunEnd(reason="cancelled", answer=answer), frame)
+
+
+def end_at_limit(journal: Journal, why: str) -> None:
+    """End the run because a limit that was given to it is reached."""
+    end_run(journal, "limit", ErrorInfo(type="LimitReached", message=why), why=why)

@@ -1,0 +1,127 @@
+"""The scheduler decides from a state, a gate and what is in flight, and performs nothing: no event loop is needed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import agentnb
+from agentnb import Run, SessionLoop, tool
+from agentnb.core.wanted import Effect
+from agentnb.run.gate.gate import Permit
+from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.scheduler import Action, Pace, next_actions
+from agentnb.testing import ScriptedLLM, call
+
+
+@tool
+def read() -> str:
+    """Read."""
+    return "text"
+
+
+@tool(idempotent=True)
+def look() -> str:
+    """Look."""
+    return "text"
+
+
+def stopped_after(*types: str, calls: str = "read", **options: object) -> Run:
+    """A run that was restored right after events of these types, in this order, and that somebody drives now."""
+    answer = [call(name, {}, id=name) for name in calls.split()]
+
+    def loop() -> SessionLoop:
+        return SessionLoop(ScriptedLLM([answer, "done"]), [read, look])
+
+    whole = loop().start("go")
+    asyncio.run(_end(whole))
+    wanted = iter(types)
+    position, next_type = 0, next(wanted)
+    for position, event in enumerate(whole.events, 1):  # noqa: B007 - it is used after the loop
+        if event.type == next_type and (next_type := next(wanted, "")) == "":
+            break
+    run = agentnb.restore(Snapshot.of(whole.events[:position]), loop(), **options)
+    run._driver.begin()
+    run._gate.owner = "await"
+    return run
+
+
+async def _end(run: Run) -> None:
+    await run
+
+
+def decided(run: Run, pace: Pace = "drain") -> Action:
+    """The first action that the scheduler decides on."""
+    driver = run._driver
+    run._journal.fresh = False
+    return next(iter(next_actions(run._journal, run._gate, driver._executor.loops, driver._inflight, pace)))
+
+
+def name(action: Action) -> str:
+    return type(action).__name__
+
+
+@pytest.mark.parametrize(
+    ("stopped", "calls", "action"),
+    [
+        (["run_start"], "read", "Advance"),
+        (["model_start"], "read", "RequestAgain"),  # whoever has sent the request has exited
+        (["model_end"], "read", "Check"),
+        (["model_end"], "unknown", "Check"),
+        (["call_start"], "read", "AskPerson"),  # nobody knows what the tool has done
+        (["call_start"], "look", "Start"),  # it may run again
+        (["call_end"], "read", "Advance"),
+    ],
+)
+def test_the_action_follows_from_the_state(stopped: list[str], calls: str, action: str) -> None:
+    assert name(decided(stopped_after(*stopped, calls=calls))) == action
+
+
+def test_to_decide_changes_nothing() -> None:
+    run = stopped_after("model_end")
+    before = len(run.events)
+    assert decided(run) == decided(run)
+    assert len(run.events) == before
+
+
+def test_nothing_starts_while_the_gate_is_closed() -> None:
+    run = stopped_after("model_end")
+    run._gate.ask_for_pause("enough")
+    assert name(decided(run)) == "Pause"
+
+
+def test_a_permit_opens_the_gate_of_a_paused_run() -> None:
+    run = stopped_after("model_end")
+    run._gate.ask_for_pause("enough")
+    run._gate.permit = Permit("event")
+    assert name(decided(run, "step")) == "Check"
+
+
+def test_what_is_in_flight_and_not_required_is_cancelled() -> None:
+    run = stopped_after("model_end")
+    effect = Effect("call", "gone")
+    run._driver._inflight[effect] = None  # type: ignore[assignment]  # no task: nothing is performed here
+    action = decided(run)
+    assert name(action) == "CancelAllBut"
+    assert effect not in action.required  # type: ignore[union-attr]  # it is a CancelAllBut
+
+
+def test_a_call_that_was_checked_starts() -> None:
+    run = stopped_after("model_end")
+    executor = run._driver._executor
+    executor._perform(decided(run), "drain")  # type: ignore[arg-type]  # it is the check
+    assert name(decided(run)) == "Start"
+
+
+def test_a_limit_ends_the_run_before_the_call() -> None:
+    run = stopped_after("model_end", limits={"calls": 0})
+    run._driver._executor._perform(decided(run), "drain")  # type: ignore[arg-type]  # it is the check
+    assert name(decided(run)) == "EndAtLimit"
+
+
+def test_a_breakpoint_is_asked_before_the_call_starts() -> None:
+    run = stopped_after("model_end")
+    run.breakpoints.add("read")
+    run._driver._executor._perform(decided(run), "drain")  # type: ignore[arg-type]  # it is the check
+    assert name(decided(run)) == "AskBreakpoints"
