@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentnb import ExecutionLoop, Snapshot, UsageError, restore
-from agentnb.loops.execution_loop.plan import Node, find_cycle
+from agentnb.loops.execution_loop.dataflow import Node, find_cycle
 from agentnb.loops.execution_loop.references import parse_expression
 from agentnb.testing import ScriptedLLM
 from tests.loops.execution_world import World, c, data_told, errors_told, notation, solution

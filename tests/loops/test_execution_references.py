@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.loops.execution_loop.data import written
 from agentnb.loops.execution_loop.references import MISSING, Path, at_path, expressions_in, parse_expression, resolve
-from agentnb.loops.execution_loop.reply import SolutionReply, SolutionText
+from agentnb.loops.execution_loop.solution import SolutionReply, SolutionText
+from agentnb.loops.execution_loop.writes import written
 
 DATA = {"state": {"a": {"b": [1, {"c": None}]}, "n": 0}}
 

@@ -4,26 +4,40 @@ The log only grows. It stands in the history: what the run was given, and at the
 written, in the order in which they ended, and then its errors. While a tick goes on, what its calls have written so far
 is read from their results: the log as it will be. `Context` folds it as it grows, each message once; it holds nothing
 that could not be worked out again from the state, and is kept beside it (`State.memo`).
+
+
+The end of a tick: what it adds to the log, and whether it has an output (SEMANTICS.md, 5. Algorithm).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from agentnb.core.calls import render
+from agentnb.core.errors import InvalidArguments
+from agentnb.core.events import ModelEnd
 from agentnb.core.graph import GraphCall
-from agentnb.core.messages import Message, is_broken_off, to_plain
+from agentnb.core.messages import Message, ToolCall, is_broken_off, to_plain
 from agentnb.core.state import CallState, State
-from agentnb.loops.execution_loop.data import merged, written
-from agentnb.loops.execution_loop.messages import context, told, writes
-from agentnb.loops.execution_loop.references import DAGGER, MISSING, Path, at_path, copied, parse_expression
-
-if TYPE_CHECKING:
-    from agentnb.loops.execution_loop.dataflow import Read
-    from agentnb.loops.execution_loop.tick import Tick
+from agentnb.loops.execution_loop.messages import context, told
+from agentnb.loops.execution_loop.references import (
+    DAGGER,
+    MISSING,
+    Expression,
+    Path,
+    at_path,
+    copied,
+    expressions_in,
+    parse_expression,
+)
+from agentnb.loops.execution_loop.solution import OutputCheck, read_again
+from agentnb.loops.execution_loop.tools import check_scopes
+from agentnb.loops.execution_loop.types import parameters
+from agentnb.loops.execution_loop.writes import check_writing, error_message, error_of, merged, writes, written
 
 Identity = tuple[str, str | None]
 """A kind of data, and the instance of it: messages that share these are one object."""
@@ -33,6 +47,39 @@ KINDS = frozenset({"state", "input", "data", "plan"})
 
 TEXTS = {"text": "user", "system": "system"}
 """Scopes that are no kind of data, and whose messages they are."""
+
+
+Standing = Literal["free", "blocked", "broken"]
+
+
+class Read:
+    """A call as it was read once: what it refers to, where it writes, and what is wrong with it."""
+
+    def __init__(self, made: ToolCall) -> None:
+        self.made = made
+        self.parameters = parameters(made.arguments)
+        self.instance: str | None = made.arguments.get("_instance")
+        self.needs: list[Expression] = []
+        self.writes: list[Path] = []
+        self.fault: str | None = None
+        self.version = -1
+        self.standing: Standing = "blocked"
+        try:
+            _check(made)
+            self.needs = list(expressions_in(self.parameters))
+            if (path := made.arguments.get("_outputPath")) is not None:
+                self.writes = list(parse_expression(path).paths)
+        except InvalidArguments as error:
+            self.fault = str(error)
+
+
+def _check(made: ToolCall) -> None:
+    if made.malformed is not None:
+        raise InvalidArguments(f"A call is a JSON object: {made.malformed[:200]}")
+    if not made.name:
+        raise InvalidArguments("The call names no tool: it needs `_tool`.")
+    check_writing(made.arguments)
+    check_scopes(made.arguments.get("_scopes"))
 
 
 class Turn:
@@ -284,3 +331,86 @@ def _is_given(answer: Message) -> bool:
 
 def _as_message(fields: dict[str, Any]) -> dict[str, Any]:
     return {"role": "user", "content": to_json(fields).decode()}
+
+
+@dataclass
+class Tick:
+    """One request and its calls, all of which have ended or are detached."""
+
+    reply: ModelEnd
+    log: list[Message]
+    """What was written, in the order in which calls have ended, and then every error, once; and then the same of each
+    detached call that has ended since."""
+    has_errors: bool
+    has_output: bool
+    output: Any
+    read: int
+    """How many of the calls that have ended are in the log."""
+
+
+def read_tick(context: Context, state: State, check: OutputCheck) -> Tick:
+    """The tick that has ended; worked out once, and kept beside the context."""
+    reply = state.reply
+    assert reply is not None
+    tick = context.tick
+    if tick is None or tick.reply is not reply:
+        tick = context.tick = _read(context, reply, check)
+    for call in context.turn.ended[tick.read :]:
+        tick.read += 1
+        error = error_of(call)
+        tick.log += [*context.turn.written[call.id], *([error] if error is not None else [])]
+        tick.has_errors = tick.has_errors or error is not None
+    return tick
+
+
+def _read(context: Context, reply: ModelEnd, check: OutputCheck) -> Tick:
+    answer = reply.message.details or read_again(reply.message, native=False)
+    output, fault = None, answer.get("fault")
+    has_output = fault is None and (answer.get("output") is not None or answer.get("done") is True)
+    if has_output:
+        output, fault = (
+            _checked(answer.get("output"), check) if not answer.get("native") else _said(answer.get("output"), check)
+        )
+    ended = _in_time(context.turn.ended, reply)
+    errors = [error for call in ended if (error := error_of(call)) is not None]
+    if fault is not None:
+        errors.append(error_message(None, fault))
+    written = [message for call in ended for message in context.turn.written[call.id]]
+    return Tick(reply, [*written, *errors], bool(errors), has_output and fault is None, output, len(ended))
+
+
+def is_told_again(messages: Sequence[Message]) -> bool:
+    """Whether a tick without calls has come to the very error that the tick before it has come to, and nothing else.
+
+    The model has been told of it: the next request would be the same as this one was, and so on for ever.
+    """
+    if [message.role for message in messages[-4:]] != ["assistant", "data", "assistant", "data"]:
+        return False
+    return bool(messages[-3]["data"] == messages[-1]["data"])
+
+
+def _in_time(ended: Sequence[CallState], reply: ModelEnd) -> Sequence[CallState]:
+    """Those that had ended when nothing was left to wait for: the same, whoever looks, and however late."""
+    last = len(ended)
+    while last and (call := ended[last - 1]).detached and call.end is not None and call.end.seq > reply.seq:
+        last -= 1
+    return ended[:last]
+
+
+def _said(text: Any, check: OutputCheck) -> tuple[Any, str | None]:
+    """The output of an answer in text alone: the text, or where it is to be something else what it is the JSON of."""
+    output, fault = check.read(text)
+    if fault is None or not isinstance(text, str):
+        return output, fault
+    try:
+        return check.read(from_json(text))
+    except ValueError:
+        return output, fault
+
+
+def _checked(output: Any, check: OutputCheck) -> tuple[Any, str | None]:
+    """The output as it is kept, or what is wrong with it; `{"value": null}` is null where it is not itself meant."""
+    if output != {"value": None}:
+        return check.read(output)
+    value, fault = check.read(output)
+    return (value, None) if check.schema is not None and fault is None else check.read(None)

@@ -1,4 +1,8 @@
-"""ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS.md).
+"""What an execution loop says of itself, and the stream of its own events: the loop as seen from outside of its run.
+
+What an execution loop asks of its model, and how its calls are made ready to run: the loop towards its driver.
+
+ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS.md).
 
 Written top to bottom it would read:
 
@@ -19,25 +23,252 @@ does. Only the end of the run waits; where the run is cancelled, fails or meets 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Unpack
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd, StopReason
+from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd, RunStart, StopReason
 from agentnb.core.graph import CallGraph
-from agentnb.core.messages import text_of
+from agentnb.core.loop import Design
+from agentnb.core.messages import Message, input_messages, text_of
+from agentnb.core.reply import Reply
+from agentnb.core.running import Frame
 from agentnb.core.state import CallState, State
+from agentnb.core.tools import Invocation, Tool
 from agentnb.core.wanted import MODEL, Effect, wanted
-from agentnb.loops.base import check_system_prompt, count_of, take
-from agentnb.loops.execution_loop import prompt
-from agentnb.loops.execution_loop.confirm import Confirm, confirmation
-from agentnb.loops.execution_loop.context import Context
-from agentnb.loops.execution_loop.delegates import Delegates
-from agentnb.loops.execution_loop.graph import call_graph
-from agentnb.loops.execution_loop.plan import Mode, plan_message
-from agentnb.loops.execution_loop.requests import ExecutionRequests
-from agentnb.loops.execution_loop.tick import Tick, is_told_again, read_tick
-from agentnb.loops.execution_loop.tools import Activity, with_offered, with_schemas
+from agentnb.loops.base import Loop, check_system_prompt, count_of, take
+from agentnb.loops.execution_loop.context import Context, Tick, is_told_again, read_tick
+from agentnb.loops.execution_loop.dataflow import MODES, Dataflow, Mode, call_graph, check_plans, plan_message
+from agentnb.loops.execution_loop.messages import returned, to_context, to_input
+from agentnb.loops.execution_loop.solution import (
+    PLANS,
+    REFERENCES,
+    OutputCheck,
+    SolutionReply,
+    instructions,
+    native_specifications,
+    read_again,
+    solution_schema,
+)
+from agentnb.loops.execution_loop.stream import ExecutionEvent, ExecutionStream
+from agentnb.loops.execution_loop.tools import (
+    Activity,
+    Confirm,
+    Delegates,
+    SchemaTool,
+    confirmation,
+    is_detached,
+    with_offered,
+    with_schemas,
+)
+from agentnb.loops.execution_loop.types import Call, ErrorMessage, Solution, as_it_runs
+from agentnb.loops.options import StartOptions
+from agentnb.loops.streaming import Telling
+
+
+class ExecutionStanding(Loop):
+    """What ExecutionLoop is besides its decision."""
+
+    def __init__(
+        self,
+        llm: Any,
+        tools: Sequence[Any] | Mapping[str, Any] | None,
+        given: Sequence[Any],
+        *,
+        plan: Mode | None,
+        name: str | None,
+    ) -> None:
+        """`given`: the context of every run."""
+        super().__init__(llm, tools, name=name)
+        if plan is not None and plan not in MODES:
+            raise UsageError(f"plan must be None or one of {', '.join(MODES)}, not {plan!r}.")
+        if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+            raise UsageError(f"context= takes a list of messages, not {given!r:.80}.")
+        self.plan = plan
+        self.tools_by_name: dict[str, Tool] | None = None
+        """The tools of a run, by name; None before there was one."""
+        self._given: list[Message] = [to_context(message) for message in given]
+        self._before = State(messages=self._given)
+        self._frame: Frame | None = None
+        self._telling: Telling[ExecutionEvent] | None = None
+        self._reading: tuple[State, Context] | None = None
+        self._lock = threading.Lock()
+
+    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
+        """The run's first fact: the context it has, and its input as messages."""
+        given = None if input is None else to_input(input)
+        start = super().begin(given, [*self._given, *history])
+        check_plans([*start.history, *map(to_context, given or ())])
+        return start
+
+    def hears_as(self, input: Any) -> list[Message]:
+        """An object is the loop's parameters, as where it is started on its own."""
+        try:
+            return to_input(input)
+        except UsageError:  # it was meant for others
+            return input_messages(input)
+
+    def flow(self, state: State) -> Dataflow:
+        """How the calls stand of a run that stands there."""
+        return Dataflow(state, self.tools_by_name, lazy=self.plan == "lazy")
+
+    def run(self, input: Any = None, **options: Unpack[StartOptions]) -> ExecutionStream:
+        """Run the loop; the stream of its ten kinds of events. Raises UsageError while one is open.
+
+        options: as for `start`.
+        """
+        if self._telling is not None and self._telling.is_open:
+            raise UsageError("This loop is running; go on with its stream, or close it.")
+        stream = ExecutionStream(self.start(input, **options), self)
+        self._telling = stream.telling
+        return stream
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The data of the kind `state`, as the log folds to by now."""
+        whole: dict[str, Any] = self._read().whole("state")
+        return whole
+
+    @property
+    def context(self) -> list[dict[str, Any]]:
+        """The log: what the run was given, and every data message and error since, oldest first."""
+        return self._read().log(self._stands())
+
+    @property
+    def output(self) -> Any:
+        """What the run came to; None until it is over."""
+        return self._frame.state.output if self._frame is not None else None
+
+    @property
+    def solution(self) -> Solution | None:
+        """The last answer of the model as a Solution; None before the first."""
+        reply = self._stands().reply
+        if reply is None:
+            return None
+        said = reply.message.details or read_again(reply.message, native=False)
+        calls = [Call.made_of(call.name, call.arguments) for call in reply.message.tool_calls]
+        output, done = said.get("output"), said.get("done") is True
+        return Solution(meta=said.get("meta"), calls=calls, output=output, done=done)
+
+    @property
+    def errors(self) -> list[ErrorMessage]:
+        """The errors of the last tick that has ended."""
+        return [ErrorMessage(data=error.get("data")) for error in self._read().errors]
+
+    def _stands(self) -> State:
+        """Where the latest run stands; before it has begun, what it will be given is all there is."""
+        if self._frame is None or self._frame.state.started is None:
+            return self._before
+        return self._frame.state
+
+    def _read(self) -> Context:
+        """The context of the latest run, for whoever asks from outside of it, in whatever thread."""
+        state = self._stands()
+        with self._lock:
+            if self._reading is None or self._reading[0] is not state:
+                self._reading = state, Context()
+            self._reading[1].catch_up(state)
+            return self._reading[1]
+
+
+class ExecutionRequests(ExecutionStanding):
+    """How ExecutionLoop asks its model and performs calls."""
+
+    native: bool
+    delegates: Delegates
+    _output_check: OutputCheck
+    _words: str | None
+
+    def taken_up(self, frame: Frame) -> None:
+        """What the loop says of its run is of this one from here on."""
+        self._frame = frame
+
+    def has_tools(self, tools: dict[str, Tool]) -> None:
+        """Take the tools, and tell the model of them."""
+        self.tools_by_name = tools
+        how = [REFERENCES if self.native else instructions(list(tools.values()), self._output_check.schema)]
+        if self.plan is not None:
+            how += [PLANS[mode] for mode in dict.fromkeys(("eager", self.plan))]
+        self.system_prompt = "\n\n".join([*([self._words] if self._words else []), "\n".join(how)])
+
+    def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
+        """The tools, or the schema of a Solution that names them."""
+        if self.native:
+            return {"tools": native_specifications(tools)} if tools else {}
+        return {"schema": solution_schema(tools, self._output_check.schema)}
+
+    def messages_for(self, state: State) -> list[dict[str, Any]]:
+        """The context, and not the answers (SEMANTICS.md, 2. Messages and data)."""
+        return self.sends(state, {"native": self.native})
+
+    @classmethod
+    def sends(cls, state: State, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The context; the calls and their results too where the model makes them by the provider's own means."""
+        folded = Context.of(state)
+        return folded.messages(native=config.get("native", False) or folded.native)
+
+    def new_reply(self, state: State) -> Reply:
+        """A Solution; a repeated request takes up the calls it has made before."""
+        folded = Context.of(state)
+        earlier = [call.proposed for call in state.calls.values() if not call.let_go]
+        made, native = folded.calls_made + len(earlier), self.native or folded.native
+        tools = (self.tools_by_name or {}).values()
+        constants = {tool.name: tool.constants for tool in tools if isinstance(tool, SchemaTool) and tool.constants}
+        return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs, constants=constants)
+
+    def read_again(self, message: Message) -> Message:
+        """An answer whose text is another: so is the output in it."""
+        native = self.native or bool(message.details and message.details.get("native"))
+        return message.model_copy(update={"details": read_again(message, native=native)})
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
+        """The call's parameters with data in place of its references."""
+        return self.flow(state).arguments(call)
+
+    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
+        """Activities get the whole call and the context; latent tools the result that the model has given."""
+        delegate = self.delegates.name_for(tool, call)
+        if not isinstance(tool, SchemaTool):
+            return tool.bind(arguments)
+        delegated = self.delegates.loop_for(tool, call) is not None
+        isolated = delegate is not None
+        return tool.prepare(
+            as_it_runs(call, arguments), lambda: self._seen(tool, call, state, isolated=isolated), delegated=delegated
+        )
+
+    def _seen(self, tool: SchemaTool, call: CallState, state: State, *, isolated: bool) -> list[dict[str, Any]]:
+        """The part of the context that the call is performed with (`scopes`)."""
+        made = as_it_runs(call, call.arguments)
+        scopes = tool.scopes_of(made)
+        if scopes is None and not isolated:
+            return Context.of(state).log(state)
+        return Context.of(state).view(scopes or (), made.get("_instance"))
+
+    def outcome(self, value: Any) -> dict[str, Any]:
+        """A tool may return a message: a data message, or text for the model."""
+        return returned(value)
+
+    def detaches(self, call: CallState) -> bool:
+        """Whether its tool is detached (SEMANTICS.md, 10. Detached tools)."""
+        return is_detached((self.tools_by_name or {}).get(call.name))
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """The delegate that performs the call, where one does."""
+        return self.delegates.loop_for((self.tools_by_name or {}).get(call.name), call)
+
+    def input_for(self, call: CallState, state: State) -> Any:
+        """The call's parameters, and what its scopes let a delegate see."""
+        tool, delegate = (self.tools_by_name or {}).get(call.name), self.loop_for(call, state)
+        if delegate is None or not isinstance(tool, SchemaTool):
+            return super().input_for(call, state)
+        seen = self._seen(tool, call, state, isolated=True)
+        if isinstance(delegate, ExecutionLoop):
+            return [*seen, {"type": "data", "kind": "input", "data": call.arguments}]
+        given = call.arguments["input"] if set(call.arguments) == {"input"} else call.arguments
+        return given if not seen else {"input": given, "context": seen}
 
 
 class ExecutionLoop(ExecutionRequests):
@@ -98,7 +329,7 @@ class ExecutionLoop(ExecutionRequests):
         self.max_requests = count_of("max_requests", max_requests)
         self.max_concurrency = count_of("max_concurrency", max_concurrency, least=1)
         self.native = native
-        self._output_check = prompt.OutputCheck(output)
+        self._output_check = OutputCheck(output)
         self._words = system_prompt
         self.delegates = Delegates(
             delegates or {}, lambda **options: ExecutionLoop(**{"llm": llm, "max_requests": max_requests, **options})
@@ -182,7 +413,9 @@ class ExecutionLoop(ExecutionRequests):
 
     def call_graph(self, state: State) -> CallGraph:
         """The calls of the tick, and which of them read what others write."""
-        return call_graph(self, state)
+        wanted = self.wanted(state) if self.before_call is not None and not state.paused else ()
+        asked_about = {effect.id for effect in wanted if effect.kind == "call"}
+        return call_graph(self.flow(state), state, asked_about)
 
     def config(self) -> dict[str, Any]:
         """The limits and the output's schema."""

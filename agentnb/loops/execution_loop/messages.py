@@ -7,22 +7,18 @@ when (`_date`), where to (`_outputPath`) and how (`_outputMethod`). `context` gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.messages import Message, is_message_object, to_message
-from agentnb.core.state import CallState
-from agentnb.loops.execution_loop.data import METHODS
-from agentnb.loops.execution_loop.references import DAGGER, MISSING, at_path, parse_expression
-from agentnb.loops.execution_loop.values import Call, ErrorMessage, said_beside
+from agentnb.loops.execution_loop.references import MISSING, at_path, parse_expression
+from agentnb.loops.execution_loop.types import ErrorMessage
+from agentnb.loops.execution_loop.writes import check_writing
 
 _KINDS = frozenset({"input", "state", "plan", "meta", "preset"})
 """Types of message that are data of the kind of that name."""
 
-LEVELS = 100
-"""Keys that a path to write to may have: a recording with many more levels could not be read again."""
 
 _TEXT = frozenset({"type", "role", "content", "text"})
 """What a message of text says of itself."""
@@ -131,22 +127,6 @@ def _check_data(fields: Mapping[str, Any]) -> None:
     check_writing(fields)
 
 
-def check_writing(fields: Mapping[str, Any]) -> None:
-    """Look at what a call or a message says of where data goes, and how. Raises InvalidArguments."""
-    path, method = fields.get("_outputPath"), fields.get("_outputMethod")
-    if path is not None and not (isinstance(path, str) and path.startswith(DAGGER)):
-        raise InvalidArguments(f"`_outputPath` must be a path like {DAGGER}state.name, not {path!r}.")
-    for to in parse_expression(path).paths if path is not None else ():
-        if to.kind == "error":
-            raise InvalidArguments(f"`_outputPath` must be a path to data, not {path!r}: errors are told by the loop.")
-        if len(to.keys) > LEVELS:
-            raise InvalidArguments(f"`_outputPath` has {len(to.keys)} keys, of which {LEVELS} at most can be recorded.")
-    if method is not None and method not in METHODS:
-        raise InvalidArguments(f"`_outputMethod` must be one of {', '.join(METHODS)}, not {method!r}.")
-    if not isinstance(fields.get("_instance"), (str, type(None))):
-        raise InvalidArguments("`_instance` must be text.")
-
-
 def context(message: Message) -> dict[str, Any]:
     """A message of the context as it is written."""
     if message.role != "data":
@@ -187,74 +167,3 @@ def returned(value: Any) -> dict[str, Any]:
 def _is_text(said: Mapping[str, Any]) -> bool:
     is_told = said.get("role", "user") in ("user", "system") and said.get("type", "text") in ("text", "system")
     return is_told and bool({"role", "type"} & set(said)) and isinstance(said.get("content", said.get("text")), str)
-
-
-def writes(call: CallState) -> Iterator[Message]:
-    """The messages that a call which has ended adds to the context (SEMANTICS.md, 6. Writing results)."""
-    end = call.end
-    if end is None or end.is_error:
-        return
-    beside = said_beside(call)
-    path, method = beside.get("_outputPath"), beside.get("_outputMethod")
-    returned = end.details.get("message") if isinstance(end.details, dict) else None
-    if returned is None or (path is not None and _only_looks_like_text(returned, end.result)):
-        if path is not None:
-            yield from _write_to(call, path, end.result, method, beside)
-        return
-    if returned.get("type") != "data":
-        yield Message.of(returned)
-        return
-    chosen = returned.get("_outputPath") or (None if returned.get("kind") else path)
-    if chosen is not None:
-        yield from _write_to(call, chosen, returned["data"], returned.get("_outputMethod") or method, beside)
-    else:
-        yield _written(call, {"kind": "data", **returned}, beside)
-
-
-def _only_looks_like_text(returned: Mapping[str, Any], result: Any) -> bool:
-    """Whether an object reads as text for the model: where its call says where it goes, it is data all the same."""
-    return returned.get("type") != "data" and isinstance(result, dict)
-
-
-def _write_to(call: CallState, to: str, value: Any, method: str | None, beside: dict[str, Any]) -> Iterator[Message]:
-    for path in parse_expression(to).alternatives[0]:
-        data = value
-        for key in reversed(path.keys):
-            data = {key: data}
-        fields = {"kind": path.kind, "data": data, "_outputPath": str(path), "_outputMethod": method or "set"}
-        yield _written(call, fields, beside)
-
-
-def _written(call: CallState, fields: dict[str, Any], beside: dict[str, Any]) -> Message:
-    assert call.end is not None
-    if beside.get("_instance") is not None:
-        fields = {"_instance": beside["_instance"], **fields}
-    hidden = {
-        "_call": {**Call.as_made(call), "_id": call.id},
-        "_date": datetime.fromtimestamp(call.end.time, UTC).isoformat(),
-    }
-    return Message.of({"role": "data", "content": "", "type": "data", **fields, **hidden})
-
-
-def error_of(call: CallState) -> Message | None:
-    """The error message of a call that failed or was rejected; None where it did neither."""
-    end = call.end
-    if end is None or not end.is_error:
-        return None
-    error = rejection(call) if end.outcome == "rejected" else end.result
-    return error_message(Call.as_made(call), error, call.id, detached=call.let_go)
-
-
-def rejection(call: CallState) -> str:
-    """The text that the model is sent for a rejected call (SEMANTICS.md, 7. Confirmation)."""
-    reason = call.decision.reason if call.decision is not None else ""
-    return f"rejected by user: {reason}" if reason else "rejected by user"
-
-
-def error_message(call: Call | None, error: Any, call_id: str | None = None, *, detached: bool = False) -> Message:
-    """An error message; without a call it is about the answer as a whole."""
-    fields: dict[str, Any] = {"role": "data", "content": "", "type": "data", "kind": "error"}
-    fields["data"] = {"call": call, "error": error}
-    if call_id is not None:
-        fields["_call"] = {"_id": call_id, "_detached": True} if detached else {"_id": call_id}
-    return Message.of(fields)

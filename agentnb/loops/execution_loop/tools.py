@@ -1,4 +1,16 @@
-"""Tools as JSON schemas: latent ones, and those that an activity performs (SEMANTICS.md, 3. Calls and tools).
+"""Scopes: which part of the context a call is performed with (SEMANTICS.md, 8. Scopes and delegates).
+
+An allow-list: kinds of data (`state`, `input`, any other), paths (`†state.profile`), and `text` or `system` for the
+messages that are no data. Who is let see data gets it as it stands when the call is launched, one message for each
+object; with `_instance`, that instance's own and everybody's. A tool's schema provides the scopes (a constant), or lets
+the model choose (a schema of a list); a call of a tool that says nothing may name any.
+
+An activity without scopes is given the whole log, a delegate without scopes nothing (`delegates`). For a latent call
+they are a hint to the model that makes it. References in parameters are the loop's to resolve, and are not restricted;
+and what is scoped is not waited for: a call that needs it refers to it.
+
+
+Tools as JSON schemas: latent ones, and those that an activity performs (SEMANTICS.md, 3. Calls and tools).
 
 A tool may be given as the design writes it: a JSON schema whose names with an underscore are not parameters. Where no
 activity of its name (or of the name in `_activity`) is known, it is latent: the model has given the result in
@@ -7,23 +19,84 @@ the tool and the context; one that is not async runs in a thread. `_scopes` says
 `_delegate` who performs the call instead (`delegates`); what of these and of the fields of a call is no constant, but a
 schema, is shown to the model, for it to choose. A constant `_outputPath`, `_outputMethod` or `_instance` is that of
 every call.
+
+
+Delegates: loops that perform calls, each in its own context (SEMANTICS.md, 8. Scopes and delegates).
+
+A tool's schema names who performs its calls in `_delegate`: a constant, or a schema by which the model chooses; a call
+of a tool that says nothing cannot be delegated, since the person or policy that lets a tool run must know what runs.
+The names are those of `delegates=`, never a path or an address: nothing that a model or a recording says is loaded. A
+delegate is any loop, or a saved request, a mapping of `context`, `schema` (of the output) and other options of
+ExecutionLoop, asked of the same model unless it names another.
+
+`anonymous` needs no name: of a tool without an activity it is one fresh loop, which is asked for the tool's `_output`
+and knows nothing else, so that the model that calls need not see or write it; of a tool with an activity, that
+activity, with nothing of the context but what is scoped.
+
+A delegate's context is its own, then what the call's `_scopes` let it see, then the call's parameters as an Input; a
+loop of another design is given these as text. Its output is the call's result, to be written where the call says. The
+loop is nested: its events, questions, snapshots and limits are the run's.
+
+
+confirm: the loop's own question about each call, right before its launch (SEMANTICS.md, 7. Confirmation).
+
+It is asked about a copy of the call with its data, call by call, while the others go on (where it is not async, in a
+thread), and before any policy or person is.
+Only True lets a call run; a failure of `confirm` and every answer that is none are a no. A call that it puts in the
+place of another is looked at again like any (it may be blocked, it may not fit its tool, a person may be asked about
+it), and not confirmed again: it is itself the decision.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
-from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.tools import Invocation, Progress
+from agentnb.core.call_events import ApprovalDecision, name_of_function
+from agentnb.core.errors import THROWN_IN, InvalidArguments, UsageError
+from agentnb.core.foreign import number_in
+from agentnb.core.json_data import same_json
+from agentnb.core.loop import Design
+from agentnb.core.state import CallState, State
+from agentnb.core.tools import Invocation, Progress, Tool
 from agentnb.json_schema import JsonSchema
 from agentnb.loops import functions
 from agentnb.loops.base import name_as_tool
 from agentnb.loops.execution_loop.messages import is_tool_message, tools_offered
-from agentnb.loops.execution_loop.scopes import Choice, check_scopes
-from agentnb.loops.execution_loop.values import Call, parameters
+from agentnb.loops.execution_loop.references import DAGGER, copied, parse_expression
+from agentnb.loops.execution_loop.types import Call, Reject, parameters
+
+
+def check_scopes(scopes: Any) -> None:
+    """Raises InvalidArguments for what is no list of scopes; None is none."""
+    if scopes is None:
+        return
+    if not isinstance(scopes, list) or not all(isinstance(scope, str) and scope for scope in scopes):
+        raise InvalidArguments(f"`_scopes` must be a list of kinds and paths, not {scopes!r}.")
+    for scope in scopes:
+        if scope.startswith(DAGGER):
+            parse_expression(scope)
+
+
+class Choice:
+    """What a tool's schema says of a field that is no parameter: nothing, a constant, or a schema to choose by."""
+
+    def __init__(self, said: Any) -> None:
+        self.schema: dict[str, Any] | None = None
+        self.constant: Any = None
+        if isinstance(said, Mapping) and "const" in said:
+            self.constant = said["const"]
+        elif isinstance(said, Mapping):
+            self.schema = dict(said)
+        else:
+            self.constant = said
+
+    def __bool__(self) -> bool:
+        return self.schema is not None or self.constant is not None
+
 
 _CHOSEN = ("_reasoningForCall", "_instance", "_scopes", "_delegate", "_outputPath", "_outputMethod")
 
@@ -184,3 +257,119 @@ def with_schemas(tools: Sequence[Any] | Mapping[str, Any] | None, activities: Ma
         return tools  # what cannot be tools is told where every loop is made
     made = [SchemaTool(item, activities) if isinstance(item, Mapping) else item for item in tools]
     return list({name_as_tool(tool): tool for tool in made}.values())
+
+
+ANONYMOUS = "anonymous"
+
+
+class Delegates:
+    """The delegates of one loop, by name. Raises UsageError for what cannot be one."""
+
+    def __init__(self, given: Mapping[str, Any], make: Callable[..., Design]) -> None:
+        """`make` makes an execution loop on the same model, of its options."""
+        self._make = make
+        self._named = {name: self._made(name, one) for name, one in given.items()}
+        self._anonymous: dict[str, Design] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Those that were given, sorted."""
+        return sorted(self._named)
+
+    def _made(self, name: str, given: Any) -> Design:
+        if isinstance(given, Design):
+            return given
+        if not isinstance(given, Mapping) or name == ANONYMOUS:
+            raise UsageError(f"A delegate is a loop or a saved request, under a name of its own; {name!r} is not.")
+        options = {"output" if option == "schema" else option: value for option, value in given.items()}
+        try:
+            return self._make(**{"name": name, **options})
+        except TypeError as error:
+            raise UsageError(f"The saved request {name!r} has what no request has: {error}") from error
+
+    def name_for(self, tool: Tool | None, call: CallState) -> str | None:
+        """Who performs the call, None where its tool does. Raises InvalidArguments where that cannot be."""
+        made = call.made
+        is_its_own = tool is not None and made.name == tool.name  # a person may put in another
+        said = made.arguments.get("_delegate") if is_its_own else None
+        offered = tool.delegate if isinstance(tool, SchemaTool) else None
+        if not offered:
+            if said is not None:
+                raise InvalidArguments(f"Calls of {call.name} are not delegated; `_delegate` is {said!r}.")
+            return None
+        name = offered.constant if offered.constant is not None else said
+        if offered.schema is not None and name is not None and (faults := list(schema_faults(offered.schema, name))):
+            raise InvalidArguments(f"Invalid `_delegate` for {call.name}: {'; '.join(faults)}.")
+        if name is not None and name != ANONYMOUS and name not in self._named:
+            known = ", ".join([ANONYMOUS, *self.names])
+            raise InvalidArguments(f"There is no delegate {name!r}. Delegates: {known}.")
+        return name
+
+    def loop_for(self, tool: Tool | None, call: CallState) -> Design | None:
+        """The loop that performs the call, where one does."""
+        if not isinstance(tool, SchemaTool) or not tool.delegate:
+            return None
+        name = self.name_for(tool, call)
+        if name is None or (name == ANONYMOUS and tool.activity is not None):
+            return None
+        if name != ANONYMOUS:
+            return self._named[name]
+        if tool.name not in self._anonymous:
+            words = tool.description or None
+            self._anonymous[tool.name] = self._make(output=tool.output, system_prompt=words, name=tool.name)
+        return self._anonymous[tool.name]
+
+
+Confirm = Callable[[Call], Any]
+
+_KEPT = ("_outputPath", "_outputMethod", "_instance")
+"""What a replacement that names no path of its own keeps of the call: those who wait for its result still get it."""
+
+
+def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
+    """`confirm` as the core asks it: None lets the call run, a decision does not."""
+    by = name_of_function(confirm)
+
+    async def ask(call: CallState, state: State) -> ApprovalDecision | None:
+        if call.decision is not None and call.decision.is_checked_again:
+            return None
+        asked = Call.of(call)
+        try:
+            return _decision(asked, await functions.call(confirm, Call(copied(asked), id=call.id)), by)
+        except THROWN_IN:
+            raise
+        except BaseException as error:  # it has not said yes
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise  # the question itself is cancelled, and not what `confirm` has waited for
+            return _reject(call.id, f"confirm failed: {type(error).__name__}: {error}", by)
+
+    return ask
+
+
+def _decision(asked: Call, said: Any, by: str) -> ApprovalDecision | None:
+    if isinstance(yes := number_in(said), bool):  # what a comparison of columns gives
+        said = yes
+    if said is True:
+        return None
+    if isinstance(said, Mapping):
+        fields = to_jsonable_python(dict(said), serialize_unknown=True)
+        return None if same_json(fields, asked) else _replace(asked, fields, by)
+    if said is False:
+        return _reject(asked.id, "", by)
+    if isinstance(said, Reject):
+        return _reject(asked.id, said.reason, by)
+    return _reject(asked.id, f"confirm returned {said!r}, which is no decision", by)
+
+
+def _replace(asked: Call, fields: dict[str, Any], by: str) -> ApprovalDecision:
+    if set(fields) <= {"id", "name", "arguments"} and "name" in fields:
+        fields = {"_tool": fields["name"], **fields.get("arguments", {})}
+    kept = () if "_outputPath" in fields else _KEPT
+    fields = {**{name: asked[name] for name in kept if name in asked}, "_tool": asked.name, **fields}
+    name = str(fields.pop("_tool"))
+    return ApprovalDecision(call_id=asked.id, decision="replace", by=by, name=name, arguments=fields, recheck=True)
+
+
+def _reject(call_id: str, reason: str, by: str) -> ApprovalDecision:
+    return ApprovalDecision(call_id=call_id, decision="reject", by=by, reason=reason)
