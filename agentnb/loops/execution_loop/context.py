@@ -67,9 +67,9 @@ class ParsedCall:
         self.readiness: Readiness = "blocked"
         try:
             if made.malformed is not None:
-                raise InvalidArguments(f"A call is a JSON object: {made.malformed[:200]}")
+                raise InvalidArguments(f"A call must be a JSON object, not {made.malformed[:200]}")
             if not made.name:
-                raise InvalidArguments("The call names no tool: it needs `_tool`.")
+                raise InvalidArguments("The call does not name a tool: it needs `_tool`.")
             check_writing(made.arguments)
             check_scopes(made.arguments.get("_scopes"))
             self.needs = list(expressions_in(self.parameters))

@@ -364,7 +364,7 @@ class ExecutionLoop(Loop):
         options: as for `start`. Raises UsageError while another stream of this loop is open.
         """
         if self._telling is not None and self._telling.is_open:
-            raise UsageError("This loop is running; go on with its stream, or close it.")
+            raise UsageError("This loop is running. Read its stream to the end, or close it.")
         stream = ExecutionStream(self.start(input, **options), self)
         self._telling = stream.telling
         return stream

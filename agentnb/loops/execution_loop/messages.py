@@ -122,7 +122,7 @@ def _check_data(fields: Mapping[str, Any]) -> None:
     if not isinstance(kind, str):
         raise InvalidArguments(f"The kind of a data message must be a string, not {kind!r}.")
     if kind == "error" and not (isinstance(data, Mapping) and "error" in data):
-        raise InvalidArguments(f"The data of an error message must have `error`; this has not: {data!r:.200}.")
+        raise InvalidArguments(f"The data of an error message must have `error`; this one does not: {data!r:.200}.")
     check_writing(fields)
 
 

@@ -324,7 +324,7 @@ class SolutionText:
             if self._is_object is None:
                 self._is_object = event == "start_map"
                 if not self._is_object:
-                    self.fault = self.fault or "it is no JSON object"
+                    self.fault = self.fault or "it is not a JSON object"
                 return
             if event == "start_array" and self._key == "calls" and not self._in_calls:
                 self._in_calls = True
@@ -353,7 +353,7 @@ class SolutionText:
         if self._in_calls:
             closed.append(built)
         elif self._key == "calls" and built is not None:
-            self.fault = self.fault or "`calls` is no list"
+            self.fault = self.fault or "`calls` is not a list"
         elif self._key is not None:
             self.fields[self._key] = built
 

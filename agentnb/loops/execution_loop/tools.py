@@ -371,7 +371,7 @@ def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
             if isinstance(answer, Reject):
                 return reject(call, answer.reason)
             if not isinstance(answer, Mapping):
-                return reject(call, f"confirm returned {answer!r}, which is no decision")
+                return reject(call, f"confirm returned {answer!r}, which is not a decision")
             fields = to_jsonable_python(dict(answer), serialize_unknown=True)
             return None if same_json(fields, call) else _replacement(call, fields, by)
         except THROWN_IN:
