@@ -80,15 +80,15 @@ def masked(error: ModelError, secrets: Iterable[str]) -> ModelError:
     return clean
 
 
-def _without(secret: str, said: Any) -> Any:
+def _without(secret: str, value: Any) -> Any:
     """Return a string, or JSON data, without the secret."""
-    if isinstance(said, dict):
-        return {_without(secret, name): _without(secret, value) for name, value in said.items()}
-    if isinstance(said, list):
-        return [_without(secret, value) for value in said]
-    if not isinstance(said, str):
-        return said
-    clean = said.replace(secret, "***")
+    if isinstance(value, dict):
+        return {_without(secret, name): _without(secret, item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without(secret, item) for item in value]
+    if not isinstance(value, str):
+        return value
+    clean = value.replace(secret, "***")
     for length in range(len(secret) - 1, SHORTEST_PASSWORD - 1, -1):  # the secret may have been cut
         clean = clean.replace(secret[:length] + CUT, "***" + CUT)
     return clean

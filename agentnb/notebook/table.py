@@ -16,7 +16,7 @@ from agentnb.notebook.stores import look
 from agentnb.run import Run, runs_here
 from agentnb.store import RunInfo, Store
 from agentnb.widgets.text import one_line, visible
-from agentnb.widgets.views.standing import standing
+from agentnb.widgets.views.status import status_word
 
 SHOWN = 50
 """Runs in a table; each is folded from its events to be told of."""
@@ -183,7 +183,7 @@ def where(run: Run | RecordedRun) -> str:
     """Where a run stands, in some words: why it is over, whom it waits for, whether it goes on."""
     waiting = ", ".join(call.name for call in run.pending)
     if run.state.over or (isinstance(run, Run) and not waiting):
-        return standing(run)
+        return status_word(run)
     if waiting:
         return f"waiting for you: {waiting}"
     if run.state.failure is not None:

@@ -1,10 +1,9 @@
-"""Adapters: whatever may be given as a tool, as tools. Functions, loops, and the tool objects of other toolkits.
+"""Adapters: functions, loops, and the tool objects of other toolkits, as tools.
 
 An object of another toolkit has a name and a method. If it has a JSON schema of its arguments, its method is called by
-name if it accepts any name, and otherwise by position, as SessionLoop's design calls its tools:
-`execute(id, args, signal, on_update)`, or as many of these as the method takes. The arguments are checked by the
-schema as far as it can be read here. A string in place of a number, a bool, a list or an object is converted, as for
-functions.
+name if it accepts any name, and otherwise by position, as SessionLoop's design calls its tools: `execute(id, args,
+signal, on_update)`, or as many of these as the method takes. The arguments are checked by the schema as far as it can
+be read here. A string in place of a number, a bool, a list or an object is converted, as for functions.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from agentnb.tools.signature import code_of, parse_docstring
 from agentnb.tools.threads import in_thread
 
 METHODS = ("run", "arun", "execute", "invoke", "__call__")
-"""Names of the method in the tools of other toolkits. The first one that the object has is called."""
+"""The names of the method in the tools of other toolkits. The first one that the object has is called."""
 
 _OPTIONS = ("approve", "idempotent", "timeout", "needs", "sequential")
 _MAX_POSITIONAL = 4

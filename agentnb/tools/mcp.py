@@ -191,48 +191,48 @@ class Connection:
     def _follow(self, listing: Listing) -> None:
         """Update the tools to those that the server has listed."""
         usable, unusable = [], {}
-        for number, told in enumerate(listing, 1):
-            if (why := reason_unusable(told)) is None:
-                usable.append(told)
+        for number, entry in enumerate(listing, 1):
+            if (reason := reason_unusable(entry)) is None:
+                usable.append(entry)
             else:
-                name = told.get("name") if isinstance(told, dict) else None
-                unusable[name if isinstance(name, str) and name else f"tool {number}"] = why
+                name = entry.get("name") if isinstance(entry, dict) else None
+                unusable[name if isinstance(name, str) and name else f"tool {number}"] = reason
         for name in unusable.keys() - self.unusable.keys():
-            said = printable(f"The tool {name} of the MCP server {self._where} cannot be used: {unusable[name]}.")
-            _LOGGER.warning("%s", said)
-        names = _names(self._prefix + told["name"] for told in usable)
+            warning = printable(f"The tool {name} of the MCP server {self._where} cannot be used: {unusable[name]}.")
+            _LOGGER.warning("%s", warning)
+        names = _names(self._prefix + entry["name"] for entry in usable)
         self.unusable = unusable
-        self.tools[:] = [self._tool(told, name) for told, name in zip(usable, names, strict=True)]
+        self.tools[:] = [self._tool(entry, name) for entry, name in zip(usable, names, strict=True)]
 
-    def _tool(self, told: dict[str, Any], name: str) -> DescribedTool:
-        connection, called = self, told["name"]
+    def _tool(self, entry: dict[str, Any], name: str) -> DescribedTool:
+        connection, server_name = self, entry["name"]
 
         async def execute(
             call_id: str, arguments: dict[str, Any], signal: object, on_update: Callable[..., Any]
         ) -> Any:
-            return await connection._call(called, arguments, on_update)
+            return await connection._call(server_name, arguments, on_update)
 
-        said = told.get("annotations") if self._trusted else None
-        hints = said if isinstance(said, dict) else {}
+        annotations = entry.get("annotations") if self._trusted else None
+        hints = annotations if isinstance(annotations, dict) else {}
         only_reads = hints.get("readOnlyHint") is True
-        words = (told.get("description"), told.get("title"))
+        texts = (entry.get("description"), entry.get("title"))
         tool = DescribedTool(
             execute,
-            schema={**told["inputSchema"], "type": "object"},
+            schema={**entry["inputSchema"], "type": "object"},
             positional=4,
             name=name,
-            description=next((text for text in words if isinstance(text, str) and text), ""),
+            description=next((text for text in texts if isinstance(text, str) and text), ""),
             approve=not only_reads,
             idempotent=only_reads or hints.get("idempotentHint") is True,
             timeout=self._timeout,
         )
-        tool.source = f"{called} of the MCP server {self._where}"
+        tool.source = f"{server_name} of the MCP server {self._where}"
         return tool
 
     async def _call(self, name: str, arguments: dict[str, Any], on_update: Callable[..., Any]) -> Any:
         async def tell(progress: float, total: float | None, message: str | None) -> None:
-            said = {"done": progress, "total": total, "message": message}
-            on_update({name: value for name, value in said.items() if value is not None})
+            fields = {"done": progress, "total": total, "message": message}
+            on_update({name: value for name, value in fields.items() if value is not None})
 
         sessions = self._sessions
         if not (sessions.loop.is_running() and self._thread.is_alive()):  # a forked process does not have the thread
@@ -364,15 +364,15 @@ async def _accept_result(name: str, result: Any) -> None:
     """Do nothing, in place of the library's check of a result."""
 
 
-def _names(told: Iterable[str]) -> list[str]:
+def _names(server_names: Iterable[str]) -> list[str]:
     """Return the names for models. MCP allows other characters, and without them two names may become equal."""
     names: list[str] = []
-    for one in told:
-        name = mended = re.sub(r"[^a-zA-Z0-9_-]", "_", one)[:64]
+    for server_name in server_names:
+        name = legal = re.sub(r"[^a-zA-Z0-9_-]", "_", server_name)[:64]
         number = 1
         while name in names:
             number += 1
-            name = f"{mended[:60]}_{number}"
+            name = f"{legal[:60]}_{number}"
         names.append(name)
     return names
 

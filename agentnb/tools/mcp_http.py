@@ -49,8 +49,8 @@ class _HttpClient(httpx2.AsyncClient):
         if _is_rpc_error(body) or response.status_code == HTTPStatus.NOT_FOUND:  # of an unknown method
             headers = {"content-type": response.headers.get("content-type", "text/plain")}
             return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
-        told = f"{response.status_code} {response.reason_phrase}".strip()
-        return _error(request, response.status_code, REFUSED, f"The server answered {told}")
+        status = f"{response.status_code} {response.reason_phrase}".strip()
+        return _error(request, response.status_code, REFUSED, f"The server answered {status}")
 
 
 def _error(request: httpx2.Request, status: int, code: int, message: str) -> httpx2.Response:
@@ -65,7 +65,7 @@ def _is_about_session(status: int, body: bytes) -> bool:
 
 def _is_rpc_error(body: bytes) -> bool:
     try:
-        said = json.loads(body)
+        payload = json.loads(body)
     except ValueError:
         return False
-    return isinstance(said, dict) and "jsonrpc" in said and isinstance(said.get("error"), dict)
+    return isinstance(payload, dict) and "jsonrpc" in payload and isinstance(payload.get("error"), dict)

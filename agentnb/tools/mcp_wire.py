@@ -141,9 +141,9 @@ def result_in(raw: Mapping[str, Any]) -> Any:
     return words if all(block["type"] == "text" for block in blocks) else blocks
 
 
-def _block(said: Any) -> dict[str, Any]:
+def _block(part: Any) -> dict[str, Any]:
     """Return a part of a result in a form for models: text, a picture, or a description of anything else."""
-    match said:
+    match part:
         case {"type": "text", "text": str(text)}:
             return _text(text)
         case {"type": "image", "data": str(data), "mimeType": str(kind)}:
@@ -159,7 +159,7 @@ def _block(said: Any) -> dict[str, Any]:
         case {"type": "resource_link", "uri": str(uri)}:
             return _text(f"[{uri}]")
         case _:
-            return _text(json.dumps(said, ensure_ascii=False))
+            return _text(json.dumps(part, ensure_ascii=False))
 
 
 def _picture(data: str) -> dict[str, Any] | None:

@@ -1,26 +1,30 @@
-"""The panel of a run in a notebook, its parts, and what a saved notebook shows of it."""
+"""The panel of a run in a notebook: live (`widget`), its parts, and static in a saved notebook (`static`).
+
+Both show the values of `views`; `drawings` makes the state diagram and the call graph; `page` is the JavaScript.
+"""
 
 from typing import TYPE_CHECKING
 
 from agentnb.core.lazy import when_asked_for
 
 if TYPE_CHECKING:
-    from agentnb.widgets.clicks import FORKS, SNAPSHOTS
     from agentnb.widgets.comms import COMM_IDS
-    from agentnb.widgets.frozen.panel import static_html
-    from agentnb.widgets.parts import (
+    from agentnb.widgets.handlers import FORKS, SNAPSHOTS
+    from agentnb.widgets.presenting import panel, present
+    from agentnb.widgets.static.panel import static_html
+    from agentnb.widgets.widget import (
+        PARTS,
         Approvals,
         CallGraph,
         Controls,
         EventStream,
         Messages,
+        Panel,
         Progress,
         StateDiagram,
         Timeline,
         Usage,
     )
-    from agentnb.widgets.presenting import panel, present
-    from agentnb.widgets.widget import PARTS, Panel
 
 __all__ = [
     "COMM_IDS",
@@ -43,23 +47,24 @@ __all__ = [
 ]
 
 _WHERE = {
-    "clicks": ("FORKS", "SNAPSHOTS"),
     "comms": ("COMM_IDS",),
-    "frozen.panel": ("static_html",),
-    "parts": (
+    "handlers": ("FORKS", "SNAPSHOTS"),
+    "presenting": ("panel", "present"),
+    "static.panel": ("static_html",),
+    "widget": (
+        "PARTS",
         "Approvals",
         "CallGraph",
         "Controls",
         "EventStream",
         "Messages",
+        "Panel",
         "Progress",
         "StateDiagram",
         "Timeline",
         "Usage",
     ),
-    "presenting": ("panel", "present"),
-    "widget": ("PARTS", "Panel"),
 }
-"""A table of events needs the words of the views in here, and neither ipywidgets nor IPython."""
+"""Loaded at first use: a table of events needs the words of the views, and neither ipywidgets nor IPython."""
 
 __getattr__, __dir__ = when_asked_for(__name__, _WHERE)

@@ -1,10 +1,11 @@
 """The comms of agentnb's widgets, by id.
 
-A click is a message on its widget's comm, and a kernel that is busy with a cell leaves it in the queue. Whoever can let
-our messages past (`agentnb.notebook`) has to know which comms are ours; `listen` tells it, also of those already open.
+A click is a message on its widget's comm, and a kernel that is busy with a cell leaves it in the queue. The code that
+lets these messages pass (`agentnb.notebook`) has to know the comms of agentnb; `listen` reports them, including those
+that are open already.
 
-A kernel cannot ask whether anything at the other end draws widgets. But a page that has made the panel's model says so
-at once, by asking for the events it lacks; `audience` tells whether that has happened.
+A kernel cannot ask whether a page draws widgets. But a page that has made the panel's model asks at once for the events
+that it lacks; `audience` says whether that has happened.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 COMM_IDS: set[str] = set()
-"""The comms that are open now."""
+"""The ids of the open comms."""
 
 Listener = Callable[[str], object]
 
 
 class Audience(Enum):
-    """Who may see a run."""
+    """Whether a person may see a run."""
 
     NONE = auto()  # it has no panel
-    SILENT = auto()  # it has one, and no page has been heard from
-    HEARD = auto()  # a page has it
+    SILENT = auto()  # it has a panel, and no page has sent a message
+    HEARD = auto()  # a page has sent a message
 
 
 _lock = threading.Lock()
@@ -34,7 +35,7 @@ _listeners: list[tuple[Listener, Listener]] = []
 
 
 def opened(comm_id: str, run_id: str) -> None:
-    """A widget that shows this run has opened its comm."""
+    """Note that a widget that shows this run has opened its comm."""
     with _lock:
         COMM_IDS.add(comm_id)
         _runs[comm_id] = run_id
@@ -44,7 +45,7 @@ def opened(comm_id: str, run_id: str) -> None:
 
 
 def closed(comm_id: str) -> None:
-    """A widget is done with its comm; an unknown id is ignored, as for a second close."""
+    """Note that a widget has closed its comm. An unknown id is ignored, as for a second close."""
     with _lock:
         COMM_IDS.discard(comm_id)
         _runs.pop(comm_id, None)
@@ -55,12 +56,12 @@ def closed(comm_id: str) -> None:
 
 
 def heard(comm_id: str) -> None:
-    """A page has sent a message on this comm."""
+    """Note that a page has sent a message on this comm."""
     _heard.add(comm_id)
 
 
 def audience(run_id: str) -> Audience:
-    """Whether this run has a panel, and whether a page has been heard from it."""
+    """Return whether this run has a panel, and whether a page has sent a message from it."""
     with _lock:
         shown = {comm_id for comm_id, run in _runs.items() if run == run_id}
     if not shown:
@@ -69,7 +70,7 @@ def audience(run_id: str) -> Audience:
 
 
 def listen(on_open: Listener, on_close: Listener) -> Callable[[], None]:
-    """Call these with each comm's id, for those open now as well; gives what ends it."""
+    """Call these with the id of each comm, now for the open ones. Return a function that unsubscribes."""
     pair = (on_open, on_close)
     with _lock:
         _listeners.append(pair)

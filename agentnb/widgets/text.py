@@ -1,8 +1,8 @@
-"""Text of a model or a tool, made fit to be shown.
+"""Text: makes text of a model or a tool safe to show, and writes JSON, times and amounts for a person.
 
-Three things in a text can deceive its reader, or break what carries it, and none of them is markup: terminal escapes;
-characters that nobody sees or that reverse the direction of the text (a file name that reads backwards, a command
-hidden in variation selectors); and lone surrogates, which are no Unicode and stop every encoder. The first two are
+Apart from markup, three kinds of characters can deceive a reader, or break what carries the text: terminal escapes;
+characters that are invisible or reverse the direction of the text (a file name that reads backwards, a command hidden
+in variation selectors); and lone surrogates, which are not valid Unicode and stop every encoder. The first two are
 shown as visible signs, `␛` or `⟦U+202E⟧`; the third become U+FFFD. The page has the same rule (`page/text.js`).
 """
 
@@ -40,14 +40,14 @@ _SCRIPTS = (
 )
 _LETTER = rf"[[{_SCRIPTS}]&&[\p{{L}}\p{{M}}]]"
 _JOINED = rf"(?<={_LETTER})[\u200C\u200D](?={_LETTER})"
-#   the ideographic space beside a character of its width.
+#   the ideographic space next to a character of its width.
 _WIDE = r"[\p{Han}\p{Hiragana}\p{Katakana}\u3001-\u303F\uFF01-\uFF60--\p{Default_Ignorable_Code_Point}]"
 _SPACED = rf"(?<={_WIDE})\u3000|\u3000(?={_WIDE})"
 _HIDDEN = regex.compile(rf"(?:{_EMOJI}|{_JOINED}|{_SPACED})(*SKIP)(*FAIL)|{_INVISIBLE}", regex.VERSION1)
 BAR = "│"
-"""Stands before each line of a text of several."""
+"""The sign before each line of a text of several lines."""
 WIDTH = 88
-"""Characters of a line of JSON that is read; a single value may be longer."""
+"""Characters of a line of JSON for a person; a single value may be longer."""
 
 
 def visible(text: str) -> str:
@@ -63,20 +63,20 @@ def _sign(match: regex.Match[str]) -> str:
 
 
 def one_line(text: str, room: int = 160) -> str:
-    """The beginning of `text` on one line, at most `room` characters."""
+    """Return the beginning of `text` on one line, at most `room` characters."""
     line = regex.sub(r"[ \t\r\n]+", " ", text[: 2 * room]).strip(" ")  # other blanks are shown as signs
     return line if len(line) <= room and len(text) <= 2 * room else line[: room - 1] + "…"
 
 
 def brief(value: Any, room: int = 160) -> str:
-    """A small JSON value on one line, at most `room` characters."""
+    """Return a small JSON value on one line, at most `room` characters."""
     if value is None or isinstance(value, str):
         return one_line(value or "", room)
     return one_line(as_json(value).decode(), room)
 
 
 def as_json(value: Any) -> bytes:
-    """A value as compact JSON that every parser takes."""
+    """Return a value as compact JSON that every parser accepts."""
     try:
         return to_json(value, inf_nan_mode="strings")  # JSON.parse knows no NaN
     except PydanticSerializationError:  # a lone surrogate somewhere
@@ -84,21 +84,21 @@ def as_json(value: Any) -> bytes:
 
 
 def pretty(value: Any) -> str:
-    """A JSON value as indented text, valid Unicode, numbers exact."""
+    """Return a JSON value as indented text in valid Unicode, with exact numbers."""
     return mended(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 def for_reading(value: Any) -> str:
-    """A JSON value for a person: a part of it on each line, but short parts and numbers side by side.
+    """Return a JSON value for a person: one part on each line, but short parts and numbers next to each other.
 
-    A text of several lines stands below its place, each line behind a bar, so that nothing it says looks like another
-    value. Where there is none, this is JSON.
+    A text of several lines is written below its place, each line after a bar, so that it cannot look like another
+    value. Without such a text, the result is JSON.
     """
     return "".join(_laid_out(value, ""))
 
 
 def _laid_out(value: Any, indent: str) -> tuple[str, str]:
-    """What stands in the place of a value, and the lines below it."""
+    """Return what is written in the place of a value, and the lines below it."""
     if isinstance(value, str) and "\n" in value:
         lines = mended(value).split("\n")
         below = (f"{BAR} {line}" if line else BAR for line in lines)
@@ -117,7 +117,7 @@ def _laid_out(value: Any, indent: str) -> tuple[str, str]:
 
 
 def on_a_line(value: Any) -> str:
-    """A JSON value as text without a line break, valid Unicode, numbers exact."""
+    """Return a JSON value as text without a line break in valid Unicode, with exact numbers."""
     return mended(json.dumps(value, ensure_ascii=False, default=str))
 
 

@@ -1,8 +1,8 @@
-"""The one thread that sends for all panels of a process, at most `RATE` times a second each.
+"""The ticker: the one thread that sends for all panels of a process, at most `RATE` times a second each.
 
-A run's events come from any thread and faster than a page can be told one by one: a message each costs some 200 µs in
-the kernel, and messages are lost on the way once thousands are under way. So whoever has news only says so (`wake`),
-and this thread collects it. With nothing to send it sleeps on a condition, without waking up.
+A run's events come from any thread, and faster than they could be sent one by one: a message takes some 200 µs in the
+kernel, and messages are lost once thousands are in flight. So a feed only says that it has something to send (`wake`),
+and this thread collects it. With nothing to send the thread sleeps.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ logger = logging.getLogger("agentnb")
 
 
 class Flushable(Protocol):
-    """Something with news to send."""
+    """An object that has something to send."""
 
     def flush(self) -> bool:
-        """Send what there is; True where there is more to send already."""
+        """Send what there is. Return True if there is more to send already."""
 
 
 class Ticker:
-    """Flushes whatever was woken, one after the other, and not again before the next tick.
+    """Flushes the feeds that were woken, one after the other, and none again before the next tick.
 
-    Each is flushed in the context it was first woken in: ipykernel finds the cell that a message belongs to by a
-    context variable, and 7.0 fails in a thread that has none.
+    Each is flushed in the context that added it: ipykernel finds the cell that a message belongs to by a context
+    variable, and ipykernel 7.0 fails in a thread without it.
     """
 
     def __init__(self) -> None:
@@ -40,18 +40,18 @@ class Ticker:
         self._thread: threading.Thread | None = None
 
     def add(self, feed: Flushable) -> None:
-        """Know this feed, in the context of the caller."""
+        """Add a feed, with the context of the caller."""
         with self._condition:
             self._contexts[feed] = copy_context()
 
     def remove(self, feed: Flushable) -> None:
-        """Forget this feed; it is not flushed again."""
+        """Remove a feed; it is not flushed again."""
         with self._condition:
             self._contexts.pop(feed, None)
             self._awake.pop(feed, None)
 
     def wake(self, feed: Flushable) -> None:
-        """Flush this feed at the next tick; from any thread."""
+        """Flush a feed at the next tick. Safe to call from any thread."""
         with self._condition:
             self._awake[feed] = None
             if self._thread is None:
@@ -69,7 +69,7 @@ class Ticker:
             time.sleep(max(0.01, 1 / RATE - (time.monotonic() - started)))
 
     def _flush_awake(self) -> None:
-        # In a frame of its own: the thread, while it waits, is not to hold on to the last panels and their runs.
+        # A frame of its own: while the thread waits, it must not hold references to the last panels and their runs.
         with self._condition:
             due, self._awake = self._awake, {}
         for feed in due:
@@ -83,7 +83,7 @@ class Ticker:
         try:
             more = context.run(feed.flush)
         except Exception:
-            # One panel that cannot send, because its comm was closed under it for one, must not silence the others.
+            # A panel that cannot send, for example because its comm was closed, must not stop the others.
             logger.exception("A panel could not be brought up to date")
             return
         if more:

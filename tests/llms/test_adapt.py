@@ -30,7 +30,7 @@ class WithTools:
         return {"content": messages[-1]["content"], "tool_calls": []}
 
 
-async def test_a_model_that_answers_all_at_once_has_its_text_and_its_calls_kept() -> None:
+async def test_text_and_calls_of_a_whole_answer_are_kept() -> None:
     llm = WithTools()
     run = SessionLoop(llm, [double]).start("go")
     assert await run == "42"
@@ -71,7 +71,7 @@ async def test_a_model_that_only_completes_is_asked_without_tools() -> None:
     assert await SessionLoop(Completing(), [double]).start("go") == "1 heard"
 
 
-async def test_a_model_that_is_not_async_holds_up_nobody() -> None:
+async def test_a_sync_model_does_not_block_the_event_loop() -> None:
     asked, released = asyncio.Event(), threading.Event()
     here = asyncio.get_running_loop()
 
@@ -137,7 +137,7 @@ async def test_a_stream_that_returns_a_list_is_rejected() -> None:
         await SessionLoop(InOnePiece()).start("hi")
 
 
-def test_a_model_that_streams_is_taken_as_it_is() -> None:
+def test_a_model_that_streams_is_used_unchanged() -> None:
     model = SimpleNamespace(stream=lambda messages, **options: None)
     assert as_model(model) is model
 
@@ -156,7 +156,7 @@ async def test_a_model_whose_stream_takes_no_tools_is_offered_them_the_other_way
     assert len(llm.asked) == 2
 
 
-async def test_a_stream_that_takes_no_tools_is_taken_where_there_are_none() -> None:
+async def test_a_stream_without_tools_is_used_for_requests_without_tools() -> None:
     llm = Published()
     run = SessionLoop(llm).start("go")
     assert [item.content async for item in run if item.type == "text_delta"] == ["plain", " text"]
@@ -195,7 +195,7 @@ class KnowsOfToolsInACoroutine:
 
 
 @pytest.mark.parametrize("llm", [KnowsOfTools(), KnowsOfToolsInACoroutine()], ids=["generator", "coroutine"])
-async def test_a_model_that_takes_no_schema_is_told_in_words_how_to_answer(llm: Any) -> None:
+async def test_a_model_without_a_schema_gets_the_format_in_the_messages(llm: Any) -> None:
     assert await ExecutionLoop(llm, [double]).start(None) == "seen"
 
 
@@ -209,7 +209,7 @@ class InsistsOnBoth:
 
 
 @pytest.mark.parametrize("tools", [[], [double]], ids=["without tools", "with tools"])
-async def test_a_model_that_has_to_be_given_tools_and_a_schema_is_told_of_none(tools: list[Any]) -> None:
+async def test_a_model_that_requires_tools_and_a_schema_gets_empty_ones(tools: list[Any]) -> None:
     llm = InsistsOnBoth()
     assert await SessionLoop(llm, tools).start("go") == "heard"
     assert llm.given == [([each.name for each in tools], None)]

@@ -185,7 +185,7 @@ async def test_the_reason_for_stopping_has_one_name(peer: Peer, theirs: str, our
         ("authentication_error", AuthenticationError),
     ],
 )
-async def test_an_error_in_mid_stream_says_who_is_to_blame(peer: Peer, kind: str, blamed: type[Exception]) -> None:
+async def test_an_error_within_a_stream_has_the_right_type(peer: Peer, kind: str, blamed: type[Exception]) -> None:
     half_a_call = named(
         "content_block_start", index=0, content_block={"type": "tool_use", "id": "t", "name": "add", "input": {}}
     )

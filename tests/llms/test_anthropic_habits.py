@@ -127,7 +127,7 @@ async def test_thinking_that_its_server_does_not_sign_goes_back_to_it_with_an_an
     ]
 
 
-async def test_thinking_that_nobody_has_signed_goes_to_no_other_server(peer: Peer) -> None:
+async def test_unsigned_thinking_is_sent_to_its_own_server_only(peer: Peer) -> None:
     theirs = {"text": "theirs", "provider": {"server": "api.deepseek.com"}}
     peer.replies(HELLO)
     said = {"role": "assistant", "content": "Hi", "reasoning": [theirs, {"text": "nobody's"}]}
@@ -136,12 +136,12 @@ async def test_thinking_that_nobody_has_signed_goes_to_no_other_server(peer: Pee
 
 
 @pytest.mark.parametrize("told", [event({"choices": [{"delta": {"content": "Hi"}}]}), b""], ids=["OpenAI's", "nothing"])
-async def test_what_is_no_message_is_no_empty_answer(peer: Peer, told: bytes) -> None:
+async def test_a_stream_without_a_message_is_an_error(peer: Peer, told: bytes) -> None:
     with pytest.raises(ModelProtocolError, match="ended before a message"):
         await answer(peer, message(told, event("[DONE]")))
 
 
-async def test_an_address_where_nobody_answers_is_told_as_it_was_asked(peer: Peer) -> None:
+async def test_an_error_404_shows_the_path_of_the_request(peer: Peer) -> None:
     peer.replies(body(404, {"detail": "Not Found"}))
     with pytest.raises(ModelRequestError, match=r"\(the request went to /there/v1/messages, as base_url says\)"):
         await ask(Anthropic("m", peer.url + "/there/v1"))
@@ -177,14 +177,14 @@ async def test_text_with_nothing_to_read_in_it_is_not_sent(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("content", ["", " \n", [], [{"type": "text", "text": " "}]])
-async def test_a_user_who_says_nothing_has_a_turn_all_the_same(peer: Peer, content: object) -> None:
+async def test_an_empty_user_message_is_sent_as_a_turn(peer: Peer, content: object) -> None:
     peer.replies(HELLO)
     answer = {"role": "assistant", "content": "Hi"}
     await collect(Anthropic("m", peer.url).stream([answer, {"role": "user", "content": content}]))
     assert peer.requests[0].body["messages"][-1] == {"role": "user", "content": [{"type": "text", "text": "(nothing)"}]}
 
 
-async def test_an_answer_that_was_only_thought_is_no_turn(peer: Peer) -> None:
+async def test_an_answer_with_thinking_only_is_not_sent(peer: Peer) -> None:
     """The API refuses a turn that ends with thinking, and with it whatever is said from then on."""
     peer.replies(HELLO)
     thought = {"role": "assistant", "content": "", "reasoning": [{"text": "Hm.", "signature": "abc"}]}
@@ -193,7 +193,7 @@ async def test_an_answer_that_was_only_thought_is_no_turn(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("content", ["", " ", None, [{"type": "image", "source": {}}]])
-async def test_a_call_that_failed_without_a_word_says_so(peer: Peer, content: object) -> None:
+async def test_a_failed_call_without_a_text_is_sent_with_one(peer: Peer, content: object) -> None:
     peer.replies(HELLO)
     failed = {"role": "tool", "tool_call_id": "t1", "content": content, "is_error": True}
     await collect(Anthropic("m", peer.url).stream([failed]))
@@ -210,14 +210,14 @@ async def test_an_answer_to_go_on_from_ends_without_a_space(peer: Peer) -> None:
     assert peer.requests[1].body["messages"][0]["content"] == [{"type": "text", "text": "The answer is \n"}]
 
 
-async def test_a_tool_says_of_itself_what_the_api_wants_to_hear(peer: Peer) -> None:
+async def test_a_tool_is_sent_with_a_schema_and_without_an_empty_description(peer: Peer) -> None:
     await answer(peer, HELLO, tools=[{"name": "a", "description": ""}, {"name": "b", "parameters": {"$defs": {}}}])
     first, second = peer.requests[0].body["tools"]
     assert first == {"name": "a", "input_schema": {"type": "object", "properties": {}}}
     assert second["input_schema"] == {"type": "object", "properties": {}, "$defs": {}}
 
 
-async def test_a_history_with_calls_has_their_tools_though_none_is_offered(peer: Peer) -> None:
+async def test_a_history_with_calls_is_sent_with_their_tools(peer: Peer) -> None:
     peer.replies(HELLO)
     calls = [{"id": id, "name": name, "arguments": {}} for id, name in [("a", "now"), ("b", "add"), ("c", "now")]]
     await collect(Anthropic("m", peer.url).stream([{"role": "assistant", "content": "", "tool_calls": calls}]))

@@ -52,7 +52,7 @@ async def test_a_request_at_fault_is_not_repeated(peer: Peer) -> None:
     assert len(peer.requests) == 1
 
 
-async def test_the_server_says_how_long_to_wait(peer: Peer) -> None:
+async def test_a_retry_waits_as_long_as_the_server_asks(peer: Peer) -> None:
     peer.replies(body(429, said("Busy."), retry_after="0.3"), HELLO)
     begun = time.monotonic()
     chunks = await ask(OpenAI("m", peer.url))
@@ -70,12 +70,12 @@ async def test_the_server_says_how_long_to_wait(peer: Peer) -> None:
         {"retry_after_ms": "nan"},
     ],
 )
-async def test_a_wait_of_nothing_is_no_wait_but_our_own(peer: Peer, headers: dict[str, str]) -> None:
+async def test_a_wait_of_zero_is_replaced_by_the_default_wait(peer: Peer, headers: dict[str, str]) -> None:
     peer.replies(body(503, said("Busy."), **headers), HELLO)
     assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] >= client.RETRY_WAIT
 
 
-async def test_where_one_header_says_no_wait_the_other_counts(peer: Peer) -> None:
+async def test_a_header_without_a_wait_does_not_hide_the_other(peer: Peer) -> None:
     peer.replies(body(429, said("Busy."), retry_after_ms="0", retry_after="0.2"), HELLO)
     assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] == 0.2
 

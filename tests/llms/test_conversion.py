@@ -28,7 +28,7 @@ def test_each_message_is_converted_once_however_often_it_is_sent() -> None:
     assert len(seen) == 50
 
 
-def test_equal_messages_are_not_mistaken_for_each_other() -> None:
+def test_equal_messages_are_converted_separately() -> None:
     cache, seen = counting()
     assert cache.convert([{"content": 1}, {"content": True}]) == [1, True]
     assert len(seen) == 2

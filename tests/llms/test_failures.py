@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         (301, "", ModelRequestError),
     ],
 )
-async def test_a_status_says_who_is_to_blame(peer: Peer, status: int, kind: str, blamed: type[ModelError]) -> None:
+async def test_each_status_has_its_type_of_error(peer: Peer, status: int, kind: str, blamed: type[ModelError]) -> None:
     peer.replies(body(status, said("What the server says.", kind), retry_after="7"))
     with pytest.raises(blamed, match=rf"127\.0\.0\.1:\d+ answered {status}: What the server says\.") as caught:
         await ask(OpenAI("m", peer.url, max_retries=0))
@@ -72,7 +72,7 @@ async def test_a_long_error_is_cut(peer: Peer) -> None:
     assert len(str(caught.value)) < MAX_SERVER_TEXT + 50
 
 
-def test_a_wait_may_be_told_in_seconds_in_milliseconds_or_as_a_date() -> None:
+def test_a_wait_may_be_in_seconds_in_milliseconds_or_a_date() -> None:
     assert retry_after({"retry-after": "3"}) == 3
     assert retry_after({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
     assert retry_after({"retry-after": formatdate(time.time() + 30, usegmt=True)}) == pytest.approx(30, abs=2)
@@ -95,7 +95,7 @@ def test_a_date_without_a_zone_is_greenwichs() -> None:
     assert retry_after({"retry-after": date}) == pytest.approx(30, abs=2)
 
 
-async def test_gemini_says_in_the_body_how_long_to_wait(peer: Peer) -> None:
+async def test_the_wait_in_the_body_of_geminis_error_is_read(peer: Peer) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.QuotaFailure"}, {"retryDelay": "34.5s"}]
     peer.replies(body(429, [{"error": {"code": 429, "message": "Slow down.", "details": details}}]))
     with pytest.raises(ModelOverloaded) as caught:

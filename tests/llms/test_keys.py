@@ -168,7 +168,7 @@ async def test_a_login_in_the_address_goes_beside_a_key_that_has_a_header_of_its
     assert (sent["authorization"], sent["x-api-key"]) == ("Basic " + b64encode(b"me:it").decode(), KEY)
 
 
-async def test_a_key_that_is_no_header_is_not_quoted(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_that_is_not_valid_in_a_header_is_not_quoted(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-\nsecret")
     with pytest.raises(AuthenticationError, match="ANTHROPIC_API_KEY") as caught:
         await ask(Anthropic("m", peer.url, api_key_env="ANTHROPIC_API_KEY"))

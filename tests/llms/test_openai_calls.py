@@ -153,7 +153,7 @@ HABITS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, dict[str, An
 
 
 @pytest.mark.parametrize("habit", HABITS)
-async def test_calls_are_read_whatever_a_servers_habit(peer: Peer, habit: str) -> None:
+async def test_calls_are_read_in_the_forms_of_all_servers(peer: Peer, habit: str) -> None:
     events, made = HABITS[habit]
     peer.replies(completion(*[delta(tool_calls=fragments) for fragments in events], delta("stop")))
     chunks = await ask(OpenAI("m", peer.url), tools=TOOLS)
@@ -170,14 +170,14 @@ async def test_a_function_call_of_the_time_before_tools_is_a_call(peer: Peer) ->
     assert (call["name"], json.loads(call["arguments"])) == ("add", {"a": 1})
 
 
-async def test_a_brace_too_many_is_no_other_call(peer: Peer) -> None:
+async def test_an_extra_brace_is_not_another_call(peer: Peer) -> None:
     fragments = [piece(0, "c", "add", '{"a": 1}'), piece(0, "c", "add", "}"), piece(0, None, "add", " }")]
     peer.replies(completion(*[delta(tool_calls=[fragment]) for fragment in fragments], delta("stop")))
     (call,) = calls(await ask(OpenAI("m", peer.url), tools=TOOLS))
     assert call["arguments"] == '{"a": 1}} }'
 
 
-async def test_a_call_that_may_have_come_to_its_end_is_told_as_soon_as_another_begins(peer: Peer) -> None:
+async def test_a_call_without_arguments_is_complete_when_the_next_one_starts(peer: Peer) -> None:
     first, second = [piece(0, "c", "now", "{}")], [piece(1, "d", "add", '{"a": 1}')]
     peer.replies(completion(delta(tool_calls=first), delta(tool_calls=second), delta("tool_calls")))
     chunks = await ask(OpenAI("m", peer.url), tools=TOOLS)

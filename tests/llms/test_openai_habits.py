@@ -102,7 +102,7 @@ async def test_content_may_come_in_parts(peer: Peer, content: object, thought: s
     assert (text(chunks, "reasoning_delta"), text(chunks)) == (thought, said)
 
 
-async def test_what_was_told_in_pieces_is_not_taken_again_as_a_whole(peer: Peer) -> None:
+async def test_a_copy_of_an_answer_that_came_in_pieces_is_skipped(peer: Peer) -> None:
     again = {"message": {"content": "Hi", "tool_calls": [CALL]}, "finish_reason": "tool_calls"}
     chunks = await answer(peer, completion(delta(content="Hi"), delta(tool_calls=[CALL]), event({"choices": [again]})))
     assert (text(chunks), len(calls(chunks)), stop(chunks)) == ("Hi", 1, "tool_calls")
@@ -139,7 +139,7 @@ async def test_a_reason_is_known_in_other_servers_words(
     {"prompt_tokens": 7, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": True}},
 ])  # fmt: skip
 @pytest.mark.parametrize("within", [True, False])
-async def test_usage_is_whole_numbers_wherever_it_stands(peer: Peer, usage: dict[str, Any], within: bool) -> None:
+async def test_usage_is_read_as_integers_from_every_field(peer: Peer, usage: dict[str, Any], within: bool) -> None:
     choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}
     said = {"choices": [choice | {"usage": usage}]} if within else {"choices": [choice], "usage": usage}
     chunks = await answer(peer, completion(event({"choices": [], "usage": None}), event(said)))
@@ -153,7 +153,7 @@ async def test_usage_is_read_where_groq_puts_it_and_as_deepseek_tells_it(peer: P
     assert only(chunks, "usage") == {"type": "usage", "input_tokens": 7, "output_tokens": 2, "cache_read_tokens": 4}
 
 
-async def test_an_answer_that_groq_stops_early_is_no_whole_one(peer: Peer) -> None:
+async def test_an_answer_that_groq_interrupts_is_an_error(peer: Peer) -> None:
     peer.replies(completion(delta(content="half"), event({"choices": [], "x_groq": {"error": "over capacity"}})))
     seen, error = await until_failure(OpenAI("m", peer.url).stream([]))
     assert text(seen) == "half"
@@ -162,7 +162,7 @@ async def test_an_answer_that_groq_stops_early_is_no_whole_one(peer: Peer) -> No
 
 
 @pytest.mark.parametrize("amount", [-1, 10**30, "many", None, float("inf"), float("nan"), [1], True])
-async def test_a_number_of_tokens_that_is_none_is_not_counted(peer: Peer, amount: object) -> None:
+async def test_an_invalid_number_of_tokens_is_ignored(peer: Peer, amount: object) -> None:
     usage = {"prompt_tokens": amount, "completion_tokens": 2}
     chunks = await answer(peer, completion(delta(content="x"), event({"choices": [], "usage": usage})))
     assert only(chunks, "usage") == {"type": "usage", "input_tokens": 0, "output_tokens": 2}
@@ -171,7 +171,7 @@ async def test_a_number_of_tokens_that_is_none_is_not_counted(peer: Peer, amount
 @pytest.mark.parametrize(
     ("told", "cost"), [(0.25, 0.25), (0, 0.0), (-1, None), ("1", None), (True, None), (1e999, None)]
 )
-async def test_what_an_answer_has_cost_is_read_where_it_is_told(peer: Peer, told: object, cost: float | None) -> None:
+async def test_the_cost_of_an_answer_is_read(peer: Peer, told: object, cost: float | None) -> None:
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "cost": told}
     chunks = await answer(peer, completion(delta(content="x"), event({"choices": [], "usage": usage})))
     assert only(chunks, "usage").get("cost") == cost
@@ -205,7 +205,7 @@ BAD = {"object": "error", "message": "Sorry.", "type": "BadRequestError", "code"
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("begun", [True, False])
-async def test_an_error_in_mid_stream_is_no_end_of_an_answer(
+async def test_an_error_within_a_stream_is_raised(
     peer: Peer, told: bytes, blamed: type[ModelError], begun: bool
 ) -> None:
     with pytest.raises(ModelError, match=r"Sorry\.|interrupted its answer") as caught:
@@ -213,7 +213,7 @@ async def test_an_error_in_mid_stream_is_no_end_of_an_answer(
     assert type(caught.value) is blamed
 
 
-async def test_calls_that_are_announced_and_do_not_come_are_no_answer(peer: Peer) -> None:
+async def test_a_stop_for_tool_calls_without_calls_is_an_error(peer: Peer) -> None:
     with pytest.raises(ModelProtocolError, match="but sent no tool call"):
         await answer(peer, completion(delta(reasoning_content="I call now."), delta("tool_calls")))
 
@@ -251,7 +251,7 @@ def message(words: str, **rest: object) -> dict[str, Any]:
         (400, message("See 'failed_generation'.", failed_generation="<function=now>"), {}, "(<function=now>)"),
     ],
 )
-async def test_a_request_that_is_refused_is_told_with_what_to_do(
+async def test_the_error_for_a_refused_request_says_what_to_do(
     peer: Peer, status: int, said: object, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ModelRequestError) as caught:
@@ -260,7 +260,7 @@ async def test_a_request_that_is_refused_is_told_with_what_to_do(
     assert caught.value.status == status
 
 
-async def test_an_end_without_a_beginning_is_no_answer(peer: Peer) -> None:
+async def test_an_end_without_an_answer_is_an_error(peer: Peer) -> None:
     with pytest.raises(ModelProtocolError, match="ended before its answer began"):
         await answer(peer, completion())
 
@@ -272,7 +272,7 @@ async def test_an_end_without_a_beginning_is_no_answer(peer: Peer) -> None:
         ({"api_key_env": "SOME_KEY"}, "the environment variable SOME"),
     ],
 )
-async def test_a_key_that_is_refused_is_told_with_where_it_is_from(
+async def test_the_error_for_a_refused_key_names_its_variable(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], words: str
 ) -> None:
     monkeypatch.setenv("SOME_KEY", "sk-secret-key")
@@ -286,7 +286,7 @@ async def test_json_is_accepted_too(peer: Peer) -> None:
     assert peer.requests[0].headers["accept"] == "text/event-stream, application/json"
 
 
-async def test_a_server_that_has_moved_is_told_and_not_followed(peer: Peer) -> None:
+async def test_a_redirect_is_reported_and_not_followed(peer: Peer) -> None:
     moved = body(307, "", location=f"{peer.url.replace('//', '//user:secret@')}/v1/chat/completions?key=secret")
     with pytest.raises(
         ModelRequestError, match=r"moved to http://127\.0\.0\.1:\d+/v1/chat/completions; give base_url"

@@ -32,7 +32,7 @@ async def test_an_answer_without_anything_in_it_is_not_sent(peer: Peer) -> None:
     assert await sent(peer, user, made(), made(content=[]), user) == [user, user]
 
 
-async def test_a_tool_says_of_itself_what_every_server_wants_to_hear(peer: Peer) -> None:
+async def test_a_tool_is_sent_with_a_schema_and_without_an_empty_description(peer: Peer) -> None:
     peer.replies(HELLO)
     tools: list[dict[str, Any]] = [{"name": "a", "description": ""}, {"name": "b", "parameters": {"type": "object"}}]
     await ask(OpenAI("m", peer.url), tools=tools)
@@ -59,7 +59,7 @@ def look(city: str) -> str:
         look,
     ],
 )
-async def test_a_tool_may_be_told_as_any_provider_has_it_or_be_one(peer: Peer, told: Any) -> None:
+async def test_a_tool_may_have_the_form_of_any_provider(peer: Peer, told: Any) -> None:
     peer.replies(HELLO, body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
     await ask(OpenAI("m", peer.url), tools=[told])
     (sent,) = peer.requests[0].body["tools"]
@@ -71,12 +71,12 @@ async def test_a_tool_may_be_told_as_any_provider_has_it_or_be_one(peer: Peer, t
 
 
 @pytest.mark.parametrize("told", [{"description": "nameless"}, "look", {"function": "look"}, lambda: None])
-async def test_what_tells_of_no_tool_is_refused(told: Any) -> None:
+async def test_a_value_that_is_not_a_tool_is_rejected(told: Any) -> None:
     with pytest.raises(UsageError, match="A tool must have a name"):
         await ask(OpenAI("m", "http://127.0.0.1:1"), tools=[told])
 
 
-async def test_a_call_may_be_told_as_openai_has_it(peer: Peer) -> None:
+async def test_a_call_may_have_openais_form(peer: Peer) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"city": "Bern"}'}}
     (said,) = await sent(peer, made(tool_calls=[call]))
     assert said["tool_calls"] == [call]

@@ -53,7 +53,7 @@ async def test_the_model_of_one_call_is_used(peer: Peer, kind: Any) -> None:
 
 
 @CLIENTS
-async def test_the_timeout_of_one_call_is_used_and_is_no_field(peer: Peer, kind: Any) -> None:
+async def test_the_timeout_of_one_request_is_used_and_not_sent(peer: Peer, kind: Any) -> None:
     assert "timeout" not in (await sent(peer, kind, timeout=5)).body
     peer.replies([HANG])
     with pytest.raises(ModelUnavailable, match=r"silent for 0\.05 s"):
@@ -61,7 +61,7 @@ async def test_the_timeout_of_one_call_is_used_and_is_no_field(peer: Peer, kind:
 
 
 @CLIENTS
-async def test_the_retries_of_one_call_are_used_and_are_no_field(peer: Peer, kind: Any) -> None:
+async def test_the_retries_of_one_request_are_used_and_not_sent(peer: Peer, kind: Any) -> None:
     assert "max_retries" not in (await sent(peer, kind, max_retries=1)).body
     peer.replies(body(503, said("Down.")))
     with pytest.raises(ModelUnavailable, match="Down"):
@@ -133,7 +133,7 @@ class Marked:
         return a
 
 
-async def test_a_tool_that_is_an_object_says_it_by_its_attributes(peer: Peer) -> None:
+async def test_an_object_with_the_attributes_of_a_tool_is_a_tool(peer: Peer) -> None:
     peer.replies(HELLO)
     await SessionLoop(OpenAI("m", peer.url), [Marked()]).start("go")
     assert peer.requests[0].body["tools"][0]["function"]["strict"] is True
@@ -174,7 +174,7 @@ async def test_a_forced_call_is_forced_once_in_a_run(peer: Peer, choice: Any) ->
     assert [request.body["tool_choice"] for request in peer.requests] == [choice, "auto", choice, "auto"]
 
 
-async def test_anthropic_s_choice_keeps_what_else_it_says(peer: Peer) -> None:
+async def test_anthropics_tool_choice_keeps_its_other_fields(peer: Peer) -> None:
     used = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}}
     peer.replies(body(200, {"type": "message", "content": [used], "stop_reason": "tool_use"}), WHOLE[Anthropic])
     choice = {"type": "any", "disable_parallel_tool_use": True}
@@ -191,9 +191,7 @@ async def test_a_choice_that_forces_nothing_stays(peer: Peer, choice: Any) -> No
 
 @pytest.mark.parametrize("way", ["anyOf", "oneOf", "allOf", "$ref"])
 @CLIENTS
-async def test_a_schema_with_alternatives_at_its_top_is_sent_in_a_form_that_is_taken(
-    peer: Peer, kind: Any, way: str
-) -> None:
+async def test_a_schema_with_alternatives_at_the_top_is_sent_as_one_object(peer: Peer, kind: Any, way: str) -> None:
     by_id = {
         "type": "object",
         "properties": {"id": {"type": "integer"}, "n": {"type": "integer"}},
@@ -214,7 +212,7 @@ async def test_a_schema_with_alternatives_at_its_top_is_sent_in_a_form_that_is_t
     assert set(flat["required"]) == ({"id", "name", "n"} if way == "allOf" else {"n"})
 
 
-def test_a_schema_that_refers_to_itself_comes_to_an_end() -> None:
+def test_a_recursive_schema_is_flattened_in_finite_time() -> None:
     from agentnb.llms.conversion import parameters
 
     schema = {"$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "object", "properties": {"a": {}}}]}}}

@@ -76,7 +76,7 @@ async def test_an_answer_goes_back_with_its_parts_in_the_order_they_came(peer: P
     assert peer.requests[1].body["messages"][1] == {"role": "assistant", "content": IN_ORDER}
 
 
-async def test_thinking_that_nobody_signed_goes_back_in_its_place_too(peer: Peer) -> None:
+async def test_unsigned_thinking_is_sent_back_at_its_position(peer: Peer) -> None:
     peer.replies(interleaved(signed=False), HELLO)
     await SessionLoop(Anthropic("m", peer.url), [count]).start("go")
     kinds = [part["type"] for part in peer.requests[1].body["messages"][1]["content"]]

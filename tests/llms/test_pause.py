@@ -60,7 +60,7 @@ async def test_all_of_the_answer_goes_back_in_the_next_turn(peer: Peer) -> None:
 @pytest.mark.parametrize(
     "design", [SessionLoop, Agent, lambda llm: LoopAgent("outer", [SessionLoop(llm, name="inner")], max_iterations=1)]
 )
-async def test_a_pause_is_no_end_in_any_design(design: Any, pace: str, reason: str) -> None:
+async def test_a_pause_does_not_end_a_loop_of_any_design(design: Any, pace: str, reason: str) -> None:
     llm = ScriptedLLM([[PAUSED[0], {"type": "stop", "reason": reason}], "Whole."])
     run = design(llm).start("go")
     if pace == "pull":

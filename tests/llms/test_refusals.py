@@ -95,7 +95,7 @@ async def test_other_errors_keep_their_types(peer: Peer, status: int, message: s
     assert type(await failure(peer, status, {"error": {"message": message}})) is kind
 
 
-async def test_an_error_keeps_what_the_server_said(peer: Peer) -> None:
+async def test_an_error_keeps_the_code_and_the_body_of_the_server(peer: Peer) -> None:
     error = await failure(peer, 400, {"error": AZURE_FILTER}, x_request_id="req-7")
     assert (error.status, error.code, error.param, error.request_id) == (400, "content_filter", "prompt", "req-7")
     assert error.body["error"]["innererror"]["content_filter_result"] == {"hate": {"filtered": True}}
@@ -107,7 +107,7 @@ async def test_anthropic_s_error_keeps_its_type_and_the_request_s_id(peer: Peer)
     assert (error.code, error.request_id, error.body) == ("not_found_error", "req_011", said)
 
 
-async def test_a_body_that_is_no_json_is_kept_as_text(peer: Peer) -> None:
+async def test_a_body_that_is_not_json_is_kept_as_text(peer: Peer) -> None:
     error = await failure(peer, 502, "<html>Bad gateway</html>")
     assert error.body == '"<html>Bad gateway</html>"'
     assert error.code is error.param is error.request_id is None

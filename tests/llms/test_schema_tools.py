@@ -69,7 +69,7 @@ def test_a_reply_cut_short_is_shown_as_far_as_it_came(reply: str, shown: str) ->
     assert (text(chunks), stop(chunks)) == (shown, "length")
 
 
-def test_a_call_of_a_tool_that_was_not_offered_is_no_call() -> None:
+def test_a_call_of_a_tool_that_was_not_offered_is_text() -> None:
     reply = '{"tool": "format_disk", "arguments": {}}'
     assert (text(read(reply)), stop(read(reply))) == (reply, "stop")
 
@@ -138,7 +138,7 @@ def made(chunks: list[Chunk]) -> list[tuple[str, Any]]:
         ('{"size": 5}\n{"size": 6}', '{"size": 5}\n{"size": 6}'),
     ],
 )
-def test_what_is_no_call_is_shown_whole(reply: str, shown: str) -> None:
+def test_a_reply_that_is_not_a_call_is_shown_whole(reply: str, shown: str) -> None:
     chunks = read(*reply)
     assert (text(chunks), stop(chunks)) == (shown, "stop")
 
@@ -204,7 +204,7 @@ async def test_choosing_a_tool_that_is_not_there_is_refused(peer: Peer) -> None:
         await answer(peer, [], tools=[ADD], tool_choice={"type": "function", "function": {"name": "sub"}})
 
 
-async def test_history_is_told_in_plain_alternating_turns(peer: Peer) -> None:
+async def test_the_history_is_sent_in_plain_alternating_turns(peer: Peer) -> None:
     peer.replies(written('{"answer": "ok"}'))
     call = {"id": "1", "name": "add", "arguments": {"a": 1}}
     messages: list[Message] = [

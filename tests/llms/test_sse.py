@@ -36,7 +36,7 @@ def decode(*pieces: bytes) -> tuple[list[ServerSentEvent], bool]:
     return events, decoder.close() is not None
 
 
-def test_a_stream_is_decoded_as_the_standard_says() -> None:
+def test_a_stream_is_decoded_by_the_standard() -> None:
     assert decode(STREAM) == (EVENTS, False)
 
 
@@ -69,11 +69,11 @@ def test_only_the_first_byte_order_mark_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"data: x", b"data: x\n", b"data: x\r\n", b"event: e\n", b"data: \xe4"])
-def test_a_stream_cut_off_inside_an_event_says_so(tail: bytes) -> None:
+def test_a_stream_that_ends_within_an_event_is_an_error(tail: bytes) -> None:
     assert decode(b"data: whole\n\n", tail) == ([ServerSentEvent("whole")], True)
 
 
-def test_what_is_told_beside_the_standard_is_an_event() -> None:
+def test_errors_outside_of_the_standard_are_events() -> None:
     assert decode(b'error: {"a": 1}\n\n{"b": 2}\n\n') == (
         [ServerSentEvent('{"a": 1}', "error"), ServerSentEvent('{"b": 2}')],
         False,
@@ -95,7 +95,7 @@ def test_a_stream_that_ends_between_events_is_whole(tail: bytes) -> None:
     assert decode(b"data: whole\n\n", tail) == ([ServerSentEvent("whole")], False)
 
 
-def test_an_id_with_a_null_and_a_retry_that_is_no_number_are_ignored() -> None:
+def test_an_id_with_a_null_and_an_invalid_retry_are_ignored() -> None:
     assert decode("id: a\0b\nretry: ٣\nretry: -1\ndata: x\n\n".encode())[0] == [ServerSentEvent("x")]
 
 

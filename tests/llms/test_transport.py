@@ -32,7 +32,7 @@ from tests.llms.peer import END, HANG, HELLO, KEEP_ALIVE, Peer, Reply, body, del
         ([head(content_encoding="gzip"), part(b"this is not gzip"), END], "cannot be decoded"),
     ],
 )
-async def test_an_answer_that_is_no_stream_is_reported(peer: Peer, reply: Reply, words: str) -> None:
+async def test_an_answer_that_is_not_a_stream_is_reported(peer: Peer, reply: Reply, words: str) -> None:
     peer.replies(reply)
     with pytest.raises(ModelProtocolError, match=words):
         await ask(OpenAI("m", peer.url))
@@ -40,7 +40,7 @@ async def test_an_answer_that_is_no_stream_is_reported(peer: Peer, reply: Reply,
 
 
 @pytest.mark.parametrize("steps", [[], [head()], [head(), part(b": ping\n\n")]])
-async def test_a_server_that_says_nothing_is_given_up(peer: Peer, steps: Reply) -> None:
+async def test_a_silent_server_is_given_up_after_the_timeout(peer: Peer, steps: Reply) -> None:
     peer.replies([*steps, HANG])
     with pytest.raises(ModelUnavailable, match=r"silent for 0\.2 s"):
         await ask(OpenAI("m", peer.url, timeout=0.2, max_retries=0))
@@ -56,7 +56,7 @@ async def test_silence_in_mid_stream_is_given_up(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("steps", [[head()], [head(), delta(content="half")]])
-async def test_a_server_that_only_keeps_the_connection_open_is_given_up(peer: Peer, steps: Reply) -> None:
+async def test_a_server_that_sends_only_keep_alives_is_given_up(peer: Peer, steps: Reply) -> None:
     peer.replies([*steps, KEEP_ALIVE])
     async with asyncio.timeout(60):
         with pytest.raises(ModelUnavailable, match=r"silent for 0\.3 s, except"):
@@ -72,7 +72,7 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize(("connecting", "timeout"), [(0.2, 300), (0.2, None), (10, 0.2)])
-async def test_a_server_that_accepts_nobody_is_given_up(
+async def test_a_server_that_accepts_no_connection_is_given_up(
     monkeypatch: pytest.MonkeyPatch, connecting: float, timeout: float | None
 ) -> None:
     monkeypatch.setattr("agentnb.llms.transport.CONNECT_TIMEOUT", connecting)
@@ -138,7 +138,7 @@ def test_a_model_holds_on_to_no_event_loop_that_has_ended(peer: Peer) -> None:
     assert ended() is None
 
 
-async def test_one_model_works_in_several_event_loops_at_once(peer: Peer) -> None:
+async def test_one_model_works_in_several_event_loops_concurrently(peer: Peer) -> None:
     peer.replies(HELLO, HELLO, HELLO)
     model = OpenAI("m", peer.url)
     answers: list[str] = []

@@ -177,7 +177,7 @@ async def test_a_recorded_model_serves_the_same(peer: Peer) -> None:
     assert ends[0].response_id == ends[1].response_id == "chatcmpl-7"
 
 
-async def test_another_model_that_goes_on_is_not_sent_the_options_of_the_first(peer: Peer) -> None:
+async def test_another_model_does_not_get_the_options_of_the_first(peer: Peer) -> None:
     other = Peer()
     peer.replies(body(400, {"error": {"message": "No."}}))
     other.replies(chat({"content": "done"}), chat({"content": "done"}))
@@ -194,7 +194,7 @@ async def test_another_model_that_goes_on_is_not_sent_the_options_of_the_first(p
     other.close()
 
 
-async def test_the_options_that_a_loop_sets_are_sent_again_and_told_apart() -> None:
+async def test_the_options_of_a_loop_are_sent_again_and_recorded_separately() -> None:
     from agentnb.core.events import MessageAdded, ModelStart, RunEnd
     from agentnb.loops.base import Loop
 
@@ -233,7 +233,7 @@ async def test_tables_have_a_column_for_each(peer: Peer) -> None:
     assert (rows.loc["model_end"].model, rows.loc["model_end"].finish_reason) == ("gpt-x-2026-10-01", "stop")
 
 
-async def test_the_panel_says_which_model_was_asked_and_which_has_answered(peer: Peer) -> None:
+async def test_the_panel_shows_the_requested_and_the_answering_model(peer: Peer) -> None:
     peer.replies(chat({"content": "Three."}, **ANSWERED))
     run = SessionLoop(OpenAI("gpt-x", peer.url)).start("go")
     await run
@@ -242,7 +242,7 @@ async def test_the_panel_says_which_model_was_asked_and_which_has_answered(peer:
     assert "gpt-x-2026-10-01" in html
 
 
-async def test_a_model_that_answers_at_once_tells_it_with_its_answer() -> None:
+async def test_a_whole_answer_may_name_its_model() -> None:
     class AtOnce:
         def complete(self, messages: Any) -> dict[str, Any]:
             usage = {"prompt_tokens": 3, "completion_tokens": 1}

@@ -31,7 +31,7 @@ async def test_text_arrives_in_pieces(model: Client) -> None:
     assert stop(chunks) == "stop"
 
 
-async def test_it_is_told_how_many_tokens_there_were(model: Client) -> None:
+async def test_the_number_of_tokens_is_reported(model: Client) -> None:
     assert {"input_tokens", "output_tokens"} <= only(await ask(model, "say hello"), "usage").keys()
 
 
@@ -60,7 +60,7 @@ async def test_reasoning_arrives_apart_from_the_text(model: Client) -> None:
     assert (text(chunks, "reasoning_delta"), text(chunks)) == ("Let me see.", "Forty-two.")
 
 
-async def test_a_length_stop_says_so(model: Client) -> None:
+async def test_a_stop_by_length_is_reported(model: Client) -> None:
     assert stop(await ask(model, "too long")) == "length"
 
 
@@ -70,7 +70,7 @@ async def test_a_busy_server_is_asked_again(model: Client) -> None:
     assert text(chunks) == "Now."
 
 
-async def test_a_wrong_key_is_told(model: Client) -> None:
+async def test_a_wrong_key_is_reported(model: Client) -> None:
     with pytest.raises(AuthenticationError, match=r"Bad key\."):
         await ask(model, "wrong key")
 

@@ -135,7 +135,7 @@ async def test_headers_go_with_every_request_and_are_not_shown() -> None:
         assert "hunter2" not in repr(server)
 
 
-def test_a_server_that_wants_a_key_is_told_with_401() -> None:
+def test_a_server_that_requires_a_key_is_reported_with_401() -> None:
     words = r"The server answered 401 Unauthorized.*headers="
     with over_http(Guarded()) as port, pytest.raises(UsageError, match=words):
         connect(f"http://127.0.0.1:{port}/mcp")
@@ -155,7 +155,7 @@ def test_headers_that_cannot_be_sent_are_refused_and_not_shown(headers: Any) -> 
 
 
 @pytest.mark.parametrize("server", [COMMAND, SERVER])
-def test_headers_for_what_is_no_address_are_refused(server: Any) -> None:
+def test_headers_without_an_address_are_rejected(server: Any) -> None:
     with pytest.raises(UsageError, match="headers"):
         connect(server, headers={"Authorization": KEY})
 
@@ -253,7 +253,7 @@ def odd() -> Iterator[Connection]:
         yield server
 
 
-def test_an_entry_that_cannot_be_read_costs_itself_alone_and_is_named(odd: Connection) -> None:
+def test_an_invalid_entry_is_named_and_the_other_tools_work(odd: Connection) -> None:
     names = {tool.name for tool in odd.tools}
     assert {"good", "untyped", "pair", "word"} <= names
     assert not names & {"listed", "worded", "without", "5"}
@@ -262,7 +262,7 @@ def test_an_entry_that_cannot_be_read_costs_itself_alone_and_is_named(odd: Conne
     assert all(name in repr(odd) for name in odd.unusable)
 
 
-def test_what_a_server_says_of_its_use_is_told(odd: Connection) -> None:
+def test_the_instructions_of_a_server_are_available(odd: Connection) -> None:
     assert odd.instructions == "Ask for good."
 
 
@@ -293,14 +293,14 @@ async def test_a_result_that_misses_its_schema_is_still_the_result(odd: Connecti
     assert (await called(odd, name)).result == result
 
 
-async def test_structured_content_beside_a_picture_is_told() -> None:
+async def test_structured_content_next_to_a_picture_is_kept() -> None:
     with connect(ODD) as server:
         text, picture = (await called(server, "plot")).result
     assert text == {"type": "text", "text": '{"a": 1}'}
     assert picture["source"]["data"] == "iVBORw0KGgo="
 
 
-async def test_structured_content_is_what_an_error_says(odd: Connection) -> None:
+async def test_structured_content_is_the_text_of_an_error(odd: Connection) -> None:
     failed = await called(odd, "failed")
     assert failed.is_error
     assert failed.result == '{"code": 7}'
@@ -319,7 +319,7 @@ async def test_a_block_that_is_not_known_costs_itself_alone(odd: Connection) -> 
     ]
 
 
-async def test_the_tools_follow_a_server_that_says_that_they_have_changed() -> None:
+async def test_the_tools_are_updated_when_the_server_reports_a_change() -> None:
     with connect(ODD) as server:
         tools = server.tools
         await called(server, "grow")
@@ -340,7 +340,7 @@ def test_a_connection_serves_runs_in_any_event_loop(process: Connection) -> None
         assert asyncio.run(called(process, "add", {"a": 1, "b": 1})).result == "2"
 
 
-async def test_arguments_that_do_not_fit_are_told_to_the_model_and_not_to_the_server(desk: Connection) -> None:
+async def test_invalid_arguments_are_reported_to_the_model_and_not_sent(desk: Connection) -> None:
     assert (await called(desk, "add", {"a": "x", "b": 3})).result == (
         "Invalid arguments for add: a: 'x' is not of type 'integer'."
     )
@@ -371,7 +371,7 @@ async def test_a_call_shows_its_progress(desk: Connection) -> None:
     assert shown == [{"done": 1.0, "total": 3.0, "message": "reading"}]
 
 
-async def test_every_call_is_asked_about_whatever_the_server_says_of_it(desk: Connection) -> None:
+async def test_every_call_needs_approval_unless_the_server_is_trusted(desk: Connection) -> None:
     run = start(desk, "read", {"path": "a.txt"}, approve=None)
     async for event in run:
         if event.type == "approval_request":
@@ -379,7 +379,7 @@ async def test_every_call_is_asked_about_whatever_the_server_says_of_it(desk: Co
     assert end_of(run).is_error
 
 
-async def test_of_a_server_that_is_trusted_a_tool_that_only_reads_asks_nobody() -> None:
+async def test_a_reading_tool_of_a_trusted_server_needs_no_approval() -> None:
     with connect(SERVER, trusted=True) as server:
         run = start(server, "read", {"path": "a.txt"}, approve=None)
         await run
@@ -398,7 +398,7 @@ def test_a_prefix_tells_the_tools_of_two_servers_apart() -> None:
         assert tool_of(server, "left_desk_refuse").description == "Fail."
 
 
-def test_tools_whose_names_are_one_where_models_take_no_others_are_told_apart() -> None:
+def test_tools_whose_legal_names_are_equal_get_different_names() -> None:
     server = MCPServer("twins")
     for name in ("a.b", "a/b", "long" * 20 + "1", "long" * 20 + "2"):
         server.tool(name=name, description=name)(lambda: None)
@@ -421,7 +421,7 @@ async def test_a_process_has_no_keys_that_it_is_not_given(monkeypatch: pytest.Mo
         assert (await called(server, "secret")).result == "none"
 
 
-async def test_a_server_that_dies_fails_the_call_and_the_run_goes_on() -> None:
+async def test_a_server_that_dies_fails_the_call_and_not_the_run() -> None:
     with connect(COMMAND) as server:
         run = start(server, "die")
         assert await run == "done"
@@ -452,12 +452,12 @@ async def test_a_call_behind_the_end_of_the_connection_fails_in_words() -> None:
     assert (await called(server, "add", {"a": 1, "b": 1})).result == "The connection to the MCP server is closed."
 
 
-def test_a_command_that_is_no_server_is_told_with_what_it_printed() -> None:
+def test_the_error_for_a_command_that_is_not_a_server_has_its_output() -> None:
     with pytest.raises(UsageError, match=r"There is no MCP server at .*\n.*No such file or directory"):
         connect([sys.executable, "nowhere.py"])
 
 
-def test_a_command_that_is_not_there_is_told() -> None:
+def test_a_missing_command_is_reported() -> None:
     with pytest.raises(UsageError, match="There is no MCP server at no-such-program: FileNotFoundError"):
         connect("no-such-program")
 
@@ -473,7 +473,7 @@ def test_a_server_that_does_not_answer_is_given_up_after_a_time(monkeypatch: pyt
         connect([sys.executable, "-c", "import time; time.sleep(1000)"])
 
 
-def test_a_connection_that_nobody_has_any_more_is_closed() -> None:
+def test_a_connection_without_references_is_closed() -> None:
     server = connect(SERVER)
     gone = weakref.ref(server)
     threads = threading.active_count()

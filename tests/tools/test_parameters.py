@@ -221,7 +221,7 @@ async def test_text_where_a_text_is_wanted_stays_text() -> None:
     assert await called(tool(name="echo")(lambda x: x), {"x": "[1]"}) == "[1]"
 
 
-async def test_text_that_is_no_list_is_refused_as_the_text_that_it_is() -> None:
+async def test_a_string_in_place_of_a_list_is_reported_as_a_string() -> None:
     with pytest.raises(InvalidArguments, match=r"table: .*got 'one'"):
         await called(rows, {"table": "one"})
 
@@ -336,7 +336,7 @@ async def test_a_model_of_the_arguments_is_checked(arguments: Any, fault: str) -
         await called(Search(), arguments)
 
 
-async def test_a_schema_may_be_said_where_a_model_may() -> None:
+async def test_a_schema_is_accepted_in_place_of_a_model() -> None:
     class Told(Search):
         args_schema: ClassVar[Any] = {
             "type": "object",
@@ -465,7 +465,7 @@ def in_etc(call: Any) -> bool:
 
 
 @pytest.mark.parametrize("approve", [in_etc, later])
-def test_a_tool_asks_about_the_calls_that_it_says(approve: Any) -> None:
+def test_a_tools_own_function_decides_which_calls_need_approval(approve: Any) -> None:
     assert asked(writes(approve), {"path": "/etc/x"}) == [
         "write asks before a call with these arguments. It needs disk."
     ]
@@ -484,7 +484,7 @@ def test_a_tool_that_cannot_say_asks(approve: Any, why: str) -> None:
     assert asked(writes(approve), {"path": "/tmp/x"}) == [why]
 
 
-def test_a_schema_tool_of_an_execution_loop_asks_about_the_calls_that_it_says() -> None:
+def test_a_schema_tool_of_an_execution_loop_decides_which_calls_need_approval() -> None:
     schema = {"_tool": "write", "properties": {"path": {"type": "string"}}, "approve": in_etc}
     turns = [{"calls": [{"_tool": "write", "path": path} for path in ("/tmp/x", "/etc/x")]}, {"output": 1}]
     llm = ScriptedLLM([json.dumps(turn) for turn in turns])
@@ -501,7 +501,7 @@ def test_a_schema_tool_of_an_execution_loop_asks_about_the_calls_that_it_says() 
     assert paths == ["/etc/x"]
 
 
-async def test_a_policy_decides_in_place_of_what_a_tool_says() -> None:
+async def test_a_policy_overrides_the_approve_option_of_a_tool() -> None:
     run = SessionLoop(ScriptedLLM([[call("write", {"path": "/etc/x"})], "end"]), [writes(in_etc)])
     assert await run.start("go", approve=True) == "end"
 
@@ -591,5 +591,5 @@ def test_two_tools_of_one_name_are_refused_where_the_loop_is_made(tools: list[An
         SessionLoop(ScriptedLLM([]), tools)
 
 
-async def test_a_number_that_is_none_is_a_number() -> None:
+async def test_nan_is_accepted_as_a_number() -> None:
     assert math.isnan(await called(tool(name="f")(lambda x: x), {"x": math.nan}))

@@ -117,7 +117,7 @@ async def test_what_cannot_be_read_of_a_schema_is_not_checked(schema: Any) -> No
         (of({"type": "string"}, required=None), of({"type": "string"})),
     ],
 )
-def test_a_model_is_told_a_schema_that_providers_read(schema: Any, told: Any) -> None:
+def test_a_model_gets_a_schema_that_providers_accept(schema: Any, told: Any) -> None:
     assert as_tools([Server(schema)])["server"].parameters == told
 
 
@@ -163,7 +163,7 @@ async def test_text_is_read_as_what_the_schema_wants(schema: Any, said: str, rea
 
 
 @pytest.mark.parametrize("said", ["[1", "{}", "one, two", ""])
-async def test_text_that_is_no_such_list_is_refused(said: str) -> None:
+async def test_a_string_that_is_not_a_list_is_rejected(said: str) -> None:
     with pytest.raises(InvalidArguments, match="x: "):
         await reaches(of(LISTED), {"x": said})
 

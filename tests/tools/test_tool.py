@@ -126,7 +126,7 @@ def test_an_argument_that_does_not_fit_is_named(arguments: dict[str, Any], at_fa
         tool(describe).bind(arguments)
 
 
-def test_every_fault_is_named_at_once_and_long_values_are_cut() -> None:
+def test_every_fault_is_named_and_long_values_are_cut() -> None:
     with pytest.raises(InvalidArguments) as error:
         tool(describe).bind({"days": "x" * 5000})
     assert "city" in str(error.value)
@@ -134,7 +134,7 @@ def test_every_fault_is_named_at_once_and_long_values_are_cut() -> None:
     assert len(str(error.value)) < 500
 
 
-async def test_arguments_are_made_what_the_signature_says() -> None:
+async def test_arguments_are_converted_to_the_types_of_the_signature() -> None:
     @tool
     async def take(place: Place, colour: Colour, many: list[int], at: Annotated[float, Field(gt=0)] = 1.0) -> Any:
         return place, colour, many, at
@@ -204,7 +204,7 @@ async def test_telling_progress_may_be_awaited_and_gives_everybody_else_a_turn()
         (lambda progress: progress("reading", total=8), {"message": "reading", "total": 8}),
     ],
 )
-async def test_progress_is_said_in_one_value_however_it_is_told(say: Callable[..., Any], said: Any) -> None:
+async def test_progress_in_any_form_is_reported_as_one_value(say: Callable[..., Any], said: Any) -> None:
     @tool
     async def work(progress: Any) -> str:
         say(progress)
@@ -228,7 +228,7 @@ async def test_a_progress_that_is_a_value_is_the_models(type_: Any, given: Any) 
     assert await run(tool(report), progress=given) == given
 
 
-async def test_keyword_arguments_take_whatever_comes() -> None:
+async def test_keyword_arguments_accept_any_name() -> None:
     @tool
     async def take(**values: Any) -> Any:
         return values
@@ -246,7 +246,7 @@ def test_parameters_a_model_cannot_name_are_refused() -> None:
             tool(function)
 
 
-def test_an_annotation_that_is_no_schema_is_refused() -> None:
+def test_an_annotation_without_a_schema_is_rejected() -> None:
     class Odd:
         pass
 
@@ -444,7 +444,7 @@ async def test_a_method_is_a_tool_of_its_object() -> None:
     assert [message.content for message in run.messages if message.role == "tool"] == ["2 m"]
 
 
-def test_a_tool_that_an_object_has_and_that_is_no_method_is_that_tool() -> None:
+def test_a_tool_of_a_class_without_a_self_parameter_is_not_bound() -> None:
     assert Laboratory("m").weather is Laboratory.weather
 
 
@@ -518,11 +518,11 @@ def test_two_tools_of_one_name_are_refused_and_both_are_named() -> None:
 
 
 @pytest.mark.parametrize("word", ["progress", "approve", "idempotent", "timeout", "needs", "sequential", "detached"])
-def test_the_help_of_tool_says_what_a_tool_may_have(word: str) -> None:
+def test_the_help_of_tool_describes_every_option(word: str) -> None:
     assert re.search(rf"\b{word}\b", str(tool.__doc__))
 
 
-async def test_an_object_that_says_what_its_parameters_are_is_shown_with_these() -> None:
+async def test_an_object_with_a_schema_is_sent_with_it() -> None:
     class Lookup:
         name, description = "lookup", "Look it up."
         parameters: ClassVar = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
@@ -591,7 +591,7 @@ async def test_a_tool_of_the_session_s_design_is_called_by_place() -> None:
     ("arguments", "fault"),
     [({}, "'n' is a required property"), ({"n": "many"}, "n: 'many' is not of type 'integer'")],
 )
-async def test_what_a_schema_says_is_checked_before_such_a_tool_is_called(arguments: Any, fault: str) -> None:
+async def test_arguments_are_checked_by_the_schema_of_an_object(arguments: Any, fault: str) -> None:
     double = Placed()
     loop = SessionLoop(ScriptedLLM([[call("double", arguments)], "Seen."]), [double])
     run = loop.start("go")
@@ -600,7 +600,7 @@ async def test_what_a_schema_says_is_checked_before_such_a_tool_is_called(argume
     assert double.called == []
 
 
-async def test_what_a_schema_says_is_checked_before_a_method_of_any_arguments_is_called() -> None:
+async def test_arguments_are_checked_before_a_method_that_accepts_any_name() -> None:
     class Lookup:
         name, parameters = "lookup", Placed.parameters
 
@@ -657,7 +657,7 @@ async def test_a_tool_of_the_session_s_design_may_take_no_arguments() -> None:
     assert await as_tools([Now()])["double"].bind({})(lambda data: None) == {}
 
 
-async def test_such_a_tool_is_shown_that_its_call_was_broken_off() -> None:
+async def test_a_tool_with_a_signal_sees_that_its_call_was_cancelled() -> None:
     started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     class Waits(Placed):
@@ -688,7 +688,7 @@ async def test_such_a_tool_is_shown_that_its_call_was_broken_off() -> None:
     ],
 )
 @pytest.mark.parametrize("by_place", [True, False])
-def test_an_object_has_of_a_tool_what_it_says(said: dict[str, Any], option: str, value: Any, by_place: bool) -> None:
+def test_the_options_of_a_tool_object_are_used(said: dict[str, Any], option: str, value: Any, by_place: bool) -> None:
     class Named(Placed):
         def run(self, n: int) -> int:
             return n
@@ -700,7 +700,7 @@ def test_an_object_has_of_a_tool_what_it_says(said: dict[str, Any], option: str,
 
 
 @pytest.mark.parametrize("by_place", [True, False])
-def test_under_another_name_a_tool_takes_what_its_object_says(by_place: bool) -> None:
+def test_a_renamed_tool_object_keeps_its_schema(by_place: bool) -> None:
     class Named(Placed):
         def run(self, n: int) -> int:
             return n

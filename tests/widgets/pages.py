@@ -17,8 +17,8 @@ from typing import Any
 from playwright.sync_api import Browser, Page, Playwright
 
 from agentnb.widgets import PARTS, Panel
+from agentnb.widgets.bundle import packed_module
 from agentnb.widgets.drawings.diagram import diagram, table_of
-from agentnb.widgets.page import packed_module
 from tests.browser.chromium import FLAGS, find_chromium
 
 TRAITS = (

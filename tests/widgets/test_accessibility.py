@@ -12,7 +12,7 @@ from agentnb import SessionLoop, replay
 from agentnb.run import Replay
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.widgets import FORKS, SNAPSHOTS
-from agentnb.widgets.frozen.panel import static_html
+from agentnb.widgets.static.panel import static_html
 from tests.loops.execution_world import World, c, solution
 from tests.widgets.axe import faults
 from tests.widgets.pages import PanelPage, RecordedPanel

@@ -17,8 +17,8 @@ from agentnb.testing import ScriptedLLM, call, delay
 from agentnb.widgets import CallGraph as CallGraphPanel
 from agentnb.widgets import static_html
 from agentnb.widgets.drawings.graph import draw, dress
-from agentnb.widgets.drawings.layers import HEIGHT, WIDTH, lay_out
-from agentnb.widgets.views.calls import ARROWS, DRAWN, WORDS, told_of
+from agentnb.widgets.drawings.layout import HEIGHT, WIDTH, lay_out_graph
+from agentnb.widgets.views.call_graph import ARROWS, DRAWN, WORDS, view_of
 from agentnb.widgets.views.loops import GRAPHS, Loops, graph_status
 from tests.loops.execution_world import World, c, solution
 from tests.widgets.support import HOSTILE, session, until
@@ -245,7 +245,7 @@ def test_of_many_calls_the_pressing_ones_are_drawn_and_the_others_counted() -> N
     calls = [GraphCall(f"c{n}", "t", "completed", (f"c{n - 1}",) if n else ()) for n in range(100)]
     calls[3] = calls[3]._replace(standing="waiting")
     calls[97] = calls[97]._replace(standing="blocked")
-    graph = told_of(CallGraph(1, (GraphCall("e", "t", "completed", earlier=True), *calls)))
+    graph = view_of(CallGraph(1, (GraphCall("e", "t", "completed", earlier=True), *calls)))
     ids = [id for id, _ in graph.shape[0]]
     assert len(ids) == DRAWN
     assert {"c3", "c97"} <= set(ids)
@@ -350,7 +350,7 @@ CASES = [
 
 @pytest.mark.parametrize(("count", "arrows"), CASES)
 def test_boxes_never_overlap_and_arrows_never_run_behind_one(count: int, arrows: list[tuple[int, int]]) -> None:
-    layout = lay_out(count, arrows)
+    layout = lay_out_graph(count, arrows)
     for (x, y), (x2, y2) in combinations(layout.places, 2):
         assert abs(x - x2) >= WIDTH or abs(y - y2) >= HEIGHT
     for x, y in layout.places:
@@ -363,7 +363,7 @@ def test_boxes_never_overlap_and_arrows_never_run_behind_one(count: int, arrows:
 
 @pytest.mark.parametrize(("count", "arrows"), CASES)
 def test_every_arrow_leads_to_the_right_or_is_drawn_below(count: int, arrows: list[tuple[int, int]]) -> None:
-    layout = lay_out(count, arrows)
+    layout = lay_out_graph(count, arrows)
     assert {*layout.ways, *layout.below} == {(source, target) for source, target in arrows if source != target}
     for (source, target), way in layout.ways.items():
         assert layout.places[source][0] < layout.places[target][0]
@@ -372,18 +372,18 @@ def test_every_arrow_leads_to_the_right_or_is_drawn_below(count: int, arrows: li
 
 
 def test_what_depends_on_nothing_is_in_the_first_column() -> None:
-    layout = lay_out(4, [(2, 0), (0, 1), (3, 1)])
+    layout = lay_out_graph(4, [(2, 0), (0, 1), (3, 1)])
     assert layout.places[2][0] == layout.places[3][0] < layout.places[0][0] < layout.places[1][0]
 
 
 def test_calls_that_are_tied_to_nothing_stand_in_rows_in_their_order() -> None:
-    places = lay_out(6, []).places
+    places = lay_out_graph(6, []).places
     assert [y == places[0][1] for _, y in places] == [True] * 4 + [False] * 2
     assert places == sorted(places, key=lambda place: (place[1], place[0]))
 
 
 def test_a_drawing_has_no_colours_and_says_how_each_call_stands() -> None:
-    graph = told_of(CallGraph(1, tuple(GraphCall(f"c{n}", "t", one) for n, one in enumerate(WORDS))))
+    graph = view_of(CallGraph(1, tuple(GraphCall(f"c{n}", "t", one) for n, one in enumerate(WORDS))))
     plain, svg = draw(graph.shape), dress(graph.shape, graph.dresses)
     for standing, words in WORDS.items():
         assert f'class="agentnb-node agentnb-is-{standing}"' in svg
@@ -400,7 +400,7 @@ def test_names_are_text_whatever_they_say() -> None:
         GraphCall("", "", "blocked"),
         GraphCall("w", "查询" * 40, "running"),
     )
-    graph = told_of(CallGraph(1, calls))
+    graph = view_of(CallGraph(1, calls))
     root = ElementTree.fromstring(dress(graph.shape, graph.dresses))
     assert {part.tag.rpartition("}")[2] for part in root.iter()} == {"svg", "title", "g", "path", "text"}
     texts = "".join(root.itertext())

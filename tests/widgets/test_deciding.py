@@ -12,7 +12,7 @@ from agentnb import Store
 from agentnb.core.events import ApprovalDecision, CallStart
 from agentnb.testing import call
 from agentnb.widgets import SNAPSHOTS
-from agentnb.widgets.views.decisions import CALLS, RECENT, Decisions
+from agentnb.widgets.views.decisions import CALLS, RECENT, DecisionLog
 from tests.widgets.support import asking_everywhere, identified, session, until, waiting
 from tests.widgets.test_panel import Shown
 
@@ -147,7 +147,7 @@ def test_what_was_decided_can_be_told_while_somebody_else_decides(show: Callable
     run = waiting("/a", "/b")
     shown = show(run)
     shown.decide("approve")
-    decisions = Decisions()
+    decisions = DecisionLog()
     clicks: list[threading.Thread] = []
 
     class Decided:
@@ -170,7 +170,7 @@ def test_of_a_long_run_the_newest_decisions_are_kept() -> None:
     turns = [[call("search", {"query": str(n)}, id=f"c{n}")] for n in range(CALLS + 20)]
     run = session([*turns, "Done."], approve=True)
     run.result(60)
-    told = Decisions()
+    told = DecisionLog()
     recent = told.tell(run)["recent"]
     assert len(recent) == RECENT
     assert recent[0]["arguments"] == f'{{"query":"{CALLS + 19}"}}'

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import pytest
 
-from agentnb.widgets.drawings.diagram import _Drawing, diagram, mark, table_of
+from agentnb.widgets.drawings.diagram import diagram, mark, table_of
+from agentnb.widgets.drawings.layout import PHASE, Layout, lay_out_column
 from tests.widgets.support import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -31,20 +33,25 @@ TABLES = [
 ]
 
 
+WIDTH = 90.0
+
+
+def column(phases: dict[str, list[str]]) -> Layout:
+    names = [name for name, _ in table_of(phases)]
+    arrows = [(names.index(a), names.index(b)) for a, targets in phases.items() for b in targets if a != b]
+    return lay_out_column(len(names), arrows, WIDTH)
+
+
 @pytest.mark.parametrize("phases", TABLES)
 def test_lines_never_overlap_a_phase_nor_one_another(phases: dict[str, list[str]]) -> None:
-    drawing = _Drawing(table_of(phases))
-    boxes = [
-        (drawing.x, drawing._middle(n) - 12, drawing.x + drawing.box, drawing._middle(n) + 12)
-        for n in range(len(phases))
-    ]
+    layout = column(phases)
     uprights: dict[int, list[tuple[float, float, float]]] = {}
-    for source, target in drawing.arrows:
-        points = drawing._route(source, target)
-        assert all(0 <= x <= drawing.width and 0 <= y <= drawing.height for x, y in points)
+    for (source, target), points in layout.ways.items():
+        assert all(0 <= x <= layout.width and 0 <= y <= layout.height for x, y in points)
         for (x1, y1), (x2, y2) in pairwise(points):
-            for left, bottom, right, top in boxes:
-                assert not (min(x1, x2) < right and max(x1, x2) > left and min(y1, y2) < top and max(y1, y2) > bottom)
+            for left, top in layout.places:
+                beside = min(x1, x2) >= left + WIDTH or max(x1, x2) <= left
+                assert beside or min(y1, y2) >= top + PHASE or max(y1, y2) <= top
             if x1 == x2 and target != source + 1:
                 uprights.setdefault(target, []).append((x1, min(y1, y2), max(y1, y2)))
     for one, other in combinations(uprights, 2):
@@ -52,10 +59,17 @@ def test_lines_never_overlap_a_phase_nor_one_another(phases: dict[str, list[str]
             assert all(x != x2 or high <= low2 or high2 <= low for x2, low2, high2 in uprights[other])
 
 
+def test_phases_are_in_one_column_in_their_order() -> None:
+    places = column(ENGINE).places
+    assert len({x for x, _ in places}) == 1
+    assert [y for _, y in places] == sorted({y for _, y in places})
+
+
 def test_every_phase_and_transition_has_a_shape_that_can_be_found() -> None:
     names = set(re.findall(r'data-gid="([^"]+)"', diagram(table_of(ENGINE))))
     assert {f"phase-{n}" for n in range(9)} <= names
-    assert {f"arrow-{a}-{b}" for a, b in _Drawing(table_of(ENGINE)).arrows} <= names
+    assert {f"arrow-{a}-{b}" for a, b in column(ENGINE).ways} <= names
+    assert {f"head-{a}-{b}" for a, b in column(ENGINE).ways} <= names
 
 
 def test_the_drawing_has_no_colours_no_ids_and_tells_itself_in_words() -> None:
@@ -82,9 +96,10 @@ def test_the_same_table_is_drawn_once() -> None:
     assert diagram(table_of(ENGINE)) is diagram(table_of(dict(ENGINE)))
 
 
-def test_pyplot_is_not_used() -> None:
-    diagram(table_of({"x": ["y"], "y": []}))
-    assert "matplotlib.pyplot" not in sys.modules
+def test_a_diagram_is_drawn_without_matplotlib_which_takes_long_to_import() -> None:
+    code = "import sys; from agentnb.widgets.drawings.diagram import diagram; diagram((('x', ('y',)), ('y', ())));"
+    code += "assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_current_phase_and_the_way_there_are_marked() -> None:

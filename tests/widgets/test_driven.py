@@ -10,7 +10,7 @@ import pytest
 
 from agentnb import Run
 from agentnb.widgets.views.loops import Loops
-from agentnb.widgets.views.standing import status
+from agentnb.widgets.views.status import status
 from tests.widgets.support import session, until
 from tests.widgets.test_panel import Shown
 

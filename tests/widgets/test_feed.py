@@ -11,7 +11,7 @@ from agentnb.core.events import CallEnd, CallProposed, CancelRequested, Delta, M
 from agentnb.core.messages import Message, ToolCall
 from agentnb.widgets.feed import BATCH_EVENTS, Feed
 from agentnb.widgets.ticker import RATE, Ticker
-from agentnb.widgets.views.live import TAIL, Live, progress_of
+from agentnb.widgets.views.live import TAIL, LiveLines, progress_of
 from tests.widgets.support import Outbox, Recording
 
 
@@ -158,7 +158,7 @@ def test_a_panel_that_cannot_send_does_not_silence_the_others(caplog: pytest.Log
 
 
 def test_lines_of_a_loop_inside_end_with_it_and_those_of_its_neighbours_go_on() -> None:
-    live = Live()
+    live = LiveLines()
     for path in ("work", "worker", "work/critic"):
         live.feed(Delta(type="text_delta", content="hm", path=path))
     live.settle(RunEnd(reason="cancelled", path="work"))
@@ -172,7 +172,7 @@ def test_watching_costs_the_run_next_to_nothing(fed: Fed) -> None:
     event = StateUpdate(values={"n": 1})
     started = time.process_time()
     for _ in range(20_000):
-        fed.feed._hear(event)
+        fed.feed._receive(event)
     assert (time.process_time() - started) / 20_000 < 10e-6  # 0.3 measured
 
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 from agentnb import SessionLoop
 from agentnb.testing import ScriptedLLM, call
 from agentnb.widgets import static_html
-from agentnb.widgets.frozen.panel import plain_text
+from agentnb.widgets.static.panel import plain_text
 from agentnb.widgets.text import visible
 from agentnb.widgets.widget import PARTS
 from tests.widgets.exports import (

@@ -20,8 +20,8 @@ from agentnb.run.approvals.pending import question_about_lost
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.drawings.graph import draw
-from agentnb.widgets.frozen.panel import static_html
-from agentnb.widgets.views.calls import WORDS, told_of
+from agentnb.widgets.static.panel import static_html
+from agentnb.widgets.views.call_graph import WORDS, view_of
 from agentnb.widgets.views.forms import form
 from agentnb.widgets.views.loops import graph_status
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
@@ -549,7 +549,7 @@ def test_nothing_that_others_said_is_executed_or_hidden(page: Page) -> None:
 
 def graphs(*calls: GraphCall, path: str = "") -> dict[str, Any]:
     """The traits of a panel that shows these calls."""
-    told = told_of(CallGraph(1, calls))
+    told = view_of(CallGraph(1, calls))
     return {"graphs": graph_status([(path, told)]), "drawings": [draw(told.shape)]}
 
 

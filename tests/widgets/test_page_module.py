@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from agentnb.widgets.page import MODULES, PAGE, module, style_sheet
+from agentnb.widgets.bundle import MODULES, PAGE, module, style_sheet
 
 
 def test_every_module_of_the_page_is_joined_in() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from agentnb.widgets import Panel
-from agentnb.widgets.page import PAGE
+from agentnb.widgets.bundle import PAGE
+from agentnb.widgets.views.spans import Spans
 from tests.widgets.support import asking_everywhere, engine, until
 
 TYPES = (PAGE / "types.d.ts").read_text()
@@ -77,6 +78,22 @@ def test_the_fields_of_what_the_kernel_sends_are_declared(name: str, sent: dict[
     declared = fields(name)
     assert sent[name].keys() <= declared.keys()
     assert {field for field, optional in declared.items() if not optional} <= sent[name].keys()
+
+
+def test_the_fields_of_spans_that_a_row_changes_are_declared() -> None:
+    run = asking_everywhere()
+    run.play()
+    until(lambda: len(run.pending) == 3)
+    run.approve(run.pending[0])
+    spans = Spans().follow(run.events)
+    changes = [json.loads(made) for position in range(len(run.events)) if (made := spans.changes(position))]
+    run.cancel("done")
+    assert set().union(*changes) <= fields("EventRow").keys()
+    changed = [span for change in changes for span in change.get("spans", ())]
+    assert set().union(*changed) <= fields("Span").keys()
+    intervals = [interval for span in changed for interval in span.get("intervals", {}).values()]
+    assert set().union(*intervals) <= fields("Interval").keys()
+    assert all(change.get("spent", {}).keys() <= fields("Spent").keys() for change in changes)
 
 
 def test_every_message_that_the_kernel_knows_is_declared() -> None:

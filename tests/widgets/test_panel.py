@@ -72,7 +72,7 @@ class Shown:
         return answers[0]
 
     def decide(self, decision: str, number: int = 0, **more: Any) -> dict[str, Any]:
-        question = self.panel._waiting.questions(self.run)[number]
+        question = self.panel._questions.waiting(self.run)[number]
         return self.click("decision", **identified(question), decision=decision, **more)
 
     def until(self, condition: Callable[[], Any]) -> None:

@@ -13,13 +13,13 @@ from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.loops import Loops
-from agentnb.widgets.views.said import CALLS, PREPARED, TEXT, Conversation, tell
+from agentnb.widgets.views.transcript import CALLS, PREPARED, TEXT, Transcript, tell
 from tests.widgets.support import HOSTILE, asking, asking_inside, search, session, until
 
 
 def told(run: Any, path: str = "", last: int = 100) -> dict[str, Any]:
     loops = Loops(run.loop).follow(run.events)
-    return tell(Conversation(run, loops.design_at(path), Causes(), path), last)
+    return tell(Transcript(run, loops.design_at(path), Causes(), path), last)
 
 
 def test_messages_are_told_as_the_model_is_sent_them_with_results_beside_their_calls() -> None:
@@ -85,10 +85,10 @@ def test_a_loop_that_another_has_taken_the_place_of_keeps_its_conversation() -> 
     loops = Loops(run.loop).follow(run.events)
     design = loops.design_at("worker")
     for begun, words in ((first, "Write the draft"), (second, "Proof-read it"), (None, "Proof-read it")):
-        messages = tell(Conversation(run, design, Causes(), "worker", begun=begun), 100)["messages"]
+        messages = tell(Transcript(run, design, Causes(), "worker", begun=begun), 100)["messages"]
         assert messages[0]["text"] == words
         assert run.events[messages[0]["position"]].message.content == words
-    earlier = tell(Conversation(run, design, Causes(), "worker", begun=first), 100)["messages"]
+    earlier = tell(Transcript(run, design, Causes(), "worker", begun=first), 100)["messages"]
     (made,) = earlier[1]["calls"]
     assert re.fullmatch(r"approved by code at \S+ · returned", made["words"])
 
@@ -97,7 +97,7 @@ def test_only_as_many_events_are_looked_up_as_are_shown() -> None:
     run = session(many_turns(60))
     run.result(30)
     loops = Loops(run.loop).follow(run.events)
-    conversation = Conversation(run, loops.design_at(""), Causes(), reach=10)
+    conversation = Transcript(run, loops.design_at(""), Causes(), reach=10)
     shown = tell(conversation, 10)["messages"]
     assert all(message["position"] >= 0 for message in shown if message["role"] != "tool")
     assert all(made["position"] >= 0 for message in shown for made in message["calls"])

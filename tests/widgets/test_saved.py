@@ -11,8 +11,8 @@ from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentnb import replay
-from agentnb.widgets import saved
-from agentnb.widgets.saved import NOTHING, SavedCopy
+from agentnb.widgets import display
+from agentnb.widgets.display import NOTHING, SavedCopy
 from tests.widgets.support import session
 
 
@@ -21,7 +21,7 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dic
     """What the copy has been, oldest first. No time passes, so that it is brought up to date here alone."""
     publisher = CapturingDisplayPublisher()
     monkeypatch.setattr(InteractiveShell.instance(), "display_pub", publisher)
-    monkeypatch.setattr(saved, "REST", 3600.0)
+    monkeypatch.setattr(display, "REST", 3600.0)
     yield lambda: [output["data"] for output in publisher.outputs]
     InteractiveShell.clear_instance()
 
@@ -30,7 +30,7 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dic
 def while_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], object]]]:
     """What happens while the next copies are being drawn, one for each of them."""
     happens: list[Callable[[], object]] = []
-    draw = saved.static_html
+    draw = display.static_html
 
     def static_html(*given: Any, **options: Any) -> str:
         page = draw(*given, **options)
@@ -38,7 +38,7 @@ def while_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], o
             happens.pop(0)()
         return page
 
-    monkeypatch.setattr(saved, "static_html", static_html)
+    monkeypatch.setattr(display, "static_html", static_html)
     yield happens
     assert happens == [], "it was not drawn"
 
@@ -48,7 +48,7 @@ def test_a_copy_that_is_removed_while_it_is_drawn_does_not_come_back(
 ) -> None:
     copy = SavedCopy(session(["Hello."]), "key")
     while_drawn.append(copy.remove)
-    copy.bring_up_to_date()
+    copy.update()
     assert displayed()[-1] == NOTHING
 
 
@@ -58,7 +58,7 @@ def test_a_copy_that_is_left_while_it_is_drawn_stays_as_it_was(
     copy = SavedCopy(session(["Hello."]), "key")
     before = displayed()
     while_drawn.append(copy.stop)
-    copy.bring_up_to_date()
+    copy.update()
     assert displayed() == before
 
 
@@ -71,10 +71,10 @@ def test_of_two_that_are_drawn_at_once_the_one_begun_last_stays(
 
     def go_on() -> None:
         run.submit_step("turn").result(30)
-        copy.bring_up_to_date()
+        copy.update()
 
     while_drawn.append(go_on)
-    copy.bring_up_to_date()
+    copy.update()
     assert "model_end" in displayed()[-1]["text/html"]
     copy.stop()
 
@@ -95,7 +95,7 @@ def test_news_that_comes_while_a_look_is_being_arranged_arranges_no_other(
             if len(timers) == 1:
                 recorded.step()
 
-    monkeypatch.setattr("agentnb.widgets.saved.threading.Timer", Timer)
+    monkeypatch.setattr("agentnb.widgets.display.threading.Timer", Timer)
     copy = SavedCopy(recorded, "key")
     assert len(timers) == 1
     copy.stop()

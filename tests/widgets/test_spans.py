@@ -7,7 +7,7 @@ from agentnb.core import events as e
 from agentnb.core.messages import Message, ToolCall
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, delay, text
-from agentnb.widgets.frozen.timeline import summary
+from agentnb.widgets.static.timeline import summary
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.rows import encode_rows
 from agentnb.widgets.views.spans import INTERVALS, Spans

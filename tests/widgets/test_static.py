@@ -17,7 +17,7 @@ from agentnb.core.messages import Message, ToolCall
 from agentnb.run import Replay
 from agentnb.testing import call, text
 from agentnb.widgets import static_html
-from agentnb.widgets.frozen.panel import SMALL, WHOLE, plain_text
+from agentnb.widgets.static.panel import SMALL, WHOLE, plain_text
 from agentnb.widgets.views.decisions import clock
 from tests import designs
 from tests.widgets.support import HOSTILE, Recording, asking, asking_everywhere, asking_inside, session, until

@@ -520,8 +520,8 @@ def test_nothing_that_others_said_is_executed_or_hidden_in_any_view(page: Page) 
     shown = PanelPage(page, panel)
     shown.until(lambda: page.get_by_role("progressbar").count(), "the progress")
     run.watch(lambda news: None)
-    panel._feed._hear(Delta(type="call_delta", call_id=HOSTILE, data=HOSTILE, path=HOSTILE))
-    panel._feed._hear(Delta(type="text_delta", content=HOSTILE))
+    panel._feed._receive(Delta(type="call_delta", call_id=HOSTILE, data=HOSTILE, path=HOSTILE))
+    panel._feed._receive(Delta(type="text_delta", content=HOSTILE))
     seen = ""
     for name in ("Events", "Timeline", "Messages"):
         tab(page, name).click()
@@ -555,7 +555,7 @@ def test_every_view_can_be_read_and_nothing_is_cut_off(browser: Browser, scheme:
     page = shown.page
     come(shown, "approval_request")
     page.get_by_role("button", name="Per turn").click()
-    panel._feed._hear(Delta(type="call_delta", call_id="r", data=0.4))
+    panel._feed._receive(Delta(type="call_delta", call_id="r", data=0.4))
     for name in ("Events", "Timeline", "Messages"):
         tab(page, name).click()
         if name == "Messages":

@@ -22,7 +22,7 @@ from agentnb.core.messages import input_messages, text_of, to_plain
 from agentnb.core.state import CallState, State
 from agentnb.loops import functions
 from agentnb.loops.base import Loop
-from agentnb.loops.conversation_engine.progress import COORDINATOR, DECOMPOSE, GET_CONTEXT, PLANNER
+from agentnb.loops.conversation_engine.states import COORDINATOR, DECOMPOSE, GET_CONTEXT, PLANNER
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, read_tasks
 
 Activity = Callable[[dict[str, Any], State], Any]

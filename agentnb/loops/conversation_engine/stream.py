@@ -1,30 +1,38 @@
-"""ConversationEngine's own vocabulary: its events, as a projection of the run's (SEMANTICS.md, 3. Events).
+"""The events of an engine, computed from its run, and their delivery (SEMANTICS.md, 3. Events).
 
-`Projection` folds the same facts as the run and says them in the design's words, so that the events of a live run and
-of a recording are the same. Every change of state is said before what belongs to it, pausing and failing included.
+`Projection` folds the events of the run and translates them, so a live run and a recording produce the same engine
+events. Each change of state is emitted before the event that belongs to it, also for pause, resume and error.
+
+`Delivery` counts what the consumer has received. A pause, `resume` and a cancel are in the journal immediately, but the
+consumer receives them only when it asks for the next events. Undelivered events are therefore not stored: they are
+computed from the journal, less the number delivered.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agentnb.core.events import CallEnd, CallStart, Delta, Event, RunEnd, StateUpdate
-from agentnb.core.evolve import evolve
+from msgspec.structs import replace
+
+from agentnb.core.ending import ending, results_in
+from agentnb.core.events import CallEnd, CallStart, Delta, Event, RunEnd, RunPaused, RunResumed, StateUpdate
+from agentnb.core.evolve import evolve, fold
 from agentnb.core.state import CallState, State
-from agentnb.loops.conversation_engine.progress import (
+from agentnb.loops.conversation_engine.states import (
     DECOMPOSE,
     EXECUTE,
     GET_CONTEXT,
+    EngineState,
+    engine_state,
     outcome_key,
     outcome_of,
     progress_of,
     words_of,
 )
-from agentnb.loops.conversation_engine.states import EngineState, engine_state
 
 
 class EngineEventType(StrEnum):
@@ -153,3 +161,67 @@ def _failed(task_id: str, error: str) -> _Said:
 
 def _count(part: Any) -> int:
     return len(part) if isinstance(part, (list, dict)) else int(part not in (None, ""))
+
+
+@dataclass
+class Delivery:
+    """How far the events of one run have been told; `counts_failures` as for `Projection`."""
+
+    counts_failures: bool = False
+    known: int = 0
+    """How many facts came with a snapshot: what they say has been told before, but for `carried`."""
+    carried: tuple[EngineEvent, ...] = ()
+    """What was undelivered where that snapshot was taken."""
+    taken_up: bool = True
+    """Whether somebody has asked for the events, which is so at most once."""
+    told: int = 0
+    stream: Callable[[], object] | None = None
+    """What gives the stream that drives the run, as long as anybody has it."""
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the run stands where the stream that drove it was left, and nobody can ask for more."""
+        return self.stream is not None and self.stream() is None
+
+    def projection(self) -> Projection:
+        """What says the run's facts in the engine's words."""
+        return Projection(counts_failures=self.counts_failures)
+
+    def undelivered(self, facts: Sequence[Event], told: int) -> list[EngineEvent]:
+        """What these facts of the run say, but the first so many events, which have been told."""
+        projection = self.projection()
+        said = list(self.carried)
+        for fact in facts:
+            events = projection.say(fact)
+            if fact.seq >= self.known:
+                said += events
+        return said[told:]
+
+    def tell(self, fact: Event | Delta, events: Sequence[EngineEvent]) -> Iterator[EngineEvent]:
+        """What is to be told with this fact, which says these events; each is told from when it is taken."""
+        if fact.seq is None:
+            return
+        carried = self.carried if fact.seq == max(self.known - 1, 0) else ()
+        for event in (*carried, *(events if fact.seq >= self.known else ())):
+            self.told += 1
+            yield event
+
+
+def gone_on_from(facts: Sequence[Event], state: State, *, pausing: bool) -> list[Event]:
+    """The facts of a run that stands at `state`, for whoever goes on from them, with what is to be told first.
+
+    A pause that is asked for has come there: what is in flight begins anew behind it. A run that was cancelled goes on
+    from before that, with what its tasks have given meanwhile, and is no longer paused.
+    """
+    over = ending(facts) if state.stop_reason == "cancelled" else len(facts)
+    past = [*facts[:over], *results_in(facts[over:])]
+    if pausing:
+        _append(past, RunPaused(reason="paused"))
+    elif over < len(facts) and fold(past).paused:
+        _append(past, RunResumed())
+    return past
+
+
+def _append(past: list[Event], fact: Event) -> None:
+    last = past[-1]
+    past.append(replace(fact, run_id=last.run_id, seq=last.seq + 1, time=time.time()))

@@ -2,16 +2,16 @@
 
 from contextlib import aclosing as Aclosing
 
-from agentnb.loops.loop_agent.base_agent import BaseAgent
+from agentnb.loops.loop_agent.adapter import exit_loop
+from agentnb.loops.loop_agent.agents import BaseAgent
 from agentnb.loops.loop_agent.callback_context import CallbackContext, ReadonlyContext, State, ToolConfirmation
-from agentnb.loops.loop_agent.event import BaseAgentState, Event, EventActions, LoopAgentState
-from agentnb.loops.loop_agent.exit_loop import exit_loop
-from agentnb.loops.loop_agent.invocation import (
+from agentnb.loops.loop_agent.context import (
     InvocationContext,
     LlmCallsLimitExceededError,
     ResumabilityConfig,
     Session,
 )
+from agentnb.loops.loop_agent.event import BaseAgentState, Event, EventActions, LoopAgentState
 from agentnb.loops.loop_agent.loop import LoopAgent
 
 __all__ = [

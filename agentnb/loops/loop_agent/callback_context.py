@@ -5,16 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from agentnb.core.errors import InvalidArguments
+from agentnb.loops.loop_agent.context import InvocationContext, Session
 from agentnb.loops.loop_agent.event import Event, EventActions
-
-if TYPE_CHECKING:
-    from agentnb.loops.loop_agent.invocation import InvocationContext, Session
 
 
 class ToolConfirmation(BaseModel):

@@ -21,7 +21,8 @@ not counted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from agentnb.core.ending import ending
@@ -31,12 +32,14 @@ from agentnb.core.events import Event as Fact
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop, propose
-from agentnb.loops.loop_agent.base_agent import RUN, failed
-from agentnb.loops.loop_agent.companion import invocation_of
-from agentnb.loops.loop_agent.composite_agent import AFTER, BEFORE, CompositeAgent
+from agentnb.loops.loop_agent.adapter import escalated, has_spoken, input_for
+from agentnb.loops.loop_agent.agents import AS_LOOP, RUN, BaseAgent, failed, own_call, propose_own_call, stream
+from agentnb.loops.loop_agent.context import InvocationContext, end_before, invocation_of
 from agentnb.loops.loop_agent.event import Event, LoopAgentState
-from agentnb.loops.loop_agent.invocation import InvocationContext
-from agentnb.loops.loop_agent.sub_agent import escalated, has_spoken, input_for
+from agentnb.loops.loop_agent.stream import ENDS
+
+BEFORE, AFTER = "before_agent_callback", "after_agent_callback"
+
 
 logger = logging.getLogger("agentnb")
 
@@ -44,7 +47,7 @@ _PAUSING = (RunPaused, RunResumed)
 """What people have done to the run, which may be recorded between any two of its facts."""
 
 
-class LoopAgent(CompositeAgent):
+class LoopAgent(BaseAgent):
     """Run sub-agents in order, pass after pass, until one escalates or `max_iterations` passes are complete.
 
     name, sub_agents, and the keywords of `BaseAgent`. max_iterations: None is no limit, 0 and less is no pass. A
@@ -109,6 +112,58 @@ class LoopAgent(CompositeAgent):
     def perform(self, call: CallState, state: State) -> Any:
         """Run a sub-agent; one that no longer exists returns None (SEMANTICS.md, 5. Checkpoints and resuming)."""
         return super().perform(call, state) if call.name in self.activities else None
+
+    # -- code and callbacks around the decision ---------------------------------------------------------------------
+
+    def _bind(self) -> None:
+        super()._bind()
+        callbacks = {name: partial(self._perform, partial(self._say_back, name)) for name in (BEFORE, AFTER)}
+        self.activities = {**self.activities, **callbacks}
+
+    def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        """Run the agent's own decision, without the callbacks; the events of that."""
+        return self._opened(stream, ctx, as_loop=True)
+
+    def runs_code(self, input: Any) -> bool:
+        """Whether a run on this input is the code of a subclass, and not the agent's own decision."""
+        is_overridden = getattr(self._run_async_impl, "__func__", None) is not LoopAgent._run_async_impl
+        return is_overridden and not _is_as_loop(self, input)
+
+    def advance(self, state: State) -> Fact:
+        """What comes next."""
+        if self.runs_code(state.input):
+            return super().advance(state)
+        if _is_as_loop(self, state.input):
+            ended = end_before(self.name, state) if not state.values else None
+            return ended or self.decide(state)
+        if "ending" in state.values:
+            return self._call(AFTER, state) or RunEnd(**state.values["ending"])
+        if not state.values:
+            if (ended := end_before(self.name, state)) is not None:
+                return ended
+            if (fact := self._call(BEFORE, state)) is not None:
+                return fact
+        fact = self.decide(state)
+        if not isinstance(fact, RunEnd) or fact.reason not in ENDS or not self.after_agent_callback:
+            return fact
+        return StateUpdate(values={"ending": {"reason": fact.reason, "output": fact.output}})
+
+    def _call(self, name: str, state: State) -> Fact | None:
+        """The call of a callback, or the end that it has brought; None where the agent goes on."""
+        if not getattr(self, name):
+            return None
+        call = own_call(name, state)
+        if call is None:
+            return propose_own_call(name, state)
+        assert call.end is not None
+        if call.end.is_error:
+            return failed(call)
+        stands_for_the_run = name == BEFORE and call.end.result["said"]
+        return RunEnd(reason="completed", output=call.end.result["output"]) if stands_for_the_run else None
+
+    async def _say_back(self, name: str, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        if (said := await self._call_back(getattr(self, name), ctx)) is not None:
+            yield said
 
     # -- the decision ----------------------------------------------------------------------------------------------
 
@@ -256,3 +311,8 @@ def _last_checkpoint(events: Sequence[Fact]) -> int:
 
 def _call_id(state: State) -> str:
     return f"{state.values['current_sub_agent']}_{state.values['runs']}"
+
+
+def _is_as_loop(agent: LoopAgent, input: Any) -> bool:
+    """Whether a run on this input is the agent's own decision, run by the code of a subclass."""
+    return isinstance(input, Mapping) and input.get(AS_LOOP) == agent.name

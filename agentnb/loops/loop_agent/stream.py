@@ -8,109 +8,26 @@ event its two maps say where to resume.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from agentnb.core import events as facts
 from agentnb.core.calls import render
-from agentnb.core.errors import RunFailed
-from agentnb.core.maybe_async import Inside
-from agentnb.loops.loop_agent.companion import use_context
-from agentnb.loops.loop_agent.event import Event, EventActions, read
-from agentnb.loops.loop_agent.invocation import ASKS_TO_CONFIRM, Forwarded, InvocationContext
-from agentnb.loops.options import StartOptions
-
-if TYPE_CHECKING:
-    from agentnb.loops.loop_agent.base_agent import BaseAgent
-    from agentnb.run import Run
+from agentnb.loops.base import Loop
+from agentnb.loops.loop_agent.context import ASKS_TO_CONFIRM, Forwarded, InvocationContext
+from agentnb.loops.loop_agent.event import Event, EventActions
 
 ABORTED = "INVOCATION_ABORTED"
-NOT_CONFIRMED = "This tool call is rejected."
-"""What a model is told of a call that the user has not confirmed."""
 NOT_ANSWERED = "Operation aborted"
 """What is said of a call that the code of an agent had made, and no longer could answer."""
 ENDS = frozenset({"escalated", "max_iterations", "empty"})
 """How a loop agent comes to its own end; one that was broken off has none."""
 
 
-async def stream(
-    agent: BaseAgent, ctx: InvocationContext, *, as_loop: bool = False, **options: Unpack[StartOptions]
-) -> AsyncGenerator[Event, None]:
-    """Run an agent in a context; its events, as they are asked for.
-
-    as_loop: run its own decision, though a subclass has code in its place. options: as for `start`.
-    """
-    same, waiting = ctx.session.waiting.pop(agent.name, (None, None))
-    answers = ctx.confirmations()
-    if waiting is not None and same is agent.itself and any(item.id in answers for item in waiting.pending):
-        run = agent.go_on_from(waiting, **options)
-        told = len(run.events)
-    else:
-        if ctx.code is not None and ctx.has_ended(agent.name):  # the code of another agent runs it once more
-            ctx.set_agent_state(agent.name)
-            ctx.reset_below(agent)
-        run, told = agent.start(agent.begin_with(ctx, as_loop=as_loop), **options), 0
-    use_context(run, ctx)
-    if ctx.code is None:
-        ctx.hear()
-    if ctx.is_streamed:
-        run.suspend_at_questions()
-    forwarded = ctx.open(run)
-    projection = Projection(agent, ctx, forwarded)
-    if told:
-        projection.catch_up(run.events)
-        _decide(run, answers)
-        answers = {}
-    error: BaseException | None = None
-    try:
-        async with aclosing(Inside(aiter(run))) as happening:
-            async for fact in happening:
-                if fact.seq is not None and fact.seq < told:
-                    continue
-                if ctx.aborted:
-                    run.cancel("aborted")
-                if isinstance(fact, facts.ApprovalRequest):
-                    _decide_again(run, ctx, fact, answers)
-                for event in projection.say(fact):
-                    if agent.keeps(event):
-                        ctx.keep(event)
-                    yield event
-        if run.stop_reason == "suspended" and run.pending:
-            ctx.session.waiting[agent.name] = agent.itself, run
-    except RunFailed as failed:
-        error = forwarded.error if run.stop_reason == "error" else None
-        error = error or failed.__cause__ or failed
-    finally:
-        ctx.close(run)
-    if error is not None:  # raised out here, where nothing is added to it
-        raise error
-
-
-def _decide_again(run: Run, ctx: InvocationContext, asked: facts.ApprovalRequest, answers: dict[str, bool]) -> None:
-    """Decide about a call that is asked about again, where the user has answered for that very call.
-
-    An id alone decides nothing: what the session has been asked under it has to be the same call.
-    """
-    before = ctx.session.asked_about(asked.call_id) if asked.call_id in answers else None
-    if before is not None and (read(before, "name"), read(before, "args")) == (asked.name, asked.arguments):
-        _decide(run, {asked.call_id: answers.pop(asked.call_id)})
-
-
-def _decide(run: Run, answers: Mapping[str, bool]) -> None:
-    """Decide about the calls of a run as the user has answered."""
-    for item in run.pending:
-        if item.id in answers:
-            if answers[item.id]:
-                run.approve(item)
-            else:
-                run.reject(item, NOT_CONFIRMED)
-
-
 class Projection:
     """Says the facts of a run as events of an invocation."""
 
-    def __init__(self, agent: BaseAgent, ctx: InvocationContext, forwarded: Forwarded) -> None:
+    def __init__(self, agent: Loop, ctx: InvocationContext, forwarded: Forwarded) -> None:
         self._agent = agent
         self._ctx = ctx
         self._forwarded = forwarded

@@ -1,8 +1,7 @@
-"""The drawing of a call graph: boxes with a call's id and tool, arrows from who writes to who reads.
+"""The drawing of a call graph: boxes with a call's id and tool, arrows from what writes to what reads.
 
-SVG as text, made from elements, so that whatever a tool is called is escaped. As with the state diagram shapes have
-names and classes and no colours, and how the calls stand is a class and a few words in each box (`dress`): the page
-changes these in place, and gets a new drawing only when calls or arrows come.
+The status of a call is a class and a few words in its box (`dress`): the page changes these in place, and gets a new
+drawing only if there are new calls or arrows.
 """
 
 from __future__ import annotations
@@ -12,75 +11,74 @@ from functools import lru_cache
 from unicodedata import east_asian_width
 from xml.etree import ElementTree
 
-from agentnb.widgets.drawings.layers import ACROSS, HEIGHT, WIDTH, Arrow, Layout, Place, lay_out
+from agentnb.widgets.drawings import svg
+from agentnb.widgets.drawings.layout import ACROSS, HEIGHT, WIDTH, Arrow, Point, lay_out_graph
 from agentnb.widgets.text import one_line, visible
 
 CELLS = 20
 """Characters of a box's first line: the tool and the id."""
 ID = 8
-RADIUS, HEAD, INSET = 5, 6, 10
+INSET = 10
 
 Box = tuple[str, str]
 Shape = tuple[tuple[Box, ...], tuple[Arrow, ...]]
 """What is drawn: the id and the tool of each call, and the arrows between them."""
 Dress = tuple[str, str, str]
-"""What changes: the standing (a class), the words for it in the box, and the call in a sentence."""
+"""What changes: the status of a call (a class), the words for it in the box, and a sentence about the call."""
 
 
 @lru_cache(maxsize=32)
 def draw(shape: Shape) -> str:
-    """The drawing, undressed."""
-    return ElementTree.tostring(_drawn(shape), encoding="unicode")
+    """Return the drawing without the status of the calls."""
+    return svg.as_text(_drawn(shape))
 
 
 def dress(shape: Shape, dresses: Sequence[Dress]) -> str:
-    """The drawing with how each call stands, as the page shows it."""
+    """Return the drawing with the status of each call, as the page shows it."""
     root = _drawn(shape)
     for group in root.findall("g"):
         kind, _, ends = group.get("data-gid", "").partition("-")
-        standing, words, sentence = dresses[int(ends.partition("-")[0])]  # an arrow looks like the call it comes from
-        group.set("class", f"{group.get('class')} agentnb-is-{standing}")
+        status, words, sentence = dresses[int(ends.partition("-")[0])]  # an arrow looks like the call it comes from
+        group.set("class", f"{group.get('class')} agentnb-is-{status}")
         if kind == "node":
             group[0].text, group[-1].text = sentence, words
-    return ElementTree.tostring(root, encoding="unicode")
+    return svg.as_text(root)
 
 
 def _drawn(shape: Shape) -> ElementTree.Element:
     boxes, arrows = shape
-    layout = lay_out(len(boxes), arrows)
-    size = {"viewBox": f"0 0 {layout.width:g} {layout.height:g}", "width": f"{layout.width:g}"}
-    size["height"] = f"{layout.height:g}"
-    classes = {"class": "agentnb-svg agentnb-calls", "aria-hidden": "true"}
-    root = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg"} | classes | size)
-    for (source, target), line, head in _lines(layout):
-        group = ElementTree.SubElement(root, "g", {"data-gid": f"edge-{source}-{target}", "class": "agentnb-edge"})
-        ElementTree.SubElement(group, "path", {"d": line})
-        ElementTree.SubElement(group, "path", {"d": head, "class": "agentnb-tip"})
-    for number, (box, (x, y)) in enumerate(zip(boxes, layout.places, strict=True)):
-        _box(root, number, box, x, y)
+    layout = lay_out_graph(len(boxes), arrows)
+    root = svg.drawing(layout.width, layout.height, "agentnb-calls")
+
+    # Arrows to the right, through the columns between; then those that close a cycle, in a curve below.
+    for (source, target), way in layout.ways.items():
+        group = svg.group(root, f"edge-{source}-{target}", "agentnb-edge")
+        x, y = way[-1]
+        svg.path(group, _curve([*way[:-1], (x - svg.HEAD, y)]))
+        svg.path(group, svg.tip((x, y), (x - 1, y)), "agentnb-tip")
+    for source, target in layout.below:
+        group = svg.group(root, f"edge-{source}-{target}", "agentnb-edge")
+        (x1, y1), (x2, y2) = layout.places[source], layout.places[target]
+        x1, y1, x2, y2 = x1 + WIDTH / 2, y1 + HEIGHT, x2 + WIDTH / 2, y2 + HEIGHT
+        low = max(y1, y2) + svg.HEAD + 12
+        svg.path(group, f"M{x1:g} {y1:g}C{x1:g} {low:g} {x2:g} {low:g} {x2:g} {y2 + svg.HEAD:g}")
+        svg.path(group, svg.tip((x2, y2), (x2, y2 + 1)), "agentnb-tip")
+
+    # Boxes: the tool and the id, and below them the status.
+    for number, ((id, tool), place) in enumerate(zip(boxes, layout.places, strict=True)):
+        group = svg.group(root, f"node-{number}", "agentnb-node")
+        ElementTree.SubElement(group, "title")
+        svg.path(group, svg.box(place, WIDTH, HEIGHT))
+        (x, y), id = place, one_line(visible(id), ID)
+        tool = _cut(one_line(visible(tool)) or "(no tool)", CELLS - len(id) - 1)
+        svg.text(group, tool, (x + INSET, y + 15.5), "agentnb-node-tool")
+        svg.text(group, id, (x + WIDTH - INSET, y + 15.5), "agentnb-node-id")
+        svg.text(group, "", (x + INSET, y + 30.5), "agentnb-node-standing")
     return root
 
 
-def _box(root: ElementTree.Element, number: int, box: Box, x: float, y: float) -> None:
-    id = one_line(visible(box[0]), ID)
-    tool = _cut(one_line(visible(box[1])) or "(no tool)", CELLS - len(id) - 1)
-    r, w, h = RADIUS, WIDTH - 2 * RADIUS, HEIGHT - 2 * RADIUS
-    corners = [f"a{r} {r} 0 0 1 {r} {r}", f"a{r} {r} 0 0 1 -{r} {r}", f"a{r} {r} 0 0 1 -{r} -{r}"]
-    outline = f"M{x + r:g} {y:g}h{w:g}{corners[0]}v{h:g}{corners[1]}h-{w:g}{corners[2]}v-{h:g}a{r} {r} 0 0 1 {r} -{r}z"
-    group = ElementTree.SubElement(root, "g", {"data-gid": f"node-{number}", "class": "agentnb-node"})
-    ElementTree.SubElement(group, "title")
-    ElementTree.SubElement(group, "path", {"d": outline})
-    for name, text, left, down in (
-        ("tool", tool, x + INSET, 15.5),
-        ("id", id, x + WIDTH - INSET, 15.5),
-        ("standing", "", x + INSET, 30.5),
-    ):
-        place = {"class": f"agentnb-node-{name}", "x": f"{left:g}", "y": f"{y + down:g}"}
-        ElementTree.SubElement(group, "text", place).text = text
-
-
 def _cut(text: str, room: int) -> str:
-    """The beginning of a text that is `room` characters wide; those of East Asia are as wide as two."""
+    """Return the beginning of a text that is `room` characters wide. East Asian characters count twice."""
     wide = 0
     for length, character in enumerate(text):
         wide += 2 if east_asian_width(character) in "WF" else 1
@@ -89,22 +87,8 @@ def _cut(text: str, room: int) -> str:
     return text
 
 
-def _lines(layout: Layout) -> list[tuple[Arrow, str, str]]:
-    """Each arrow's line and tip."""
-    made = []
-    for arrow, way in layout.ways.items():
-        x, y = way[-1]
-        tip = f"M{x:g} {y:g}l-{HEAD} -{HEAD / 2:g}v{HEAD}z"
-        made.append((arrow, _across([*way[:-1], (x - HEAD, y)]), tip))
-    for source, target in layout.below:
-        (x1, y1), (x2, y2) = (_foot(layout.places[end]) for end in (source, target))
-        low = max(y1, y2) + HEAD + 12
-        line = f"M{x1:g} {y1:g}C{x1:g} {low:g} {x2:g} {low:g} {x2:g} {y2 + HEAD:g}"
-        made.append(((source, target), line, f"M{x2:g} {y2:g}l{HEAD / 2:g} {HEAD}h-{HEAD}z"))
-    return made
-
-
-def _across(way: Sequence[Place]) -> str:
+def _curve(way: Sequence[Point]) -> str:
+    """Return a line that leaves each box and each place it passes at the right, and enters the next at the left."""
     x, y = way[0]
     line = f"M{x + WIDTH:g} {y:g}"
     for number, (x, y) in enumerate(way[1:], 1):
@@ -112,7 +96,3 @@ def _across(way: Sequence[Place]) -> str:
         if number < len(way) - 1:
             line += f"h{WIDTH:g}"
     return line
-
-
-def _foot(place: Place) -> Place:
-    return place[0] + WIDTH / 2, place[1] + HEIGHT

@@ -1,7 +1,7 @@
 // The panel's side on the page: it draws what the kernel sends, and sends what a person does.
 //
 // All data is set through textContent. Only the kernel's own drawings are parsed, as XML, and only their shapes and text
-// are used. A front end takes a single module: page.py joins these files.
+// are used. A front end takes a single module: bundle.py joins these files.
 
 import { el, say } from "./text.js";
 import { Store } from "./store.js";
@@ -117,7 +117,7 @@ function render({ model, el: host }) {
       !showsMain && made.usage ? alone?.el : undefined,
     ].filter((node) => node !== undefined),
   );
-  // The copy in the notebook file (saved.py) is hidden while this panel is on the page.
+  // The copy in the notebook file (display.py) is hidden while this panel is on the page.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
   host.classList.add("agentnb-place");
   host.append(root);

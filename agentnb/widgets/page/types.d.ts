@@ -27,7 +27,7 @@ interface Traits {
 
 type Place = [position: number, moves: number];
 
-/** Where the run is (views/standing.py). */
+/** Where the run is (views/status.py). */
 interface Status {
   run: string;
   id: string;
@@ -76,7 +76,7 @@ interface PhaseTable {
   diagram: string;
 }
 
-/** Where a replay differs from its recording (views/departing.py). */
+/** Where a replay differs from its recording (views/status.py). */
 interface Departure {
   seq: number;
   path: string;

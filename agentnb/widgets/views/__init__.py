@@ -1,1 +1,1 @@
-"""Views: what the panel shows of a run, live or frozen, as small data made from its events."""
+"""Views: what the live and the static panel show of a run, as small values made from its events."""

@@ -1,7 +1,7 @@
-"""What was decided about calls, by whom and when, as the panel tells it.
+"""Decisions about calls: what was decided, by whom and when.
 
-Followed from the run's events, so that a restored run and a recording tell the same. The newest decisions are kept, and
-of the calls as much as is needed to say which one a decision is about.
+They are followed from the run's events, so a restored run and a recording show the same. The newest decisions are
+kept, and of the calls as much as is needed to name the call of a decision.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from agentnb.run.recording import Recording
 from agentnb.widgets.text import brief, one_line
 
 RECENT = 20
-"""Decisions that are told."""
+"""Decisions that are shown."""
 CALLS = 500
-"""Calls that are kept by name: far more than wait for a decision at once."""
+"""Calls that are kept: far more than wait for a decision at the same time."""
 BRIEF = 120
 """Characters of a call's arguments."""
 
@@ -45,19 +45,19 @@ _BY = {
 
 
 def in_words(decision: ApprovalDecision) -> str:
-    """What was decided, and by whom."""
+    """Return what was decided, and by whom."""
     return decided(decision.decision, decision.by, decision.earlier, decision.remember, decision.reviewer)
 
 
 def decided(decision: str, by: str, earlier: int | None, remember: str | None, reviewer: str | None = None) -> str:
-    """The same of a decision's parts."""
+    """Return what was decided, and by whom, from the fields of a decision."""
     by = f"the decision of event {earlier}" if by == "remembered" else deciders_name(by, reviewer)
     kept = {"tool": ", for every call of the tool", "arguments": ", for every call with these arguments"}
     return f"{_DONE[decision]} by {by}{kept.get(remember or '', '')}"
 
 
 def deciders_name(by: str, reviewer: str | None) -> str:
-    """Who decided, in words."""
+    """Return who decided, in words."""
     if by == "human" and reviewer:
         return mended(reviewer)
     who = _BY.get(by, mended(by))
@@ -65,12 +65,12 @@ def deciders_name(by: str, reviewer: str | None) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time of day."""
+    """Return the time of day."""
     return time.strftime("%H:%M:%S", time.localtime(seconds))
 
 
-class Decisions:
-    """The newest decisions of a run. Safe from every thread."""
+class DecisionLog:
+    """The newest decisions of a run. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,8 +79,8 @@ class Decisions:
         self._recent: deque[tuple[ApprovalDecision, str, str]] = deque(maxlen=RECENT)
 
     def tell(self, run: Recording) -> dict[str, Any]:
-        """The newest decisions, newest first, those that can be taken back among them, and what is remembered."""
-        # Not under the lock: it waits for the run's, and whoever has that may wait for this one (`last`).
+        """Return the newest decisions, newest first, how many can be undone, and the remembered rules."""
+        # Not under this lock: it takes the run's lock, whose holder may wait for this one (`last`).
         can_undo = {item.event for item in run.decided}
         with self._lock:
             self._follow(run.events)
@@ -88,7 +88,7 @@ class Decisions:
         return {"recent": recent, "open": len(can_undo), "rules": [rule_row(rule) for rule in run.remembered]}
 
     def last(self, run: Recording, path: str, call_id: str) -> str:
-        """How a call was decided last, in words; empty where it was not."""
+        """Return the last decision about a call in words; empty if there is none."""
         with self._lock:
             self._follow(run.events)
             found = (kept for kept, *_ in reversed(self._recent) if (kept.path, kept.call_id) == (path, call_id))
@@ -141,7 +141,7 @@ def _row(decision: ApprovalDecision, name: str, arguments: str, can_undo: bool) 
 
 
 def rule_row(rule: Any) -> dict[str, Any]:
-    """A remembered decision, as it is told."""
+    """Return a remembered decision as the page gets it."""
     which = "every call" if rule.arguments is None else "every call with exactly these arguments"
     return {
         "event": rule.event,

@@ -1,13 +1,12 @@
 """Forms: a tool's JSON schema as the list of fields that its arguments are edited in.
 
-The page draws one control per field and knows no JSON schema. A field is `path` (one name, or two where an object's
-properties are laid open), `kind`, `label`, `type` (in words, with its bounds), `description`, `required`, `default`,
-`nullable`, `options` for an enumeration, and what stands in it: `given` (`value`, `null`, `absent`) and `text`. An
-object that may be null has a field of its own before those of its properties, which only says whether it is there.
+The page draws one control per field and knows no JSON schema. A field is `path` (one name, or two for the properties
+of an object), `kind`, `label`, `type` (in words, with its bounds), `description`, `required`, `default`, `nullable`,
+`options` of an enumeration, and its value: `given` (`value`, `null`, `absent`) and `text`. An object that may be null
+has a field of its own before those of its properties, which only says whether the object is present.
 
-Texts go back and forth instead of values, because JavaScript has no integers beyond 2**53: an id of twenty digits that
-nobody touched must not come back rounded. For the same reason a text too long to travel is not edited but kept
-(`kind: "kept"`), and put back in its place by `merge`.
+Values travel as text, because JavaScript has no integers beyond 2**53: an id of twenty digits that was not edited must
+not be rounded. A text that is too long to travel is kept in the kernel (`kind: "kept"`), and put back by `merge`.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ _ABSENT = object()
 
 
 def form(schema: Mapping[str, Any] | None, arguments: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """The fields of a tool's arguments; without a schema of properties one field for all of them as JSON."""
+    """Return the fields of a tool's arguments; without a schema of properties, one field for all of them as JSON."""
     given = arguments if arguments is not None else {}
     try:
         fields = _fields_of(schema or {}, given)
-    except Exception:  # the schema is whoever's the tool is, and may be none; the call is to be decided all the same
+    except Exception:  # the schema is the tool author's and may not be valid; the call can be decided all the same
         fields = None
     if fields is None:
         return [_field([], {"title": "arguments (JSON object)"}, {}, given, required=True)]
@@ -65,7 +64,7 @@ def _fields_of(schema: Mapping[str, Any], given: Mapping[str, Any]) -> list[dict
 
 
 def merge(arguments: Any, kept: list[list[str]], original: Mapping[str, Any]) -> Any:
-    """Arguments that came back from a form, with the values that did not travel put back from the original."""
+    """Return the arguments from a form, with the values that did not travel put back from the original."""
     for path in kept:
         if not path:
             return dict(original)
@@ -80,7 +79,7 @@ def merge(arguments: Any, kept: list[list[str]], original: Mapping[str, Any]) ->
 def _fields(
     name: str, declared: Any, schema: Mapping[str, Any], given: Mapping[str, Any], *, required: bool
 ) -> list[dict[str, Any]]:
-    """The field of one property, or those of the object it is."""
+    """Return the field of one property, or the fields of the object that it is."""
     value = given.get(name, _ABSENT)
     resolved, nullable = _plain_type(declared, schema)
     inner = resolved.get("properties")
@@ -88,7 +87,7 @@ def _fields(
     is_one = isinstance(value, Mapping) or value is _ABSENT or (value is None and nullable)
     if not (isinstance(inner, Mapping) and inner and is_one):
         return [itself]
-    if value is _ABSENT and not required and not nullable:  # asking for its required properties would make it required
+    if value is _ABSENT and not required and not nullable:  # its properties are not required either
         return [itself]
     inside: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
     fields = [itself | {"kind": "object", "text": ""}] if nullable else []
@@ -101,6 +100,7 @@ def _fields(
 
 def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any, *, required: bool) -> dict[str, Any]:
     resolved, nullable = _plain_type(declared, schema)
+    whole = _resolve(declared, schema)  # with the alternative null, and so with a default for both
     kind = _KINDS.get(str(resolved.get("type")), "json")
     made: dict[str, Any] = {
         "path": path,
@@ -109,7 +109,7 @@ def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any
         "type": _type_in_words(resolved),
         "description": one_line(mended(str(resolved.get("description", ""))), 400),
         "required": required,
-        "default": _default_in_words(_resolve(declared, schema)),
+        "default": _in_a_line(on_a_line(whole["default"])) if "default" in whole else "",
         "nullable": nullable,
         "given": "absent" if value is _ABSENT else "null" if value is None and nullable else "value",
         "text": "" if value is _ABSENT or (value is None and nullable) else _text(kind, value),
@@ -131,7 +131,7 @@ def _text(kind: str, value: Any) -> str:
 
 
 def _plain_type(declared: Any, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """The schema of a property without the alternative null, and whether it had one."""
+    """Return the schema of a property without the alternative null, and whether it had that."""
     resolved = _resolve(declared, schema)
     kind = resolved.get("type")
     if isinstance(kind, list):
@@ -150,7 +150,7 @@ def _plain_type(declared: Any, schema: Mapping[str, Any]) -> tuple[Mapping[str, 
 
 
 def _resolve(declared: Any, schema: Mapping[str, Any], depth: int = 8) -> Mapping[str, Any]:
-    """A schema with its reference followed; one that leads nowhere, or in circles, allows everything."""
+    """Return a schema with its reference resolved; one that cannot be resolved, or is a cycle, allows everything."""
     if not isinstance(declared, Mapping):
         return {}
     reference = declared.get("$ref")
@@ -167,22 +167,16 @@ def _resolve(declared: Any, schema: Mapping[str, Any], depth: int = 8) -> Mappin
 
 
 def _type_in_words(resolved: Mapping[str, Any]) -> str:
-    bounds = [words.format(_in_a_line(resolved[bound])) for bound, words in _BOUNDS.items() if bound in resolved]
-    return ", ".join([_kind_in_words(resolved), *bounds])
-
-
-def _kind_in_words(resolved: Mapping[str, Any]) -> str:
-    kind = resolved.get("type")
-    items = resolved.get("items")
+    """Return the type of a value in words, with its bounds."""
+    kind, items = resolved.get("type"), resolved.get("items")
     if kind == "array" and isinstance(items, Mapping) and isinstance(items.get("type"), str):
-        return f"array of {items['type']}"
-    if "enum" in resolved or "const" in resolved:
-        return "one of"
-    return kind if isinstance(kind, str) else "JSON"
-
-
-def _default_in_words(resolved: Mapping[str, Any]) -> str:
-    return _in_a_line(on_a_line(resolved["default"])) if "default" in resolved else ""
+        kind = f"array of {items['type']}"
+    elif "enum" in resolved or "const" in resolved:
+        kind = "one of"
+    elif not isinstance(kind, str):
+        kind = "JSON"
+    bounds = [words.format(_in_a_line(resolved[bound])) for bound, words in _BOUNDS.items() if bound in resolved]
+    return ", ".join([kind, *bounds])
 
 
 def _in_a_line(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""What is on its way: the text a model is speaking, the calls it is writing, the progress its tools tell.
+"""Live lines: the text that a model is streaming, the calls it is writing, and the progress that tools report.
 
-Deltas arrive by the hundred a second and only their sum is worth showing, so they are folded here into one line per
-speaker with the end of its text. A line ends with the fact that takes its place.
+Hundreds of deltas arrive each second, and only their sum is shown: they are folded into one line per source, with the
+end of its text. A line ends with the event that replaces it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from agentnb.core.unicode import mended
 from agentnb.widgets.text import as_json, brief
 
 TAIL = 1200
-"""Characters of a line that are shown: its end, which is where it grows."""
+"""Characters of a line that are shown: its end, where it grows."""
 WORDS = 160
-"""Characters of what a call says of how far it is."""
+"""Characters of the progress that a call reports."""
 
 _LOOP_ENDS = frozenset({"run_start", "cancel", "run_end"})
 _MODEL_ENDS = _LOOP_ENDS | {"model_end", "model_error", "model_start"}
 
 
 class Line:
-    """The end of one speaker's text."""
+    """The end of the text of one source."""
 
     def __init__(self, kind: str, path: str, name: str = "") -> None:
         self.kind = kind
@@ -36,7 +36,7 @@ class Line:
         self._parts: deque[str] = deque()
 
     def add(self, text: str) -> None:
-        """The text goes on."""
+        """Append text."""
         text = text if len(text) <= TAIL else text[-TAIL:]
         self._parts.append(text)
         self._held += len(text)
@@ -44,21 +44,21 @@ class Line:
             self._held -= len(self._parts.popleft())
 
     def show(self) -> dict[str, Any]:
-        """The line as the page gets it."""
+        """Return the line as the page gets it."""
         text = mended("".join(self._parts)[-TAIL:])
         line = {"kind": self.kind, "path": self.path, "name": self.name, "text": text}
         return line if self.progress is None else {**line, "progress": self.progress}
 
 
-class Live:
-    """The lines of one run. Not thread-safe: whoever feeds it holds a lock."""
+class LiveLines:
+    """The lines of one run. Not thread-safe: the caller holds a lock."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str, str], Line] = {}
 
     def feed(self, delta: Delta) -> None:
-        """Take in one delta."""
-        kind, key, text, name = _heard(delta)
+        """Apply one delta."""
+        kind, key, text, name = _source(delta)
         line = self._lines.get((delta.path, kind, key))
         if line is None:
             line = self._lines[delta.path, kind, key] = Line(kind, delta.path, name)
@@ -68,11 +68,11 @@ class Live:
         line.add(text)
 
     def ends_with(self, type: str) -> bool:
-        """Whether a fact of this type may end a line; needs no lock, and is all that most events cost."""
+        """Return True if an event of this type may end a line. It needs no lock, and is all that most events cost."""
         return bool(self._lines) and (type in _MODEL_ENDS or type == "call_end")
 
     def settle(self, event: Event) -> bool:
-        """A fact has come; True if it ended a line."""
+        """Apply an event. Return True if it ended a line."""
         if event.type in _MODEL_ENDS:
             ended = [key for key in self._lines if key[0] == event.path and key[1] != "tool"]
             if event.type in _LOOP_ENDS:
@@ -87,23 +87,23 @@ class Live:
         return len(self._lines) < had
 
     def show(self) -> list[dict[str, Any]]:
-        """All lines as the page gets them."""
+        """Return all lines as the page gets them."""
         return [line.show() for line in self._lines.values()]
 
 
 def is_within(path: str, outer: str) -> bool:
-    """Whether a loop is the one at `outer`, or inside it."""
+    """Return True if the loop at `path` is the one at `outer`, or nested in it."""
     return not outer or path == outer or path.startswith(f"{outer}/")
 
 
 def progress_of(data: Any) -> dict[str, Any]:
-    """How far a call says it is: `text`, and `share` where that is a share of something.
+    """Return the progress that a call reports: `text`, and `share` if it is a share of something.
 
-    A number from 0 to 1 is one, alone or as `done` in a mapping, and so are `done` and `total`; whatever else the
-    mapping has is told beside it. Anything else is text: its last line.
+    A share is a number from 0 to 1, alone or as `done` in a mapping, or `done` and `total`; the other fields of the
+    mapping are appended to the text. Of any other value, the text is its last line.
     """
     if isinstance(data, Mapping) and "message" in data and data.keys() <= {"message", "total"}:
-        data = data["message"]  # of how many says nothing where nobody says how many are done
+        data = data["message"]  # a total says nothing without the number that is done
     if isinstance(data, Mapping) and (share := _share(data.get("done"), data.get("total", 1))) is not None:
         so_far = f"{data['done']:,g} of {data['total']:,g}" if "total" in data else f"{share:.0%}"
         rest = [brief(value) for name, value in data.items() if name not in ("done", "total")]
@@ -121,8 +121,8 @@ def _share(done: Any, total: Any) -> float | None:
     return float(done / total)
 
 
-def _heard(delta: Delta) -> tuple[str, str, str, str]:
-    """A delta's kind of line, whose line it is, what it adds, and a name for it."""
+def _source(delta: Delta) -> tuple[str, str, str, str]:
+    """Return the kind of a delta's line, its key, the text that it adds, and a name for the line."""
     if delta.type == "text_delta":
         return "text", "", delta.content, ""
     if delta.type == "reasoning_delta":

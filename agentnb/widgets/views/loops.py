@@ -1,12 +1,10 @@
-"""The loops of a run, as the panel shows them: where each stands and the way it has taken through its phases.
+"""The loops of a run: the phase of each, and the transitions that it has taken.
 
-Folded from the run's events, like everything, so a live run, a restored one and a recording show the same. What the
-events do not say is a nested loop's table of phases. The loop above knows it: it names the loop that performs a call,
-and is asked with the call as the events tell it. Where it cannot say (the loop is not the one that was recorded), the
-nested loop is shown in words, without a drawing.
+They are folded from the run's events, so a live run, a restored one and a recording show the same. Events do not
+contain the table of phases of a nested loop. Its parent knows it: it names the loop that performs a call. If it cannot
+(it is not the loop that was recorded), the nested loop is shown in words, without a drawing.
 
-A run may run thousands of loops, one after the other or at the same time. Of those that one loop has run only the ones
-that are running are of interest, or else the one that ran last, and no others are kept.
+A run may run thousands of nested loops. Of those of one loop, the running ones are kept, or else the one that ran last.
 """
 
 from __future__ import annotations
@@ -24,33 +22,36 @@ from agentnb.core.unicode import mended
 from agentnb.tools import as_tools, loop_of
 from agentnb.widgets.drawings.diagram import Table, table_of
 from agentnb.widgets.text import brief
-from agentnb.widgets.views.calls import Calls, Told, calls_of
+from agentnb.widgets.views.call_graph import GraphView, LoopGraph, graph_of
 
 SHOWN = 12
-"""Nested loops that are shown at most; the others are counted."""
+"""Nested loops that are shown; further ones are counted."""
 DRAWN = 2
-"""Nested loops that are shown with a drawing, each about as high as the list of events; the others in words."""
+"""Nested loops that are shown with a drawing, which is about as high as the list of events; the others in words."""
 GRAPHS = 3
 """Loops whose call graphs are shown."""
 TABLES = 16
-"""Tables of nested loops that are drawn at most: each drawing takes time and travels to the page."""
+"""Tables of nested loops that are drawn at most: each drawing is sent to the page."""
 INPUT = 80
-"""Characters of what a nested loop was given."""
+"""Characters of the input of a nested loop."""
 
 logger = logging.getLogger("agentnb")
 
 
-class Standing:
-    """One loop: its phase, how often it took each arrow, and the loops inside it. `call` is the one it performs."""
+class LoopView:
+    """One loop: its phase, how often it took each transition, and its nested loops. `call` is the call it performs."""
 
     def __init__(
-        self, path: str, design: Any, *, call: str = "", input: Any = None, graph: Calls | None = None
+        self, path: str, design: Any, *, call: str = "", input: Any = None, graph: LoopGraph | None = None
     ) -> None:
         self.path = path
         self.design = design
         self.table: Table | None = table_of(design.phases) if design is not None else None
         self.call = call
-        self.input = brief(_last_said(input), INPUT)
+        # The input in short: of messages, the text of the last one.
+        last = input[-1] if isinstance(input, (list, tuple)) and input else None
+        content = last.get("content") if isinstance(last, Mapping) else None
+        self.input = brief(content if isinstance(content, str) and content else input, INPUT)
         self.phase: str | None = None
         self.arrows: dict[tuple[str, str], int] = {}
         self.latest: tuple[str, str] | None = None
@@ -58,10 +59,10 @@ class Standing:
         self.ended = ""
         self.calls: dict[str, CallState] = {}
         self.graph = graph
-        self.inside: dict[str, Standing] = {}
+        self.inside: dict[str, LoopView] = {}
 
     def take(self, event: Event) -> None:
-        """An event of this loop: it may open a phase, and the call graph may change with it."""
+        """Apply an event of this loop: it may enter a phase, and change the call graph."""
         if event.phase is not None:
             if self.phase is not None and self.phase != event.phase:
                 self.latest = (self.phase, event.phase)
@@ -71,59 +72,61 @@ class Standing:
             self.graph.take(event)
 
     def stop(self, reason: str = "") -> None:
-        """It does not run any more, and so nothing in it does."""
+        """Mark the loop and its nested loops as ended."""
         self.running, self.ended = False, self.ended or reason
         for loop in self.inside.values():
             if loop.running:
                 loop.stop()
 
-    def of_interest(self) -> Iterator[Standing]:
-        """The loops inside that run, or else the one that ran last; each followed by those inside it."""
+    def shown(self) -> Iterator[LoopView]:
+        """Iterate over the nested loops that run, or else the last one; each is followed by its own nested loops."""
         running = [loop for loop in self.inside.values() if loop.running]
         for loop in running or list(self.inside.values())[-1:]:
             yield loop
-            yield from loop.of_interest()
+            yield from loop.shown()
 
 
 class Loops:
-    """The loops of one run, with `graphs` also their call graphs. `follow` its events, then read."""
+    """The loops of one run. Call `follow` with its events, then read.
+
+    graphs: read the call graphs as well. tables: the tables of the nested loops that were seen, each with a number.
+    """
 
     def __init__(self, design: Any, *, graphs: bool = False) -> None:
-        self._calls_of = calls_of if graphs else lambda design: None
+        self._graph_of = graph_of if graphs else lambda design: None
         self._design = design
         self.tables: dict[Table, int] = {}
-        """What the nested loops that were seen look like, and the number of each."""
         self._known: dict[tuple[int, str, str, str, str], Design | None] = {}
-        self._begin_run()
+        self._reset()
 
-    def _begin_run(self) -> None:
-        self.root = Standing("", self._design, graph=self._calls_of(self._design))
+    def _reset(self) -> None:
+        self.root = LoopView("", self._design, graph=self._graph_of(self._design))
         self._by_path = {"": self.root}
         self._seen = 0
 
     def follow(self, events: Sequence[Event]) -> Loops:
-        """Take in the events that are new; of a replay that has gone back, all that had happened by then."""
+        """Apply the new events; if a replay has moved back, all events up to its position."""
         total = len(events)
         if total < self._seen:
-            self._begin_run()  # but the tables stay: the page has drawings of them
+            self._reset()  # the tables stay, because the page has drawings of them
         for event in events[self._seen : total]:
             self._take(event)
         self._seen = total
         return self
 
     def design_at(self, path: str) -> Any:
-        """The loop at `path`, where it is known which one it is."""
+        """Return the loop at `path`, or None if it is not known."""
         loop = self._by_path.get(path)
         return loop.design if loop is not None else None
 
-    def nested(self) -> list[Standing]:
-        """The nested loops to show, each before those inside it."""
-        return list(self.root.of_interest())
+    def nested(self) -> list[LoopView]:
+        """Return the nested loops to show, each before its own nested loops."""
+        return list(self.root.shown())
 
-    def graphs(self) -> list[tuple[str, Told]]:
-        """The call graphs to show, by the paths of their loops; nested loops are told of once they have made calls."""
-        told = ((loop.path, loop.graph.tell()) for loop in (self.root, *self.nested()) if loop.graph is not None)
-        shown = ((path, graph) for path, graph in told if graph is not None and (graph.dresses or not path))
+    def graphs(self) -> list[tuple[str, GraphView]]:
+        """Return the call graphs to show, with the paths of their loops; of nested loops, only those with calls."""
+        read = ((loop.path, loop.graph.read()) for loop in (self.root, *self.nested()) if loop.graph is not None)
+        shown = ((path, graph) for path, graph in read if graph is not None and (graph.dresses or not path))
         return list(islice(shown, GRAPHS))
 
     def _take(self, event: Event) -> None:
@@ -136,7 +139,9 @@ class Loops:
         if isinstance(event, CallProposed):
             loop.calls[event.call.id] = CallState(event.call, hidden=event.hidden)
         elif isinstance(event, CallStart):
-            self._note_start(loop, event)
+            hidden = event.call_id in loop.calls and loop.calls[event.call_id].hidden
+            call = ToolCall(id=event.call_id, name=event.name, arguments=event.arguments)
+            loop.calls[event.call_id] = CallState(call, hidden=hidden)
         elif isinstance(event, CallEnd):
             loop.calls.pop(event.call_id, None)
             for inside in loop.inside.values():
@@ -144,12 +149,6 @@ class Loops:
                     inside.stop(event.outcome)
         elif isinstance(event, RunEnd):
             loop.stop(event.reason)
-
-    @staticmethod
-    def _note_start(loop: Standing, event: CallStart) -> None:
-        hidden = event.call_id in loop.calls and loop.calls[event.call_id].hidden
-        call = ToolCall(id=event.call_id, name=event.name, arguments=event.arguments)
-        loop.calls[event.call_id] = CallState(call, hidden=hidden)
 
     def _begin(self, event: RunStart) -> None:
         above_path, _, name = event.path.rpartition("/")
@@ -159,18 +158,18 @@ class Loops:
         for old in [old for old, loop in above.inside.items() if old == name or not loop.running]:
             self._forget(above.inside.pop(old))
         design = self._design_of(above, event)
-        loop = Standing(event.path, design, call=event.call, input=event.input, graph=self._calls_of(design))
+        loop = LoopView(event.path, design, call=event.call, input=event.input, graph=self._graph_of(design))
         above.inside[name] = self._by_path[event.path] = loop
         if loop.table is not None and len(self.tables) < TABLES:
             self.tables.setdefault(loop.table, len(self.tables))
 
-    def _forget(self, loop: Standing) -> None:
+    def _forget(self, loop: LoopView) -> None:
         del self._by_path[loop.path]
         for inside in loop.inside.values():
             self._forget(inside)
 
-    def _design_of(self, above: Standing, event: RunStart) -> Design | None:
-        """The loop that begins here; asked for once for each kind of call, though it may begin a thousand times."""
+    def _design_of(self, above: LoopView, event: RunStart) -> Design | None:
+        """Return the nested loop that starts with this event. Its parent is asked once for each kind of call."""
         call = above.calls.get(event.call)
         if call is None or not isinstance(above.design, Design):
             return None
@@ -181,18 +180,11 @@ class Loops:
         return design if design is not None and (design.kind(), design.name) == (event.loop, event.name) else None
 
 
-def _last_said(input: Any) -> Any:
-    """What a loop was given; of messages, the last one's text."""
-    last = input[-1] if isinstance(input, (list, tuple)) and input else None
-    said = last.get("content") if isinstance(last, Mapping) else None
-    return said if isinstance(said, str) and said else input
-
-
 def _loop_for(design: Design, call: CallState) -> Design | None:
     try:
         loop = design.loop_for(call)
     except Exception:
-        # It is the user's code, and was written to be asked by the driver. The panel goes on without this drawing.
+        # This is code of the user, written to be called by the driver. The panel works without this drawing.
         logger.exception("%s could not say which loop performs %s", design.kind(), call.name)
         return None
     if loop is None and not (call.hidden and call.name in design.activities):
@@ -201,14 +193,14 @@ def _loop_for(design: Design, call: CallState) -> Design | None:
 
 
 def nested_status(loops: Loops) -> dict[str, Any]:
-    """The nested loops as the page gets them, and how many more there are."""
+    """Return the nested loops as the page gets them, and how many more there are."""
     nested = loops.nested()
     drawn = _drawn(nested[:SHOWN], loops.tables)
     return {"nested": [_entry(loop, drawn) for loop in nested[:SHOWN]], "more": max(0, len(nested) - SHOWN)}
 
 
-def _drawn(nested: Sequence[Standing], tables: Mapping[Table, int]) -> dict[str, int]:
-    """The numbers of the tables to draw, by path: of loops that look the same beside one another only the first."""
+def _drawn(nested: Sequence[LoopView], tables: Mapping[Table, int]) -> dict[str, int]:
+    """Return the numbers of the tables to draw, by path; of sibling loops with the same table, only the first."""
     chosen: dict[tuple[str, int], str] = {}
     for loop in nested:
         if loop.table is not None and loop.table in tables:
@@ -216,7 +208,7 @@ def _drawn(nested: Sequence[Standing], tables: Mapping[Table, int]) -> dict[str,
     return {path: number for (_, number), path in list(chosen.items())[:DRAWN]}
 
 
-def _entry(loop: Standing, drawn: Mapping[str, int]) -> dict[str, Any]:
+def _entry(loop: LoopView, drawn: Mapping[str, int]) -> dict[str, Any]:
     return {
         "path": mended(loop.path),
         "input": mended(loop.input),
@@ -230,8 +222,8 @@ def _entry(loop: Standing, drawn: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def graph_status(graphs: Sequence[tuple[str, Told]]) -> list[dict[str, Any]]:
-    """The call graphs as the page gets them, without their drawings."""
+def graph_status(graphs: Sequence[tuple[str, GraphView]]) -> list[dict[str, Any]]:
+    """Return the call graphs as the page gets them, without their drawings."""
     return [
         {
             "path": mended(path),
@@ -246,29 +238,29 @@ def graph_status(graphs: Sequence[tuple[str, Told]]) -> list[dict[str, Any]]:
 
 
 def graph_name(path: str) -> str:
-    """What a call graph is called."""
+    """Return the accessible name of a call graph."""
     return f"Call graph of {mended(path)}" if path else "Call graph"
 
 
-def arrows_of(loop: Standing) -> list[list[str]]:
-    """The arrows the loop has taken, in the order they were first taken."""
+def arrows_of(loop: LoopView) -> list[list[str]]:
+    """Return the transitions that a loop has taken, in the order in which it first took them."""
     return [[mended(name) for name in arrow] for arrow in loop.arrows]
 
 
-def latest_of(loop: Standing) -> int:
-    """Which of the arrows was taken last; -1 where none was."""
+def latest_of(loop: LoopView) -> int:
+    """Return the index of the transition that was taken last, or -1."""
     return list(loop.arrows).index(loop.latest) if loop.latest is not None else -1
 
 
 def breadcrumb(phase: str, nested: Sequence[Mapping[str, Any]]) -> str:
-    """The outermost loop's phase and those of the loops that run in it, in one line: `executing > worker: thinking`.
+    """Return the phases of the outermost loop and of those that run inside it: `executing > worker: thinking`.
 
-    Loops beside one another are told with a comma between them.
+    Sibling loops are separated by commas.
     """
-    told, above = phase, ""
+    line, above = phase, ""
     for entry in nested:
         if entry["running"]:
             inside = not above or entry["path"].startswith(f"{above}/")
-            told += f"{' > ' if inside else ', '}{entry['path']}: {entry['phase']}"
+            line += f"{' > ' if inside else ', '}{entry['path']}: {entry['phase']}"
             above = entry["path"]
-    return told
+    return line

@@ -1,13 +1,13 @@
-"""An event as a row: what the list shows of it, and its data as far as it is small.
+"""Rows: what the list of events shows of each event, and its data if that is small.
 
-The page gets every event of a run, so a row is bounded: data of more than `ROW_LIMIT` bytes is clipped, with its full
-size beside it, and the page asks for the rest when somebody wants to see it (`full_text`). The words of a row are made
-here once for the live panel and the static one.
+The page gets every event of a run, so a row is bounded: data of more than `ROW_LIMIT` bytes is clipped, and the row has
+its full size. The page requests the rest when a person wants to see it (`full_text`). The summary of a row is the same
+in the live and the static panel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.events import Event, plain_event
@@ -18,19 +18,19 @@ from agentnb.widgets.views.decisions import decided
 from agentnb.widgets.views.spans import Spans
 
 ROW_LIMIT = 4096
-"""Bytes of JSON that an event may have in a row."""
+"""Bytes of JSON of an event's data in a row."""
 SHORT = 400
-"""Bytes of JSON of a field that is never clipped: how a call ended, what an answer has used."""
+"""Bytes of JSON of a field that is never clipped, for example the outcome of a call or the usage of an answer."""
 SUMMARY = 200
 """Characters of the one line about an event."""
 FULL_LIMIT = 256 * 1024
-"""Characters that "Show all" fetches at most: one message of this size does not make the page stutter."""
+"""Characters that "Show all" fetches: a message of this size does not block the page noticeably."""
 
 TAIL, TAIL_ROOM = 100, 16_000
-"""Rows in the trait that a page without a kernel shows, at most, and characters of them."""
+"""Rows in the trait that a page without a kernel shows, and their characters."""
 
 STAMPS = ("seq", "time", "run_id", "path", "phase", "type")
-"""What every event has; a row tells it by itself."""
+"""The fields that every event has; they are not part of a row's data."""
 
 GROUPS: Mapping[str, str] = {
     "run_start": "run",
@@ -52,7 +52,7 @@ GROUPS: Mapping[str, str] = {
     "cancel": "error",
     "run_end": "run",
 }
-"""Which colour a type of event has."""
+"""The group of a type of event, which has a colour."""
 
 
 def row(event: Event, causes: Causes | None = None) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def encode_row(event: Event, spans: Spans | None = None) -> bytes:
 
 
 def _row(event: Event, causes: Causes | None) -> tuple[dict[str, Any], dict[str, Any], bytes]:
-    """A row without its data, the data, and the data as JSON, which is made once: to see its size and to send it."""
+    """Return a row without its data, the data, and the data as JSON, which is made once."""
     data = plain_event(event)
     for stamp in STAMPS:
         data.pop(stamp, None)
@@ -91,13 +91,13 @@ def _row(event: Event, causes: Causes | None) -> tuple[dict[str, Any], dict[str,
         data, encoded = _small(data)
     made["group"] = "error" if data.get("is_error") or data.get("error") else GROUPS.get(event.type, "state")
     made["summary"] = summary(event.type, data, event.phase)
-    if event.type == "approval_decision" and causes is not None:  # the event has no more than the call's id
+    if event.type == "approval_decision" and causes is not None:  # the event has only the call's id
         made["summary"] = one_line(f"{causes.name_of(event.seq)} {made['summary']}", SUMMARY)
     return made, data, encoded
 
 
 def encode_rows(events: Sequence[Event], room: int, spans: Spans | None = None) -> tuple[str, int]:
-    """Rows of the first events as a JSON array of about `room` bytes at most, and how many they are (at least one)."""
+    """Return rows of the first events as a JSON array of about `room` bytes at most, and their number, at least one."""
     lines: list[bytes] = []
     for event in events:
         line = encode_row(event, spans)
@@ -109,7 +109,7 @@ def encode_rows(events: Sequence[Event], room: int, spans: Spans | None = None) 
 
 
 def tail(events: Sequence[Event]) -> str:
-    """The last of these events as the page shows them without a kernel, as JSON."""
+    """Return the last of these events as JSON, as the page shows them without a kernel."""
     rows: list[str] = []
     room = TAIL_ROOM
     for made in map(row, reversed(events)):
@@ -121,7 +121,7 @@ def tail(events: Sequence[Event]) -> str:
 
 
 def _small(data: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Data with its long fields clipped until it is small enough, and its JSON."""
+    """Return data with its long fields clipped until it is small enough, and its JSON."""
     long = [name for name, value in data.items() if len(as_json(value)) > SHORT]
     for length, items, depth in ((1000, 20, 4), (300, 10, 4), (100, 5, 4), (40, 2, 3), (20, 1, 2)):
         clipped = data | {name: clip(data[name], length, items, depth) for name in long}
@@ -132,7 +132,7 @@ def _small(data: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
 
 
 def clip(value: Any, length: int, items: int, depth: int = 5) -> Any:
-    """A JSON value with long texts, long lists and deep nesting cut, and a note where something is missing."""
+    """Return a JSON value with long strings, long lists and deep nesting cut, and a note at each cut."""
     if isinstance(value, str):
         return value if len(value) <= length else f"{value[:length]}… ({len(value):,} characters)"
     if isinstance(value, Mapping):
@@ -149,17 +149,79 @@ def clip(value: Any, length: int, items: int, depth: int = 5) -> Any:
 
 
 def full_text(value: Any) -> dict[str, Any]:
-    """What "Show all" gets: the value as text, cut at `FULL_LIMIT`, and its length."""
+    """Return what "Show all" shows: the value as text, cut at `FULL_LIMIT`, and its length."""
     text = value if isinstance(value, str) else pretty(value)
     return {"text": text[:FULL_LIMIT], "length": len(text)}
 
 
 def summary(type: str, data: Mapping[str, Any], phase: str | None = None) -> str:
-    """One line about an event, from its data as it stands in a row."""
-    words = _SUMMARIES.get(type)
-    if words is None:
-        return ""
-    return one_line(words(data if phase is None else {**data, "phase": phase}), SUMMARY)
+    """Return one line about an event, from its data in a row."""
+    return one_line(_summary(type, data, phase or ""), SUMMARY)
+
+
+def _summary(type: str, data: Mapping[str, Any], phase: str) -> str:
+    error = data.get("error") or {}
+    failure = f"{error.get('type')}: {error.get('message')}"
+    match type:
+        case "run_start":
+            return _join(f"{data['loop']} {data['name']}", data.get("input"))
+        case "phase_change":
+            return f"{data['source']} → {phase}"
+        case "state_update":
+            return brief(data.get("values", {}))
+        case "run_paused" | "cancel":
+            return str(data.get("reason", ""))
+        case "run_end":
+            return _join(data["reason"], failure if error else data.get("output"))
+
+        # Messages, in the history and in a queue.
+        case "message":
+            origin = data.get("origin", "loop")
+            source = "" if origin in ("loop", "input") else f" ({origin.replace('_', '-')})"
+            return f"{data['message'].get('role', '')}{source}: {_message(data['message'])}"
+        case "queued":
+            return f"{data['queue'].replace('_', '-')}: {_message(data['message'])}"
+        case "withdrawn":
+            return f"{data['count']} from {data['queue'].replace('_', '-')}"
+
+        # Requests, and their answers: before the text the model, and the reason why it was cut off.
+        case "model_start":
+            attempt = data.get("attempt", 1)
+            words = [f"turn {data.get('turn', 0)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
+            if data.get("continues"):
+                words[-1] = "goes on with its answer"
+            model = " ".join(str(name) for name in (data.get("provider"), data.get("model")) if name)
+            return ", ".join([*words, *([model] if model else [])])
+        case "model_end":
+            reason = data.get("stop_reason")
+            shown = [data.get("model"), None if reason in ("stop", "tool_calls") else reason]
+            before = ", ".join(str(word) for word in shown if word)
+            return (f"[{before}] " if before else "") + _message(data["message"])
+        case "model_error":
+            return failure
+
+        # Calls.
+        case "call_proposed":
+            return _call(data["call"])
+        case "approval_request":
+            return _join(_call(data), data.get("reason"))
+        case "approval_decision":
+            by, earlier = data.get("by", "human"), data.get("earlier")
+            if data["decision"] == "ask":
+                return f"decision of event {earlier} taken back"
+            words = [decided(data["decision"], by, earlier, data.get("remember"), data.get("reviewer"))]
+            words += [_call(data)] if data["decision"] in ("edit", "replace") else []
+            return _join(" → ".join(words), data.get("result"), data.get("reason"))
+        case "call_start":
+            return _call(data)
+        case "call_end":
+            return _join(f"{data.get('name') or data['call_id']} {data.get('outcome', 'returned')}", data.get("result"))
+        case _:
+            return ""
+
+
+def _join(head: str, *rest: Any) -> str:
+    return ": ".join([head, *(text for text in (brief(part) for part in rest) if text)])
 
 
 def _call(data: Mapping[str, Any]) -> str:
@@ -169,7 +231,7 @@ def _call(data: Mapping[str, Any]) -> str:
     return f"{data.get('name', '')}({', '.join(f'{key}={as_json(arguments[key]).decode()}' for key in arguments)})"
 
 
-def _said(message: Mapping[str, Any]) -> str:
+def _message(message: Mapping[str, Any]) -> str:
     content = message.get("content", "")
     blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
     text = content if isinstance(content, str) else " ".join(str(block.get("text") or block) for block in blocks)
@@ -178,93 +240,7 @@ def _said(message: Mapping[str, Any]) -> str:
 
 
 def aside(message: Mapping[str, Any]) -> str:
-    """What a message of a loop's own kind has instead of a content: its fields, on one line."""
-    own = {
-        name: message[name]
-        for name in message
-        if name not in {"role", "content", *OPTIONAL} and not name.startswith("_")
-    }
-    own.pop("type", None)
+    """Return the fields of a message of a loop's own kind, which has no content, on one line."""
+    common = {"type", "role", "content", *OPTIONAL}
+    own = {name: message[name] for name in message if name not in common and not name.startswith("_")}
     return brief(own, SUMMARY) if own else ""
-
-
-def _failed(data: Mapping[str, Any]) -> str:
-    error = data["error"]
-    return f"{error['type']}: {error['message']}"
-
-
-def _told(head: str, *rest: Any) -> str:
-    return ": ".join([head, *(text for text in (brief(part) for part in rest) if text)])
-
-
-def _start(data: Mapping[str, Any]) -> str:
-    return _told(f"{data['loop']} {data['name']}", data.get("input"))
-
-
-def _message(data: Mapping[str, Any]) -> str:
-    origin = data.get("origin", "loop")
-    aside = "" if origin in ("loop", "input") else f" ({origin.replace('_', '-')})"
-    return f"{data['message'].get('role', '')}{aside}: {_said(data['message'])}"
-
-
-def _model_start(data: Mapping[str, Any]) -> str:
-    attempt = data.get("attempt", 1)
-    words = [f"turn {data.get('turn', 0)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
-    if data.get("continues"):
-        words[-1] = "goes on with its answer"
-    asked = [str(name) for name in (data.get("provider"), data.get("model")) if name]
-    return ", ".join([*words, *([" ".join(asked)] if asked else [])])
-
-
-def _model_end(data: Mapping[str, Any]) -> str:
-    """What was said; before it why the answer was cut off, and which model has answered."""
-    reason, model = data.get("stop_reason"), data.get("model")
-    before = [str(word) for word in (model, reason if reason not in _USUAL else None) if word]
-    return (f"[{', '.join(before)}] " if before else "") + _said(data["message"])
-
-
-_USUAL = frozenset({"stop", "tool_calls"})
-"""Reasons to stop that need no word."""
-
-
-def _decision(data: Mapping[str, Any]) -> str:
-    earlier = data.get("earlier")
-    if data["decision"] == "ask":
-        return f"decision of event {earlier} taken back"
-    head = decided(data["decision"], data.get("by", "human"), earlier, data.get("remember"), data.get("reviewer"))
-    if data["decision"] in ("edit", "replace"):
-        head += f" → {_call(data)}"
-    return _told(head, data.get("result"), data.get("reason"))
-
-
-def _call_end(data: Mapping[str, Any]) -> str:
-    return _told(f"{data.get('name') or data['call_id']} {data.get('outcome', 'returned')}", data.get("result"))
-
-
-def _run_end(data: Mapping[str, Any]) -> str:
-    return _told(data["reason"], _failed(data) if "error" in data else data.get("output"))
-
-
-def _queue(data: Mapping[str, Any]) -> str:
-    return str(data["queue"]).replace("_", "-")
-
-
-_SUMMARIES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "run_start": _start,
-    "phase_change": lambda data: f"{data['source']} → {data.get('phase', '')}",
-    "message": _message,
-    "queued": lambda data: f"{_queue(data)}: {_said(data['message'])}",
-    "withdrawn": lambda data: f"{data['count']} from {_queue(data)}",
-    "state_update": lambda data: brief(data.get("values", {})),
-    "model_start": _model_start,
-    "model_end": _model_end,
-    "model_error": _failed,
-    "call_proposed": lambda data: _call(data["call"]),
-    "approval_request": lambda data: _told(_call(data), data.get("reason")),
-    "approval_decision": _decision,
-    "call_start": _call,
-    "call_end": _call_end,
-    "run_paused": lambda data: data.get("reason", ""),
-    "cancel": lambda data: data.get("reason", ""),
-    "run_end": _run_end,
-}

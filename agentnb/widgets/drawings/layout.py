@@ -1,95 +1,138 @@
-"""Where the boxes of a graph stand, and how its arrows run between them.
+"""Layouts: where the boxes of a drawing are, and the ways of its arrows between them.
 
-Boxes stand in columns: each right of everything it depends on, in the column that the longest way to it ends in, so
-the first column is what depends on nothing. An arrow that passes columns has a narrow place of its own in each, shared
-by all arrows of the same box, and so no arrow runs behind a box. Within a column the order follows that of what the
-boxes are tied to (the barycentre), and each is as near to it as its neighbours let it. Arrows that close a circle are
-left out of all this, and run below. What is tied to nothing stands in rows at the bottom, in its order.
-
+`lay_out_graph` is for the call graph. Boxes are in columns: each is right of everything it depends on, in the column
+that the longest way to it ends in, so the first column has what depends on nothing. An arrow that passes columns has a
+narrow place of its own in each of them, shared by all arrows of the same box, so no arrow runs behind a box. Within a
+column the boxes are ordered by what they are connected to (the barycentre), and each is as near to that as its
+neighbours allow. Arrows that close a cycle run below everything. Boxes without arrows are in rows at the bottom.
 (Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", 1981.)
+
+`lay_out_column` is for the state diagram. Boxes are in one column in the given order. An arrow to the next box is
+straight; one that skips boxes runs in a lane on the right, one that goes back in a lane on the left. All arrows into
+one box share a lane, so there are no more lanes than boxes, lines cross at right angles only, and none crosses a box.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 152.0, 38.0
 ACROSS, DOWN, THIN, MARGIN = 40.0, 10.0, 6.0, 3.0
 BESIDE = 12.0
-"""Between boxes that are tied to nothing."""
+"""The distance between boxes without arrows."""
 ROW = 4
-"""Of these in a row, or more where the columns are wider."""
+"""The number of these in a row; more if the columns are wider."""
 SWEEPS = 4
 
-Place = tuple[float, float]
+PHASE, GAP, LANE, EDGE = 24.0, 16.0, 11.0, 6.0
+"""Of the column: the height of a box, the distance to the next, the width of a lane, the margin."""
+
+Point = tuple[float, float]
 Arrow = tuple[int, int]
 
 
 class Layout(NamedTuple):
-    """Where all of it is.
+    """The positions of boxes and arrows.
 
-    places: the upper left corner of each box. ways: for each arrow the left middles of all it meets, from its source to
-    its target. below: the arrows that run below.
+    places: the upper left corner of each box. ways: the points of each arrow, from its source to its target; in a graph
+    the left middles of the places it passes, in a column its corners. below: the arrows that run below.
     """
 
-    places: list[Place]
-    ways: dict[Arrow, list[Place]]
+    places: list[Point]
+    ways: dict[Arrow, list[Point]]
     below: list[Arrow]
     width: float
     height: float
 
 
-def lay_out(count: int, arrows: Sequence[Arrow]) -> Layout:
-    """Places for `count` boxes and the arrows between them."""
+def lay_out_column(boxes: int, arrows: Sequence[Arrow], width: float) -> Layout:
+    """Return the positions of boxes of this width in one column, and of the arrows between them."""
+    left = _lanes([(source, target) for source, target in arrows if target < source])
+    right = _lanes([(source, target) for source, target in arrows if target > source + 1])
+    room = [LANE * (max(lanes.values()) + 1) + 8 if lanes else 0.0 for lanes in (left, right)]
+    x = EDGE + room[0]
+    places = [(x, EDGE + number * (PHASE + GAP)) for number in range(boxes)]
+    ways: dict[Arrow, list[Point]] = {}
+    for source, target in arrows:
+        top, bottom = places[source][1], places[target][1]
+        if target == source + 1:
+            ways[source, target] = [(x + width / 2, top + PHASE), (x + width / 2, bottom - 1)]
+            continue
+        # Out of the source and into the target at different heights, so that the two do not meet.
+        ahead = target > source
+        side, lane = (x + width, x + width + 10 + LANE * right[target]) if ahead else (x, x - 10 - LANE * left[target])
+        leaves, enters = top + PHASE / 2 + (4 if ahead else -4), bottom + PHASE / 2 - (4 if ahead else -4)
+        ways[source, target] = [(side, leaves), (lane, leaves), (lane, enters), (side + (1 if ahead else -1), enters)]
+    height = 2 * EDGE + boxes * PHASE + (boxes - 1) * GAP
+    return Layout(places, ways, [], x + width + room[1] + EDGE, height)
+
+
+def _lanes(arrows: Sequence[Arrow]) -> dict[int, int]:
+    """Return a lane for each target. Arrows at the same height have different lanes; short ones are inside."""
+    stops = {target: [target, *(a for a, b in arrows if b == target)] for _, target in arrows}
+    spans = {target: (min(numbers), max(numbers)) for target, numbers in stops.items()}
+    lanes: dict[int, int] = {}
+    for target, (top, bottom) in sorted(spans.items(), key=lambda item: item[1][1] - item[1][0]):
+        taken = {lane for other, lane in lanes.items() if spans[other][0] <= bottom and top <= spans[other][1]}
+        lanes[target] = next(lane for lane in count() if lane not in taken)
+    return lanes
+
+
+def lay_out_graph(boxes: int, arrows: Sequence[Arrow]) -> Layout:
+    """Return the positions of boxes in columns, and of the arrows between them."""
     arrows = [(source, target) for source, target in dict.fromkeys(arrows) if source != target]
-    order, forward = _forwards(count, arrows)
+    order, forward = _acyclic(boxes, arrows)
     tied = sorted({end for arrow in arrows for end in arrow})
     columns = _Columns(order, forward, tied)
+
+    # The boxes that have arrows, in columns.
     middles = columns.middles()
     bottom = max((y + HEIGHT / 2 for y in middles.values()), default=0.0)
     lefts = {box: MARGIN + columns.column[box] * (WIDTH + ACROSS) for box in middles}
     ways = {arrow: [(lefts[box], middles[box]) for box in way] for arrow, way in columns.ways.items()}
     places = {box: (lefts[box], middles[box] - HEIGHT / 2) for box in tied}
+
+    # The others, in rows below them.
     right = max((x + WIDTH for x, _ in places.values()), default=0.0)
     row = max(ROW, int((right - MARGIN + BESIDE) // (WIDTH + BESIDE)))
-    alone = [box for box in range(count) if box not in places]
+    alone = [box for box in range(boxes) if box not in places]
     below = [arrow for arrow in arrows if arrow not in ways]
     top = bottom + (2 * DOWN if below else DOWN) if tied else MARGIN
     for number, box in enumerate(alone):
         places[box] = (MARGIN + number % row * (WIDTH + BESIDE), top + number // row * (HEIGHT + DOWN))
     width = max((x for x, _ in places.values()), default=0.0) + WIDTH + MARGIN
     height = max((y for _, y in places.values()), default=0.0) + HEIGHT + MARGIN + (2 * DOWN if below else 0)
-    return Layout([places[box] for box in range(count)], ways, below, width, height)
+    return Layout([places[box] for box in range(boxes)], ways, below, width, height)
 
 
-def _forwards(count: int, arrows: Iterable[Arrow]) -> tuple[list[int], list[Arrow]]:
-    """The boxes, each behind all it depends on, and the arrows without those that close a circle."""
-    targets: list[list[int]] = [[] for _ in range(count)]
+def _acyclic(boxes: int, arrows: Iterable[Arrow]) -> tuple[list[int], list[Arrow]]:
+    """Return the boxes, each after all it depends on, and the arrows without those that close a cycle."""
+    targets: list[list[int]] = [[] for _ in range(boxes)]
     for source, target in arrows:
         targets[source].append(target)
     done: list[int] = []
     forward: list[Arrow] = []
-    begun: set[int] = set()
+    seen: set[int] = set()
 
     def visit(box: int, above: frozenset[int]) -> None:
-        begun.add(box)
+        seen.add(box)
         for target in targets[box]:
             if target not in above:
                 forward.append((box, target))
-                if target not in begun:
+                if target not in seen:
                     visit(target, above | {target})
         done.append(box)
 
-    for box in range(count):
-        if box not in begun:
+    for box in range(boxes):
+        if box not in seen:
             visit(box, frozenset({box}))
     return done[::-1], forward
 
 
 class _Columns:
-    """The columns, with a place in each for the arrows that pass it (numbers beyond those of the boxes)."""
+    """The columns, with a place in each for the arrows that pass it; places are numbered after the boxes."""
 
     def __init__(self, order: Sequence[int], forward: Sequence[Arrow], tied: Sequence[int]) -> None:
         targets: dict[int, list[int]] = {box: [] for box in order}
@@ -102,7 +145,7 @@ class _Columns:
         self.ways: dict[Arrow, list[int]] = {}
         self._boxes = len(order)
         self._before: dict[int, list[int]] = {}
-        self._behind: dict[int, list[int]] = {}
+        self._after: dict[int, list[int]] = {}
         for box in tied:
             self._route(box, targets[box])
         depth = max((self.column[box] for box in tied), default=-1) + 1
@@ -111,7 +154,7 @@ class _Columns:
             self._order[self.column[box]].append(box)
 
     def _route(self, source: int, targets: Sequence[int]) -> None:
-        """The ways of a box's arrows: as far as they go together they are one."""
+        """Find the ways of a box's arrows. They are one line as far as they go together."""
         way = [source]
         for target in sorted(targets, key=self.column.__getitem__):
             while self.column[way[-1]] < self.column[target] - 1:
@@ -124,12 +167,12 @@ class _Columns:
             self.ways[source, target] = [*before, target]
 
     def _tie(self, source: int, target: int) -> None:
-        self._behind.setdefault(source, []).append(target)
+        self._after.setdefault(source, []).append(target)
         self._before.setdefault(target, []).append(source)
 
     def middles(self) -> dict[int, float]:
-        """How far down the middle of each box and each passing place is."""
-        sweeps = [(self._order[1:], self._before), (self._order[-2::-1], self._behind)] * SWEEPS
+        """Return the vertical middle of each box and each place in a column."""
+        sweeps = [(self._order[1:], self._before), (self._order[-2::-1], self._after)] * SWEEPS
         ranks = {box: rank for column in self._order for rank, box in enumerate(column)}
         for columns, ties in [*sweeps, sweeps[0]]:
             for column in columns:
@@ -157,7 +200,7 @@ def _mean(values: dict[int, int] | dict[int, float], boxes: Sequence[int]) -> fl
 
 
 def _spread(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """The values as near to those wanted as the gaps let them: half way between pushing down and pushing up."""
+    """Return values as near to the wanted ones as the gaps allow: half way between pushing down and pushing up."""
     down, up = [*wanted], [*wanted]
     for position, gap in enumerate(gaps, 1):
         down[position] = max(down[position], down[position - 1] + gap)

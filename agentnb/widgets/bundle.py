@@ -1,8 +1,7 @@
-"""The page's side of the panel as one module and one style sheet.
+"""The bundle: the page's side of the panel as one module and one style sheet.
 
-A widget's front end takes a single module, and a file of all of it would be too long to read. The files in `page/` are
-ES modules that import from each other and nothing else; here they are put one after the other in the order they need
-each other, without their imports and exports. Their types are JSDoc comments, which are left out as well.
+A widget's front end takes a single module. The files in `page/` are ES modules that import only each other; here they
+are joined in the order of `MODULES`, without their imports, exports and JSDoc types.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ MODULES = (
     *("diagram", "graph", "panel"),
 )
 STYLES = ("panel", "views", "acting")
-FROZEN_STYLES = ("panel", "frozen")
+STATIC_STYLES = ("panel", "static")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _JSDOC = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
 _SPACE = re.compile(r"\s*\n\s*")
-# What only a live panel has: what is pressed, typed into, scrolled through or on its way.
+# What only a live panel has: buttons, inputs, lists, and text that is streaming.
 _LIVE = re.compile(
     r"-(panel|button|select|input|field|form|talk|joined|waiting|control|link|filter|line|details|live|spacer|row|busy|place)\b"
     r"|:focus"
@@ -41,7 +40,7 @@ _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 @cache
 def module() -> str:
-    """The panel's JavaScript."""
+    """Return the panel's JavaScript."""
     sources = ((PAGE / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", _JSDOC.sub("", source))) for source in sources)
 
@@ -75,7 +74,7 @@ export default {
 
 @cache
 def packed_module() -> str:
-    """The panel's JavaScript and CSS as one small module."""
+    """Return the panel's JavaScript and CSS as one small module."""
     return _UNPACK % {"module": _packed(_shortened(module())), "style": _packed(_COMMENT.sub("", style_sheet()))}
 
 
@@ -84,45 +83,38 @@ def _packed(text: str) -> str:
 
 
 def _shortened(source: str) -> str:
-    """JavaScript without indentation, empty lines and lines that are comments; no string goes over several lines."""
+    """Remove indentation, empty lines and comment lines from JavaScript that has no strings over several lines."""
     lines = (line.strip() for line in source.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 @cache
 def style_sheet() -> str:
-    """The live panel's CSS."""
+    """Return the live panel's CSS."""
     return _styles(STYLES)
 
 
 @cache
-def frozen_style_sheet() -> str:
-    """The CSS that a saved notebook carries for each run: what a frozen panel needs, without comments.
+def static_style_sheet() -> str:
+    """Return the CSS that a saved notebook carries for each run: what a static panel needs, without comments.
 
-    It is for frozen panels only. A live one on the same page has a style sheet of its own, which stands before those
-    in the outputs; rules that fitted both would come last and win, without what only the live one's sheet says.
+    It applies to static panels only. A live panel on the same page has a style sheet of its own, which comes before
+    those in the outputs; rules for both would override what only the sheet of the live panel has.
     """
-    lines = _SPACE.sub("\n", _COMMENT.sub("", _styles(FROZEN_STYLES))).splitlines()
-    return "\n".join(_for_frozen(line) for line in lines if _is_for_frozen(line))
-
-
-def _is_for_frozen(line: str) -> bool:
-    """Whether a line is no whole rule, or one that something in a frozen panel may need."""
-    selectors, brace, _ = line.partition("{")
-    return not brace or not line.endswith("}") or not all(map(_LIVE.search, _COMMA.split(selectors)))
-
-
-def _for_frozen(line: str) -> str:
-    """A line with its selectors, where it has any, fitting nothing but frozen panels."""
-    selectors, brace, rule = line.partition("{")
-    if not brace or line.startswith("@"):
-        return line
-    rooted = (_ROOT.sub(".agentnb-static", selector) for selector in _COMMA.split(selectors))
-    return (
-        ",".join(one if ".agentnb-static" in one else f":where(.agentnb-static) {one.lstrip()}" for one in rooted)
-        + brace
-        + rule
-    )
+    lines = _SPACE.sub("\n", _COMMENT.sub("", _styles(STATIC_STYLES))).splitlines()
+    kept = []
+    for line in lines:
+        selectors, brace, rule = line.partition("{")
+        # Leave out a rule on one line whose selectors are all of a live panel.
+        if brace and line.endswith("}") and all(map(_LIVE.search, _COMMA.split(selectors))):
+            continue
+        # Let the selectors of any other rule apply to static panels only.
+        if brace and not line.startswith("@"):
+            rooted = (_ROOT.sub(".agentnb-static", selector) for selector in _COMMA.split(selectors))
+            scoped = (one if ".agentnb-static" in one else f":where(.agentnb-static) {one.lstrip()}" for one in rooted)
+            line = ",".join(scoped) + brace + rule
+        kept.append(line)
+    return "\n".join(kept)
 
 
 def _styles(names: Sequence[str]) -> str:

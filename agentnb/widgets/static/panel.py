@@ -1,9 +1,8 @@
-"""The panel, frozen: one piece of HTML that needs no kernel, no script and no network.
+"""The static panel: one piece of HTML that needs no kernel, no script and no network.
 
-A saved notebook shows it wherever the notebook is opened, by whoever; so it is bounded in size, and everything in it
-that a model, a tool or a person said is text, escaped here and nowhere else. It has the classes and the accessible
-names of the live panel and carries the same style sheet. Where a viewer strips styles and drawings from HTML it does
-not trust, what is left still reads from top to bottom.
+A saved notebook shows it to any reader, so its size is bounded and all text of models, tools and persons is escaped
+(`html`). It has the classes and the accessible names of the live panel and carries the same style sheet. If a viewer
+strips styles and drawings from HTML that it does not trust, the rest still reads from top to bottom.
 """
 
 from __future__ import annotations
@@ -14,20 +13,19 @@ from typing import Any, NamedTuple
 
 from agentnb.core.events import Event
 from agentnb.run.recording import Recording
+from agentnb.widgets.bundle import static_style_sheet
 from agentnb.widgets.drawings.diagram import Table, diagram, mark
 from agentnb.widgets.drawings.graph import dress
-from agentnb.widgets.frozen.portable import portable
-from agentnb.widgets.frozen.said import conversations
-from agentnb.widgets.frozen.text import LINE, ROOM, TIMELINE_ROOM, Detail, ends, escaped, hung, line, long, path_of
-from agentnb.widgets.frozen.timeline import chosen, drawing, summary, table
-from agentnb.widgets.page import frozen_style_sheet
+from agentnb.widgets.static.html import LINE, Budget, count, ends, escaped, hung, line, long, path_of, portable
+from agentnb.widgets.static.timeline import chosen, drawing, summary, table
 from agentnb.widgets.text import amount, duration, one_line, visible
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import RECENT, clock, rule_row
-from agentnb.widgets.views.loops import Loops, Standing, breadcrumb, graph_name
+from agentnb.widgets.views.loops import Loops, LoopView, breadcrumb, graph_name
 from agentnb.widgets.views.rows import row
 from agentnb.widgets.views.spans import Spans
-from agentnb.widgets.views.standing import Waiting, standing, status
+from agentnb.widgets.views.status import Questions, status
+from agentnb.widgets.views.transcript import CallEntry, Entry, Transcript
 
 
 class Bounds(NamedTuple):
@@ -38,68 +36,83 @@ class Bounds(NamedTuple):
     last: int
     """Events from its end."""
     detail: int
-    """Characters of what stands behind the lines."""
+    """Characters of messages, data and drawings."""
     timeline: int
-    """Characters of the timeline and the bill, which come after a conversation that may have taken all of that."""
+    """Characters of the timeline and the usage, which come after messages that may have used all of the detail."""
 
 
-WHOLE = Bounds(40, 110, ROOM, TIMELINE_ROOM)
-SMALL = Bounds(10, 40, ROOM // 3, TIMELINE_ROOM // 2)
-"""Of a page that stands beside a live panel, whose state may be saved with the notebook as well."""
+WHOLE = Bounds(40, 110, 40_000, 20_000)
+SMALL = Bounds(10, 40, 13_000, 10_000)
+"""For a page next to a live panel, whose state may be saved with the notebook as well."""
 QUESTIONS = 8_000
-"""Characters of the questions that wait; of more of them there is the name."""
+"""Characters of the waiting questions; further ones are only named."""
 NAMED = 20
-"""How many of those."""
+"""Questions that are named."""
+FIRST, LAST = 6, 24
+"""Messages of a long transcript that are shown, from its beginning and its end."""
+NESTED = 3
+"""Nested loops whose transcripts are shown."""
+CALLS = 50
+"""Calls of one message."""
 ROWS = (80, 40, 15)
-"""How many spans a timeline shows at most; fewer where there is no room for them."""
+"""Spans of the timeline at most; the next lower number if there is no room for them."""
 
 
 def plain_text(run: Recording) -> str:
-    """The run in one line of text; of a replay, where in its recording it stands."""
+    """Return the run in one line of text; for a replay, with its position in the recording."""
     name = one_line(visible(str(run.name or run.id)))
     now = status(run, Loops(run.loop))
     phase = one_line(visible(breadcrumb(str(run.phase), now["nested"])))
-    at = run.state.position
+    recorded, events = "", count(run.state.position, "event")
     if now["position"] is not None:
-        total = len(run.recording)
-        return visible(f"{name} ({run.loop.kind()}, recorded): {standing(run)}, phase {phase}, {at} of {total} events")
-    return visible(f"{name} ({run.loop.kind()}): {standing(run)}, phase {phase}, {_count(at, 'event')}")
+        recorded, events = ", recorded", f"{run.state.position} of {len(run.recording)} events"
+    return visible(f"{name} ({run.loop.kind()}{recorded}): {now['standing']}, phase {phase}, {events}")
 
 
 def static_html(run: Recording, drawing: str | None = None, bounds: Bounds = WHOLE, note: str = "") -> str:
-    """The run as it stands now, as HTML text of less than 200 kB; within the bounds `SMALL` of less than 120 kB.
+    """Return the current state of the run as HTML of less than 200 kB; within the bounds `SMALL`, less than 120 kB.
 
-    drawing: its state diagram if you have it, empty for none; drawn by default, which takes a second the first time.
-    note: what is to be said of the page itself.
+    drawing: the state diagram, if there is one already; empty for none; drawn by default.
+    note: a sentence about the page itself.
     """
     events = run.events
     loops = Loops(run.loop, graphs=True)
     now = status(run, loops)
-    detail = Detail(bounds.detail)
+    detail = Budget(bounds.detail)
     spans = Spans().follow(events)
     parts = [
         _head(now, events),
-        _departure(now["diverged"]),
+        _divergence(now["diverged"]),
         f'<p class="agentnb-note">{escaped(note)}</p>' if note else "",
         *_questions(run),
         *_remembered(run),
         *_graphs(loops, detail),
         '<div class="agentnb-columns"><div class="agentnb-main">',
-        *conversations(run, loops, spans.causes, detail),
-        *_timeline(spans, now["usage"], Detail(bounds.timeline)),
+        *_transcript(Transcript(run, run.loop, spans.causes), "", detail, LAST),
+    ]
+    for loop in loops.nested()[:NESTED]:
+        parts += _transcript(Transcript(run, loop.design, spans.causes, loop.path), loop.path, detail, LAST // 3)
+    parts += [
+        *_timeline(spans, now["usage"], Budget(bounds.timeline)),
         *_events(events, spans.causes, detail, bounds),
         "</div>",
         *_diagrams(run, loops, now, drawing),
         "</div>",
     ]
-    return portable("".join(parts), frozen_style_sheet())
+    return portable("".join(parts), static_style_sheet())
 
 
 def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     phase = one_line(breadcrumb(now["phase"], now["nested"]), LINE)
-    facts = [f"phase {phase}", *_asked(now), _count(len(events), "event")]
+    facts = [f"phase {phase}"]
+    # The turn of a single loop, the requests of nested ones; nothing if no model is asked (as in page/head.js).
+    if now["nested"]:
+        facts += [count(now["requests"], "model request"), count(now["calls"], "call")]
+    elif now["turn"] or now["calls"]:
+        facts += [f"turn {now['turn']}", count(now["calls"], "call")]
+    facts.append(count(len(events), "event"))
     used = {name.replace("_", " "): amount(name, value) for name, value in now["usage"].items()}
-    facts += [told if name == "cost" else f"{told} {name}" for name, told in used.items()]
+    facts += [words if name == "cost" else f"{words} {name}" for name, words in used.items()]
     if len(events) > 1:
         facts.append(duration(events[-1].time - events[0].time))
     recorded = ", recorded" if now["position"] is not None else ""
@@ -115,36 +128,24 @@ def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
     )
 
 
-def _asked(now: Mapping[str, Any]) -> list[str]:
-    """How far its models and their calls are; nothing where no model is asked (head.js)."""
-    if now["nested"]:
-        return [_count(now["requests"], "model request"), _count(now["calls"], "call")]
-    return [f"turn {now['turn']}", _count(now["calls"], "call")] if now["turn"] or now["calls"] else []
-
-
-def _departure(sides: Mapping[str, Any] | None) -> str:
-    """Where a replay stands before an event at which its loop does something else: both sides."""
+def _divergence(sides: Mapping[str, Any] | None) -> str:
+    """Return both sides of the event at which the loop of a replay does something else."""
     if sides is None:
         return ""
-    told = "".join(
+    both = "".join(
         f'<p><span class="agentnb-dim">{words}</span> <code>{line(sides[side]["type"])}</code></p>'
         f"<pre>{long(sides[side]['text'])}</pre>"
         for side, words in (("recorded", "recorded"), ("expected", "now"))
     )
     heading = f"{path_of(sides['path'])}Event {sides['seq']:,} is not what the loop does now."
-    return f'<div class="agentnb-call"><p class="agentnb-error">{heading}</p>{told}</div>'
-
-
-def _count(amount: int, what: str) -> str:
-    return f"{amount:,} {what}{'' if amount == 1 else 's'}"
+    return f'<div class="agentnb-call"><p class="agentnb-error">{heading}</p>{both}</div>'
 
 
 def _questions(run: Recording) -> Iterator[str]:
-    detail, left_out = Detail(QUESTIONS), []
-    for question in Waiting().questions(run, everything=True):
-        told = detail.spend(_question(question))
-        if told:
-            yield told
+    budget, left_out = Budget(QUESTIONS), []
+    for question in Questions().waiting(run, everything=True):
+        if html := budget.spend(_question(question)):
+            yield html
         else:
             left_out.append(f"{path_of(question['path'])}<code>{line(question['name'])}</code>")
     if left_out:
@@ -164,22 +165,22 @@ def _question(question: Mapping[str, Any]) -> str:
 
 
 def _remembered(run: Recording) -> Iterator[str]:
-    """The decisions that hold for later calls too, with who made them and when."""
-    told = "".join(
+    """List the decisions that apply to later calls, with who made them and when."""
+    rules = "".join(
         f'<li data-decision="{escaped(rule["decision"])}"><span class="agentnb-dim agentnb-decided-kind">remembered'
         f"</span> <code>{escaped(rule['name'])}</code> <code>{escaped(rule['arguments'] or '')}</code> "
         f'<span class="agentnb-decided-words">{escaped(rule["words"])}</span> '
         f'<span class="agentnb-dim">{clock(rule["time"])}</span></li>'
         for rule in map(rule_row, run.remembered[-RECENT:])
     )
-    if told:
-        yield f'<div class="agentnb-decisions"><ul class="agentnb-decided" aria-label="Remembered">{told}</ul></div>'
+    if rules:
+        yield f'<div class="agentnb-decisions"><ul class="agentnb-decided" aria-label="Remembered">{rules}</ul></div>'
 
 
-def _graphs(loops: Loops, detail: Detail) -> Iterator[str]:
+def _graphs(loops: Loops, detail: Budget) -> Iterator[str]:
     for path, graph in loops.graphs():
-        dresses = [(standing, words, one_line(sentence, LINE)) for standing, words, sentence in graph.dresses]
-        told = "".join(f"<li>{line(sentence)}</li>" for _, _, sentence in dresses)
+        dresses = [(status, words, one_line(sentence, LINE)) for status, words, sentence in graph.dresses]
+        sentences = "".join(f"<li>{line(sentence)}</li>" for _, _, sentence in dresses)
         drawn = detail.spend(dress(graph.shape, dresses)) if dresses else ""
         yield (
             f'<div class="agentnb-graph"><div class="agentnb-graph-head">{path_of(path)}'
@@ -187,7 +188,7 @@ def _graphs(loops: Loops, detail: Detail) -> Iterator[str]:
             f'<span class="agentnb-dim">{escaped(graph.notes)}</span></div>'
             f'<div class="agentnb-graph-drawn" role="img" tabindex="0" aria-label="{escaped(graph_name(path))}">'
             f"{drawn}</div>"
-            f'<ul class="agentnb-spoken" aria-label="Calls">{detail.spend(told)}</ul>'
+            f'<ul class="agentnb-spoken" aria-label="Calls">{detail.spend(sentences)}</ul>'
             f'<p class="agentnb-dim">{escaped(graph.more)}</p></div>'
         )
 
@@ -200,8 +201,8 @@ def _diagrams(run: Recording, loops: Loops, now: Mapping[str, Any], drawing: str
     )
     if now["nested"]:
         yield '<ul class="agentnb-nested" aria-label="Loops inside">'
-        for loop, told in zip(loops.nested(), now["nested"], strict=False):
-            yield _nested(loop, told, "" if drawing == "" or told["table"] < 0 else None)
+        for loop, entry in zip(loops.nested(), now["nested"], strict=False):
+            yield _nested(loop, entry, "" if drawing == "" or entry["table"] < 0 else None)
         yield f'<li class="agentnb-dim">and {now["more"]:,} more</li></ul>' if now["more"] else "</ul>"
     yield "</div>"
 
@@ -211,25 +212,68 @@ def _drawn(table: Table | None, phase: str, arrows: Sequence[Sequence[str]], dra
     return mark(drawing, table, phase, arrows) if drawing and table is not None else ""
 
 
-def _nested(loop: Standing, told: Mapping[str, Any], drawing: str | None) -> str:
-    path, phase = line(told["path"]), line(told["phase"])
-    drawn = _drawn(loop.table, told["phase"], told["arrows"], drawing)
+def _nested(loop: LoopView, entry: Mapping[str, Any], drawing: str | None) -> str:
+    path, phase = line(entry["path"]), line(entry["phase"])
+    drawn = _drawn(loop.table, entry["phase"], entry["arrows"], drawing)
     image = f'<div class="agentnb-diagram" role="img" aria-label="Phases of {path}">{drawn}</div>' if drawn else ""
-    ended = "" if told["running"] or not told["ended"] else f" ({escaped(told['ended'])})"
+    ended = "" if entry["running"] or not entry["ended"] else f" ({escaped(entry['ended'])})"
     return (
-        f'<li class="agentnb-nested-loop{" agentnb-running" if told["running"] else ""}" data-path="{path}" '
+        f'<li class="agentnb-nested-loop{" agentnb-running" if entry["running"] else ""}" data-path="{path}" '
         f'data-nested-phase="{phase}"><p class="agentnb-nested-head"><span class="agentnb-nested-path">{path}</span> '
         f'<span class="agentnb-nested-phase">{phase}{ended}</span></p>'
-        f'<p class="agentnb-nested-input">{escaped(told["input"])}</p>{image}</li>'
+        f'<p class="agentnb-nested-input">{escaped(entry["input"])}</p>{image}</li>'
     )
 
 
-def _timeline(spans: Spans, usage: Mapping[str, Any], detail: Detail) -> Iterator[str]:
+def _transcript(transcript: Transcript, path: str, detail: Budget, last: int) -> Iterator[str]:
+    """Show the messages of a loop, to be unfolded."""
+    total = len(transcript)
+    if not total:
+        return
+    place = f' in <span class="agentnb-mono">{line(path)}</span>' if path else ""
+    yield f'<details class="agentnb-fold" open><summary>What was said{place}</summary><div class="agentnb-said">'
+    left = max(0, total - FIRST - last)
+    for entry in transcript.entries(0, FIRST if left else total):
+        yield _message(entry, detail)
+    if left:
+        yield f'<p class="agentnb-dim agentnb-gap">{left:,} messages left out</p>'
+        for entry in transcript.entries(FIRST + left, total):
+            yield _message(entry, detail)
+    yield "</div></details>"
+
+
+def _message(entry: Entry, detail: Budget) -> str:
+    body = detail.block("", entry.text) if entry.text else ""
+    if entry.reasoning:
+        reasoning = detail.block("", entry.reasoning)
+        body = f'<details class="agentnb-reasoning"><summary>reasoning</summary>{reasoning}</details>{body}'
+    calls = "".join(_call(call, detail) for call in entry.calls[:CALLS])
+    return (
+        f'<div class="agentnb-message" data-role="{escaped(entry.role)}">'
+        f'<div class="agentnb-role">{escaped(entry.role)}</div><div class="agentnb-body">{body}{calls}</div></div>'
+    )
+
+
+def _call(call: CallEntry, detail: Budget) -> str:
+    """Show a call, to be unfolded: its arguments, its decision and its result."""
+    blocks = [detail.block("arguments", call.arguments)]
+    if call.decision:
+        blocks.append(detail.block("decision", call.decision))
+    if call.result is not None or call.position >= 0:
+        blocks.append(detail.block("result", "" if call.result is None else call.result))
+    return (
+        f'<details class="agentnb-made" data-group="{"error" if call.failed else "call"}"><summary>'
+        f"<code>{escaped(one_line(call.name))}</code> "
+        f'<span class="agentnb-dim">{escaped(call.words)}</span></summary>{"".join(blocks)}</details>'
+    )
+
+
+def _timeline(spans: Spans, usage: Mapping[str, Any], detail: Budget) -> Iterator[str]:
     for room in ROWS:
         rows, total = chosen(spans, room)
         drawn = detail.spend(drawing(rows, spans)) if rows else ""
         if drawn:
-            some = f"{_count(total, 'row')}" if len(rows) == total else f"the {len(rows)} longest of {total:,} rows"
+            some = f"{count(total, 'row')}" if len(rows) == total else f"the {len(rows)} longest of {total:,} rows"
             yield (
                 f'<details class="agentnb-fold"><summary>Timeline <span class="agentnb-dim">{some}</span></summary>'
                 f'<div class="agentnb-chart-drawn" role="img" tabindex="0" aria-label="Timeline">{drawn}</div>'
@@ -237,11 +281,11 @@ def _timeline(spans: Spans, usage: Mapping[str, Any], detail: Detail) -> Iterato
             )
             break
     spent = f'<p class="agentnb-dim">{line(summary(spans, usage))}</p><pre tabindex="0">{escaped(table(spans))}</pre>'
-    if spans.requests and (told := detail.spend(spent)):
-        yield f'<details class="agentnb-fold"><summary>Tokens, cost and time</summary>{told}</details>'
+    if spans.requests and (html := detail.spend(spent)):
+        yield f'<details class="agentnb-fold"><summary>Tokens, cost and time</summary>{html}</details>'
 
 
-def _events(events: Sequence[Event], causes: Causes, detail: Detail, bounds: Bounds) -> Iterator[str]:
+def _events(events: Sequence[Event], causes: Causes, detail: Budget, bounds: Bounds) -> Iterator[str]:
     yield '<div class="agentnb-heading">Events</div><div class="agentnb-log" role="log" aria-label="Events">'
     for position, event in ends(events, bounds.first, bounds.last):
         if event is None:
@@ -253,10 +297,10 @@ def _events(events: Sequence[Event], causes: Causes, detail: Detail, bounds: Bou
     yield "</div>"
 
 
-def _event(made: Mapping[str, Any], detail: Detail) -> str:
+def _event(made: Mapping[str, Any], detail: Budget) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(made["time"]))
     place = path_of(made.get("path", ""))
-    body = detail.of("", made["data"]) if made["data"] else ""
+    body = detail.block("", made["data"]) if made["data"] else ""
     return (
         f'<details class="agentnb-event" data-group="{escaped(made["group"])}"><summary>'
         f'<span class="agentnb-seq">{made["seq"]}</span> <span class="agentnb-time">{clock}</span> '

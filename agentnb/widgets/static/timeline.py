@@ -1,7 +1,7 @@
-"""The timeline and the bill of a frozen panel: a drawing, and a table of text.
+"""The timeline and the usage of a static panel: a drawing, and a table of text.
 
-The drawing is SVG made from elements, without colours, as the state diagram is; `page/frozen.css` dresses it. Of many
-spans those that took longest are drawn, because a drawing of ten thousand lines nobody can read.
+The drawing is SVG made from elements, without colours, as the state diagram is; `page/static.css` adds them. Of many
+spans the longest are drawn, because ten thousand rows cannot be read.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ NAME = 26
 INDENT, DEEPEST = 10.0, 5
 TICKS = 5
 TURNS = 30
-"""Turns in the bill: the last ones."""
+"""Turns in the table: the last ones."""
 
 
 def chosen(spans: Spans, room: int) -> tuple[list[Span], int]:
-    """At most `room` spans, those that took longest, in their order; and of how many."""
+    """Return the `room` spans that took longest, in the order of the timeline, and the number of all spans."""
     rows = list(spans.rows())
     if len(rows) <= room:
         return rows, len(rows)
@@ -34,29 +34,32 @@ def chosen(spans: Spans, room: int) -> tuple[list[Span], int]:
 
 
 def drawing(rows: Sequence[Span], spans: Spans) -> str:
-    """The rows as SVG."""
+    """Return the rows as SVG."""
     width, height = LABELS + TRACK, TOP + ROW * len(rows) + 2
     box = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
     classes = {"class": "agentnb-svg agentnb-chart", "aria-hidden": "true"}
     root = ElementTree.Element("svg", {"xmlns": "http://www.w3.org/2000/svg"} | classes | box)
     seconds = max(spans.last - spans.began, 0.001)
-    _draw_ticks(root, seconds, height)
+
+    # The ticks of the scale.
+    step = _step(seconds / TICKS)
+    for number in range(int(seconds / step + 1e-9) + 1):
+        tick, x = number * step, LABELS + TRACK * number * step / seconds
+        ElementTree.SubElement(root, "path", {"class": "agentnb-grid", "d": f"M{x:.1f} 0v{height:g}"})
+        if x < LABELS + TRACK - 40:
+            short = f"{tick:.3g} s" if tick >= 0.1 else f"{tick * 1000:.3g} ms"
+            place = {"class": "agentnb-scale", "x": f"{x + 3:.1f}", "y": "11"}
+            words = f"+{duration(tick) if tick >= 60 else short}" if number else "0"
+            ElementTree.SubElement(root, "text", place).text = words
+
+    # The rows: a name, a time, and bars; a call also has a thin line for the whole time that it was open.
     for number, span in enumerate(rows):
         _draw(root, span, TOP + ROW * number, spans, TRACK / seconds)
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def _draw_ticks(root: ElementTree.Element, seconds: float, height: float) -> None:
-    step = _step(seconds / TICKS)
-    for number in range(int(seconds / step + 1e-9) + 1):
-        x = LABELS + TRACK * number * step / seconds
-        ElementTree.SubElement(root, "path", {"class": "agentnb-grid", "d": f"M{x:.1f} 0v{height:g}"})
-        if x < LABELS + TRACK - 40:
-            place = {"class": "agentnb-scale", "x": f"{x + 3:.1f}", "y": "11"}
-            ElementTree.SubElement(root, "text", place).text = f"+{_told(number * step)}" if number else "0"
-
-
 def _step(rough: float) -> float:
+    """Return the distance between two ticks: a round number of seconds near `rough`."""
     for step in (60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21600.0, 43200.0):
         if 40 < rough <= step:
             return step
@@ -64,10 +67,6 @@ def _step(rough: float) -> float:
         return 86400.0 * -(-rough // 86400)
     power = 10.0 ** floor(log10(rough))
     return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough * 0.999)
-
-
-def _told(seconds: float) -> str:
-    return duration(seconds) if seconds >= 60 else f"{seconds:.3g} s" if seconds >= 0.1 else f"{seconds * 1000:.3g} ms"
 
 
 def _draw(root: ElementTree.Element, span: Span, y: float, spans: Spans, scale: float) -> None:
@@ -96,7 +95,7 @@ def _draw(root: ElementTree.Element, span: Span, y: float, spans: Spans, scale: 
 
 
 def table(spans: Spans) -> str:
-    """The bill by turn, as lines of text."""
+    """Return the usage by turn, as lines of text."""
     turns = spans.requests[-TURNS:]
     names = list(dict.fromkeys(name for turn in turns for name in turn.usage))
     lines = [["turn", "model", "calls", "in calls", *(name.replace("_", " ") for name in names)]]
@@ -107,16 +106,16 @@ def table(spans: Spans) -> str:
         place = one_line(visible(f"{turn.path}: {turn.name}" if turn.path else turn.name), 40)
         lines.append([place, took, str(turn.calls or "-"), *spent, *used])
     wide = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    told = ["  ".join([line[0].ljust(wide[0]), *map(str.rjust, line[1:], wide[1:])]) for line in lines]
+    text = ["  ".join([line[0].ljust(wide[0]), *map(str.rjust, line[1:], wide[1:])]) for line in lines]
     if left := len(spans.requests) - len(turns):
-        told.insert(1, f"({left:,} earlier turns are left out)")
-    return "\n".join(told)
+        text.insert(1, f"({left:,} earlier turns are left out)")
+    return "\n".join(text)
 
 
 def summary(spans: Spans, usage: Mapping[str, Any]) -> str:
-    """The bill in all, in a line of text."""
-    told = [("time", duration(max(0.0, spans.last - spans.began)))]
+    """Return the total time and usage, in a line of text."""
+    facts = [f"time {duration(max(0.0, spans.last - spans.began))}"]
     names = {"model": "model", "call": "calls", "wait": "waiting for you"}
-    told += [(names[kind], duration(spent)) for kind, spent in spans.spent.items() if spent]
-    told += [(name.replace("_", " "), amount(name, value)) for name, value in usage.items()]
-    return " · ".join(f"{name} {value}" for name, value in told)
+    facts += [f"{names[kind]} {duration(spent)}" for kind, spent in spans.spent.items() if spent]
+    facts += [f"{name.replace('_', ' ')} {amount(name, value)}" for name, value in usage.items()]
+    return " · ".join(facts)

@@ -1,10 +1,9 @@
-"""The call graphs of a run's loops, as the panel tells them: how each call stands, what it waits for, who reads whom.
+"""The call graphs of a run's loops: the status of each call, what it waits for, and which calls read from which.
 
-Which calls read what others write is the design's to say (`Design.call_graph`), from a state. The run's own state
-changes under the eyes of whoever looks from another thread, so the events of a loop that has such a graph are folded
-here a second time; one that has none costs nothing. The graph is read from that when the panel is brought up to date,
-and once at the end of each request. Of the requests before the current one only numbers stay; but one that has made no
-calls, as the last one often does, leaves on the page what was there.
+The design computes the graph from a state (`Design.call_graph`). The run changes its own state in another thread, so
+the events of a loop that has a graph are folded here a second time; a loop without one costs nothing. The graph is
+read when the panel is updated, and once at the end of each request. Of earlier requests only counts are kept. A request
+without calls, as the last one often is, leaves the graph before it on the page.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from agentnb.widgets.drawings.graph import Dress, Shape
 from agentnb.widgets.text import brief, one_line, visible
 
 DRAWN = 40
-"""Calls of a request that are drawn at most."""
+"""Calls of one request that are drawn."""
 ARROWS = 120
-"""Arrows."""
+"""Arrows that are drawn."""
 NAMED = 6
-"""Calls that one call is said to read from, by name."""
+"""Calls that one call reads from, which are named."""
 WORDS: dict[CallStanding, str] = {
     "running": "● running",
     "waiting": "◆ waiting for you",
@@ -37,14 +36,14 @@ WORDS: dict[CallStanding, str] = {
     "rejected": "⊘ rejected",
     "completed": "✓ completed",
 }
-"""The words for a standing, behind a sign; in the order they are counted in, which is how pressing they are."""
-_PRESSING = list(WORDS)
+"""The words for a status, after a sign; the most urgent status first."""
+_URGENCY = list(WORDS)
 
 logger = logging.getLogger("agentnb")
 
 
-class Told(NamedTuple):
-    """One loop's graph: its drawing's shape, and everything about it that is in words."""
+class GraphView(NamedTuple):
+    """The graph of one loop: the shape of its drawing, and its words."""
 
     heading: str
     notes: str
@@ -53,52 +52,52 @@ class Told(NamedTuple):
     dresses: tuple[Dress, ...]
 
 
-class Calls:
-    """The calls of one loop. `take` its events, then `tell`."""
+class LoopGraph:
+    """The call graph of one loop. Call `take` with its events, then `read`."""
 
     def __init__(self, design: Any) -> None:
         self._design = design
         self._state = State()
         self._last = CallGraph(0, ())
-        self._told: Told | None = None
+        self._view: GraphView | None = None
         self._changed = True
         self._broken = False
         self._requests, self._ended = 0, Counter[CallStanding]()
 
     def take(self, event: Event) -> None:
-        """An event of this loop."""
+        """Apply an event of this loop."""
         if not self._broken:
             self._changed = True
             self._guard(self._fold, event)
 
-    def tell(self) -> Told | None:
-        """The graph of the current request, or of the last one that made calls; None where it cannot be told."""
+    def read(self) -> GraphView | None:
+        """Return the graph of the current request, or of the last one with calls; None if the design failed."""
         if self._changed and not self._broken:
             self._changed = False
-            self._guard(self._tell)
-        return None if self._broken else self._told
+            self._guard(self._update)
+        return None if self._broken else self._view
 
     def _guard(self, act: Callable[..., None], *values: Any) -> None:
         try:
             act(*values)
         except Exception:
-            # What a design makes of its own calls is its author's code. The panel goes on without this graph.
+            # This is code of the design's author. The panel works without this graph.
             logger.exception("The call graph of %s could not be made", self._design.kind())
             self._broken = True
 
     def _fold(self, event: Event) -> None:
-        if isinstance(event, ModelStart) and event.attempt == 1 and (graph := self._read()).calls:
+        if isinstance(event, ModelStart) and event.attempt == 1 and (graph := self._graph()).calls:
             self._last = graph
             self._requests += 1
             self._ended.update(_count(graph))
-        evolve(self._state, event, nested=True)  # wherever the loop is, for this fold it is the outermost
+        evolve(self._state, event, nested=True)  # this fold is of one loop, also if that is nested
 
-    def _read(self) -> CallGraph:
+    def _graph(self) -> CallGraph:
         graph = self._design.call_graph(self._state) if self._state.calls else None
         return graph if graph is not None else CallGraph(self._state.turn, ())
 
-    def _tell(self) -> None:
-        graph = self._read()
+    def _update(self) -> None:
+        graph = self._graph()
         if graph.calls:
             notes = _before(self._requests, self._ended)
         elif self._last.calls:
@@ -108,12 +107,12 @@ class Calls:
             notes = f"Request {self._state.turn} has made no calls{yet}. {earlier}"
         else:
             notes = "No calls." if self._state.over else "No calls yet."
-        self._told = told_of(graph, notes)
+        self._view = view_of(graph, notes)
 
 
-def calls_of(design: Any) -> Calls | None:
-    """What follows the calls of a loop; None where the design does not tell how they depend on one another."""
-    return Calls(design) if getattr(design, "call_graph", None) is not None else None
+def graph_of(design: Any) -> LoopGraph | None:
+    """Return what follows the calls of a loop; None if its design has no call graph."""
+    return LoopGraph(design) if getattr(design, "call_graph", None) is not None else None
 
 
 def _count(graph: CallGraph) -> Counter[CallStanding]:
@@ -121,11 +120,7 @@ def _count(graph: CallGraph) -> Counter[CallStanding]:
 
 
 def _counted(counts: Counter[CallStanding]) -> str:
-    return ", ".join(f"{counts[one]:,} {_word(one)}" for one in WORDS if counts[one])
-
-
-def _word(standing: CallStanding) -> str:
-    return WORDS[standing].partition(" ")[2]
+    return ", ".join(f"{counts[one]:,} {WORDS[one].partition(' ')[2]}" for one in WORDS if counts[one])
 
 
 def _before(requests: int, ended: Counter[CallStanding]) -> str:
@@ -135,13 +130,13 @@ def _before(requests: int, ended: Counter[CallStanding]) -> str:
     return f"Earlier: {calls:,} call{'s' if calls > 1 else ''} in {requests:,} request{plural} ({_counted(ended)})."
 
 
-def told_of(graph: CallGraph, notes: str = "") -> Told:
-    """A graph in words, and what of it is drawn."""
+def view_of(graph: CallGraph, notes: str = "") -> GraphView:
+    """Return a graph in words, and the part of it that is drawn."""
     counts, drawn = _count(graph), _choose(graph.calls)
     left_out = counts.total() - sum(not call.earlier for call in drawn)
     numbers = {call.id: number for number, call in enumerate(drawn)}
     arrows = [(numbers[id], number) for number, call in enumerate(drawn) for id in call.reads if id in numbers]
-    return Told(
+    return GraphView(
         heading=f"Calls of request {graph.request}: {_counted(counts)}" if graph.calls else "Calls",
         notes=notes.strip(),
         more=f"and {left_out:,} more" if left_out else "",
@@ -151,11 +146,11 @@ def told_of(graph: CallGraph, notes: str = "") -> Told:
 
 
 def _choose(calls: Sequence[GraphCall]) -> list[GraphCall]:
-    """Those that are drawn: the most pressing ones, in the order they were made, and what they read from earlier."""
+    """Return the calls to draw: the most urgent ones, in order, and the earlier calls that they read from."""
     if len(calls) > DRAWN:
-        pressing = sorted((call for call in calls if not call.earlier), key=lambda call: _PRESSING.index(call.standing))
-        chosen = {call.id for call in pressing[:DRAWN]}
-        read = {id for call in pressing[:DRAWN] for id in call.reads}
+        urgent = sorted((call for call in calls if not call.earlier), key=lambda call: _URGENCY.index(call.standing))
+        chosen = {call.id for call in urgent[:DRAWN]}
+        read = {id for call in urgent[:DRAWN] for id in call.reads}
         room = DRAWN // 4
         kept = [call for call in calls if call.earlier and call.id in read][:room]
         calls = [*kept, *(call for call in calls if call.id in chosen and not call.earlier)]

@@ -1,7 +1,11 @@
 """The context of an invocation: what its agents share while it runs (SEMANTICS.md, 2. Vocabulary).
 
-Its two maps, `agent_states` and `end_of_agents`, are all that is needed to resume an invocation in another process. How
-a run finds the context of the invocation that it is part of: `agentnb.loops.loop_agent.companion`.
+Its two maps, `agent_states` and `end_of_agents`, are enough to resume an invocation in another process.
+
+An agent's code receives the context; `advance` does not, because a context is not part of the state. The run keeps it
+in a `Companion` of the outermost agent (`Design.companion`). If the user gave no context, it is made from the input of
+that agent. When a run resumes from a recording, its session contains the recorded events again. Agents that another
+design runs, as tools or to execute tasks, are a new invocation for each call.
 """
 
 from __future__ import annotations
@@ -10,22 +14,26 @@ import copy
 import json
 import threading
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.alias_generators import to_camel
 
 from agentnb.core.errors import AgentnbError, InvalidArguments
-from agentnb.core.events import Delta, MessageAdded
+from agentnb.core.events import Delta, MessageAdded, Queued, RunEnd, RunStart
 from agentnb.core.events import Event as Fact
+from agentnb.core.loop import beside
+from agentnb.core.state import State
+from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.event import Event, read
 
 if TYPE_CHECKING:
     from agentnb.run import Run
+
 
 Stream = AsyncGenerator[Event, None]
 
@@ -168,6 +176,9 @@ class InvocationContext:
     the latter is what `increment_llm_call_count` counts up to. The design's services, plugin manager and other
     configurations are kept, and not used.
     """
+
+    adapter: ClassVar[type[Loop]]
+    """Makes an agent of a loop of another design (`agentnb.loops.loop_agent.adapter`)."""
 
     is_resumable: bool = False
     agent_states: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -422,9 +433,8 @@ class InvocationContext:
 
     def events_of(self, loop: Any, **options: Any) -> Stream:
         """Run a loop of another design in this invocation: its events, as they are asked for."""
-        from agentnb.loops.loop_agent.carrier import Carrier  # an agent, which is made with a context
-
-        return Carrier(loop).run_async(self, **options)
+        stream: Stream = self.adapter(loop).run_async(self, **options)
+        return stream
 
     # -- for the streams of its runs -------------------------------------------------------------------------------
 
@@ -472,3 +482,97 @@ def _dumped(name: str, state: Any) -> dict[str, Any]:
     if not isinstance(state, (BaseModel, Mapping)):
         raise InvalidArguments(f"The state of the agent {name!r} is a mapping or a LoopAgentState, not {state!r}.")
     return state.model_dump(mode="json") if isinstance(state, BaseModel) else dict(state)
+
+
+_MAPS = ("agent_states", "end_of_agents")
+
+
+class Companion:
+    """What stands beside an invocation as long as it runs: its context, made when it is first needed.
+
+    agent: the outermost of its agents, which stands at `state`. recording: what it goes on from. around: the companion
+    of the invocation that this one is inside of, where a loop of another design has begun it.
+    """
+
+    def __init__(
+        self, agent: Loop, state: State, recording: Sequence[Fact] = (), around: Companion | None = None
+    ) -> None:
+        self.agent = agent
+        self._state = state
+        self._recording = recording
+        self._around = around
+        self._context: InvocationContext | None = None
+
+    @property
+    def context(self) -> InvocationContext:
+        """The context that the agents share."""
+        if self._context is None:
+            self._context = _begun_with(self._state.input)
+            self._context.hear()
+            for fact in self._recording:
+                _remember(self._context, fact)
+            if self._around is not None:  # what is said inside is said in the session around, to whoever hears that
+                self._context.belongs_to(self._around.context)
+        return self._context
+
+    @context.setter
+    def context(self, context: InvocationContext) -> None:
+        self._context = context
+
+
+def _remember(context: InvocationContext, fact: Fact) -> None:
+    """Let the context know what was said before the process that recorded it went."""
+    if isinstance(fact, RunStart) and fact.path and not _given(fact.input):
+        context.set_agent_state(fact.name)
+    elif isinstance(fact, (MessageAdded, Queued)) and _is_of_an_agent(fact):
+        said = fact.message.get("event")
+        if isinstance(said, dict):
+            context.add(Event.model_validate(said))
+
+
+def _is_of_an_agent(fact: MessageAdded | Queued) -> bool:
+    """Whether it was said by an agent, or to one; what is said to a loop inside is not."""
+    return fact.queue == "input" if isinstance(fact, Queued) else fact.origin == "loop"
+
+
+def use_context(run: Run, context: InvocationContext) -> None:
+    """Let the agents of a run share this context."""
+    assert isinstance(run.companion, Companion)
+    run.companion.context = context
+
+
+def context_of(state: State, agent: Loop) -> InvocationContext:
+    """The context of the invocation that `agent`, which stands at `state`, is part of."""
+    companion = beside.get()
+    return companion.context if isinstance(companion, Companion) else Companion(agent, state).context
+
+
+def _begun_with(input: Any) -> InvocationContext:
+    content = input.get("content") if isinstance(input, Mapping) else input
+    content = _invocation(input).get("user_content", content)
+    maps: dict[str, Any] = {name: given for name, given in _given(input).items() if name in _MAPS}
+    return InvocationContext(is_resumable=True, user_content=content, **maps)
+
+
+def invocation_of(state: State) -> dict[str, dict[str, Any]]:
+    """What an agent was started with of the invocation it resumes: its maps, and what was come to in it."""
+    return _given(state.input)
+
+
+def end_before(name: str, state: State) -> RunEnd | None:
+    """The end of an agent that had ended in the invocation it resumes, and had said so; what it came to stays."""
+    resumed = invocation_of(state)
+    if not resumed.get("end_of_agents", {}).get(name) or name in resumed["agent_states"]:
+        return None
+    return RunEnd(reason="completed", output=resumed["outputs"].get(name))
+
+
+def _given(input: Any) -> dict[str, dict[str, Any]]:
+    given = _invocation(input)
+    return {name: dict(given.get(name) or {}) for name in (*_MAPS, "said", "outputs")} if given else {}
+
+
+def _invocation(input: Any) -> dict[str, Any]:
+    """What an agent was told of the invocation that it is in, or goes on with; nothing where it was started alone."""
+    given = input.get("invocation") if isinstance(input, Mapping) else None
+    return given if isinstance(given, dict) else {}

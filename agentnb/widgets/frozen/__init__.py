@@ -1,1 +1,0 @@
-"""The frozen panel: what a saved notebook shows, and where there is no kernel."""

@@ -1,0 +1,329 @@
+"""Command handlers: do to the run what a person does in the panel.
+
+Each message from the page is answered by one message with the same token. No handler raises an error: what goes wrong
+is the answer.
+
+A decision travels in one message, with what identifies its question (run, path and event number), the arguments as the
+form has them, and the digest of what was on screen; a message may hold the decisions about many calls. So a click that
+crosses a change of the question decides nothing, and of two clicks in two tabs the first one wins: the second one is
+answered with what was decided, by whom and when.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import isfinite, isinf
+from typing import Any
+
+from agentnb.core.errors import AgentnbError, AlreadyDecided, InvalidArguments, ReplayDiverged, UsageError
+from agentnb.core.events import ModelEnd, plain_event
+from agentnb.core.messages import text_of
+from agentnb.core.unicode import mended
+from agentnb.run.approvals.decisions import decided_by_person
+from agentnb.run.approvals.pending import Pending
+from agentnb.run.gate.gate import UNITS
+from agentnb.widgets.text import for_reading
+from agentnb.widgets.views.decisions import DecisionLog
+from agentnb.widgets.views.forms import merge
+from agentnb.widgets.views.rows import FULL_LIMIT, full_text
+from agentnb.widgets.views.status import digest, identity
+
+Answer = Callable[[dict[str, Any]], object]
+Message = dict[str, Any]
+QuestionKey = tuple[object, ...]
+"""What identifies a question: run, path and event number; before it is asked, the call and its attempt instead."""
+
+SNAPSHOTS: dict[str, Any] = {}
+"""The snapshots taken with the button in this process, by the name that the panel showed for each."""
+FORKS: dict[str, Any] = {}
+"""The runs forked with the button in this process, by the name that the panel showed for each."""
+
+logger = logging.getLogger("agentnb")
+
+
+class CommandHandlers:
+    """Does to `run` what messages from the page ask for, and sends each answer by `answer`.
+
+    handlers: by the type of the message, the function that handles it.
+    """
+
+    def __init__(self, run: Any, answer: Answer, decisions: DecisionLog) -> None:
+        self._run = run
+        self._answer = answer
+        self._decisions = decisions
+        self._controls: dict[str, Callable[[Message], Any]] = {
+            "Step": self._step,
+            "Play": lambda message: _note(run.play()),
+            "Pause": lambda message: _note(run.pause(), "Requests and calls in flight finish first."),
+            "Cancel": lambda message: _note(run.cancel("cancelled in the panel")),
+            "Snapshot": self._snapshot,
+            "Fork": self._fork,
+            "Steer": lambda message: _note(run.steer(str(message["text"]))),
+            "Follow up": lambda message: _note(run.follow_up(str(message["text"]))),
+        }
+        self.handlers: dict[str, Callable[[Message], object]] = {
+            "decision": lambda message: self._respond("decided", message, self._decide),
+            "undo": lambda message: self._respond("done", message, self._undo),
+            "forget": lambda message: self._respond("done", message, self._forget),
+            "control": lambda message: self._respond("done", message, self._control),
+            "withdraw": lambda message: self._respond("done", message, self._withdraw),
+            "breakpoint": lambda message: self._respond("done", message, self._breakpoint),
+            "position": lambda message: self._respond("moved", message, self._move),
+            "show": self._show,
+            "typed": self._show_answer,
+        }
+
+    def _respond(self, type: str, message: Message, act: Callable[[Message], Mapping[str, Any] | None]) -> None:
+        answer: Message = {"type": type, "token": message.get("token"), "ok": True, "note": ""}
+        try:
+            result = act(message)
+        except AgentnbError as error:
+            answer |= {"ok": False, "error": str(error)}
+            if isinstance(error, AlreadyDecided):  # by another person: the page no longer has a place for the error
+                answer["late"] = [0]
+        except Exception as error:
+            # There is no caller to raise to: the person gets the error next to the button, the log the traceback.
+            logger.exception("A click on run %s failed", self._run.id)
+            answer |= {"ok": False, "error": f"{type_name(error)}: {error}"}
+        else:
+            if result is None:
+                return  # answered later
+            answer |= result
+        self._answer(answer)
+
+    # -- Decisions about calls
+
+    def _decide(self, message: Message) -> dict[str, Any]:
+        """Apply one decision, or each of many; of many, return which ones failed, by position, and why."""
+        with self._run.lock:  # so that what is checked is what is decided, and no other decision comes between
+            waiting = self._waiting()
+            if "decisions" not in message:
+                self._apply(message, waiting)
+                return {}
+            failed: dict[str, str] = {}
+            late: list[int] = []
+            # Decisions to be remembered come last: they decide other calls too, but not those decided here.
+            for at, one in sorted(enumerate(message["decisions"]), key=lambda item: bool(item[1].get("remember"))):
+                try:
+                    self._apply(one, waiting)
+                except AlreadyDecided as error:
+                    if _key(one) not in waiting:
+                        late.append(at)
+                    elif one.get("remember"):  # decided by a decision before it, which is remembered
+                        continue
+                    failed[str(at)] = str(error)
+                except AgentnbError as error:
+                    failed[str(at)] = str(error)
+            return {"failed": failed, "late": late}
+
+    def _apply(self, message: Message, waiting: Mapping[QuestionKey, Pending]) -> None:
+        item, remember = self._find(message, waiting), message.get("remember") or None
+        if message.get("digest", "") != item.shown:
+            raise UsageError("The call has changed since it was shown; look at it again.")
+
+        # The seconds are those from showing the question to the click, if the page has measured them.
+        seconds: Any = message.get("seconds")
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        measured = round(float(seconds), 3) if is_number and isfinite(seconds) and seconds >= 0 else None
+        person = decided_by_person(self._run, measured)
+        match message.get("decision"):
+            case "approve":
+                person.approve(item, remember=remember)
+            case "reject":
+                person.reject(item, str(message.get("reason") or ""), remember=remember)
+            case "edit":
+                person.edit(item, _arguments(message, item))
+            case "replace":
+                person.replace(item, str(message["name"]), _arguments(message, item))
+            case "answer":
+                person.answer(item, _json_or_text(str(message.get("result", ""))))
+            case other:
+                raise UsageError(f"There is no decision {other!r}.")
+
+    def _undo(self, message: Message) -> dict[str, Any]:
+        """Undo the decision of the given event; without one, those about all calls that have not started."""
+        person = decided_by_person(self._run, None)
+        with self._run.lock:
+            if message.get("event") is None:
+                undone = self._run.decided
+                for item in undone:
+                    person.undo(item)
+                return {"note": f"{len(undone):,} taken back; the calls are asked about again."}
+            for item in self._run.decided:
+                if item.event == message.get("event"):
+                    person.undo(item)
+                    return {"note": f"Taken back; {item.name} is asked about again."}
+        raise UsageError(
+            "It is too late to take this decision back: the call has started, or it was taken back already."
+        )
+
+    def _forget(self, message: Message) -> dict[str, Any]:
+        """Forget the rule that the decision of this event created."""
+        event: Any = message.get("event")
+        decided_by_person(self._run, None).forget(event)
+        return {"note": "Forgotten; later calls are asked about again."}
+
+    def _waiting(self) -> dict[QuestionKey, Pending]:
+        return {_key(identity(item)): item for item in self._run.pending}
+
+    def _find(self, message: Message, waiting: Mapping[QuestionKey, Pending]) -> Pending:
+        """Return the waiting call that a message is about. Raises AlreadyDecided, with who decided it."""
+        found = waiting.get(_key(message))
+        if found is None:
+            path, call_id = str(message.get("path", "")), str(message.get("id", ""))
+            last = self._decisions.last(self._run, path, call_id)
+            how = f": it was {last}" if last else ""
+            raise AlreadyDecided(f"The question about the call {call_id!r} is not waiting any more{how}.")
+        return found
+
+    # -- The buttons
+
+    def _control(self, message: Message) -> Mapping[str, Any] | None:
+        act = self._controls.get(str(message.get("action")))
+        if act is None:
+            raise UsageError(f"There is no button {message.get('action')!r}.")
+        note = act(message)
+        return {"note": note} if note is not None else None
+
+    def _step(self, message: Message) -> None:
+        """Step, and answer when the step has ended. A step that only returns events on the page is repeated."""
+        unit = str(message.get("unit") or "event")
+        if unit not in UNITS:
+            raise UsageError(f"A step is by one of {', '.join(UNITS)}, not by {unit!r}.")
+        token, shown = message.get("token"), len(self._run.events)
+
+        def step() -> None:
+            self._run.submit_step(unit).add_done_callback(finished)
+
+        def finished(future: concurrent.futures.Future[Any]) -> None:
+            error = None if future.cancelled() else future.exception()
+            if error is None and not future.cancelled() and (events := future.result()) and events[-1].seq < shown:
+                step()  # a decision, for example
+                return
+            result = {"ok": True} if error is None else {"ok": False, "error": str(error) or type_name(error)}
+            self._answer({"type": "done", "token": token, **result})
+
+        step()
+
+    def _snapshot(self, message: Message) -> str:
+        given = str(message.get("name") or "").strip()
+        name = given or f"{self._run.name or self._run.id}@{self._run.state.position}"
+        snapshot = SNAPSHOTS[name] = self._run.snapshot(name)
+        where = getattr(self._run.store, "where", None)
+        kept = f", and in {where}: store.load({name!r})" if where is not None else ""
+        return f"Snapshot taken of {snapshot.position} events: agentnb.widgets.SNAPSHOTS[{name!r}]{kept}"
+
+    def _fork(self, message: Message) -> str:
+        at = message.get("at")
+        at = int(at) if at is not None else self._run.state.position - 1
+        plain = f"{self._run.name or self._run.id} fork@{at}"
+        names = (plain, *(f"{plain} ({number})" for number in range(2, len(FORKS) + 2)))
+        name = next(name for name in names if name not in FORKS)
+        FORKS[name] = self._run.fork(at=at, name=name)
+        return f"Forked at event {at}: agentnb.widgets.FORKS[{name!r}]"
+
+    def _withdraw(self, message: Message) -> dict[str, Any]:
+        """Withdraw the queued message that was shown."""
+        with self._run.lock:
+            for queue, queued in self._run.queued:
+                same = digest(queue, {"message": queued}) == message.get("digest")
+                if same and self._run.withdraw(queue, queued):
+                    return {"note": "Taken back; the run will not get this message."}
+        raise UsageError("It is too late to take this message back: it was delivered, or taken back already.")
+
+    def _breakpoint(self, message: Message) -> dict[str, Any]:
+        breakpoints = self._run.breakpoints
+        if message.get("do") == "remove":
+            breakpoints.remove(int(message["number"]))
+        elif message.get("do") != "add":
+            breakpoints.by_number(int(message["number"])).enabled = bool(message.get("enabled"))
+        else:
+            # The form has strings; an empty one is no condition.
+            conditions: dict[str, Any] = {
+                name: str(message.get(name) or "").strip() for name in ("event", "tool", "phase")
+            }
+            if cost := str(message.get("cost") or "").strip():
+                conditions["cost_above"] = _json_or_text(cost)
+            if field := str(message.get("field") or "").strip():
+                value = _json_or_text(str(message.get("value") or ""))
+                conditions["arguments"] = [(field, str(message.get("operator")), value)]
+            breakpoints.add(conditions)
+        return {}
+
+    def _move(self, message: Message) -> Mapping[str, Any]:
+        """Move a replay behind that many events. It stops where its loop decides otherwise, which `status` shows."""
+        with suppress(ReplayDiverged):
+            self._run.to(int(message["position"]) - 1)
+        return {"place": self._run.place}
+
+    # -- What the page asks for
+
+    def _show(self, message: Message) -> None:
+        """Send all of an event's data, or of a waiting call's arguments."""
+        value: Any
+        try:
+            if "seq" not in message:
+                value = for_reading(self._find(message, self._waiting()).arguments)
+            else:
+                events, seq = self._run.events, int(message["seq"])
+                value = plain_event(events[seq]) if 0 <= seq < len(events) else {}
+        except AgentnbError as error:
+            value = str(error)
+        self._answer({"type": "shown", "token": message.get("token"), **full_text(value)})
+
+    def _show_answer(self, message: Message) -> None:
+        """Send a model's answer of the event `seq`, with the times of its parts; in a replay also of a later event."""
+        events, seq = self._run.recording, int(message["seq"])
+        event = events[seq] if 0 <= seq < len(events) else None
+        answer: dict[str, Any] = {"text": "", "timing": []}
+        if isinstance(event, ModelEnd):
+            answer = {"text": mended(text_of(event.message.content)[:FULL_LIMIT]), "timing": event.timing}
+        self._answer({"type": "typed", "token": message.get("token"), **answer})
+
+
+def type_name(error: BaseException) -> str:
+    """Return the name of an error's type."""
+    return type(error).__name__
+
+
+def _note(did: Any, note: str = "") -> str:
+    """Return the note for the person. The run's control methods return False if there was nothing to do."""
+    return "There was nothing to do." if did is False else note
+
+
+def _key(message: Mapping[str, Any]) -> QuestionKey:
+    """Return what identifies the question that a message, or a waiting call, is about."""
+    run, path, event = message.get("run"), message.get("path"), message.get("event")
+    return (run, path, event) if event is not None else (run, path, message.get("id"), message.get("attempt"))
+
+
+def _arguments(message: Message, item: Any) -> dict[str, Any]:
+    """Return the arguments of the form. They are JSON text, so that numbers are exact, or an object."""
+
+    def finite(text: str) -> float:
+        number = float(text)
+        if isinf(number):  # Python reads a number that is too large as infinity
+            raise ValueError(f"{text} is too large a number")
+        return number
+
+    given = message.get("arguments")
+    try:
+        arguments = json.loads(given, parse_float=finite) if isinstance(given, str) else given
+    except ValueError as error:
+        raise InvalidArguments(f"The arguments are not JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise InvalidArguments("The arguments must be a JSON object.")
+    merged: dict[str, Any] = merge(arguments, message.get("kept") or [], item.arguments)
+    return merged
+
+
+def _json_or_text(text: str) -> Any:
+    """Return the value if the text is JSON, otherwise the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

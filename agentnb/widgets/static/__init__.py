@@ -1,0 +1,1 @@
+"""The static panel: what a saved notebook shows without a kernel."""

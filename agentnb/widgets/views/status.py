@@ -1,0 +1,249 @@
+"""The state of a run as the small JSON that the panel shows above its events.
+
+It is read from the run after each change. Which buttons are enabled is decided here as well, so that the page only
+has to follow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from agentnb.core.events import EVENT_TYPES, Event, plain_event
+from agentnb.core.messages import text_of
+from agentnb.core.state import State
+from agentnb.core.unicode import mended
+from agentnb.run.gate.breakpoints import NEVER
+from agentnb.run.gate.conditions import OPERATORS
+from agentnb.run.recording import Recording
+from agentnb.widgets.text import as_json, for_reading, one_line, pretty
+from agentnb.widgets.views.forms import form
+from agentnb.widgets.views.loops import Loops, arrows_of, latest_of, nested_status
+from agentnb.widgets.views.rows import ROW_LIMIT, STAMPS, clip
+
+QUEUED = 20
+"""Queued messages that are shown."""
+ASKED, FEW = 64 * 1024, 4
+"""Characters of the questions in one message to a page, and the number that is sent at any length."""
+LABEL = 240
+"""Characters of a breakpoint's conditions."""
+TEXT, ITEMS = 1000, 20
+"""Characters of one string, and items of one list, in what a replay's loop does differently."""
+
+
+def status_word(run: Recording, driven: bool | None = None) -> str:
+    """Return the state of a run in a word or two.
+
+    driven: whether the run has an owner, if the caller has read it; it may change while the caller reads more.
+    """
+    state = run.state
+    if driven is None:
+        driven = run.driven
+    if state.over:
+        return str(run.stop_reason).replace("_", " ")
+    if state.cancelled is not None:
+        return "cancelling"
+    if state.failure is not None:
+        return "model failed"
+    if run.pending:
+        return "waiting for you"
+    if state.paused:
+        return "paused"
+    if driven:  # effects in flight end before a pause
+        return "pausing" if run.paused_for else "running"
+    return "paused" if state.position else "not started"
+
+
+def status(run: Recording, loops: Loops) -> dict[str, Any]:
+    """Return what the panel's head and diagrams show. Counts are of the whole run; `turn` is the outermost loop's."""
+    state = run.state
+    over, paused, driven = bool(state.over), bool(state.paused), bool(run.driven)
+    pausing, lives = bool(run.paused_for) and not paused, driven and not over and not paused
+    loops.follow(run.events)
+    return {
+        "run": one_line(str(run.name or "")),
+        "loop": one_line(run.loop.kind()),
+        "id": str(run.id),
+        "standing": status_word(run, driven),
+        "waiting": len(run.pending),
+        "phase": mended(run.phase) if run.phase else "",
+        "path": arrows_of(loops.root),
+        "times": list(loops.root.arrows.values()),
+        "latest": latest_of(loops.root),
+        **nested_status(loops),
+        "over": over,
+        "lives": lives,
+        "turn": state.turn,
+        "requests": state.requests,
+        "calls": state.calls_started,
+        "usage": dict(run.usage),
+        "problem": _problem(state),
+        "paused_for": mended(run.paused_for or ""),
+        "diverged": divergence(run),
+        "position": run.position,
+        "queued": [
+            {
+                "queue": queue,
+                "text": one_line(mended(text_of(message.content))),
+                "digest": digest(queue, {"message": message}),
+            }
+            for queue, message in run.queued[:QUEUED]
+        ],
+        "can": {
+            "Step": not over and (paused or not driven),
+            "Play": not over and (paused or pausing or not driven),
+            "Pause": lives and not pausing,
+            "Cancel": not over and state.cancelled is None,
+            "Snapshot": True,
+            "Steer": not over,
+            "Follow up": not over,
+            "Fork": state.position > 0,
+        },
+    }
+
+
+def _problem(state: State) -> str:
+    """Return the error of a run, with the path of the nested loop that failed; empty if there is none."""
+    error = state.error or state.failure
+    if error is None:
+        return ""
+    path: list[str] = []
+    while state.error is None and (failed := [name for name in state.children if state.children[name].failure]):
+        path.append(failed[-1])
+        state = state.children[failed[-1]]
+    place = f"{'/'.join(path)}: " if path else ""
+    return one_line(f"{place}{error.type}: {error.message}", 600)
+
+
+def divergence(run: Recording) -> dict[str, Any] | None:
+    """Return both sides if a replay is positioned before an event at which its loop does something else.
+
+    Of each side there are the type of the event and the fields that differ.
+    """
+    found = run.diverged
+    if found is None:
+        return None
+
+    def fields(event: Event) -> dict[str, Any]:
+        return {name: value for name, value in plain_event(event).items() if name not in STAMPS}
+
+    def side(event: Event, other: Event) -> dict[str, Any]:
+        differing = _differing(fields(event), fields(other))
+        text = pretty(clip(differing, TEXT, ITEMS)) if differing else ""
+        return {"type": event.type, "text": text[:ROW_LIMIT]}
+
+    return {
+        "seq": found.recorded.seq,
+        "path": mended(found.recorded.path),
+        "recorded": side(found.recorded, found.expected),
+        "expected": side(found.expected, found.recorded),
+    }
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `one` that `other` lacks or has with another value, in nested objects as well."""
+    found: dict[str, Any] = {}
+    for name, value in one.items():
+        if name not in other:
+            found[name] = value
+        elif isinstance(value, Mapping) and isinstance(other[name], Mapping):
+            if inside := _differing(value, other[name]):
+                found[name] = inside
+        elif value != other[name]:
+            found[name] = value
+    return found
+
+
+def breakpoints(run: Recording, loops: Loops) -> dict[str, Any]:
+    """Return the breakpoints of a run, and the choices for a new one."""
+    tables = [loops.root.table, *loops.tables]
+    return {
+        "list": [
+            {
+                "number": one.number,
+                "label": one_line(mended(one.label), LABEL),
+                "enabled": one.enabled,
+                "hits": one.hits,
+                "last": one.last,
+            }
+            for one in run.breakpoints
+        ],
+        "events": [name for name in EVENT_TYPES if name not in NEVER],
+        "tools": sorted({mended(name) for name in run.tool_schemas()}),
+        "phases": list(dict.fromkeys(mended(phase) for table in tables for phase, _ in table or ())),
+        "operators": list(OPERATORS),
+    }
+
+
+def digest(name: str, arguments: dict[str, Any]) -> str:
+    """Return what identifies a queued message that was on screen."""
+    return hashlib.sha256(as_json([name, arguments])).hexdigest()[:16]
+
+
+def identity(item: Any) -> dict[str, Any]:
+    """Return what identifies the question about a waiting call, as the page gets it and sends it back.
+
+    A question that was not asked yet has no event number; the call and its attempt identify it.
+    """
+    return {
+        "run": mended(item.run_id),
+        "path": mended(item.path),
+        "event": item.event,
+        "id": mended(item.id),
+        "attempt": item.attempt,
+    }
+
+
+class Questions:
+    """The calls that wait for a person, as the page gets them. Each is built once, because arguments may be long.
+
+    tools: by the path of a loop, the tools that may replace a waiting call, each with its empty form.
+    """
+
+    def __init__(self) -> None:
+        self._built: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
+        self.tools: dict[str, dict[str, list[dict[str, Any]]]] = {}
+
+    def waiting(self, run: Recording, *, everything: bool = False) -> list[dict[str, Any]]:
+        """Return the oldest questions, as many as one message takes, or all; each with the form of its arguments."""
+        built: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
+        changed: dict[str, bool] = {}
+        room = ASKED
+        for item in run.pending:
+            if room <= 0 and len(built) >= FEW and not everything:
+                break
+            key = (item.run_id, item.path, item.event, item.id, item.attempt)
+            before, question = self._built.get(key, (None, {}))
+            if before is None or (before.shown, before.deadline) != (item.shown, item.deadline):
+                question = _question(item)
+                changed[item.path] = True
+            built[key] = (item, question)
+            room -= question["size"]
+            changed.setdefault(item.path, False)
+        self._built = built
+        self.tools = {
+            path: {mended(name): form(schema, None) for name, schema in run.tool_schemas(path).items()}
+            if new
+            else self.tools[path]
+            for path, new in changed.items()
+        }
+        return [question for _, question in built.values()]
+
+
+def _question(item: Any) -> dict[str, Any]:
+    text = for_reading(item.arguments)
+    fields = form(item.schema, item.arguments)
+    return {
+        **identity(item),
+        "name": mended(item.name),
+        "why": mended(item.reason or ""),
+        "view": mended(item.view),
+        "unknown": bool(getattr(item, "unknown", False)),
+        "deadline": item.deadline,
+        "arguments": text[:ROW_LIMIT],
+        "length": len(text),
+        "digest": item.shown,
+        "fields": fields,
+        "size": len(text[:ROW_LIMIT]) + len(as_json(fields)),
+    }

@@ -1,0 +1,322 @@
+"""Transcripts: a loop's messages as its next request would send them, and how each call was decided and ended.
+
+The messages are those of the next request. They are not always the history: a loop has a system prompt, may build the
+messages itself, or replace some of them. Messages with roles that no provider knows are marked as not sent. A hook of
+the user that changes messages before each request (`prepare`) is not called; a note says that it exists.
+
+If a message is an event, the position of the event is given too, and so is the last event of each call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision, Event
+from agentnb.core.evolve import evolve, nested
+from agentnb.core.messages import is_broken_off, text_of
+from agentnb.core.state import CallStatus, State
+from agentnb.core.unicode import mended
+from agentnb.run.recording import Recording
+from agentnb.widgets.text import for_reading, pretty
+from agentnb.widgets.views.causes import Causes
+from agentnb.widgets.views.decisions import clock, in_words
+from agentnb.widgets.views.rows import aside, clip
+
+SENT = frozenset({"system", "user", "assistant", "tool"})
+"""Roles that a provider knows."""
+TEXT = 4000
+"""Characters of one string that a page gets at most; the event has the rest."""
+CALLS = 30
+"""Calls of one message."""
+DECIDED = 5
+"""Decisions about one call."""
+REACH = 2000
+"""Events after an answer that are searched for the decisions about its calls."""
+ROOM = 192 * 1024
+"""Characters of one answer to the page, roughly; older messages are cut shorter."""
+OPEN_CALL: Mapping[CallStatus, str] = {
+    "proposed": "not begun",
+    "asking": "waiting for a decision",
+    "ready": "not begun",
+    "running": "running",
+    "ended": "ended",
+}
+"""The words for a call that has no result yet."""
+PREPARED = "The loop's hook `prepare` changes these messages before each request; they are shown before that change."
+
+logger = logging.getLogger("agentnb")
+
+
+class CallEntry(NamedTuple):
+    """A call in a message: how it was decided and how it ended. `position` is its last event, -1 if there is none."""
+
+    name: str
+    arguments: Any
+    words: str
+    decision: Mapping[str, Any]
+    result: Any
+    failed: bool
+    position: int
+
+
+class Entry(NamedTuple):
+    """A message: `place` in the transcript, and the `position` of its event, -1 if there is none."""
+
+    place: int
+    role: str
+    text: str
+    reasoning: str
+    calls: list[CallEntry]
+    failed: bool
+    sent: bool
+    position: int
+
+
+class Transcript:
+    """The current messages of the loop at `path`; empty if no loop has run there.
+
+    begun: which of the loops that ran there one after the other: the one whose first event this is; by default the
+    last one. reach: the number of messages, from the end, whose events are looked up; all by default.
+    """
+
+    def __init__(
+        self,
+        run: Recording,
+        design: Any,
+        causes: Causes,
+        path: str = "",
+        *,
+        begun: int | None = None,
+        reach: int | None = None,
+    ) -> None:
+        self._events: Sequence[Any] = run.events
+        self._path = path
+        self._causes = causes
+        causes.follow(self._events, len(self._events))
+        is_last = begun is None or begun == causes.begun(path)
+        state = _current_state(run, path) if is_last else _final_state(self._events, path, begun or 0)
+        self._open = state.open
+        broken_off = cast("Sequence[Mapping[str, Any]]", state.broken_off)  # each reads as one
+        self.messages: list[Mapping[str, Any]] = [*next_request(design, state), *broken_off]
+        self._not_sent = {id(message) for message in state.broken_off}
+        self.note = PREPARED if getattr(design, "prepare", None) is not None else ""
+        latest_first = reversed(causes.messages.get(path, ()))
+        # Another thread may have read more events than these.
+        self._places, self._ends = self._look_up((at for at in latest_first if at < len(self._events)), reach)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def entries(self, first: int, last: int) -> Iterator[Entry]:
+        """Iterate over messages `first` to `last`, exclusive. A result is part of its call, if that is among them."""
+        asked: set[str] = set()
+        for index, message in enumerate(self.messages[first:last], first):
+            if message.get("role") == "tool" and message.get("tool_call_id") in asked:
+                continue
+
+            # Of an answer: its calls, each with the results that follow before the next answer.
+            calls = message.get("tool_calls") or ()
+            results: dict[str, Mapping[str, Any]] = {}
+            for later in islice(self.messages, index + 1, None) if calls else ():
+                if later.get("role") == "assistant":
+                    break
+                if later.get("role") == "tool":
+                    results[str(later.get("tool_call_id"))] = later
+            asked |= results.keys()
+            position = self._places.get(id(message), -1)
+            decided = self._decided(position, [call["id"] for call in calls]) if calls else {}
+
+            # Its text, and the reason why an answer is not complete.
+            text = _text(message.get("content", "")) or ("" if calls else aside(message))
+            if message.get("role") == "assistant" and (reason := message.get("stop_reason")):
+                cut_off = reason in CUT_OFF_REASONS
+                why = f"cut off: {reason}" if cut_off else f"{reason}: {message.get('error_message') or ''}"
+                text = f"{text}\n[{why}]".strip()
+            yield Entry(
+                index,
+                str(message.get("role", "")),
+                text,
+                "\n".join(str(block.get("text", "")) for block in message.get("reasoning") or () if block.get("text")),
+                [self._call(call, position, results.get(call["id"]), decided.get(call["id"], [])) for call in calls],
+                bool(message.get("is_error")),
+                message.get("role") in SENT and id(message) not in self._not_sent and not is_broken_off(message),
+                position,
+            )
+
+    def _call(
+        self,
+        call: Mapping[str, Any],
+        position: int,
+        result: Mapping[str, Any] | None,
+        decided: Sequence[ApprovalDecision],
+    ) -> CallEntry:
+        # The end of a call is an event, or known from the result in the history, or has not come yet.
+        at = self._ends.get((position, call["id"]), -1)
+        if at >= 0:
+            end = self._events[at]
+            outcome, value, failed = end.outcome, end.result, end.is_error
+        elif result is not None:
+            outcome, value, failed = "returned", result["content"], bool(result.get("is_error"))
+        else:
+            is_open = call["id"] in self._open
+            outcome = OPEN_CALL[self._open[call["id"]].status] if is_open else "no result yet"
+            value, failed = None, False
+        words = " · ".join([*(f"{in_words(one)} at {clock(one.time)}" for one in decided[-DECIDED:]), outcome])
+
+        # What the last decision changed, or gave as its reason.
+        fields = {name: getattr(decided[-1], name) for name in ("name", "arguments", "reason")} if decided else {}
+        decision = {name: field for name, field in fields.items() if field}
+        return CallEntry(
+            call["name"], call.get("malformed") or call.get("arguments"), words, decision, value, failed, at
+        )
+
+    def _decided(self, position: int, ids: Sequence[str]) -> dict[str, list[ApprovalDecision]]:
+        """Return the decisions about the calls of the answer at `position`, by id, oldest first."""
+        found: dict[str, list[ApprovalDecision]] = {id: [] for id in ids}
+        ends = [self._ends.get((position, id), -1) for id in ids]
+        until = max(ends) + 1 if min(ends) >= 0 else len(self._events)
+        if position >= 0:
+            for event in self._events[position + 1 : min(until, position + REACH)]:
+                if isinstance(event, ApprovalDecision) and event.path == self._path and event.call_id in found:
+                    found[event.call_id].append(event)
+
+        # A call may have been decided before the answer that made it was complete: follow its causes from its end.
+        for id, end in zip(ids, ends, strict=True):
+            at = end if not found[id] else -1
+            while at >= 0 and getattr(self._events[at], "call_id", None) == id:
+                if isinstance(event := self._events[at], ApprovalDecision):
+                    found[id] = [event]
+                    break
+                at = self._causes.causes[at]
+        return found
+
+    def _look_up(
+        self, positions: Iterable[int], reach: int | None
+    ) -> tuple[dict[int, int], dict[tuple[int, str], int]]:
+        """Return the events of the messages, and those of the ends of the calls that each of them made."""
+        found: list[int] = []
+        for position in positions:
+            found.append(position)
+            if reach is not None and self._events[position].type != "call_end":
+                reach -= 1
+                if reach < 0:
+                    break
+        places: dict[int, int] = {}
+        ends: dict[tuple[int, str], int] = {}
+        makers: dict[str, int] = {}
+        early: dict[str, int] = {}  # calls that ended before the answer that made them
+        for position in reversed(found):
+            event = self._events[position]
+            if event.type == "call_end":
+                maker = makers.get(event.call_id)
+                if maker is None:
+                    early[event.call_id] = position
+                else:
+                    ends[maker, event.call_id] = position
+                continue
+            message = event.answer if event.type in ("model_error", "run_end") else event.message
+            places[id(message)] = position
+            for call in event.message.tool_calls if event.type == "model_end" else ():
+                makers[call.id] = position
+                if call.id in early:
+                    ends[position, call.id] = early.pop(call.id)
+        return places, ends
+
+
+def next_request(design: Any, state: State) -> Sequence[Mapping[str, Any]]:
+    """Return the messages that the loop's next request would send.
+
+    The design is asked as a run asks it before a request, but with a copy of the state: a design may keep in the
+    state what it computes, and the run may be doing that in another thread.
+    """
+    prompt = getattr(design, "system_prompt", None)
+    prefix: list[Mapping[str, Any]] = [{"role": "system", "content": prompt}] if prompt else []
+    own: Sequence[Mapping[str, Any]] | None = None
+    instead: Mapping[int, Mapping[str, Any]] = {}
+    if getattr(design, "messages_for", None) is not None:
+        try:
+            own = design.messages_for(state)
+            instead = design.amended(state) if own is None else {}
+        except Exception:
+            # This is code of the user, written to be called by the driver. The history is shown unchanged.
+            logger.exception("%s could not say what its model is sent", design.kind())
+    if own is not None:
+        return [*prefix, *own]
+    history: Sequence[Mapping[str, Any]] = cast("Sequence[Mapping[str, Any]]", state.messages)  # each reads as one
+    return [*prefix, *(instead.get(position, message) for position, message in enumerate(history))]
+
+
+def _current_state(run: Recording, path: str) -> State:
+    """Return a copy of a loop's state that the run does not change, without what the design keeps in it."""
+    grows = ("messages", "broken_off", "calls", "open", "own_calls", "entered", "values", "children", "heard", "queues")
+    with run.lock:
+        try:
+            state = nested(run.state, path)
+        except KeyError:
+            return State()
+        return replace(state, memo=None, **{name: getattr(state, name).copy() for name in grows})
+
+
+def _final_state(events: Sequence[Event], path: str, begun: int) -> State:
+    """Return the state in which a loop ended that was followed by another at its path: its own events, folded again."""
+    state = State()
+    for event in islice(events, begun, None):
+        if event.path == path:
+            if event.type == "run_start" and event.seq != begun:
+                break
+            evolve(state, event, nested=True)
+    return state
+
+
+def tell(transcript: Transcript, last: int) -> dict[str, Any]:
+    """Return the last messages as the page gets them, how many there are, and how many are left out before."""
+    total = len(transcript)
+    first = max(0, total - last)
+    room, messages = ROOM, []
+    for entry in reversed(list(transcript.entries(first, total))):
+        length = TEXT if room > 0 else TEXT // 20
+        calls = [
+            {
+                "name": mended(call.name),
+                "words": mended(call.words),
+                "arguments": _cut(call.arguments, length // 4),
+                "decision": _cut(call.decision, length // 4) if call.decision else "",
+                "result": _cut(call.result, length // 2) if call.result is not None else "",
+                "failed": call.failed,
+                "position": call.position,
+            }
+            for call in entry.calls[:CALLS]
+        ]
+        text, reasoning = _cut(entry.text, length), _cut(entry.reasoning, length)
+        room -= len(text) + len(reasoning) + sum(len(call["arguments"]) + len(call["result"]) for call in calls)
+        messages.append(
+            {
+                "place": entry.place,
+                "role": mended(entry.role),
+                "text": text,
+                "reasoning": reasoning,
+                "calls": calls,
+                "more": max(0, len(entry.calls) - CALLS),
+                "failed": entry.failed,
+                "sent": entry.sent,
+                "position": entry.position,
+            }
+        )
+    return {"total": total, "left": first, "note": transcript.note, "messages": messages[::-1]}
+
+
+def _cut(value: Any, room: int) -> str:
+    text = mended(value) if isinstance(value, str) else for_reading(clip(value, room, 40))
+    return text if len(text) <= room else f"{text[:room]}\n… ({len(text):,} characters in all)"
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message, with the kind of each part that has no text."""
+    if not isinstance(content, list):
+        return text_of(content) if isinstance(content, str) else pretty(clip(content, TEXT, 40))
+    parts = (block if isinstance(block, Mapping) else {"text": block} for block in content)
+    return "\n".join(str(part["text"]) if "text" in part else f"[{part.get('type', 'something')}]" for part in parts)
