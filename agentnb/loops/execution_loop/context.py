@@ -127,7 +127,7 @@ class Context:
         self.calls_made = 0
         """Number of calls that the answers so far have made."""
         self.native = False
-        """Whether an answer made native tool calls, or was read as one that may."""
+        """Whether the model makes native tool calls: an answer so far has the detail `native`."""
         self.planned = 0
         """The number of the request whose calls are the plan."""
         self.errors: list[Message] = []

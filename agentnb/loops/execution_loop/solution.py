@@ -454,14 +454,15 @@ class SolutionReply(Reply):
             call = self._put_together(index)  # pieces that follow a complete call add nothing to it
             if index not in self._closed:
                 self._closed[index] = call["id"]
-                self._add_native(call)
+                self._add(call)
         return delta
 
     def _whole(self, call: Mapping[str, Any]) -> None:
         """Read a native tool call that came as a whole."""
-        self._add_native(call)
+        self._add(call)
 
-    def _add_native(self, call: Mapping[str, Any]) -> None:
+    def _add(self, call: Mapping[str, Any]) -> None:
+        """Make a native tool call, unless the text has made it."""
         function = call.get("function", call)
         arguments, malformed = parse_arguments(function.get("arguments"))
         made = (mended(function.get("name") or ""), arguments, malformed)

@@ -1,4 +1,4 @@
-"""Tools and who performs their calls: schemas, activities, scopes, delegates, confirmation (SEMANTICS.md, 3, 7 and 8).
+"""Tools and who performs their calls: schemas, scopes, delegates, confirmation (SEMANTICS.md, 3. Calls and tools).
 
 A tool may be given as the design writes it: a JSON schema in which names that start with an underscore are not
 parameters. If an activity with the tool's name (or the name in `_activity`) is known, it performs the calls: it is
