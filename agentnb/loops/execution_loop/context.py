@@ -89,7 +89,7 @@ class Turn:
         self.known: set[str] = set()
         """The ids of all calls."""
         self.waiting: dict[str, None] = {}
-        """The ids of the calls that have not ended, in the order of arrival."""
+        """The ids of the calls that have not ended."""
         self.written: dict[str, list[Message]] = {}
         """The messages that each call wrote, by id."""
         self.parsed: dict[str, ParsedCall] = {}
