@@ -1,17 +1,19 @@
-"""Performing one effect inside the driver's own task: in steps, and so that it can be broken off.
+"""Inline task: performs one effect inside the driver's own task, in steps, and so that it can be interrupted.
 
-It is the request to a model, or a step of a loop's own: what can be performed again where whoever drives is cancelled.
-Cancelling the task it is performed in would cancel the driver, and whoever awaits it. `InlineTask` instead cancels the
-one future that the effect is suspended on, which is what cancelling a task of its own would do: the effect sees a
-CancelledError at its await and runs its `finally`. The driver's task never waits for that future itself, but for one
-that is set when it is done: where the effect does not end, the driver need not wait any longer. What is left of the
-effect is then performed by a task of its own (`hand_over`).
+An effect that is alone in flight is performed here, because a task for each would cost more than the rest of an
+iteration. If a consumer's task drives, this is a model request or a call of the loop's own, which can be repeated when
+the consumer is cancelled; in a task that only drives, it may also be a tool.
 
-It has a context (`contextvars`) of its own, as in a task of its own: a consumer may take each of the things it shows
-in another task.
+Cancelling the driver's task would cancel the driver too. `InlineTask` instead cancels the one future that the effect is
+suspended on, as cancelling a task of its own would: the effect sees a CancelledError at its await and runs its
+`finally`. The driver's task never waits for that future itself, but for one that is set when it is done: if the
+effect does not end, the driver stops waiting, and the rest of the effect is performed in a task of its own
+(`hand_over`).
 
-An effect that has something to show to a consumer who takes things one by one awaits `show()`: that hands control back
-to whoever performs it, who goes on when the consumer asks for more.
+The effect has a context (`contextvars`) of its own, as in a task: a consumer may request each item in another task.
+
+An effect that has an item to show to a consumer that pulls awaits `show()`: this suspends it until the consumer asks
+for the next item.
 """
 
 from __future__ import annotations
@@ -30,12 +32,12 @@ _SHOW = object()
 
 @types.coroutine
 def show() -> Generator[Any, Any, None]:
-    """Let whoever pulls take what there is. Only in an effect that is performed by `InlineTask`."""
+    """Let the consumer that pulls take the next item. Only in an effect that is performed by `InlineTask`."""
     yield _SHOW
 
 
 def task_here() -> asyncio.Task[Any] | None:
-    """The task that the caller runs in; None in a thread without an event loop, where a sync tool runs."""
+    """Return the task that the caller runs in; None in a thread without an event loop, in which a sync tool runs."""
     try:
         return asyncio.current_task()
     except RuntimeError:
@@ -43,10 +45,10 @@ def task_here() -> asyncio.Task[Any] | None:
 
 
 def is_thrown_in(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Whether this has ended the code of that task from outside, and the code has not raised it itself.
+    """Return True if this error has ended the code of the task from outside; False if the code has raised it itself.
 
-    Ctrl-C comes into the main thread only, from Python's own handler or a program's, and where asyncio minds it
-    (`asyncio.run`) as a cancellation. A coroutine is closed by somebody else, who has no more use for it.
+    Ctrl-C is raised in the main thread only, by Python's own handler or by that of a program; `asyncio.run` turns it
+    into a cancellation. A coroutine is closed by other code.
     """
     if isinstance(error, KeyboardInterrupt):
         handler = signal.getsignal(signal.SIGINT)
@@ -58,34 +60,34 @@ def is_thrown_in(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
 
 
 class InlineTask:
-    """Performs one effect at a time. `interrupt` breaks it off; call it in the event loop that performs."""
+    """Performs one effect at a time. `interrupt` ends it early; call it in the event loop that performs it."""
 
     def __init__(self) -> None:
         self._effect: Coroutine[Any, Any, None] | None = None
         self._waits_for: Any = None
         """The future that the effect is suspended on."""
         self._wakes: asyncio.Future[None] | None = None
-        """The future that the driver waits for meanwhile."""
+        """The future that the driver waits for instead."""
         self._interrupted = False
         self._throw: BaseException | None = None
         self._clock: asyncio.TimerHandle | None = None
         self.is_late = False
-        """Whether the effect was interrupted and has not ended in the time that it had for that."""
+        """Whether the effect was interrupted and has not ended in time."""
         self._run: Callable[..., Any] = copy_context().run
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is an effect that has not ended."""
+        """Whether there is an effect that has not ended yet."""
         return self._effect is not None
 
     def interrupt(self, seconds: float | None = None) -> None:
-        """Break off what is being performed, if anything is, and once: it runs its `finally` undisturbed.
+        """Interrupt the effect, if there is one, and only once: its `finally` runs undisturbed.
 
-        Where it has not ended after so many seconds, `is_late` says so and `perform` returns.
+        If it has not ended after `seconds`, `is_late` is set and `perform` returns.
         """
         if self._effect is not None and not self._interrupted:
             self._interrupted = True
-            # As in a task: what is suspended on nothing, or on something that is done, is broken off when it goes on.
+            # As in a task: an effect that is not suspended on a pending future is interrupted when it continues.
             if self._waits_for is None or not self._waits_for.cancel():
                 self._throw = asyncio.CancelledError()
             if seconds is not None:
@@ -101,7 +103,7 @@ class InlineTask:
 
     @types.coroutine
     def perform(self, effect: Coroutine[Any, Any, None]) -> Generator[Any, Any, bool]:
-        """Perform it up to where it has something to show; False at its end, where it was broken off, or is late."""
+        """Perform the effect up to its next item (`show`). Returns False if it has ended or is late."""
         if self._effect is not effect:
             self._begin(effect)
         error: BaseException | None = None
@@ -119,7 +121,7 @@ class InlineTask:
             except asyncio.CancelledError:
                 interrupted = self._interrupted
                 self._end()
-                if interrupted:  # whoever broke it off has seen to its result
+                if interrupted:  # its result is recorded by the code that has interrupted it
                     return False
                 raise
             except BaseException:
@@ -133,19 +135,19 @@ class InlineTask:
                 self._waits_for = suspended_on
                 continue
             try:
-                yield suspended_on  # nothing, where it lets the event loop take a turn
-            except BaseException as thrown:  # what the event loop throws in is the effect's to handle
+                yield suspended_on  # None, if it lets the event loop take a turn
+            except BaseException as thrown:  # the effect handles what the event loop throws in
                 error = thrown
         return False
 
     def _wait(self, future: Any) -> Generator[Any, Any, None]:
-        """Until the future is done, or the effect is late."""
+        """Wait until the future is done, or the effect is late."""
         while not future.done() and not self.is_late:
             self._wakes = asyncio.get_running_loop().create_future()
             future.add_done_callback(self._wake)
             try:
                 yield from self._wakes
-            except asyncio.CancelledError as error:  # what the event loop throws in is the effect's to handle
+            except asyncio.CancelledError as error:  # the effect handles what the event loop throws in
                 if not future.cancel():
                     self._throw = error
                     break
@@ -166,14 +168,14 @@ class InlineTask:
         self._interrupted = self.is_late = False
 
     async def close(self, seconds: float) -> None:
-        """Break off an effect that nobody goes on with, and wait until it has run its `finally`, or is late."""
+        """Interrupt an effect that nobody continues, and wait until it has run its `finally`, or is late."""
         if self._effect is not None:
             self.interrupt(seconds)
             while await self.perform(self._effect):
                 pass
 
     def hand_over(self) -> Callable[[], Coroutine[Any, Any, None]]:
-        """Leave the effect to a task of its own, in which what this gives is called."""
+        """Return a function that performs the rest of the effect; it is called in a task of its own."""
         rest = InlineTask()
         effect, rest._effect, rest._run = self._effect, self._effect, self._run
         rest._waits_for, rest._throw, rest._interrupted = self._waits_for, self._throw, self._interrupted
@@ -184,10 +186,10 @@ class InlineTask:
                 return
             while True:
                 try:
-                    while await rest.perform(effect):  # noqa: ASYNC110 - it performs, and does not look
-                        await asyncio.sleep(0)  # what it has to show, nobody takes one by one any more
+                    while await rest.perform(effect):  # noqa: ASYNC110 - it performs, and does not poll
+                        await asyncio.sleep(0)  # no consumer takes its items one by one any longer
                     return
-                except asyncio.CancelledError:  # of this task: it is the effect that is meant
+                except asyncio.CancelledError:  # of this task: it is meant for the effect
                     if not rest.is_busy:
                         raise
                     rest.interrupt()
@@ -196,7 +198,7 @@ class InlineTask:
 
 
 def _can_be_waited_for(suspended_on: Any) -> bool:
-    """Whether a task here can wait for it: a future of this event loop that was awaited."""
+    """Return True if this is a future of this event loop that was awaited."""
     if not getattr(suspended_on, "_asyncio_future_blocking", False):
         return False
     return suspended_on.get_loop() is asyncio.get_running_loop()

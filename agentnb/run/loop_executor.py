@@ -182,6 +182,14 @@ class LoopExecutor:
         """Return True if a breakpoint has stopped the run before this call."""
         return self._stopped_before.get(call.id) is call
 
+    def has_stopped_before_one_of(self, effects: Sequence[Effect]) -> bool:
+        """Return True if a breakpoint has stopped the run before one of these calls, and it has not started yet."""
+        open, stopped = self.frame.state.open, self._stopped_before
+        return bool(stopped) and any(
+            effect.kind == "call" and effect.id in stopped and open.get(effect.id) is stopped[effect.id]
+            for effect in effects
+        )
+
     def verdict(self, call: CallState, arguments: dict[str, Any]) -> Checked | None:
         """Return the verdict about the call with these arguments; None if it has not been checked with them."""
         checked = self._verdicts.get(call.id)

@@ -1,10 +1,10 @@
-"""Who hears what the user says while loops run inside loops.
+"""Mailbox: which loop of a run receives the messages of the user (steering and follow-ups).
 
-It is the outermost loop that listens (`Design.listens`). Where that is not the run's own loop, it may not run yet, or
-no more: until the next one begins, the run keeps what was said, and nothing is lost.
+Messages to the run are delivered to the outermost loop that listens (`Design.listens`). If that is a nested loop, it
+may not have started yet, or have ended: the run keeps the messages until the next one starts, and no message is lost.
 
-What is said to a loop itself, wherever in the run it is, that loop hears and no other (`Mailbox`): what it has not
-heard when it is over is for its own next run.
+A message to a loop itself, wherever in the run it is, is delivered to that loop only. If it was not delivered when the
+loop ends, it is kept for the loop's own next run.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ QUEUES: tuple[Queue, ...] = ("steering", "follow_up")
 
 
 class Mailbox:
-    """What is said to the loop in `frame`, or, without one, to whoever in the run listens. Safe from every thread.
+    """The queues of the loop in `frame`, or, without one, of the loop of the run that listens. Safe from every thread.
 
-    `begin` makes the run's first fact one, where it is not yet.
+    `begin` appends the run's first event, unless it has been appended.
     """
 
     def __init__(self, journal: Journal, frame: Frame | None = None, begin: Callable[[], None] = lambda: None) -> None:
@@ -38,13 +38,13 @@ class Mailbox:
 
     @property
     def over(self) -> bool:
-        """Whether nothing that is said is heard any more."""
+        """Whether messages can no longer be delivered."""
         return self._journal.state.over or (self._frame is not None and self._frame.state.over)
 
     def queue_if_open(self, queue: Queue, message: Any) -> bool:
-        """Put a message into one of the queues; False where the run is over."""
+        """Put a message into one of the queues. Returns False if the run has ended."""
         if not (isinstance(message, (str, Mapping)) or is_message_object(message)):
-            raise UsageError(f"A run is told a text or a message, not {shown(message)}.")
+            raise UsageError(f"A message to a run must be a string or a message, not {shown(message)}.")
         _check_queue(queue)
         said = to_said(portable_input(message))
         with self._journal.saying():
@@ -57,7 +57,7 @@ class Mailbox:
             return True
 
     def withdraw(self, queue: Queue, message: Message | None = None) -> list[Message] | None:
-        """Take everything back out of a queue, or the oldest message that says the same; None where the run is over."""
+        """Withdraw all messages of a queue, or the oldest that equals `message`. Returns None if the run has ended."""
         _check_queue(queue)
         with self._journal.saying():
             if self.over:
@@ -66,31 +66,31 @@ class Mailbox:
             return _withdraw(self._journal, kept, queue, message)
 
     def unheard(self) -> dict[Queue, list[Message]]:
-        """What is queued; of a loop inside that is over, what was said to it and nobody has heard."""
+        """Return the queued messages; of a nested loop that has ended, those to the loop itself."""
         frame = self._frame or self._journal.root
         return _unheard(frame.state, frame.said if self._frame is not None and self.over else None)
 
     @property
     def left(self) -> Callable[[], dict[Queue, list[Message]]]:
-        """`unheard` of a run that is over and that nobody has any more; it does not hold the run."""
+        """`unheard` of a run that has ended, as a function that does not keep the run alive."""
         frame = self._frame or self._journal.root
         return partial(_left, self._journal.state, frame.state, frame.said if self._frame is not None else None)
 
 
 def _check_queue(queue: Any) -> None:
     if queue not in get_args(Queue):
-        raise UsageError(f"A run's queues are {', '.join(get_args(Queue))}, and not {shown(queue)}.")
+        raise UsageError(f"The queue must be one of {', '.join(get_args(Queue))}, not {shown(queue)}.")
 
 
 def hear(journal: Journal, frame: Frame | None = None, begin: Callable[[], None] = lambda: None) -> Mailbox:
-    """What is said to a loop; it lives as long as anything of the run does."""
+    """Return the mailbox of a loop. It lives as long as the frame of the loop."""
     hearing = Mailbox(journal, frame, begin)
     (frame or journal.root).hearing = hearing
     return hearing
 
 
 def _unheard(state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
-    """What is queued there; with `said`, of this only."""
+    """Return the queued messages; with `said`, only those that are in it."""
     return {queue: [m for m in state.queues[queue] if said is None or _is_in(said, m)] for queue in QUEUES}
 
 
@@ -103,12 +103,12 @@ def _is_in(said: list[Message], message: Message) -> bool:
 
 
 def listener(journal: Journal) -> Frame:
-    """The loop that hears what the user says now; the run's own where none does."""
+    """Return the loop that receives the user's messages now; the run's own if no loop listens."""
     return next((frame for frame in journal.frames if frame.design.listens and not frame.state.over), journal.root)
 
 
 def queued(journal: Journal) -> list[tuple[Queue, Message]]:
-    """What nobody has heard yet, wherever it is kept, each queue oldest first."""
+    """Return all messages that were not delivered yet, each queue oldest first."""
     return [(queue, message) for queue in QUEUES for frame in _kept(journal) for message in frame.state.queues[queue]]
 
 
@@ -124,13 +124,13 @@ def _withdraw(journal: Journal, kept: list[Frame], queue: Queue, message: Messag
 
 
 def _kept(journal: Journal) -> list[Frame]:
-    """The loops that keep what was said: the run's own, and the one that listens."""
+    """Return the loops that keep messages: the run's own, and the one that listens."""
     root, hears = journal.root, listener(journal)
     return [root, hears] if hears is not root else [root]
 
 
 def hand_on(journal: Journal, frame: Frame) -> None:
-    """A loop has begun: where it is the one that listens, it hears what was said before."""
+    """Give a loop that has started the messages that the run has kept, if it is the one that listens."""
     root = journal.root
     if frame is not root and listener(journal) is frame:
         for queue in QUEUES:
@@ -141,7 +141,7 @@ def hand_on(journal: Journal, frame: Frame) -> None:
 
 
 def finish_handing_on(journal: Journal) -> None:
-    """Give a loop that had just begun in the recording what it was to hear and was not handed any more."""
+    """Give a loop that had just started in the recording the kept messages that were not handed on before a crash."""
     frame = listener(journal)
     if _handed_last(journal, frame) is not None:
         with journal.lock:
@@ -149,7 +149,7 @@ def finish_handing_on(journal: Journal) -> None:
 
 
 def hand_back(journal: Journal, frame: Frame) -> None:
-    """A loop is over: what it has not heard is for the next that listens, but for what was said to this one itself."""
+    """Keep the undelivered messages of a loop that has ended for the next one, except those to this loop itself."""
     if frame.design.listens and not journal.root.design.listens:
         for queue in QUEUES:
             unheard = [message for message in frame.state.queues[queue] if not _is_in(frame.said, message)]
@@ -158,19 +158,19 @@ def hand_back(journal: Journal, frame: Frame) -> None:
 
 
 def _handed(journal: Journal, frame: Frame, queue: Queue, messages: Sequence[Message], path: str) -> int:
-    """How many of these messages were handed into that queue of the loop at `path` by whoever drove the run before."""
+    """Return how many of these messages were put into the queue of the loop at `path` before the recording ended."""
     come = [event for event in _handed_last(journal, frame) or () if (event.path, event.queue) == (path, queue)]
     return sum(event.message in messages for event in come if isinstance(event, Queued))
 
 
 def _handed_last(journal: Journal, frame: Frame) -> Sequence[Queued | Withdrawn] | None:
-    """What the recording that this loop was taken up from ends with behind the loop's beginning, or its end.
+    """Return the last events of the recording that this loop was restored from, if they hand messages on.
 
-    None where it does not end there. Each message that is handed on is a fact of its own: whoever made them may be gone
-    after any of them.
+    These follow the start or the end of the loop; None if the recording ends with something else. Each message that is
+    handed on is an event of its own: the process may have ended after any of them.
     """
     last: list[Queued | Withdrawn] = []
-    for position in range(frame.recorded - 1, -1, -1):  # not over a copy: it is asked at every step
+    for position in range(frame.recorded - 1, -1, -1):  # not over a copy: this is called at every step
         event = journal.events[position]
         if not isinstance(event, (Queued, Withdrawn)):
             return last if isinstance(event, (RunStart, RunEnd)) and event.path == frame.path else None

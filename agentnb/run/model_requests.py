@@ -1,7 +1,7 @@
-"""ModelRequests the model: the one place where a loop's model is called.
+"""Model requests: the only place in which the model of a loop is called.
 
-`ask` streams the answer and ends by making it, or its failure, a fact. For a consumer that pulls it shows every delta
-before it takes the next, so that nobody's task or queue stands between a token and its reader.
+`ask` streams the answer, and records it or its failure. For a consumer that pulls, it shows every delta before it
+requests the next, so that no task and no queue is between a token and its reader.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from agentnb.run.tasks import InFlight
 from agentnb.run.wakeup import RETRY_SECONDS
 
 HELD_UP = 0.005
-"""Seconds for which a model may keep the event loop to itself. One that takes longer has its next request, and all
-that came before it, on disk first: if its process is killed meanwhile, no finished call is lost. To commit before
-each request would take a third as long again as the whole loop, and over a network the event loop has its turn."""
+"""The time for which a model may block the event loop. If an answer took longer, all events are on disk before the next
+request: if the process is killed meanwhile, no finished call is lost. A write before each request would cost a third of
+the time of an iteration, and a model behind a network does not block the event loop."""
 
 MAX_PAUSES = 20
-"""How often a model may pause one answer: each time its provider's own tools have run some ten times."""
+"""The number of times a model may pause one answer; the provider's own tools run about ten times in between."""
 
 
 class ModelRequests:
-    """Asks the model of one loop of a run."""
+    """Sends the requests of one loop of a run to its model."""
 
     def __init__(self, frame: Frame, journal: Journal, inflight: InFlight) -> None:
         self._design = frame.design
@@ -59,13 +59,13 @@ class ModelRequests:
         self._history = PlainHistory(frame.design.system_prompt)
         self._model: Model | None = None
         self.error: BaseException | None = None
-        """The exception behind the last failure, for whoever raises RunFailed from it."""
+        """The exception behind the last failure, as the cause of RunFailed."""
         self._paused: tuple[int, Reply] | None = None
         self._holds_up = False
-        """Whether the last answer was computed in the event loop, and for long: nothing is written meanwhile."""
+        """Whether the last answer has blocked the event loop: no event is written meanwhile."""
 
     def describe(self, request: ModelStart) -> ModelStart:
-        """Return a request that is not recorded yet with who is asked, and with which options."""
+        """Return a request, which is not recorded yet, with its provider, model and options."""
         if self._design.llm is None:
             return request
         said = described(self._design.llm, self._options_with(request.set_by_loop))
@@ -79,16 +79,16 @@ class ModelRequests:
 
     @property
     def has_paused(self) -> bool:
-        """Whether the model has paused its answer, and is to be asked to go on with it."""
+        """Whether the model has paused its answer, and another request has to continue it."""
         return self._paused is not None and self._paused[0] == self._frame.state.turn
 
     @property
     def used(self) -> Mapping[str, float]:
-        """What the requests for the paused answer have used so far."""
+        """The usage of the requests for the paused answer so far."""
         return self._paused[1].used if self._paused is not None and self.has_paused else {}
 
     async def ask(self, *, pulled: bool = False) -> None:
-        """One request to the model, from the stream's start to its end."""
+        """Send one request, and record the answer or the failure. pulled: show each delta to the consumer."""
         state = self._frame.state
         reply, started = self._design.new_reply(state), time.monotonic()
         if self._paused is not None and self.has_paused:
@@ -99,7 +99,7 @@ class ModelRequests:
         self._frame.reply = reply
         stream: Any = None
         end: ModelEnd | None = None
-        task = asyncio.current_task(self._inflight.wakeup.loop)  # a third of the time that without it takes below 3.12
+        task = asyncio.current_task(self._inflight.wakeup.loop)  # three times as fast as without it
         act_for(self._journal, self._frame.path)  # each request has a context of its own
         working_for.set((self._journal.run_id, self._frame.path, ""))
         # The store may be locked.
@@ -107,7 +107,7 @@ class ModelRequests:
             await asyncio.sleep(RETRY_SECONDS)
         try:
             prepared = await self._prepared() if self._design.prepare is not None else None
-            if state.cancelled is not None:  # by the code that prepared them
+            if state.cancelled is not None:  # by the code that has prepared the messages
                 return
             stream = self._open(prepared, state, partial)
             if not hasattr(stream, "__aiter__"):
@@ -125,46 +125,46 @@ class ModelRequests:
                         await show()
                 if reply.proposed:
                     await self._propose(reply)
-                if state.model != "asked":  # whoever was told may have cancelled
+                if state.model != "asked":  # a watcher may have cancelled the run
                     break
             else:
-                stream = None  # it has come to its end, and there is nothing to close
+                stream = None  # it has ended, and need not be closed
                 if not reply.is_paused:
                     end = reply.end()
-            if self._holds_up or self._inflight.wakeup.is_due:  # one that was itself held up pays once
+            if self._holds_up or self._inflight.wakeup.is_due:  # a model that was delayed by others pays once
                 self._holds_up = time.monotonic() - started > HELD_UP
         except asyncio.CancelledError as error:
-            here = task_here()  # another than it was asked in, where each event is taken in one
+            here = task_here()  # not the task of the request, if a consumer takes each event in another task
             if state.model != "asked" or here is None or here.cancelling():
                 raise
-            self._failed(error, reply)  # its own: nobody has cancelled it
+            self._failed(error, reply)  # raised by the model itself: nothing has cancelled the request
         except BaseException as error:  # it pauses the run (ARCHITECTURE.md, 3. Three kinds of failure)
             if is_thrown_in(error, task):
                 raise
-            if state.open:  # the calls that it has already made get their results first
+            if state.open:  # calls that the answer has already made get their results first
                 await self._inflight.calls_end(self._frame)
             self._failed(error, reply)
         else:
             if not reply.is_paused:
                 self._end(end)
             elif reply.pauses < MAX_PAUSES:
-                # Still asked: the pump asks again, when whoever may hold the run back has had a say.
+                # The request stays open: the scheduler repeats it, unless the gate or a limit objects.
                 self._paused = state.turn, reply
             else:
-                words = f"The model has paused its answer {MAX_PAUSES + 1} times, and not come to its end."
+                words = f"The model has paused its answer {MAX_PAUSES + 1} times without ending it."
                 self._failed(ModelProtocolError(words), reply)
         finally:
             if stream is not None and hasattr(stream, "aclose"):
                 await stream.aclose()
 
     async def _propose(self, reply: Reply) -> None:
-        """Make the calls that are complete facts; each may start before the next is looked at."""
+        """Record the calls that are complete; each may start before the next is recorded."""
         while reply.proposed:
             self._post(CallProposed(call=reply.proposed.pop(0)))
             await asyncio.sleep(0)
 
     async def _prepared(self) -> Sequence[Mapping[str, Any]]:
-        """The messages as the design wants them sent."""
+        """Return the messages as the loop's `prepare` hook makes them."""
         assert self._design.prepare is not None
         shown = self._history.shown(self._frame.state.messages)
         return self._history.prepared(await settled(self._design.prepare(shown)))
@@ -191,10 +191,10 @@ class ModelRequests:
         return model.stream(messages, **self._options_with(state.options))
 
     def _options_with(self, set_by_loop: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a request carries beside the messages.
+        """Return the options of a request.
 
-        Where every request is to make a call (`tool_choice="required"` of the model, or of the loop), that ends with
-        the first call: the run would not come to an end. What the loop sets for one request is followed.
+        An option that forces a call in every request (`tool_choice="required"` of the model or of the loop) is dropped
+        after the first call: otherwise the run would never end. An option that the loop sets for one request is kept.
         """
         options = {**self._options, **set_by_loop}
         if self._frame.state.has_called and "tool_choice" not in set_by_loop and options.get("tools"):
@@ -209,7 +209,7 @@ class ModelRequests:
         return options
 
     def _end(self, end: ModelEnd | None) -> None:
-        if end is None:  # nobody wants the answer any more
+        if end is None:  # the answer is no longer needed
             return
         fields = self._design.after_reply(end)
         if self._sequential and not self._sequential.isdisjoint(call.name for call in end.message.tool_calls):
@@ -223,7 +223,7 @@ class ModelRequests:
         self._post(ModelFailed(error=told, partial=reply.text, answer=answer))
 
     def _post(self, fact: Event) -> None:
-        """Make it a fact, unless nobody wants the answer any more."""
+        """Record an event of the request, unless the answer is no longer needed."""
         with self._journal.lock:
             if self._frame.state.model == "asked":
                 if not isinstance(fact, CallProposed):
@@ -234,7 +234,7 @@ class ModelRequests:
         delta.run_id = self._journal.run_id
         delta.path = self._frame.path
         self._journal.tell(delta)
-        self._inflight.wakeup.wake()  # a consumer that pulls the run waits for it to move
+        self._inflight.wakeup.wake()  # a consumer that pulls waits for it
 
 
 # -- the history as a model gets it ------------------------------------------------------------------------------------
@@ -244,11 +244,11 @@ _NOTHING: Mapping[int, dict[str, Any]] = {}
 
 
 class PlainHistory:
-    """Keeps the plain form of a growing list of messages; roles that no provider knows are left out, and answers that
-    broke off with their results.
+    """The plain form of a growing list of messages. Roles that no provider knows are left out, and so are interrupted
+    answers with their results.
 
-    A model gets a list each time, because that is what can be written as JSON and added to another one: a list of its
-    own up to COPY_LIMIT messages, and the one that is kept here beyond it, which will grow.
+    A model gets a list, because a list can be written as JSON and concatenated: a copy of up to COPY_LIMIT messages,
+    and beyond that the list that is kept here, which will grow.
     """
 
     def __init__(self, system_prompt: str | None = None) -> None:
@@ -263,15 +263,15 @@ class PlainHistory:
         self._seen = 0
         self._left_out: list[int] = []
         self._skips = False
-        """Whether the last answer broke off: its results follow it."""
+        """Whether the last answer was interrupted: its results are skipped too."""
 
     def shown(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages for a hook that prepares what is sent: copies, made once; the record stays as it is."""
+        """Return the messages for the `prepare` hook: copies, made once, so that the record is not changed."""
         self._shown += (message.model_copy(deep=True) for message in messages[len(self._shown) :])
         return self._shown.copy()
 
     def prepared(self, messages: Sequence[Message | Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Messages that a hook has put together, as plain dicts; made once for as long as the hook gives the same."""
+        """Return the messages of the `prepare` hook as plain dicts; an unchanged message is converted once."""
         kept, self._copies = self._copies, {}
         plain = list(self.prefix)
         skips = False
@@ -289,8 +289,8 @@ class PlainHistory:
         return plain
 
     def of(self, messages: Sequence[Message], amended: Mapping[int, dict[str, Any]] = _NOTHING) -> list[dict[str, Any]]:
-        """The messages as plain dicts, with what is `amended` in place of those at its positions."""
-        if len(self._plain) != self._length:  # a model has put something into what it was given
+        """Return the messages as plain dicts. amended: replacements by position."""
+        if len(self._plain) != self._length:  # a model has changed the list that it was given
             self._start_over()
         plain = self._plain
         for message in messages[self._seen :]:

@@ -1,8 +1,8 @@
-"""Who drives a run: one at a time, and whoever comes second watches.
+"""Ownership: who drives a run. One owner drives at a time, the others watch.
 
-A run is driven by a consumer that pulls its events, by a caller that awaits it, by a step, or in the background. Each
-claims it, pumps, and releases it; those who wait for it to be released look again then. Where calls of the run are in
-flight in another event loop, it is driven there: a call must not be taken for lost while it runs.
+The owner is a consumer that pulls events, a caller that awaits the run, a step, or the background. It claims the run,
+pumps, and releases it; the callers that wait for the release check then whether they drive. If calls of the run are in
+flight in another event loop, the run is driven there: a call must not be treated as lost while it runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from agentnb.run.tool_calls import check_not_within
 from agentnb.run.wakeup import loop_here
 
 _in_background: dict[Ownership, object] = {}
-"""The runs that go on in the background: nobody else need hold on to them, so that a variable may be used again."""
+"""The runs that continue in the background. They are kept alive here, so that a variable may be used again."""
 
 
 TAKEN_HERE = (
@@ -50,13 +50,13 @@ GONE = (
 
 
 LOOK_SECONDS = 1.0
-"""Between two looks whether the event loop that drives a run that somebody waits for is still there."""
+"""Between two checks whether the event loop still exists that drives a run for which a caller waits."""
 
 
 class Taker:
-    """Code that takes a run's events one by one, for as long as it holds on to them.
+    """Code that iterates over the events of a run, for as long as it keeps the iterator.
 
-    A `break` lets go of them at once, and asyncio closes them a moment later: whoever waits then waits for that.
+    A `break` drops the iterator immediately, and asyncio closes it a moment later.
     """
 
     def __init__(self) -> None:
@@ -64,24 +64,24 @@ class Taker:
         self._events: Callable[[], object | None] = lambda: None
 
     def take(self, events: object) -> None:
-        """These are the events."""
+        """Note the iterator over the events."""
         self._events = weakref.ref(events)
 
     def is_here(self) -> bool:
-        """Whether the caller is that code, and not done with them."""
+        """Return True if the caller is this code, and still iterates."""
         return self.is_in_this_task() and self._events() is not None
 
     def is_in_this_task(self) -> bool:
-        """Whether the caller is that code, done with them or not: while it blocks, nothing closes them."""
+        """Return True if the caller is this code, iterating or not: while it blocks, nothing closes the iterator."""
         return self.is_of(task_here())
 
     def is_of(self, task: object) -> bool:
-        """Whether that code runs in this task."""
+        """Return True if this code runs in the given task."""
         return self._task is not None and self._task is task
 
 
 class Ownership:
-    """Drives one run on behalf of whoever asks; its methods are safe from every thread."""
+    """The owner of one run, and who waits for it. Its methods are safe from every thread."""
 
     def __init__(self, run: object, journal: Journal, gate: Gate, driver: Driver) -> None:
         self._run = weakref.ref(run)
@@ -90,55 +90,55 @@ class Ownership:
         self.driver = driver
         self.decisions = Decisions(journal, driver.unasked, driver.begin)
         self._claimed_in: tuple[asyncio.AbstractEventLoop, threading.Thread | None, int] | None = None
-        """The event loop, the thread and the process of whoever drives, or was the last to; agentnb's has no end."""
+        """The event loop, thread and process of the current or last owner; no thread if it is agentnb's own."""
         self.taken_by: Taker | None = None
-        """The code that takes the events one by one, where some does, and so drives the run."""
+        """The code that iterates over the events and so drives the run; None if there is none."""
         self.reported = len(journal.events)
-        """Where the next step's events begin: behind the last step's, or where whoever else drove has left off."""
+        """The position of the next step's first event: after the last step, or after the events of the last owner."""
         self._failed_before = journal.state.failure
-        """How the model failed in what this run goes on from; whoever drives it wants it asked again, maybe another."""
+        """The failure of the model in the recording that this run continues: driving requests the model again."""
         self._playing = False
         self.is_left = False
-        """Whether whoever drives leaves the run, or has left it, to those who read it or wait for it."""
+        """Whether the owner leaves the run, or has left it, to those who read it or wait for it."""
         driver.goes_on = lambda: self.is_left
         self._waiting: tuple[tuple[Callable[[], None], object], ...] = ()
-        """Those who read the run, or wait for it, while another drives: what wakes them, and their task."""
+        """The readers of the run, and the callers that wait for it, while another drives: wakeup and task."""
         self._looking_on: tuple[Callable[[], object], ...] = ()
-        """What is called when somebody has begun to drive the run or has let go of it (`watch`)."""
+        """The functions that are called when an owner has claimed or released the run (`watch`)."""
         gate.breakpoints.added = lambda: journal.observe(self.observe)
         if gate.breakpoints:
             journal.observe(self.observe)
         self._task: object = None  # keeps a background task alive: asyncio itself holds only a weak reference
 
     def observe(self, event: Event, frame: Frame) -> None:
-        """Let the gate see a fact; it need not before the run is stepped, or has a breakpoint."""
+        """Pass an event to the gate; needed only once the run is stepped or has a breakpoint."""
         self.gate.observe(event, frame.state, self.journal.state)
 
     @property
     def state(self) -> State:
-        """Where the run stands."""
+        """The state of the run."""
         return self.journal.state
 
     @property
     def settled(self) -> bool:
-        """Whether driving on would change nothing: the run is over, or its model failed here and nobody resumed it."""
+        """Whether driving would change nothing: the run has ended, or its model failed here and was not resumed."""
         failure = self.state.failure
         is_at_its_end = self.state.over or self.driver.is_stuck
         return (is_at_its_end and not self.is_driven) or (failure is not None and failure is not self._failed_before)
 
     @property
     def quiet(self) -> bool:
-        """Whether it is settled and nothing more comes: what runs beside a model that failed is finished first."""
+        """Whether it is settled and no event follows: effects next to a failed model request finish first."""
         return self.settled and (not self.is_driven or self.driver.is_at_rest)
 
     @property
     def is_driven(self) -> bool:
-        """Whether somebody drives it."""
+        """Whether the run has an owner that can drive it."""
         return self.gate.owner is not None and not self._is_gone
 
     @property
     def _is_gone(self) -> bool:
-        """Whether the event loop of whoever drives was closed or left under it, or is in another process."""
+        """Whether the owner's event loop was closed or left, or belongs to another process."""
         if self.gate.owner is None or self._claimed_in is None:
             return False
         loop, thread, process = self._claimed_in
@@ -146,14 +146,17 @@ class Ownership:
         return is_left or loop.is_closed() or process != os.getpid()
 
     def check_not_gone(self) -> None:
-        """Raise UsageError where whoever drives can do so no more."""
+        """Raise UsageError if the owner can no longer drive."""
         if self._is_gone:
             raise UsageError(GONE)
 
     # -- claiming --------------------------------------------------------------------------------------------------
 
     def claim(self, owner: Owner, there: asyncio.AbstractEventLoop | None = None) -> bool:
-        """Drive from now on, here or `there`; False where somebody does, or where only another event loop can."""
+        """Become the owner, in this event loop or in `there`.
+
+        Returns False if the run has an owner, or if it has calls in flight in another event loop.
+        """
         with self.journal.lock:
             self.check_not_gone()
             if self.gate.owner is not None or (owner != "play" and self.driver.home is not None):
@@ -164,15 +167,15 @@ class Ownership:
             self.is_left = False
             if owner == "play":
                 _in_background[self] = self._run()
-            if owner == "step":  # whose model had failed in the background: it is stepped from here on
+            if owner == "step":  # after a failure of the model in the background, the run is stepped from now on
                 self._playing = False
-            if owner in ("pull", "await"):  # what was to hold up a step, or whoever drove before, is not meant for this
+            if owner in ("pull", "await"):  # a pause that was requested of an earlier owner does not apply to this one
                 self.gate.pausing = None
         self._tell_who_looks_on()
         return True
 
     def release(self) -> None:
-        """Leave the run to the next."""
+        """Give up the ownership, and wake those who wait for it."""
         with self.journal.lock:
             if self.gate.owner != "step":
                 self.reported = len(self.journal.events)
@@ -186,7 +189,7 @@ class Ownership:
         self._tell_who_looks_on()
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call `changed` whenever somebody has begun to drive the run, or has let go of it; gives what ends that."""
+        """Call `changed` whenever the run was claimed or released. Returns a function that unsubscribes."""
         with self.journal.lock:
             self._looking_on = (*self._looking_on, changed)
 
@@ -201,7 +204,7 @@ class Ownership:
             changed()
 
     def leave(self, why: str) -> None:
-        """Whoever drives goes. Where others read the run, or wait for it, one drives on; the last one out cancels."""
+        """The owner leaves. If others read the run or wait for it, one of them continues; otherwise cancel the run."""
         with self.journal.lock:
             self.leave_to_others()
             if not self.is_left:
@@ -214,9 +217,9 @@ class Ownership:
             await self.driver.close()
 
     def leave_to_others(self) -> None:
-        """Let one of those who read the run, or wait for it, drive on, where there are any.
+        """Let one of the readers of the run, or of the callers that wait for it, continue to drive, if there are any.
 
-        Code that has left the events with a `break`, and waits for the run now, is none of them.
+        Code that has left its iteration with a `break`, and waits for the run now, does not count.
         """
         with self.journal.lock:
             taker = self.taken_by
@@ -225,21 +228,21 @@ class Ownership:
 
     @property
     def is_for_others(self) -> bool:
-        """Whether whoever drove has gone, and one of those who read the run, or wait for it, is to drive on."""
+        """Whether the owner has left, and a reader or a waiting caller has to continue to drive."""
         return self.is_left and self.gate.owner is None
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody reads the run, or waits for it, while another drives."""
+        """Whether anybody reads the run or waits for it while another drives."""
         return bool(self._waiting)
 
     def has_others(self, taker: Taker) -> bool:
-        """Whether others read the run, or wait for it, than the code that takes its events."""
+        """Return True if others than `taker` read the run or wait for it."""
         with self.journal.lock:
             return len(self._waiting) > (self.taken_by is not taker)
 
     def watch_releases(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` whenever whoever drives has let go, or can drive no more; gives a function that ends it."""
+        """Call `wake` whenever the run was released, or its owner can no longer drive. Returns what unsubscribes."""
         with self.journal.lock:
             self._waiting = (*self._waiting, (wake, task_here()))
         lookout = hosting.host.submit(self._look_out(wake)) if self._may_vanish else None
@@ -254,7 +257,7 @@ class Ownership:
 
     @property
     def _may_vanish(self) -> bool:
-        """Whether the event loop of whoever drives may end while the caller waits: not the caller's, nor agentnb's."""
+        """Whether the owner's event loop may end while the caller waits: it is neither the caller's nor agentnb's."""
         there = self._claimed_in[0] if self._claimed_in is not None else None
         return there is not None and there is not loop_here() and there is not hosting.host.loop
 
@@ -265,9 +268,9 @@ class Ownership:
 
     @contextmanager
     def released(self) -> Iterator[concurrent.futures.Future[None]]:
-        """What is done once whoever drives has let go, or at once where the run is settled; while somebody waits.
+        """Return a future that is done once the run is released, or immediately if the run is settled.
 
-        Where nobody drives, it goes on in the background. Raises UsageError where whoever drives can do so no more.
+        A run without an owner continues in the background. Raises UsageError if its owner can no longer drive.
         """
         released: concurrent.futures.Future[None] = concurrent.futures.Future()
 
@@ -289,17 +292,23 @@ class Ownership:
             stop()
 
     def is_taken_here(self) -> bool:
-        """Whether the run goes on when the caller's own task asks for the next event, and not while it waits."""
+        """Return True if the calling task is iterating over the run.
+
+        The run then advances only when that task requests the next event, so the task must not wait for the run.
+        """
         return self.taken_by is not None and self.taken_by.is_here()
 
     def is_taken_in_this_task(self) -> bool:
-        """The same of a caller that blocks, also where a `break` has let go of the events: nothing closes them then."""
+        """Return True if the calling task iterates over the run, or has left the iteration and nothing has closed it.
+
+        For callers that block: nothing closes the iterator while they do.
+        """
         return self.taken_by is not None and self.taken_by.is_in_this_task()
 
     # -- in the background -----------------------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Go on in the background, also after a pause or a failure of the model."""
+        """Continue in the background, also after a pause or a failure of the model."""
         with self.journal.lock:
             if self.state.over:
                 return
@@ -316,7 +325,7 @@ class Ownership:
             self._task = here.create_task(self._play())
 
     def play_on_host(self) -> None:
-        """Drive in the background: where calls of this run are in flight already, or else on agentnb's own thread."""
+        """Drive in the background: in the event loop that has calls of the run in flight, or in agentnb's thread."""
         home = self.driver.home or hosting.host.loop
         if self.claim("play", home):
             self._task = asyncio.run_coroutine_threadsafe(self._play(), home)
@@ -327,12 +336,12 @@ class Ownership:
             async for _ in self.driver.pump("drain"):
                 pass
         except RunFailed:
-            pass  # a fact by now, and raised to whoever awaits the run
-        except asyncio.CancelledError:  # the event loop ends; the run stands where it is
+            pass  # it is recorded, and raised to callers that await the run
+        except asyncio.CancelledError:  # the event loop ends; the run keeps its state
             self._playing = False
             self.leave_to_others()
             raise
-        except BaseException:  # it cannot even begin: to play it again would be to fail again
+        except BaseException:  # it cannot start: playing it again would fail again
             self._playing = False
             raise
         finally:
@@ -343,18 +352,18 @@ class Ownership:
     # -- pausing, going on, ending ---------------------------------------------------------------------------------
 
     def pause(self, reason: str) -> bool:
-        """Start nothing new; gives whether there was something to pause."""
+        """Request a pause: start nothing new. Returns True if there was something to pause."""
         with self.journal.lock:
             if self.state.over or self.state.paused or self.gate.pausing is not None:
                 return False
-            if not self.is_driven or self.gate.owner == "step":  # it goes no further by itself
+            if not self.is_driven or self.gate.owner == "step":  # it does not continue by itself
                 return False
             self.gate.ask_for_pause(reason)
             self.driver.wakeup.nudge()
             return True
 
     def resume(self) -> bool:
-        """Undo a pause or a failure of the model; gives whether there was one."""
+        """Resume after a pause or a failure of the model. Returns True if there was one."""
         with self.journal.saying():
             if not self._go_on():
                 return False
@@ -376,20 +385,24 @@ class Ownership:
         return True
 
     def go_on_if_paused(self) -> None:
-        """Whoever starts driving a paused run wants it to go on; one whose model failed here waits to be told."""
+        """Resume a paused run when an owner starts to drive it.
+
+        A model failure is retried only if it was in the recording that this run was restored from; after a failure in
+        this process, the run waits for `resume()`.
+        """
         with self.journal.lock:
             if self.state.paused or (self.state.failure is not None and self.state.failure is self._failed_before):
                 self.journal.append(RunResumed())
 
     def cancel(self, reason: str) -> bool:
-        """End the run; gives whether it was not over yet."""
+        """End the run. Returns False if it has ended already."""
         with self.journal.lock:
             if self.state.over or self.state.cancelled is not None:
                 return False
             self.driver.begin()
             self.journal.append(CancelRequested(reason=portable_text(reason)))
             self.driver.end_cancelled()
-            self.driver.wakeup.flush()  # in the pump's event loop too: it may be restored from the store next
+            self.driver.wakeup.flush()  # immediately: the caller may restore the run from the store next
             return True
 
 
@@ -397,7 +410,7 @@ class Ownership:
 
 
 async def drive_to_the_end(run: Ownership) -> Any:
-    """Drive, or wait for who does, until the run is settled; gives its output."""
+    """Drive, or wait for the owner, until the run is settled. Returns the output; raises as `outcome` does."""
     _check_may_wait(run)
     while not run.settled:
         if not hosting.environment.hosted and run.claim("await"):
@@ -410,7 +423,7 @@ async def drive_to_the_end(run: Ownership) -> Any:
 
 
 def wait_for_result(run: Ownership, timeout: float | None) -> Any:
-    """Block until the run is settled; gives its output. Raises TimeoutError after `timeout` seconds."""
+    """Block until the run is settled. Returns the output; raises TimeoutError after `timeout` seconds."""
     _check_may_wait(run)
     if run.is_taken_in_this_task():
         raise UsageError(TAKEN_HERE)
@@ -435,18 +448,18 @@ def wait_for_result(run: Ownership, timeout: float | None) -> Any:
 
 
 def outcome(run: Ownership) -> Any:
-    """The output of a run that is settled. Raises RunFailed, RunCancelled or LimitReached where it has none."""
+    """Return the output of a settled run. Raises RunFailed, RunCancelled or LimitReached if it has none."""
     state, driver = run.state, run.driver
     if not (state.over or driver.is_stuck):
         raise driver.failed()
     output = output_of(state, run.journal.root.design, cause=driver.cause)
-    if (crash := driver.crash) is not None:  # it came to an end, and that could not be recorded
+    if (crash := driver.crash) is not None:  # it has ended, and the end could not be recorded
         raise RunFailed(f"{type(crash).__name__}: {crash}") from crash
     return output
 
 
 def _check_may_wait(run: Ownership) -> None:
-    """Raise UsageError where the run goes on only when the caller does, who would wait for ever."""
+    """Raise UsageError if the run advances only when the caller does: it would wait for ever."""
     check_not_within(run.journal)
     if run.is_taken_here():
         raise UsageError(TAKEN_HERE)
@@ -464,7 +477,8 @@ async def _drive(run: Ownership) -> None:
     except asyncio.CancelledError:
         await run.leave_and_close("whoever awaited it was cancelled")
         raise
-    driving.result()
+    if not driving.cancelled():  # otherwise code of the run has cancelled it: the run has ended, or others continue it
+        driving.result()
 
 
 async def _drain(run: Ownership) -> None:
@@ -486,7 +500,7 @@ async def _wait_for_the_others(run: Ownership) -> None:
         with run.released() as released, run.driver.unattended.waited_for():
             await hosting.environment.wait_async(released, run.decisions)
     except asyncio.CancelledError as stop:
-        if hosting.environment.hosted and not run.is_watched:  # Stop in the cell that waits
+        if hosting.environment.hosted and not run.is_watched:  # Stop was pressed in the cell that waits
             _stopped(run, stop)
         elif run.is_left:  # to this one, too
             await run.leave_and_close("whoever awaited it was cancelled")
@@ -502,9 +516,10 @@ def _stopped(run: Ownership, stop: BaseException) -> None:
 
 
 async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[Event]:
-    """Go on to the end of the next `unit`; gives the events since the last step.
+    """Continue to the end of the next `unit`. Returns the events since the last step.
 
-    Raises UsageError on another unit, and where the run would have to go on that is `taken_here`, by whoever steps it.
+    Raises UsageError for an unknown unit, if another step is under way, and if the run would have to advance although
+    the caller iterates over it (`taken_here`).
     """
     check_unit(unit)
     if run.gate.owner is None and (home := run.driver.home) is not None:
@@ -526,7 +541,7 @@ async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[
         begins = run.reported
         mine = run.claim("step")
         permit = gate.permit = Permit(unit, run.state.position)
-        if not mine and not run.state.paused:  # it is playing: let it go on to the boundary, and no further
+        if not mine and not run.state.paused:  # it is playing: let it continue to the end of the step, and no further
             gate.pause_for_a_step()
     if mine:
         await _drive_step(run)
@@ -539,15 +554,15 @@ async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[
             await asyncio.wrap_future(permit.done)
         finally:
             stop()
-        run.reported = begins  # where the run has ended meanwhile, whoever drove it has left off, but not this step
+        run.reported = begins  # the owner has moved it if the run has ended; this step returns its events too
     if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
         run.driver.unattended.stepped_in_vain()
-        await asyncio.sleep(0)  # the person may be a task beside this one, which steps again at once
+        await asyncio.sleep(0)  # another task may decide; the caller may step again immediately
     return taken
 
 
 async def _step_there(run: Ownership, unit: Unit, home: asyncio.AbstractEventLoop) -> list[Event]:
-    """Step in the event loop that has calls of the run in flight; where that ends its tasks, so does the step."""
+    """Step in the event loop that has calls of the run in flight. If that loop cancels its tasks, the step ends."""
     stepping = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
     try:
         while not (await asyncio.wait([stepping], timeout=LOOK_SECONDS))[0] and not home.is_closed():
@@ -562,7 +577,7 @@ async def _step_there(run: Ownership, unit: Unit, home: asyncio.AbstractEventLoo
 
 
 def _begin_behind_a_pause(run: Ownership) -> None:
-    """Where somebody else drives and has come to rest, what happened before that is not part of a step."""
+    """If another owner drives and has paused, exclude the events before the pause from the step."""
     if run.gate.owner in (None, "step") or not run.state.paused:
         return
     unreported = reversed(run.journal.events[run.reported :])
@@ -576,9 +591,9 @@ async def _drive_step(run: Ownership) -> None:
         async for _ in run.driver.pump("step"):
             pass
     except RunFailed:
-        if run.state.failure is None:  # the model's failure is an event of this step; ours is raised
+        if run.state.failure is None:  # a failure of the model is an event of this step; another error is raised
             raise
-    except asyncio.CancelledError:  # where others read the run, it is theirs to go on with
+    except asyncio.CancelledError:  # others that read the run may continue it
         run.leave_to_others()
         raise
     finally:
@@ -587,7 +602,10 @@ async def _drive_step(run: Ownership) -> None:
 
 
 def _take(run: Ownership, unit: Unit, *, whatever: bool = False) -> list[Event]:
-    """The events since the last step, up to the end of the next unit; all of them for `whatever`."""
+    """Return the events since the last step, up to the end of the next unit.
+
+    If they do not reach its end, return an empty list; with `whatever`, return all of them.
+    """
     with run.journal.lock:
         events = run.journal.events[run.reported :]
         end = run.gate.boundary(unit, events)

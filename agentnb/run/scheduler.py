@@ -274,13 +274,15 @@ def next_actions(
         if state.cancelled is None and inflight.resting:
             yield LetContinue()
 
-    # Start what is missing. A pause that waits for some loops holds back the others.
+    # Start what is missing. A pause that waits for some loops holds back the others. The call before which a breakpoint
+    # has stopped the run starts before the breakpoints are asked about another call.
     alone = not inflight and len(effects) == 1 and all(needed for _, needed in required)
     if not is_open:
         required = [(loop, needed) for loop, needed in required if loop.may_start()]
+    stopped = bool(gate.breakpoints) and any(loop.has_stopped_before_one_of(needed) for loop, needed in required)
     for loop, needed in required:
         if needed:
-            yield from _start_effects(journal, gate, inflight, loop, needed, alone, pace)
+            yield from _start_effects(journal, gate, inflight, loop, needed, alone, stopped, pace)
             if pace == "pull" and journal.fresh:
                 return
     if journal.fresh:
@@ -340,11 +342,13 @@ def _start_effects(
     loop: LoopExecutor,
     required: Sequence[Effect],
     alone: bool,
+    stopped: bool,
     pace: Pace,
 ) -> Iterator[Action]:
     """Yield the actions that start the required effects of one loop that are not in flight.
 
-    alone: this loop requires one effect, and no other loop requires or has one.
+    alone: this loop requires one effect, and no other loop requires or has one. stopped: a breakpoint has stopped the
+    run before a call that has not started yet.
     """
     frame = loop.frame
     state = frame.state
@@ -396,7 +400,7 @@ def _start_effects(
             else:
                 yield RequestAgain(loop)
         elif (call := state.open.get(effect.id)) is not None:
-            yield from _start_call(journal, gate, inflight, loop, call, effect)
+            yield from _start_call(journal, gate, loop, call, effect, stopped)
             if effect in inflight and loop.checks(effect):
                 return
 
@@ -414,7 +418,7 @@ def _start_effects(
 
 
 def _start_call(
-    journal: Journal, gate: Gate, inflight: InFlight, loop: LoopExecutor, call: CallState, effect: Effect
+    journal: Journal, gate: Gate, loop: LoopExecutor, call: CallState, effect: Effect, stopped: bool
 ) -> Iterator[Action]:
     """Yield the actions that bring a call closer to its start, or to its result if it does not start."""
     frame, arguments = loop.frame, call.arguments
@@ -482,6 +486,8 @@ def _start_call(
 
     # A breakpoint stops the run before the call, once for each call.
     if gate.breakpoints and not loop.has_stopped_before(call):
+        if stopped:
+            return
         yield AskBreakpoints(loop, call, arguments)
         if loop.has_stopped_before(call):
             return

@@ -22,13 +22,13 @@ from agentnb.run.portable import error_info, portable
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A check's no: the result the call gets instead of running."""
+    """The refusal of a call by a check: the result that the call gets instead of running."""
 
     end: CallEnd
 
 
 def end_in_words(call: CallState, words: str, outcome: Outcome, error: BaseException | None = None) -> CallEnd:
-    """The end of a call that has not given a result, and the exception behind it where there is one."""
+    """Return the end of a call without a result of its own. error: the exception behind it, if there is one."""
     fields: dict[str, Any] = {"result": portable(words), "is_error": True, "outcome": outcome}
     if error is not None:
         fields["error"] = error_info(error)
@@ -36,7 +36,7 @@ def end_in_words(call: CallState, words: str, outcome: Outcome, error: BaseExcep
 
 
 def misfit(call: CallState, tools: Mapping[str, Tool]) -> Refusal:
-    """The no to a call of no tool, or with arguments that are not JSON."""
+    """Return the refusal of a call of an unknown tool, or with arguments that are not a JSON object."""
     if call.name not in tools:
         known = ", ".join(sorted(tools)) or "none"
         return _refusal(call, f"Tool {call.name} not found. Available tools: {known}.")
@@ -59,12 +59,12 @@ def cut_off(call: CallState, why: CutOff) -> CallEnd:
 
 
 def unfit(call: CallState, error: InvalidArguments) -> Refusal:
-    """The no to a call whose arguments do not fit."""
+    """Return the refusal of a call whose arguments do not fit the tool."""
     return _refusal(call, str(error))
 
 
 def blocked(call: CallState, words: str) -> Refusal:
-    """The no of a loop's own hook."""
+    """Return the refusal of a call by the loop's own hook."""
     return _refusal(call, words, "blocked")
 
 
@@ -76,10 +76,9 @@ def _refusal(call: CallState, words: str, outcome: Outcome = "invalid") -> Refus
 
 
 def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None, *, why: str = ABORTED) -> None:
-    """End the run, the innermost loop first: every call that is open gets its result, then its loop its end, with the
-    answer that this breaks off.
+    """End the run, the innermost loop first: each open call gets a result, then its loop ends with its partial answer.
 
-    A tool that ends its own run is left to return: its call gets the result it gives, and the end comes after it.
+    A tool that ends its own run may return: its call gets the result of the tool, and the end of the run follows it.
     """
     with journal.lock:
         if journal.state.over:
@@ -91,7 +90,7 @@ def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None
                     journal.append(end_in_words(call, why, "aborted"), frame, call)
             if frame.state.open and frame.above is not None:
                 kept.add((journal.run_id, frame.above.path, frame.call))
-            elif not frame.state.open and not frame.state.over:  # a watcher of these facts may have ended it meanwhile
+            elif not frame.state.open and not frame.state.over:  # a watcher of these events may have ended it meanwhile
                 answer = None
                 if frame.reply is not None:
                     words = error.message if error is not None else journal.state.cancelled or reason
@@ -100,9 +99,9 @@ def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None
 
 
 def end_loops_inside(journal: Journal, above: Frame, call: CallState) -> None:
-    """End the loops that perform this call, the innermost first: the call is to end, and its loops are broken off."""
+    """End the nested loops that perform this call, the innermost first, because the call ends."""
     inside: list[Frame] = []
-    for frame in journal.frames:  # each stands behind the one whose call it performs
+    for frame in journal.frames:  # each after the one whose call it performs
         if frame.above in inside or (frame.above is above and frame.call == call.id):
             inside.append(frame)
     for frame in reversed(inside):
@@ -114,5 +113,5 @@ def end_loops_inside(journal: Journal, above: Frame, call: CallState) -> None:
 
 
 def end_at_limit(journal: Journal, why: str) -> None:
-    """End the run because a limit that was given to it is reached."""
+    """End the run because one of its limits is reached."""
     end_run(journal, "limit", ErrorInfo(type="LimitReached", message=why), why=why)

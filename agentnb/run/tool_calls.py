@@ -1,8 +1,8 @@
-"""ToolCalls tools: what happens between a call that is open and its one result.
+"""Tool calls: the steps between an open call and its one result.
 
-A call is checked first: is there such a tool, do the arguments fit, does the loop's hook or the policy object? Each no
-becomes the call's result, in words the model can act on. A call that may run is started by the driver, which journals
-the intent; `perform` then runs the tool and journals what came of it.
+A call is checked first: does the tool exist, do the arguments fit, does the loop's hook or the policy object? A refusal
+becomes the result of the call, as a text that the model can act on. The start of a call that may run is recorded by the
+executor; `perform` then runs the tool and records its result.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ PumpPace = Literal["pull", "drain"]
 
 
 def check_not_within(journal: Journal) -> None:
-    """Raise UsageError where this is the code of a call of that run, which would wait for the end of the run for ever.
+    """Raise UsageError if the caller is the code of a call of that run: it would wait for its own end for ever.
 
-    What the call has left to another task may wait: the call itself goes on.
+    A task that the call has started may wait, because the call itself continues.
     """
     run_id, path, call_id, performed_in = current_call.get() or ("", "", "", None)
     frame = journal.frame_at(path) if run_id == journal.run_id else None
     call = frame.state.open.get(call_id) if frame is not None else None
     if call is not None and task_here() in (None, performed_in):
         raise UsageError(
-            f"The call of {call.name} waits for its own run, which waits for that call. Return, and leave it to whoever"
-            " started the run to wait for it."
+            f"Deadlock: the call of {call.name} waits for its own run, which waits for that call. Return from the tool,"
+            " and wait for the run in the code that started it."
         )
 
 
@@ -93,10 +93,10 @@ class ToolCalls:
         self._binds = type(frame.design).bind is not Design.bind
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.failure: tuple[ErrorInfo | None, BaseException] | None = None
-        """How the last of the loop's own calls to fail did, and the exception: for whoever raises RunFailed from it."""
+        """The error of the loop's own call that failed last, and the exception, as the cause of RunFailed."""
 
     def check(self, call: CallState, arguments: dict[str, Any]) -> Verdict | Refusal:
-        """Whether the call may run with these arguments, without the loop's hook and the policy."""
+        """Return the verdict of the built-in checks, without the loop's hook and the policy."""
         if call.hidden and self._frame.is_own(call):
             return NO_POLICY
         tool = self._tools.get(call.name)
@@ -113,7 +113,7 @@ class ToolCalls:
     async def check_with_hooks(
         self, call: CallState, arguments: dict[str, Any]
     ) -> Verdict | Refusal | ApprovalDecision:
-        """Whether the call may run with these arguments, by everything that has a say."""
+        """Return the verdict of the built-in checks, the loop's hook, and the policy or the tool's own `approve`."""
         verdict = self.check(call, arguments)
         if isinstance(verdict, Refusal) or self._frame.is_own(call):
             return verdict
@@ -129,7 +129,7 @@ class ToolCalls:
                 self._go_if_ended(call, error, task)
                 return blocked(call, words_of(error))
             if isinstance(said, ApprovalDecision):
-                # Code has decided, and no person: `human` is only what a decision says that names nobody.
+                # Code has decided, not a person: `human` is the default of a decision that names no one.
                 by = name_of_function(self._design.before_call) if said.by in ("human", "loop") else said.by
                 return structs.replace(portable_decision(said), by=by, recheck=said.is_checked_again)
             if isinstance(said, CallEnd):
@@ -147,7 +147,7 @@ class ToolCalls:
         return verdict
 
     async def _ask_the_tool(self, call: CallState, arguments: dict[str, Any], asks: Callable[[Any], Any]) -> Verdict:
-        """What the tool itself says of whether a person is asked about the call; no answer is no reason to run it."""
+        """Return the verdict of the tool's own `approve` function; the person is asked if it fails."""
         tool, task = self._tools[call.name], asyncio.current_task()
         proposed, context = propose(call.id, call.name, arguments, tool), partial(self._contexts.of, self._frame, call)
         try:
@@ -163,7 +163,7 @@ class ToolCalls:
         return Verdict("ask", f"{call.name} asks before a call with these arguments.{needs}")
 
     def _for_a_hook(self, call: CallState, arguments: dict[str, Any]) -> CallState:
-        """A copy of the call, with the plain values that its function gets: to a bool "false" is False (`propose`)."""
+        """Return a copy of the call, with the plain values that its function gets: "false" is False for a bool."""
         seen = copy.copy(call)
         seen.arguments = propose(call.id, call.name, arguments, self._tools[call.name]).arguments
         return seen
@@ -171,10 +171,10 @@ class ToolCalls:
     async def put_to_policy(
         self, call: CallState, arguments: dict[str, Any], asked: ApprovalRequest | None = None
     ) -> Verdict:
-        """What the policy says about the call with these arguments; there is one, and there is the call's tool.
+        """Return the verdict of the policy about the call with these arguments. The policy and the tool must exist.
 
-        asked: the question that was put to a person about it before this run was restored, where one was. The policy is
-        then shown what was known when the question arose.
+        asked: the question that a person was asked about the call before this run was restored, if there was one. The
+        policy then gets the context of that question.
         """
         assert self._policy is not None
         tool, journal = self._tools[call.name], self._journal
@@ -193,13 +193,13 @@ class ToolCalls:
         task = asyncio.current_task()
         try:
             verdict = await settled(self._policy(proposed, context))
-        except BaseException as error:  # a policy that fails has not said yes
+        except BaseException as error:  # a policy that fails has not approved the call
             self._go_if_ended(call, error, task)
             return Verdict("ask", f"{FAILED}{words_of(error)}", seen=seen)
         return replace(self._with_its_arguments(call, tool, verdict), seen=seen)
 
     def _with_its_arguments(self, call: CallState, tool: Tool, said: Verdict) -> Verdict:
-        """The verdict, and the call made ready for the arguments it names; where they do not fit it is no yes."""
+        """Return the verdict after binding the arguments that it names; a question if they do not fit the tool."""
         if said.arguments is None:
             return said
         try:
@@ -209,8 +209,8 @@ class ToolCalls:
         return replace(said, arguments=portable(said.arguments))
 
     def bind(self, call: CallState, tool: Tool, arguments: dict[str, Any]) -> Invocation:
-        """Make the call ready to run with these arguments. Raises InvalidArguments."""
-        # A copy: what a tool does to a list it was given must not happen to the history.
+        """Bind the call to its tool with these arguments. Raises InvalidArguments."""
+        # A copy: a tool that changes its arguments must not change the history.
         copied = to_plain(arguments)
         bind_unchecked = getattr(tool, "bind_unchecked", None)
         if bind_unchecked is not None and call.is_as_a_hook_made_it(arguments):
@@ -221,20 +221,20 @@ class ToolCalls:
         return made
 
     def make_ready(self, call: CallState, arguments: dict[str, Any]) -> None:
-        """Fix what the call runs with, before anybody is told that it starts and could change that."""
+        """Bind the call before its start is published: a watcher could change the arguments."""
         tool = self._tools.get(call.name)
         if tool is not None and self._bound.get(call.id, _UNBOUND)[0] is not arguments:
-            with suppress(InvalidArguments):  # raised again when it runs, and told to the model
+            with suppress(InvalidArguments):  # raised again when it runs, as its result
                 self.bind(call, tool, arguments)
 
     async def perform(self, call: CallState, *, inline: PumpPace | None = None) -> None:
-        """Run the call, and make what came of it its result, unless it has one by then.
+        """Run the call and record its result, unless it has one by then.
 
-        inline: at which pace the pump performs it itself; None where a task does.
+        inline: the pace of the driver if it performs the call in place; None in a task of its own.
         """
         design, journal, frame = self._design, self._journal, self._frame
-        # In a context of the call's own.
-        task = asyncio.current_task(self._inflight.wakeup.loop)  # a third of the time that without it takes below 3.12
+        # These variables belong to the call's own context.
+        task = asyncio.current_task(self._inflight.wakeup.loop)  # three times as fast as without it
         current_call.set((journal.run_id, frame.path, call.id, task))
         working_for.set((journal.run_id, frame.path, call.id))
         act_for(journal, None)
@@ -270,7 +270,7 @@ class ToolCalls:
         journal.append(end, frame, call)
 
     def _go_if_ended(self, call: CallState, error: BaseException, task: asyncio.Task[Any] | None) -> None:
-        """Raise it again where the code was ended from outside; otherwise it has raised it itself, and has failed."""
+        """Raise the error again if the code was ended from outside; otherwise the code has failed with it."""
         if is_thrown_in(error, task):
             raise error
         state, here = self._frame.state, task_here()  # another than it began in, where each event is taken in one
@@ -279,7 +279,7 @@ class ToolCalls:
             raise error
 
     async def _act(self, call: CallState, inline: PumpPace | None) -> Any:
-        """One of the loop's own calls; what it says on its way is a fact at once, and it stands there meanwhile."""
+        """Run a call of the loop's own. Each event that it yields is recorded while it is suspended."""
         said = self._design.perform(call, self._frame.state)
         if not hasattr(said, "__aiter__"):
             return await settled(said)
@@ -300,7 +300,7 @@ class ToolCalls:
         return result
 
     async def _stand(self, call: CallState, inline: PumpPace | None, *, until_taken: bool = False) -> None:
-        """Wait until the gate lets the call's code go on; with `until_taken`, until the pump has come by at least."""
+        """Suspend the call until the gate is open; with `until_taken`, at least until the driver's next pass."""
         while until_taken or not self._may_go_on():
             until_taken = False
             if inline is not None:
@@ -312,11 +312,11 @@ class ToolCalls:
         return self._gate.is_open(self._journal.state, finishing=self._frame.finishes_calls)
 
     def _say(self, said: Event | Delta, call: CallState) -> bool:
-        """Make a fact, or show, what a call says on its way; False where nobody waits for the call any more."""
+        """Record or show an item that a call yields. Returns False if the call has ended meanwhile."""
         if not isinstance(said, Delta):
             return self._journal.append(checked(said), self._frame, call) is not None
         said.run_id, said.path = self._journal.run_id, self._frame.path
-        with self._journal.lock:  # its result may become a fact in another thread
+        with self._journal.lock:  # its result may be recorded by another thread
             if self._frame.state.open.get(call.id) is not call:
                 return False
             self._journal.tell(said)
@@ -359,9 +359,9 @@ class ToolCalls:
             return self._raised(call, error)
 
     def _progress(self, call: CallState, data: Any) -> None:
-        """Show progress; after the call has its result there is nothing left to show."""
+        """Show progress of a call, unless the call has its result."""
         if self._say(Delta(type="call_delta", call_id=call.id, data=portable(data)), call):
-            self._inflight.wakeup.nudge()  # a consumer that pulls the run waits for it to move
+            self._inflight.wakeup.nudge()  # a consumer that pulls waits for it
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:
         words = portable_text(error) if isinstance(error, ToolError) else words_of(error)
@@ -375,8 +375,8 @@ _UNBOUND: tuple[None, None] = (None, None)
 
 
 class _BrokenOff(Exception):
-    """One of the loop's own calls that says things on its way has said one for which its run has no more use."""
+    """A call of the loop's own has yielded an item after its run, or the call, has ended."""
 
 
 class _TimedOut(Exception):
-    """A tool took longer than it may."""
+    """A tool has exceeded its time limit."""

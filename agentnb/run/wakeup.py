@@ -1,13 +1,12 @@
-"""Wakeup: how the pump sleeps, and how anything that becomes a fact wakes it, from whichever thread.
+"""Wakeup: how the driver sleeps, how an appended event wakes it from any thread, and when events are written to disk.
 
-The pump says `journal.fresh = False`, looks at where the run stands, and waits where there is nothing to do. A fact
-sets `fresh`, and rings the bell where the pump waits or the fact is to be written; otherwise that is all it does,
-because the pump is then at work and will look again. Facts are written to disk at the event loop's next turn, all that
-belong together at once; and each by itself where it comes from another thread, or where anybody is told of it: whoever
-has been told that a call is over never finds it open again.
+The scheduler runs with `journal.fresh = False`, and the driver waits if there is nothing to do. An appended event sets
+`fresh`, and wakes the driver if it waits. Events are written to disk at the event loop's next turn, several in one
+write. An event from another thread is written immediately, and so is every event while the run has watchers: a watcher
+that has been notified of the end of a call must never find that call open again in the store.
 
-A store that another process has locked stops nobody's event loop: what could not be written is tried again soon, and
-until it is written no tool starts. People do not wait; what they say is written with the rest.
+A store that another process has locked blocks no event loop: the write is repeated soon, and no tool starts until it
+has succeeded. Controls (decisions, messages) do not wait; their events are written with the others.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from agentnb.run.journal import Journal
 logger = logging.getLogger("agentnb")
 
 RETRY_SECONDS = 0.05
-"""Until what could not be written is tried again."""
+"""The time until a failed write is repeated."""
 LONG_SECONDS = 10.0
-"""After that a store that is still locked is spoken of; the end of a process waits no longer for one, either."""
+"""The time after which a store that is still locked is logged; the end of a process waits no longer for it either."""
 
 _unwritten: set[Wakeup] = set()
-"""Those of the runs of which something could not be written yet."""
+"""Those of the runs that have events which could not be written yet."""
 forgotten_in_a_fork(_unwritten.clear)
 
 
 @atexit.register
 def _write_the_rest() -> None:
-    """Write what waits for a locked store, as the process ends; what cannot be written even now is named."""
+    """Write the events that wait for a locked store when the process ends; log those that cannot be written."""
     until = time.monotonic() + LONG_SECONDS
     while _unwritten and time.monotonic() < until:
         for news in _unwritten.copy():
@@ -53,7 +52,7 @@ def _write_the_rest() -> None:
 
 
 def loop_here() -> asyncio.AbstractEventLoop | None:
-    """The event loop that the caller runs in; None in a thread without one."""
+    """Return the event loop that the caller runs in; None in a thread without one."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -61,19 +60,19 @@ def loop_here() -> asyncio.AbstractEventLoop | None:
 
 
 class Wakeup:
-    """The bell of one run's pump."""
+    """Wakes the driver of one run, and writes the run's events to disk."""
 
     def __init__(self, journal: Journal, failed: Callable[[Exception], None]) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
-        """The event loop the pump runs in, or ran in last."""
+        """The event loop that the driver runs in, or ran in last."""
         self._journal = journal
         self._failed = failed
         self._thread: int | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._scheduled: asyncio.Handle | None = None
-        """The write that comes at the event loop's next turn."""
+        """The write that is scheduled for the event loop's next turn."""
         self._retries_in: asyncio.AbstractEventLoop | None = None
-        """The event loop in which the write is tried again soon, where the store was locked."""
+        """The event loop in which a failed write is repeated, if the store was locked."""
         self._locked_since: float | None = None
         self.locked: StoreBusy | None = None
         self._on_disk = len(journal.events)
@@ -82,19 +81,19 @@ class Wakeup:
             journal.write = self.flush
 
     def move_in(self) -> bool:
-        """The pump runs in this event loop from now on; gives whether that is another one than before."""
+        """Note that the driver runs in this event loop. Returns True if it ran in another one before."""
         here = asyncio.get_running_loop()
         moved, self.loop, self._thread = self.loop is not here, here, threading.get_ident()
         if moved:
-            self._scheduled = None  # what was scheduled in another event loop may have gone with it
+            self._scheduled = None  # it may have ended with the other event loop
         return moved
 
     def is_here(self) -> bool:
-        """Whether the caller is in the pump's event loop."""
+        """Return True if the caller runs in the driver's event loop."""
         return self.loop is not None and loop_here() is self.loop
 
     def _has_come(self, event: Event, frame: Frame) -> None:
-        """Something became a fact; in whichever thread."""
+        """An event was appended, in any thread."""
         loop = self.loop
         if loop is None or not loop.is_running():
             self.flush()
@@ -104,7 +103,7 @@ class Wakeup:
         else:
             if self._waiter is not None:
                 self.wake()
-            if self._journal.watchers:  # what anybody has been told of is on disk
+            if self._journal.watchers:  # an event that watchers were notified of is on disk
                 self.flush()
             elif self._scheduled is None and self._journal.recorder is not None:
                 # At the next turn: the pump may append more that belongs to the same write. In a context of its own:
@@ -113,17 +112,17 @@ class Wakeup:
 
     @property
     def is_due(self) -> bool:
-        """Whether something has become fact that the event loop has had no turn yet to write to disk."""
+        """Whether events wait for the event loop's next turn to be written to disk."""
         return self._scheduled is not None
 
     async def wait(self, seconds: float | None) -> None:
-        """Until something happens, or so many seconds have passed."""
+        """Wait until something happens, or until so many seconds have passed."""
         assert self.loop is not None
         self._waiter = self.loop.create_future()
         self._journal.observe(self._has_come)
         timer = None if seconds is None else self.loop.call_later(max(0.0, seconds), self.wake)
         try:
-            # Looked at with the future in place, so that the news of other threads is not missed.
+            # Checked after the future was created, so that an event from another thread is not missed.
             if not self._journal.fresh:
                 await self._waiter
         finally:
@@ -134,17 +133,17 @@ class Wakeup:
                 timer.cancel()
 
     def wake(self) -> None:
-        """Let the pump look again. In its event loop only."""
+        """Let the scheduler run again. Call it in the driver's event loop only."""
         self._journal.fresh = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def nudge(self) -> None:
-        """Let the pump look again. Safe from every thread."""
+        """Let the scheduler run again. Safe from every thread."""
         self.call(self.wake)
 
     def call(self, function: Callable[[], None]) -> None:
-        """Call it in the pump's event loop, where there is one. Safe from every thread."""
+        """Call the function in the driver's event loop, if there is one. Safe from every thread."""
         if self.loop is not None:
             call_in(self.loop, function)
 
@@ -153,15 +152,16 @@ class Wakeup:
             self.flush()
 
     def flush(self) -> bool:
-        """Write what has become fact to disk, and give whether it is there; a store that fails ends the run.
+        """Write the appended events to disk. Returns True if they are on disk.
 
-        Where the store is locked, it is tried again soon, and then the pump looks again.
+        If the store is locked, the write is repeated soon, and then the scheduler runs again. A store that fails ends
+        the run.
         """
         scheduled, self._scheduled = self._scheduled, None
         if scheduled is not None and threading.get_ident() == self._thread:
-            scheduled.cancel()  # or it would hold the run, where nothing waits and the event loop comes to no turn
+            scheduled.cancel()  # otherwise it would keep the run alive until the event loop's next turn
         if self._retries_in is not None and self._retries_in.is_running():
-            return False  # the store is locked, and to try each time would hold up the caller
+            return False  # the store is locked, and trying each time would delay the caller
         try:
             with self._journal.lock:
                 self._journal.flush()
@@ -169,7 +169,7 @@ class Wakeup:
         except StoreBusy as error:
             self._try_again(error)
             return False
-        except StorageError as error:  # whoever made the fact is not to blame; the pump ends the run with it
+        except StorageError as error:  # not the fault of the code that appended the event; the driver ends the run
             self._failed(error)
             self.nudge()
             _unwritten.discard(self)
@@ -196,14 +196,14 @@ class Wakeup:
             self.nudge()
 
     def words_of(self, error: StorageError | None) -> str:
-        """What was not written, and why."""
+        """Return a description of the events that were not written, and why."""
         events = self._journal.events
         count = len(events) - self._on_disk
         of = f"{len(events)} events of the run {self._journal.run_id}"
         return f"the last {count} of {of} are not written: {error}"
 
     def write_now(self) -> None:
-        """Write what has become fact, unless the store is locked: the process ends, and no event loop tries again."""
+        """Write the appended events, unless the store is locked; the process ends, so no write is repeated."""
         try:
             self._journal.flush()
         except StoreBusy:
@@ -213,6 +213,6 @@ class Wakeup:
         _unwritten.discard(self)
 
     def leave_to_host(self) -> None:
-        """Let what could not be written be tried again in agentnb's own thread: the pump's event loop may end now."""
+        """Repeat the failed write in agentnb's own thread: the driver's event loop may end now."""
         host = self._retries_in = hosting.host.loop
         call_in(host, lambda: host.call_later(RETRY_SECONDS, self._retry))

@@ -162,7 +162,7 @@ def after_cells(each: Callable[[], bool], run_again: Callable[[], object]) -> No
         return
 
     def running() -> tuple[str | None, str | None]:
-        """The cell that runs, and which execution of it this is."""
+        """Return the cell that runs, and which execution of it this is."""
         request = shell.get_parent() if hasattr(shell, "get_parent") else {}
         return request.get("metadata", {}).get("cellId"), request.get("header", {}).get("msg_id")
 

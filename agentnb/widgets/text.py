@@ -125,8 +125,8 @@ def _listed(opening: str, items: Iterable[tuple[str, Any]], indent: str, closing
     inner = f"{indent}  "
     made = [(name, *_laid_out(item, inner)) for name, item in items]
     commas = [","] * (len(made) - 1) + [""]
-    told = (f"{inner}{name}{place}{comma}{below}" for (name, place, below), comma in zip(made, commas, strict=True))
-    return "\n".join([opening, *told, f"{indent}{closing}"])
+    lines = (f"{inner}{name}{place}{comma}{below}" for (name, place, below), comma in zip(made, commas, strict=True))
+    return "\n".join([opening, *lines, f"{indent}{closing}"])
 
 
 def duration(seconds: float) -> str:

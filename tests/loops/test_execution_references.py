@@ -7,7 +7,7 @@ import pytest
 from agentnb.core.errors import InvalidArguments
 from agentnb.loops.execution_loop.references import MISSING, Path, at_path, expressions_in, parse_expression, resolve
 from agentnb.loops.execution_loop.solution import SolutionReply, SolutionText
-from agentnb.loops.execution_loop.writes import written
+from agentnb.loops.execution_loop.writes import write_at
 
 DATA = {"state": {"a": {"b": [1, {"c": None}]}, "n": 0}}
 
@@ -69,12 +69,12 @@ def test_an_expression_reads_as_it_was_written() -> None:
     ],
 )
 def test_what_a_write_comes_to(root: Any, keys: str, value: Any, method: str, comes_to: Any) -> None:
-    assert written(root, keys.split(".") if keys else [], value, method) == comes_to
+    assert write_at(root, keys.split(".") if keys else [], value, method) == comes_to
 
 
 def test_what_was_written_is_a_copy() -> None:
     value = {"list": [1]}
-    root = written(written(MISSING, ["a"], value), ["a", "list"], 2, "push")
+    root = write_at(write_at(MISSING, ["a"], value), ["a", "list"], 2, "push")
     assert (root, value) == ({"a": {"list": [1, 2]}}, {"list": [1]})
 
 

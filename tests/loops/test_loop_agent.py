@@ -443,6 +443,12 @@ async def test_a_call_whose_id_is_a_long_running_one_pauses(content: Any, ids: A
     assert await said_in(loop) == "-[pause]"
 
 
+@pytest.mark.parametrize("name", ["adk_request_input", "adk_request_credential"])
+async def test_a_call_that_asks_a_person_pauses_whatever_its_id(name: str) -> None:
+    event = Event(author="X", content={"parts": [{"function_call": {"id": "f", "name": name}}]})
+    assert await said_in(LoopAgent("L", [recites(event), K("B")], 1)) == "-[pause]"
+
+
 @pytest.mark.parametrize(
     ("content", "ids"),
     [

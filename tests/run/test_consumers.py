@@ -367,7 +367,7 @@ async def test_a_tool_that_waits_for_its_own_run_is_told_so_and_does_not_wait_fo
     async with asyncio.timeout(60):
         await drive(run)
         assert await run == "It did not."
-    assert "The call of wait waits for its own run" in run.messages[-2].content
+    assert "the call of wait waits for its own run" in run.messages[-2].content
 
 
 async def test_so_is_a_sync_tool_that_blocks_for_it() -> None:
@@ -377,7 +377,7 @@ async def test_so_is_a_sync_tool_that_blocks_for_it() -> None:
 
     run = waiting_for_its_own_run(wait)
     assert await run == "It did not."
-    assert "The call of wait waits for its own run" in run.messages[-2].content
+    assert "the call of wait waits for its own run" in run.messages[-2].content
 
 
 async def test_what_a_tool_has_left_to_a_task_may_wait_for_the_run() -> None:

@@ -125,3 +125,19 @@ def test_a_breakpoint_is_asked_before_the_call_starts() -> None:
     run.breakpoints.add("read")
     run._driver._executor._perform(decided(run), "drain")  # type: ignore[arg-type]  # it is the check
     assert name(decided(run)) == "AskBreakpoints"
+
+
+def test_the_call_that_a_breakpoint_stopped_before_starts_before_another_call_is_stopped_before() -> None:
+    run = stopped_after("model_end", calls="read look")
+    run.breakpoints.add("call_start")
+    executor = run._driver._executor
+    loop = executor.loops[0]
+    loop._stopped_before["look"] = run.state.open["look"]
+    actions = []
+    for action in next_actions(run._journal, run._gate, executor.loops, run._driver._inflight, "drain"):
+        actions.append(action)
+        if name(action) == "Check":
+            executor._perform(action, "drain")  # type: ignore[arg-type]  # it is the check
+    starts = [action.call.id for action in actions if name(action) == "Start"]  # type: ignore[union-attr]  # a Start
+    assert starts == ["look"]
+    assert "AskBreakpoints" not in map(name, actions)

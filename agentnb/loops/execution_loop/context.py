@@ -1,12 +1,9 @@
-"""The context of a run: its log, and the data that the log folds to (SEMANTICS.md, 2. Messages and data).
+"""The context of a run: its log, the data that the log folds to, its rounds (SEMANTICS.md, 2. Messages and data).
 
-The log only grows. It stands in the history: what the run was given, and at the end of each tick what its calls have
-written, in the order in which they ended, and then its errors. While a tick goes on, what its calls have written so far
-is read from their results: the log as it will be. `Context` folds it as it grows, each message once; it holds nothing
-that could not be worked out again from the state, and is kept beside it (`State.memo`).
-
-
-The end of a tick: what it adds to the log, and whether it has an output (SEMANTICS.md, 5. Algorithm).
+The log only grows. It is in the history: the messages that the run was given, and at the end of each round what its
+calls wrote, in the order in which they ended, and then its errors. During a round, what its calls wrote so far is read
+from their results, before it is in the history. `Context` folds each message once. It contains nothing that cannot be
+computed again from the state, and is cached there (`State.memo`).
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from agentnb.core.calls import render
 from agentnb.core.errors import InvalidArguments
@@ -23,7 +20,7 @@ from agentnb.core.events import ModelEnd
 from agentnb.core.graph import GraphCall
 from agentnb.core.messages import Message, ToolCall, is_broken_off, to_plain
 from agentnb.core.state import CallState, State
-from agentnb.loops.execution_loop.messages import context, told
+from agentnb.loops.execution_loop.messages import as_written, without_hidden
 from agentnb.loops.execution_loop.references import (
     DAGGER,
     MISSING,
@@ -37,23 +34,26 @@ from agentnb.loops.execution_loop.references import (
 from agentnb.loops.execution_loop.solution import OutputCheck, read_again
 from agentnb.loops.execution_loop.tools import check_scopes
 from agentnb.loops.execution_loop.types import parameters
-from agentnb.loops.execution_loop.writes import check_writing, error_message, error_of, merged, writes, written
+from agentnb.loops.execution_loop.writes import check_writing, error_message, error_of, merged, write_at, writes
 
 Identity = tuple[str, str | None]
-"""A kind of data, and the instance of it: messages that share these are one object."""
+"""A kind of data, and its instance or None. Data messages that share these are one object."""
 
 KINDS = frozenset({"state", "input", "data", "plan"})
-"""The kinds of data there always are."""
+"""The kinds of data that are always known."""
 
-TEXTS = {"text": "user", "system": "system"}
-"""Scopes that are no kind of data, and whose messages they are."""
+TEXT_SCOPES = {"text": "user", "system": "system"}
+"""Scopes for messages without data, with the role of these messages."""
+
+Readiness = Literal["free", "blocked", "broken"]
+"""free: the call may start. blocked: it waits for data. broken: it can never run as it is."""
 
 
-Standing = Literal["free", "blocked", "broken"]
+# -- what a turn caches --------------------------------------------------------------------------------------------
 
 
-class Read:
-    """A call as it was read once: what it refers to, where it writes, and what is wrong with it."""
+class ParsedCall:
+    """A call, parsed once: its references, where it writes, and what is malformed."""
 
     def __init__(self, made: ToolCall) -> None:
         self.made = made
@@ -63,9 +63,15 @@ class Read:
         self.writes: list[Path] = []
         self.fault: str | None = None
         self.version = -1
-        self.standing: Standing = "blocked"
+        """The version of the context for which `readiness` was computed."""
+        self.readiness: Readiness = "blocked"
         try:
-            _check(made)
+            if made.malformed is not None:
+                raise InvalidArguments(f"A call must be a JSON object, not {made.malformed[:200]}")
+            if not made.name:
+                raise InvalidArguments("The call does not name a tool: it needs `_tool`.")
+            check_writing(made.arguments)
+            check_scopes(made.arguments.get("_scopes"))
             self.needs = list(expressions_in(self.parameters))
             if (path := made.arguments.get("_outputPath")) is not None:
                 self.writes = list(parse_expression(path).paths)
@@ -73,172 +79,208 @@ class Read:
             self.fault = str(error)
 
 
-def _check(made: ToolCall) -> None:
-    if made.malformed is not None:
-        raise InvalidArguments(f"A call is a JSON object: {made.malformed[:200]}")
-    if not made.name:
-        raise InvalidArguments("The call names no tool: it needs `_tool`.")
-    check_writing(made.arguments)
-    check_scopes(made.arguments.get("_scopes"))
-
-
 class Turn:
-    """What is known of the calls of one turn, and forgotten with it."""
+    """What is known about the calls of one turn."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.ended: list[CallState] = []
-        """Those that have ended, in that order."""
+        """The calls that have ended, in that order."""
         self.known: set[str] = set()
+        """The ids of all calls."""
         self.waiting: dict[str, None] = {}
-        """The ids of all that have come, and of those among them that have not ended."""
+        """The ids of the calls that have not ended."""
         self.written: dict[str, list[Message]] = {}
-        """What each of them writes."""
-        self.read: dict[str, Read] = {}
-        """The calls as they were read (`dataflow`)."""
+        """The messages that each call wrote, by id."""
+        self.parsed: dict[str, ParsedCall] = {}
+        """Calls by id; filled by `dataflow`."""
         self.cycle: list[str] | None = None
-        """Those that wait for one another, where somebody has looked (`dataflow`)."""
+        """The calls that wait for each other; None until `dataflow` has computed it."""
         self.earlier: dict[tuple[Path, str | None], GraphCall | None] = {}
-        """Which call of an earlier turn wrote what an instance finds at a path, where somebody has looked (`graph`)."""
+        """The call of an earlier turn that wrote the data an instance finds at a path; filled by `dataflow`."""
+
+
+@dataclass
+class Round:
+    """One request with its calls, each of which has ended or is detached."""
+
+    reply: ModelEnd
+    log: list[Message]
+    """The messages to append: what the calls wrote, in the order in which they ended, then each error. After these, the
+    same of each detached call that ended later."""
+    has_errors: bool
+    has_output: bool
+    output: Any
+    calls_in_log: int
+    """Number of ended calls whose messages are in `log`."""
 
 
 class Context:
-    """The context of one run, folded up to where its state stands."""
+    """The context of one run, folded up to a state of it."""
 
     def __init__(self) -> None:
         self.turn = Turn(0)
+        self.round: Round | None = None
+        """The last round that ended; None until `read_round` has computed it."""
         self.version = 0
-        """Goes up whenever what is found at some path may have changed."""
+        """Incremented whenever the data at any path, or the readiness of a call, may have changed."""
         self.calls_made = 0
-        """How many calls the answers so far have made."""
+        """Number of calls that the answers so far have made."""
         self.native = False
-        """Whether the model makes its calls by the provider's own means."""
+        """Whether the model makes native tool calls: an answer so far has the detail `native`."""
+        self.planned = 0
+        """The number of the request whose calls are the plan."""
+        self.errors: list[Message] = []
+        """The error messages of the last round that ended."""
+
+        # The data, the other fields of each object (its description, its schema), and each object as it is sent.
         self._data: dict[Identity, Any] = {}
-        self._words: dict[Identity, dict[str, Any]] = {}
+        self._properties: dict[Identity, dict[str, Any]] = {}
         self._rendered: dict[Identity, dict[str, Any]] = {}
-        self._told: list[Identity | dict[str, Any]] = []
+
+        # What the model is sent in order: objects by identity, and texts; the transcript for native tool calls; and the
+        # log as users see it.
+        self._sent: list[Identity | dict[str, Any]] = []
         self._transcript: list[dict[str, Any]] = []
         self._log: list[dict[str, Any]] = []
-        self.planned = 0
-        """The request whose calls are the plan."""
-        self.errors: list[Message] = []
-        """The error messages of the last tick that has ended."""
-        self.tick: Tick | None = None
-        """What the last tick that has ended comes to, where somebody has worked it out (`tick`)."""
+
+        # For each call of this turn, the number of its messages that are folded, and that are in the history. After a
+        # restore a message can be in the history before the call's end has been folded.
         self._folded: dict[str, int] = {}
         self._logged: dict[str, int] = {}
-        """How many of the messages of each call of this tick are folded, and how many stand in the log."""
-        self._seen = 0
-        self._skips = False
-        self._asked = False
+
+        # The position of the fold in the state.
         self._position = -1
-        self._most: int | None = None
-        """Characters of one object of the context that the model is sent at most."""
+        self._messages_read = 0
+        self._skips_results = False  # of an answer that broke off
+        self._was_asked = False
+        self._max_chars: int | None = None
 
     @classmethod
     def of(cls, state: State) -> Context:
-        """The context of a run that stands there."""
-        folded = state.memo
-        if not isinstance(folded, Context):
-            folded = state.memo = cls()
-        if folded._position != state.position:
-            folded.catch_up(state)
-        return folded
+        """Return the context at a state, from the cache of the state."""
+        context = state.memo
+        if not isinstance(context, Context):
+            context = state.memo = cls()
+        if context._position != state.position:
+            context.catch_up(state)
+        return context
+
+    # -- folding ---------------------------------------------------------------------------------------------------
 
     def catch_up(self, state: State) -> None:
-        """Fold what has been added since."""
-        messages = state.messages
-        self._most = state.max_result_chars
-        while self._seen < len(messages):
-            message = messages[self._seen]
-            if message.role != "tool":  # the results of an answer follow it
-                self._skips = is_broken_off(message)
-            if not self._skips:
+        """Fold what was added to the state since the last call."""
+        # New messages of the history, except an answer that broke off and the results that follow it.
+        self._max_chars = state.max_result_chars
+        while self._messages_read < len(state.messages):
+            message = state.messages[self._messages_read]
+            if message.role != "tool":
+                self._skips_results = is_broken_off(message)
+            if not self._skips_results:
                 self._take(message)
-            self._seen += 1
+            self._messages_read += 1
+
+        # A new turn forgets what is known about the calls of the last one.
         if state.turn != self.turn.number:
             self.turn = Turn(state.turn)
             self._folded = {id: count for id, count in self._folded.items() if id in state.calls}
             self._logged = {id: count for id, count in self._logged.items() if id in state.calls}
+
+        # Calls that have ended.
         if len(self.turn.ended) != len(state.calls) - len(state.open):
             self._take_ended(state)
-        if self._asked is not (state.model == "asked"):
-            self._asked = not self._asked
+
+        # A complete answer changes what can be unblocked: no further call can write anything.
+        if self._was_asked is not (state.model == "asked"):
+            self._was_asked = not self._was_asked
             self.version += 1
         self._position = state.position
 
     def _take_ended(self, state: State) -> None:
+        """Fold what the calls of this turn wrote that have ended since."""
         turn = self.turn
-        for id in reversed(state.calls):  # those that have come since, which are the last
+        for id in reversed(state.calls):  # the new ones are the last
             if id in turn.known:
                 break
             turn.known.add(id)
             turn.waiting[id] = None
-        news = [call for id in turn.waiting if (call := state.calls[id]).end is not None]
-        for call in sorted(news, key=lambda call: call.end.seq if call.end is not None else 0):
+        ended = [call for id in turn.waiting if (call := state.calls[id]).end is not None]
+        for call in sorted(ended, key=lambda call: call.end.seq if call.end is not None else 0):
             del turn.waiting[call.id]
             turn.ended.append(call)
             turn.written[call.id] = messages = list(writes(call))
             for number, message in enumerate(messages, 1):
-                if number > self._folded.get(call.id, 0):  # a run that was taken up again: it may be logged already
+                if number > self._folded.get(call.id, 0):
                     self._folded[call.id] = number
                     self._fold(message)
 
     def _take(self, message: Message) -> None:
-        is_of_the_run = message.role == "tool" or (message.role == "assistant" and not _is_given(message))
-        if not is_of_the_run:
-            self._log.append(context(message))
+        """Fold one message of the history."""
+        # An assistant message that the run was given is text; the run's own answers and results are not in the log.
+        is_given = message.role == "assistant" and message.details is None and not message.tool_calls
+        is_own = message.role == "tool" or (message.role == "assistant" and not is_given)
+        if not is_own:
+            self._log.append(as_written(message))
+
+        # An error.
+        if message.role == "data" and message.get("kind") == "error":
+            self.errors.append(message)
+            return
+
+        # Data: given, or written by a call, which may have been folded already when the call ended.
         if message.role == "data":
             call_id = (message.get("_call") or {}).get("_id")
-            if message.get("kind") == "error":
-                self.errors.append(message)
-            elif call_id is None:
+            if call_id is None:
                 self.planned = message.get("_request") or self.planned
                 self._fold(message)
-            else:
-                number = self._logged[call_id] = self._logged.get(call_id, 0) + 1
-                if number > self._folded.get(call_id, 0):
-                    self._folded[call_id] = number
-                    self._fold(message)
-        elif is_of_the_run:
-            self._transcript.append(to_plain(message))
-            if message.role == "assistant":
-                self.calls_made += len(message.tool_calls)
-                self.native = self.native or bool(message.details and message.details.get("native"))
-                self.errors = []
-                if message.details is None and message.content:  # it was given; its calls are told by native means only
-                    self._log.append(context(message))
-                    self._told.append({"role": "assistant", "content": to_plain(message.content)})
-        else:
-            said = to_plain(message)  # a copy, as the loops that send their history make one
-            self._transcript.append(said)
-            self._told.append(said)
+                return
+            number = self._logged[call_id] = self._logged.get(call_id, 0) + 1
+            if number > self._folded.get(call_id, 0):
+                self._folded[call_id] = number
+                self._fold(message)
+            return
+
+        # A text: a copy, because users' code can change what is sent.
+        plain = to_plain(message)
+        self._transcript.append(plain)
+        if not is_own:
+            self._sent.append(plain)
+            return
+
+        # An answer of the model. The errors of the round before it have been sent.
+        if message.role == "assistant":
+            self.calls_made += len(message.tool_calls)
+            self.native = self.native or bool(message.details and message.details.get("native"))
+            self.errors = []
+            if message.details is None and message.content:  # given, with calls, which are only sent as native ones
+                self._log.append(as_written(message))
+                self._sent.append({"role": "assistant", "content": to_plain(message.content)})
 
     def _fold(self, message: Message) -> None:
-        fields = message
-        if fields.get("type") != "data" or fields["kind"] == "error":  # text and errors, which a tool may return too
+        """Apply the write of a data message. Errors and texts, which a tool may return too, are not data."""
+        if message.get("type") != "data" or message["kind"] == "error":
             return
-        identity = (fields["kind"], fields.get("_instance"))
-        root, data, path = self._data.get(identity, MISSING), fields["data"], fields.get("_outputPath")
+        identity = (message["kind"], message.get("_instance"))
+        root, data, path = self._data.get(identity, MISSING), message["data"], message.get("_outputPath")
         if path is None:
             self._data[identity] = merged(root, copied(data))
         else:
             keys = next(parse_expression(path).paths).keys
-            method = fields.get("_outputMethod", "set")
-            self._data[identity] = written(root, keys, at_path(data, keys), method)
-        if identity not in self._words:
-            self._told.append(identity)
-            self._words[identity] = {"type": "data", "kind": identity[0]}
-        self._words[identity] |= {
-            name: fields[name] for name in ("_instance", "description", "schema") if name in fields
+            method = message.get("_outputMethod", "set")
+            self._data[identity] = write_at(root, keys, at_path(data, keys), method)
+        if identity not in self._properties:
+            self._sent.append(identity)
+            self._properties[identity] = {"type": "data", "kind": identity[0]}
+        self._properties[identity] |= {
+            name: message[name] for name in ("_instance", "description", "schema") if name in message
         }
         self._rendered.pop(identity, None)
         self.version += 1
 
-    # -- reading ---------------------------------------------------------------------------------------------------
+    # -- the data --------------------------------------------------------------------------------------------------
 
     def look(self, path: Path, instance: str | None = None) -> Any:
-        """What stands at a path, MISSING where nothing does. An instance sees its own data before everybody's."""
+        """Return the value at a path, or MISSING. An instance's own data comes before data without an instance."""
         if instance is not None:
             found = at_path(self._data.get((path.kind, instance), MISSING), path.keys)
             if found is not MISSING:
@@ -246,171 +288,127 @@ class Context:
         return at_path(self._data.get((path.kind, None), MISSING), path.keys)
 
     def knows(self, kind: str) -> bool:
-        """Whether there may be data of this kind."""
+        """Return True if data of this kind may exist."""
         return kind in KINDS or any(known == kind for known, _ in self._data)
 
     def whole(self, kind: str) -> Any:
-        """A copy of all the data of a kind, without those of instances."""
+        """Return a copy of all data of a kind, without that of instances."""
         return copied(self._data.get((kind, None), {}))
 
-    def log(self, state: State) -> list[dict[str, Any]]:
-        """The log as it will be: with what calls of this tick have written whose turn to be appended has not come.
-
-        A copy, for code of the user's: what becomes of it does not happen to the record.
-        """
-        coming = [message for call in self.turn.ended for message in self.turn.written[call.id]]
-        written = map(context, coming[max(0, self.logged(state) - len(self.errors)) :])
-        log: list[dict[str, Any]] = copied([*self._log, *written])
-        return log
-
-    def logged(self, state: State) -> int:
-        """How much of what this tick has come to stands in the log: what its calls wrote, and the errors."""
-        return state.heard.count("loop") - (self.planned == state.turn)
-
     def view(self, scopes: Sequence[str], instance: str | None) -> list[dict[str, Any]]:
-        """What `scopes` let somebody see (`scopes`): data as it stands, a message for each object, and text.
+        """Return a copy of the part of the context that the scopes allow (SEMANTICS.md, 8. Scopes and delegates).
 
-        An instance sees its own data and everybody's, as if all of it were its own.
+        Data has its current value, one message for each object. With an instance, its own data and data without an
+        instance are visible, both without the field `_instance`.
         """
         seen: list[dict[str, Any]] = []
         for scope in scopes:
-            if scope in TEXTS:
-                texts = (item for item in self._told if isinstance(item, dict))
-                seen += [copied(text) for text in texts if text["role"] == TEXTS[scope]]
+            if scope in TEXT_SCOPES:
+                texts = (item for item in self._sent if isinstance(item, dict))
+                seen += [copied(text) for text in texts if text["role"] == TEXT_SCOPES[scope]]
             elif scope.startswith(DAGGER):
-                paths = parse_expression(scope).paths
-                seen += [message for path in paths if (message := self._message_at(path, instance)) is not None]
+                for path in parse_expression(scope).paths:
+                    data = self.look(path, instance)
+                    if data is MISSING:
+                        continue
+                    data = copied(data)
+                    for key in reversed(path.keys):
+                        data = {key: data}
+                    seen.append({"type": "data", "kind": path.kind, "data": data})
             else:
-                for own in dict.fromkeys([(scope, None), (scope, instance)]):
-                    if own in self._data:
-                        words = {name: word for name, word in self._words[own].items() if name != "_instance"}
-                        seen.append({**words, "data": copied(self._data[own])})
+                for identity in dict.fromkeys([(scope, None), (scope, instance)]):
+                    if identity in self._data:
+                        properties = self._properties[identity].items()
+                        message = {name: value for name, value in properties if name != "_instance"}
+                        seen.append({**message, "data": copied(self._data[identity])})
         return seen
 
-    def _message_at(self, path: Path, instance: str | None) -> dict[str, Any] | None:
-        data = self.look(path, instance)
-        if data is MISSING:
-            return None
-        data = copied(data)
-        for key in reversed(path.keys):
-            data = {key: data}
-        return {"type": "data", "kind": path.kind, "data": data}
+    # -- the log ---------------------------------------------------------------------------------------------------
+
+    def log(self, state: State) -> list[dict[str, Any]]:
+        """Return a copy of the log, with what calls of this round wrote that is not in the history yet."""
+        written = [message for call in self.turn.ended for message in self.turn.written[call.id]]
+        pending = written[max(0, self.logged(state) - len(self.errors)) :]
+        log: list[dict[str, Any]] = copied([*self._log, *map(as_written, pending)])
+        return log
+
+    def logged(self, state: State) -> int:
+        """Return how many messages of this round's log are in the history: what its calls wrote, and its errors."""
+        return state.heard.count("loop") - (self.planned == state.turn)
+
+    # -- what the model is sent ------------------------------------------------------------------------------------
 
     def messages(self, *, native: bool) -> list[dict[str, Any]]:
-        """What the model is told: one message for each object, the text between them, the last tick's errors.
+        """Return what the model is sent: a message for each object, the texts, the errors of the last round.
 
-        A model that makes its calls by the provider's own means is told those and their results, as it expects.
+        native: send the model's calls and their results too, as a provider expects; then without the errors of calls,
+        except detached ones.
         """
         if native:
-            data = [self._render(identity) for identity in self._words]
-            return [*data, *self._transcript, *self._render_errors(calls=False)]
-        return [*map(self._render, self._told), *self._render_errors(calls=True)]
+            sent = [*map(self._render, self._properties), *self._transcript]
+        else:
+            sent = [item if isinstance(item, dict) else self._render(item) for item in self._sent]
+        for error in map(as_written, self.errors):
+            if not native or error["data"]["call"] is None or error.get("_call", {}).get("_detached"):
+                sent.append({"role": "user", "content": to_json(without_hidden(error)).decode()})
+        return sent
 
-    def _render_errors(self, *, calls: bool) -> list[dict[str, Any]]:
-        errors = [context(error) for error in self.errors]
-        return [
-            _as_message(told(error))
-            for error in errors
-            if calls or error["data"]["call"] is None or error.get("_call", {}).get("_detached")
-        ]
-
-    def _render(self, item: Identity | dict[str, Any]) -> dict[str, Any]:
-        if isinstance(item, dict):
-            return item
-        rendered = self._rendered.get(item)
+    def _render(self, identity: Identity) -> dict[str, Any]:
+        rendered = self._rendered.get(identity)
         if rendered is None:
-            fields = {**self._words[item], "data": self._data[item]}
-            rendered = self._rendered[item] = {"role": "user", "content": render(fields, self._most)}
+            fields = {**self._properties[identity], "data": self._data[identity]}
+            rendered = self._rendered[identity] = {"role": "user", "content": render(fields, self._max_chars)}
         return rendered
 
 
-def _is_given(answer: Message) -> bool:
-    """Whether an answer is part of a conversation that the run was given: what was read of its own stands beside it."""
-    return answer.details is None and not answer.tool_calls
+# -- rounds --------------------------------------------------------------------------------------------------------
 
 
-def _as_message(fields: dict[str, Any]) -> dict[str, Any]:
-    return {"role": "user", "content": to_json(fields).decode()}
-
-
-@dataclass
-class Tick:
-    """One request and its calls, all of which have ended or are detached."""
-
-    reply: ModelEnd
-    log: list[Message]
-    """What was written, in the order in which calls have ended, and then every error, once; and then the same of each
-    detached call that has ended since."""
-    has_errors: bool
-    has_output: bool
-    output: Any
-    read: int
-    """How many of the calls that have ended are in the log."""
-
-
-def read_tick(context: Context, state: State, check: OutputCheck) -> Tick:
-    """The tick that has ended; worked out once, and kept beside the context."""
+def read_round(context: Context, state: State, check: OutputCheck) -> Round:
+    """Return the round that has ended. It is computed once and cached in the context."""
     reply = state.reply
     assert reply is not None
-    tick = context.tick
-    if tick is None or tick.reply is not reply:
-        tick = context.tick = _read(context, reply, check)
-    for call in context.turn.ended[tick.read :]:
-        tick.read += 1
+    ended, written = context.turn.ended, context.turn.written
+    round = context.round
+    if round is None or round.reply is not reply:
+        # The output, or why there is none.
+        answer = reply.message.details or read_again(reply.message, native=False)
+        fault = answer.get("fault")
+        has_output = fault is None and (answer.get("output") is not None or answer.get("done") is True)
+        output = None
+        if has_output:
+            output, fault = check.read(answer)
+
+        # The calls that the round waited for, without detached calls that ended after the answer. This does not depend
+        # on when the round is read.
+        count = len(ended)
+        while count and (call := ended[count - 1]).detached and call.end is not None and call.end.seq > reply.seq:
+            count -= 1
+
+        # What they wrote, then the errors.
+        errors = [error for call in ended[:count] if (error := error_of(call)) is not None]
+        if fault is not None:
+            errors.append(error_message(None, fault))
+        log = [message for call in ended[:count] for message in written[call.id]]
+        round = Round(reply, [*log, *errors], bool(errors), has_output and fault is None, output, count)
+        context.round = round
+
+    # Detached calls that ended since.
+    for call in ended[round.calls_in_log :]:
+        round.calls_in_log += 1
+        round.log += written[call.id]
         error = error_of(call)
-        tick.log += [*context.turn.written[call.id], *([error] if error is not None else [])]
-        tick.has_errors = tick.has_errors or error is not None
-    return tick
+        if error is not None:
+            round.log.append(error)
+            round.has_errors = True
+    return round
 
 
-def _read(context: Context, reply: ModelEnd, check: OutputCheck) -> Tick:
-    answer = reply.message.details or read_again(reply.message, native=False)
-    output, fault = None, answer.get("fault")
-    has_output = fault is None and (answer.get("output") is not None or answer.get("done") is True)
-    if has_output:
-        output, fault = (
-            _checked(answer.get("output"), check) if not answer.get("native") else _said(answer.get("output"), check)
-        )
-    ended = _in_time(context.turn.ended, reply)
-    errors = [error for call in ended if (error := error_of(call)) is not None]
-    if fault is not None:
-        errors.append(error_message(None, fault))
-    written = [message for call in ended for message in context.turn.written[call.id]]
-    return Tick(reply, [*written, *errors], bool(errors), has_output and fault is None, output, len(ended))
+def repeats_error(messages: Sequence[Message]) -> bool:
+    """Return True if the last two rounds, both without calls and writes, ended with the same error.
 
-
-def is_told_again(messages: Sequence[Message]) -> bool:
-    """Whether a tick without calls has come to the very error that the tick before it has come to, and nothing else.
-
-    The model has been told of it: the next request would be the same as this one was, and so on for ever.
+    The model was sent the error in between, so each further request would be the same.
     """
     if [message.role for message in messages[-4:]] != ["assistant", "data", "assistant", "data"]:
         return False
     return bool(messages[-3]["data"] == messages[-1]["data"])
-
-
-def _in_time(ended: Sequence[CallState], reply: ModelEnd) -> Sequence[CallState]:
-    """Those that had ended when nothing was left to wait for: the same, whoever looks, and however late."""
-    last = len(ended)
-    while last and (call := ended[last - 1]).detached and call.end is not None and call.end.seq > reply.seq:
-        last -= 1
-    return ended[:last]
-
-
-def _said(text: Any, check: OutputCheck) -> tuple[Any, str | None]:
-    """The output of an answer in text alone: the text, or where it is to be something else what it is the JSON of."""
-    output, fault = check.read(text)
-    if fault is None or not isinstance(text, str):
-        return output, fault
-    try:
-        return check.read(from_json(text))
-    except ValueError:
-        return output, fault
-
-
-def _checked(output: Any, check: OutputCheck) -> tuple[Any, str | None]:
-    """The output as it is kept, or what is wrong with it; `{"value": null}` is null where it is not itself meant."""
-    if output != {"value": None}:
-        return check.read(output)
-    value, fault = check.read(output)
-    return (value, None) if check.schema is not None and fault is None else check.read(None)

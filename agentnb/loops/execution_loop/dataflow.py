@@ -1,34 +1,13 @@
-"""Plans: the calls of a request as an acyclic graph, sent to the next request (SEMANTICS.md, 9. Plans).
+"""Dataflow: which calls may start and with what; cycles, plans, the call graph (SEMANTICS.md, 5. Algorithm).
 
-What a request calls is a strategy. It becomes a Plan where plans are enabled (`plan=`), its graph has no cycle, and
-there is a next request: only then is it passed on, as a data message of the kind `plan` that takes the place of the
-one before. A request that calls nothing leaves the plan as it is. Nothing is run because a plan says so: the model
-follows it, extends it or drops it.
-
-eager: planning is execution, each call starts as soon as it can. lazy: planning comes before execution; no call
-starts before the answer is complete and its whole graph has been looked at, and where that has a cycle none of them
-runs. A pause (a breakpoint at `model_end`) is then a look at the plan before any of it has happened.
-
-
-Dataflow: which calls may start, and with what (SEMANTICS.md, 5. Algorithm).
-
-A call is `free` when everything it refers to is there, `blocked` while something is not, and `broken` when it can never
-run as it stands: a reference or an output path that is malformed, a kind of data that nobody writes, a tool that does
-not exist. A free or broken call is looked at at once (a broken one is refused); a blocked one when something was
-written.
-
-
-The call graph of a tick: which calls read what others write (SEMANTICS.md, 4. References).
-
-A call reads what another writes where one of its references and the other's output path lead to the same place, or one
-of them to a place inside the other's: whoever reads `†state` reads `†state.name`. Every path of an expression counts,
-also an alternative that is not taken. Calls of earlier requests are there where no call of this tick writes what is
-read, as far back as the last `LOOKED_BACK` messages.
+A call is `free` if everything it refers to exists, `blocked` if something is missing, and `broken` if it can never run
+as it is: a malformed reference or output path, an unknown kind of data, an unknown tool. Free and broken calls are
+checked immediately (broken ones are refused), blocked ones after each write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
@@ -39,14 +18,14 @@ from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.core.wanted import Effect
-from agentnb.loops.execution_loop.context import Context, Read, Standing
+from agentnb.loops.execution_loop.context import Context, ParsedCall, Readiness
 from agentnb.loops.execution_loop.references import (
-    DAGGER,
     MISSING,
     Expression,
     Path,
     expressions_in,
     find,
+    has_dagger,
     parse_expression,
     resolve,
 )
@@ -54,12 +33,208 @@ from agentnb.loops.execution_loop.tools import is_detached
 from agentnb.loops.execution_loop.types import Call, parameters
 from agentnb.loops.execution_loop.writes import error_of
 
-Mode = Literal["eager", "lazy"]
-MODES: tuple[Mode, ...] = ("eager", "lazy")
+# -- which calls may start -----------------------------------------------------------------------------------------
+
+
+class Dataflow:
+    """The calls of a run's current turn, and the context that they read."""
+
+    def __init__(self, state: State, tools: Mapping[str, Tool] | None, *, lazy: bool) -> None:
+        """Read the calls at a state.
+
+        tools: by name; None if they are not known, then every name counts as that of a tool. lazy: no call starts
+        before the answer is complete.
+        """
+        self.context = Context.of(state)
+        self.tools = tools
+        self._state = state
+        self._lazy = lazy
+
+    def readiness(self, call: CallState) -> Readiness:
+        """Return whether a call that has not started may start."""
+        # A person or a policy gave its arguments or its result.
+        is_answered = call.decision is not None and call.decision.decision in ("reject", "answer")
+        if call.status == "running" or _is_edited(call) or is_answered:
+            return "free"
+        # With a lazy plan, no call starts before the answer is complete, and none if the calls have a cycle.
+        is_asked = self._state.model == "asked"
+        if self._lazy and (is_asked or self.cycle()):
+            return "blocked" if is_asked else "broken"
+
+        # Otherwise it depends on the context, and holds until that changes.
+        parsed = self._parsed(call)
+        if parsed.version == self.context.version:
+            return parsed.readiness
+        parsed.version = self.context.version
+        if parsed.fault is not None or (self.tools is not None and parsed.made.name not in self.tools):
+            parsed.readiness = "broken"
+        elif not (missing := self._missing(parsed)):
+            parsed.readiness = "free"
+        elif is_asked:  # a call that writes the missing data may still arrive
+            parsed.readiness = "blocked"
+        else:
+            parsed.readiness = "broken" if any(self._unknown_kinds(need) for need in missing) else "blocked"
+        return parsed.readiness
+
+    def arguments(self, call: CallState) -> dict[str, Any]:
+        """Return what the call runs with: data in place of references. Raises InvalidArguments if it cannot run."""
+        if call.status == "running" or _is_edited(call):
+            return call.arguments
+        parsed = self._parsed(call)
+        if parsed.fault is not None:
+            raise InvalidArguments(parsed.fault)
+        if self._lazy and (cycle := self.cycle()):
+            raise InvalidArguments(
+                f"The calls have a cycle, and none was run: {' and '.join(cycle)} wait for one another."
+            )
+        if self.tools is not None and call.name not in self.tools:
+            return call.arguments  # it will be refused because the tool is unknown
+        if not parsed.needs and len(parsed.parameters) == len(call.arguments) and not has_dagger(parsed.parameters):
+            return call.arguments
+        if parsed.needs and self.readiness(call) == "broken" and (why := self.why_unresolved(call)):
+            raise InvalidArguments(why)
+        arguments: dict[str, Any] = resolve(parsed.parameters, lambda path: self.context.look(path, parsed.instance))
+        return arguments
+
+    def why_unresolved(self, call: CallState) -> str | None:
+        """Return which data the call waits for, as text for the model; None if it waits for none."""
+        missing = self.missing(call)
+        if not missing:
+            return None
+        reason = f"unresolved reference {', '.join(map(str, missing))}: nothing was written there"
+
+        # Detached calls that may still write it.
+        paths = [path for need in missing for path in need.paths]
+        detached = [one for one in self._state.open.values() if one.detached]
+        writers = [one for one in detached if any(path.meets(to) for path in paths for to in self.writes(one))]
+        if writers:
+            names = ", ".join(f"{one.id} ({one.name})" for one in writers)
+            reason = f"{reason} yet, since {names} runs on by itself"
+
+        unknown = {kind for need in missing for kind in self._unknown_kinds(need)}
+        return f"{reason}; unknown kind {', '.join(sorted(unknown))}" if unknown else reason
+
+    def cycle(self) -> Sequence[str]:
+        """Return the calls that wait for each other, as of the first time that this was asked in the turn."""
+        turn = self.context.turn
+        if turn.cycle is None:
+            calls = [(call, self._parsed(call)) for call in self._state.calls.values() if not call.let_go]
+            turn.cycle = find_cycle(
+                Node(call.id, parsed.instance, _paths_of(self._missing(parsed)), parsed.writes)
+                for call, parsed in calls
+            )
+        return turn.cycle
+
+    def needs(self, call: CallState) -> Sequence[Expression]:
+        """Return what a call refers to."""
+        return self._parsed(call).needs
+
+    def missing(self, call: CallState) -> Sequence[Expression]:
+        """Return what a call refers to that does not exist yet."""
+        return self._missing(self._parsed(call))
+
+    def writes(self, call: CallState) -> Sequence[Path]:
+        """Return the paths that a call's result may be written to."""
+        return self._parsed(call).writes
+
+    def _parsed(self, call: CallState) -> ParsedCall:
+        parsed = self.context.turn.parsed.get(call.id)
+        if parsed is None or parsed.made is not call.made:
+            parsed = self.context.turn.parsed[call.id] = ParsedCall(call.made)
+        return parsed
+
+    def _missing(self, parsed: ParsedCall) -> list[Expression]:
+        return _missing(parsed.needs, self.context, parsed.instance)
+
+    def _unknown_kinds(self, need: Expression) -> set[str]:
+        """Return the kinds of data that no call writes, if no alternative of the reference can do without them."""
+        unknown = {path.kind for path in need.paths if not self.context.knows(path.kind)}
+        if not unknown:  # the usual case; it saves a pass over all calls for each call that waits
+            return unknown
+        unknown -= {path.kind for call in self._state.calls.values() for path in self.writes(call)}
+        in_each = [{path.kind for path in alternative} & unknown for alternative in need.alternatives]
+        return set().union(*in_each) if all(in_each) else set()
+
+    # -- the concurrency limit -------------------------------------------------------------------------------------
+
+    def effects(self, limit: int | None) -> list[Effect]:
+        """Return the required effects: questions, running calls, and calls to start or check.
+
+        limit: maximal number of calls that run concurrently. Calls that were not checked yet are all checked; they do
+        not count against the limit.
+        """
+        slots = self._slots(limit)
+        questions, running, starting, checking = [], [], [], []
+        for call in self._state.open.values():
+            if call.status == "asking":
+                questions.append(Effect("question", call.id))
+            elif call.status == "running" or call.detached:
+                running.append(Effect("call", call.id))
+            elif self.readiness(call) == "blocked":
+                continue
+            elif call.status == "proposed":
+                checking.append(Effect("call", call.id))
+            elif self._may_start(call, slots):
+                starting.append(Effect("call", call.id))
+        return [*questions, *running, *starting, *checking]
+
+    def admitted(self, calls: Iterable[CallState], limit: int | None) -> list[CallState]:
+        """Return those of the checked calls that may start now under the concurrency limit."""
+        slots = self._slots(limit)
+        return [call for call in calls if self._may_start(call, slots)]
+
+    def _may_start(self, call: CallState, slots: _Slots) -> bool:
+        tool = (self.tools or {}).get(call.name)
+        return is_detached(tool) or slots.take(runs_alone=tool is not None and tool.sequential)
+
+    def _slots(self, limit: int | None) -> _Slots:
+        """Return the concurrency that the running calls leave. Detached calls do not count."""
+        slots = _Slots(limit)
+        for call in self._state.open.values():
+            if call.status == "running" and not call.detached:
+                tool = (self.tools or {}).get(call.name)
+                slots.running += 1
+                slots.is_exclusive = slots.is_exclusive or (tool is not None and tool.sequential)
+        return slots
+
+
+class _Slots:
+    """The calls that run concurrently: at most `limit`, and none next to one that runs alone."""
+
+    def __init__(self, limit: int | None) -> None:
+        self.running = 0
+        self.is_exclusive = False
+        """Whether one of them runs alone."""
+        self._limit = limit
+
+    def take(self, *, runs_alone: bool) -> bool:
+        """Take a slot for one more call. Returns False if it may not run now."""
+        is_full = self._limit is not None and self.running >= self._limit
+        if is_full or self.is_exclusive or (self.running and runs_alone):
+            return False
+        self.running += 1
+        self.is_exclusive = runs_alone
+        return True
+
+
+def _is_edited(call: CallState) -> bool:
+    """Return True if a person or a policy gave the arguments. These are used unchanged."""
+    return call.arguments is not call.made.arguments
+
+
+def _missing(needs: Iterable[Expression], context: Context, instance: str | None) -> list[Expression]:
+    return [need for need in needs if find(need, lambda path: context.look(path, instance)) is MISSING]
+
+
+def _paths_of(needs: Iterable[Expression]) -> list[Path]:
+    return [path for need in needs for path in need.paths]
+
+
+# -- cycles --------------------------------------------------------------------------------------------------------
 
 
 class Node(NamedTuple):
-    """A call of a graph: what it refers to that is not there yet, and where it writes."""
+    """A call in a graph: the missing paths that it refers to, and the paths that it writes."""
 
     id: str
     instance: str | None
@@ -68,20 +243,21 @@ class Node(NamedTuple):
 
 
 def find_cycle(nodes: Iterable[Node]) -> list[str]:
-    """Calls of which each reads, at least in one alternative, what the one before writes; empty where none do.
+    """Return the ids of calls of which each reads what the one before writes; empty if there is no cycle.
 
-    The places they meet at are nodes of the graph too: a thousand may write to one list, and a thousand read it.
+    A path in any alternative of a reference counts. Paths are nodes of the graph too, so that its size is linear: a
+    thousand calls may write to one list, and a thousand read it.
     """
     graph: TopologicalSorter[Any] = TopologicalSorter()
     for node in nodes:
         for path in node.writes:
             graph.add(("at", path, node.instance), node.id)
-            for above in upwards(path)[1:]:
+            for above in path.prefixes()[1:]:
                 graph.add(("inside", above, node.instance), node.id)
         for path in node.reads:
-            for instance in {None, node.instance}:  # an instance sees its own data, and everybody's
-                places = [("at", place, instance) for place in upwards(path)]
-                graph.add(node.id, ("inside", path, instance), *places)
+            for instance in {None, node.instance}:  # an instance sees its own data and data without an instance
+                positions = [("at", prefix, instance) for prefix in path.prefixes()]
+                graph.add(node.id, ("inside", path, instance), *positions)
     try:
         graph.prepare()
     except CycleError as error:
@@ -89,339 +265,137 @@ def find_cycle(nodes: Iterable[Node]) -> list[str]:
     return []
 
 
-def upwards(path: Path) -> list[Path]:
-    """The place itself, and every place it is in."""
-    return [Path(path.kind, path.keys[:length]) for length in range(len(path.keys), -1, -1)]
+# -- plans ---------------------------------------------------------------------------------------------------------
+
+Mode = Literal["eager", "lazy"]
+MODES: tuple[Mode, ...] = ("eager", "lazy")
+"""eager: each call starts as soon as it can. lazy: no call starts before the answer is complete and has no cycle."""
 
 
 def plan_message(mode: Mode, state: State) -> Message:
-    """The plan that the last request's calls are, for the next; which request it was is hidden from the model."""
-    made = state.reply.message.tool_calls if state.reply is not None else ()
-    data = {"mode": mode, "calls": [Call.made_of(call.name, call.arguments) for call in made]}
+    """Return the calls of the last request as a plan for the next one (SEMANTICS.md, 9. Plans).
+
+    The field `_request`, hidden from the model, has the number of the request.
+    """
+    calls = state.reply.message.tool_calls if state.reply is not None else ()
+    data = {"mode": mode, "calls": [Call.made_of(call.name, call.arguments) for call in calls]}
     fields = {"type": "data", "kind": "plan", "data": data, "_request": state.turn}
     return Message.of({"role": "data", "content": "", **fields})
 
 
 def check_plans(messages: Sequence[Message]) -> None:
-    """Look at the plans a run is given. Raises UsageError: of a cycle, of a malformed reference, of an instance."""
+    """Check the plans that a run is given. Raises UsageError for a cycle, a malformed reference or an instance."""
     for message in messages:
-        if message.role == "data" and message.get("kind") == "plan":
-            if message.get("_instance") is not None:
-                raise UsageError("A plan is everybody's: it has no `_instance`.")
-            calls = list(_planned(message.get("data")))
-            try:
-                cycle = find_cycle(_nodes(calls, Context.of(State(messages=list(messages)))))
-            except InvalidArguments as error:
-                raise UsageError(f"The plan cannot be followed: {error}") from error
-            if cycle:
-                raise UsageError(f"The plan has a cycle: {' and '.join(cycle)} wait for one another.")
+        if message.role != "data" or message.get("kind") != "plan":
+            continue
+        if message.get("_instance") is not None:
+            raise UsageError("A plan applies to all instances: it must not have `_instance`.")
+        try:
+            cycle = find_cycle(_planned_nodes(message.get("data"), Context.of(State(messages=list(messages)))))
+        except InvalidArguments as error:
+            raise UsageError(f"The plan cannot be followed: {error}") from error
+        if cycle:
+            raise UsageError(f"The plan has a cycle: {' and '.join(cycle)} wait for one another.")
 
 
-def _planned(data: Any) -> Iterator[Mapping[str, Any]]:
-    calls = data.get("calls") if isinstance(data, Mapping) else data
-    for call in calls if isinstance(calls, list) else ():
-        if isinstance(call, Mapping) and "_tool" in call:
-            yield call
-
-
-def _nodes(calls: Sequence[Mapping[str, Any]], context: Context) -> Iterator[Node]:
+def _planned_nodes(plan: Any, context: Context) -> Iterator[Node]:
+    """Yield the calls of a plan. Raises InvalidArguments for a malformed reference."""
+    calls = plan.get("calls") if isinstance(plan, Mapping) else plan
+    calls = calls if isinstance(calls, list) else []
+    calls = [call for call in calls if isinstance(call, Mapping) and "_tool" in call]
     for number, call in enumerate(calls, 1):
         path, instance = call.get("_outputPath"), call.get("_instance")
-        needs = [
-            need
-            for need in expressions_in(parameters(call))
-            if find(need, lambda path: context.look(path, instance)) is MISSING  # noqa: B023 - called at once
-        ]
-        yield Node(
-            f"{call['_tool']} ({number})",
-            instance,
-            [path for need in needs for path in need.paths],
-            list(parse_expression(path).paths) if path is not None else [],
-        )
+        missing = _missing(expressions_in(parameters(call)), context, instance)
+        writes = list(parse_expression(path).paths) if path is not None else []
+        yield Node(f"{call['_tool']} ({number})", instance, _paths_of(missing), writes)
 
 
-class Room:
-    """What runs side by side: `most` calls in all, and none beside one that runs alone."""
+# -- the call graph ------------------------------------------------------------------------------------------------
 
-    def __init__(self, most: int | None, runs_alone: Callable[[CallState], bool]) -> None:
-        self._most = most
-        self._runs_alone = runs_alone
-        self._count = 0
-        self._is_taken = False
-        """Whether one is there that runs alone."""
+MESSAGES_SEARCHED = 300
+"""Number of messages of the history in which `call_graph` looks for the call that wrote what another reads."""
 
-    def add(self, call: CallState) -> None:
-        """It runs."""
-        self._count += 1
-        self._is_taken = self._is_taken or self._runs_alone(call)
-
-    def takes(self, call: CallState) -> bool:
-        """Whether the call may run too; then it is one of those that do."""
-        is_full = self._most is not None and self._count >= self._most
-        if self._is_taken or is_full or (self._count and self._runs_alone(call)):
-            return False
-        self.add(call)
-        return True
+MAX_WRITERS = 40
+"""Maximal number of calls from which a call is drawn as reading at one path: a thousand may write to one list."""
 
 
-class Dataflow:
-    """The calls of a run's tick, and the context they read."""
+def call_graph(flow: Dataflow, state: State, confirming: Collection[str]) -> CallGraph:
+    """Return the graph of the calls of the current round, or the one that has just ended.
 
-    def __init__(self, state: State, tools: Mapping[str, Tool] | None, *, lazy: bool) -> None:
-        """Without `tools`, every name is taken for that of a tool. `lazy`: nothing starts before all is there."""
-        self._lazy = lazy
-        self.context = Context.of(state)
-        self._state = state
-        self._tools = tools
+    A call reads what another writes if one of its references and the other's output path lead to the same position, or
+    one of them into the other: `†state` reads `†state.name`. Each path of an expression counts, also of alternatives
+    that are not taken. A call of an earlier request is in the graph if no call of this round writes what is read.
 
-    def standing(self, call: CallState) -> Standing:
-        """How a call stands that has not started."""
-        if call.status == "running" or _is_edited(call) or _has_its_end(call):
-            return "free"
-        if self._lazy and (self._state.model == "asked" or self.cycle()):
-            return "blocked" if self._state.model == "asked" else "broken"
-        read = self._read(call)
-        if read.version != self.context.version:
-            read.version, read.standing = self.context.version, self._look(read)
-        return read.standing
+    confirming: ids of the calls that `confirm` is asked about once they may start.
+    """
+    # Index the calls by the paths that they write, and by the paths that contain these.
+    calls = [call for call in state.calls.values() if not call.hidden]
+    writers_at: dict[Path, list[CallState]] = {}
+    writers_inside: dict[Path, list[CallState]] = {}
+    for call in calls:
+        for path in flow.writes(call):
+            writers_at.setdefault(path, []).append(call)
+            for above in path.prefixes()[1:]:
+                writers_inside.setdefault(above, []).append(call)
 
-    def effects(self, most: int | None) -> list[Effect]:
-        """The questions, the calls that run, and those that may run beside them, `most` in all.
-
-        Those that nobody has been asked about yet are asked about all at once, and take no room meanwhile.
-        """
-        calls = [call for call in self._state.open.values() if call.status != "asking"]
-        questions = [Effect("question", call.id) for call in self._state.open.values() if call.status == "asking"]
-        begun = [call for call in calls if call.status == "running" or call.detached]
-        room, admitted, asked = self._room(most), [], []
-        for call in calls:
-            if call.status == "running" or call.detached or self.standing(call) == "blocked":
-                continue
-            if call.status == "proposed":
-                asked.append(call)
-            elif self._may_begin(call, room):
-                admitted.append(call)
-        return [*questions, *(Effect("call", call.id) for call in (*begun, *admitted, *asked))]
-
-    def with_room(self, calls: Iterable[CallState], most: int | None) -> list[CallState]:
-        """Of calls that may run, those that may beside the ones that do."""
-        room = self._room(most)
-        return [call for call in calls if self._may_begin(call, room)]
-
-    def _may_begin(self, call: CallState, room: Room) -> bool:
-        return is_detached((self._tools or {}).get(call.name)) or room.takes(call)
-
-    def _room(self, most: int | None) -> Room:
-        room = Room(most, self._runs_alone)
-        for call in self._state.open.values():
-            if call.status == "running" and not call.detached:  # nothing waits for these, and they for nothing
-                room.add(call)
-        return room
-
-    def _runs_alone(self, call: CallState) -> bool:
-        tool = self._tools.get(call.name) if self._tools is not None else None
-        return tool is not None and tool.sequential
-
-    def _read(self, call: CallState) -> Read:
-        made = call.made
-        read = self.context.turn.read.get(call.id)
-        if read is None or read.made is not made:
-            read = self.context.turn.read[call.id] = Read(made)
-        return read
-
-    def _look(self, read: Read) -> Standing:
-        if read.fault is not None or (self._tools is not None and read.made.name not in self._tools):
-            return "broken"
-        missing = self._missing(read)
-        if not missing:
-            return "free"
-        if self._state.model == "asked":  # a call that writes it may still come
-            return "blocked"
-        return "broken" if any(self._unknown_kinds(need) for need in missing) else "blocked"
-
-    def _at(self, read: Read, path: Path) -> Any:
-        return self.context.look(path, read.instance)
-
-    def _unknown_kinds(self, need: Expression) -> set[str]:
-        """The kinds that nobody writes, and without which it is not found: another alternative may still be."""
-        strange = {path.kind for path in need.paths if not self.context.knows(path.kind)}
-        if not strange:  # as it nearly always is: what all the calls write is not looked through for each that waits
-            return strange
-        strange -= {path.kind for call in self._state.calls.values() for path in self._read(call).writes}
-        unknown = [{path.kind for path in alternative} & strange for alternative in need.alternatives]
-        return set().union(*unknown) if all(unknown) else set()
-
-    def arguments(self, call: CallState) -> dict[str, Any]:
-        """What the call runs with as things stand. Raises InvalidArguments where it cannot run."""
-        if call.status == "running" or _is_edited(call):
-            return call.arguments
-        read = self._read(call)
-        if read.fault is not None:
-            raise InvalidArguments(read.fault)
-        if self._lazy and (cycle := self.cycle()):
-            raise InvalidArguments(
-                f"The calls have a cycle, and none was run: {' and '.join(cycle)} wait for one another."
-            )
-        if self._tools is not None and call.name not in self._tools:
-            return call.arguments  # it is refused for that, and needs no data
-        if not read.needs and len(read.parameters) == len(call.arguments) and not _has_dagger(read.parameters):
-            return call.arguments
-        if read.needs and self.standing(call) == "broken" and (why := self.why_unresolved(call)):
-            raise InvalidArguments(why)
-        arguments: dict[str, Any] = resolve(read.parameters, lambda path: self._at(read, path))
-        return arguments
-
-    def cycle(self) -> Sequence[str]:
-        """The calls of the answer that wait for one another, as it was when somebody first looked."""
-        turn = self.context.turn
-        if turn.cycle is None:
-            reads = [(call, self._read(call)) for call in self._state.calls.values() if not call.let_go]
-            turn.cycle = find_cycle(
-                Node(call.id, read.instance, [path for need in self._missing(read) for path in need.paths], read.writes)
-                for call, read in reads
-            )
-        return turn.cycle
-
-    def needs(self, call: CallState) -> Sequence[Expression]:
-        """What a call refers to."""
-        return self._read(call).needs
-
-    def writes(self, call: CallState) -> Sequence[Path]:
-        """Where its result may go."""
-        return self._read(call).writes
-
-    def missing(self, call: CallState) -> Sequence[Expression]:
-        """What it refers to that is not there."""
-        return self._missing(self._read(call))
-
-    def _missing(self, read: Read) -> list[Expression]:
-        return [need for need in read.needs if find(need, lambda path: self._at(read, path)) is MISSING]
-
-    def why_unresolved(self, call: CallState) -> str | None:
-        """What a call waits for, in words for the model; None where it waits for nothing."""
-        read = self._read(call)
-        missing = self._missing(read)
-        if not missing:
-            return None
-        unknown = {kind for need in missing for kind in self._unknown_kinds(need)}
-        words = f"unresolved reference {', '.join(map(str, missing))}: nothing was written there"
-        if running := [f"{call.id} ({call.name})" for call in self._detached_writers(missing)]:
-            words = f"{words} yet, since {', '.join(running)} runs on by itself"
-        return f"{words}; unknown kind {', '.join(sorted(unknown))}" if unknown else words
-
-    def _detached_writers(self, missing: Sequence[Expression]) -> list[CallState]:
-        paths = [path for need in missing for path in need.paths]
-        return [
-            call
-            for call in self._state.open.values()
-            if call.detached and any(path.meets(to) for path in paths for to in self._read(call).writes)
-        ]
-
-
-def _is_edited(call: CallState) -> bool:
-    """Whether a person or a policy has given the arguments: they stand as they are."""
-    return call.arguments is not call.made.arguments
-
-
-def _has_its_end(call: CallState) -> bool:
-    """Whether it was decided how the call ends, and only its end is missing."""
-    return call.decision is not None and call.decision.decision in ("reject", "answer")
-
-
-def _has_dagger(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.startswith(DAGGER)
-    if isinstance(value, dict):
-        return any(map(_has_dagger, value.values()))
-    return isinstance(value, list) and any(map(_has_dagger, value))
-
-
-LOOKED_BACK = 300
-"""Messages of the history in which the call is looked for that wrote what is read."""
-READ = 40
-"""Calls that one call is said to read at one path at most: a thousand may write to one list, and a thousand read it."""
-
-
-def call_graph(flow: Dataflow, state: State, asked_about: Collection[str]) -> CallGraph:
-    """The graph of the tick that the state is in, or that has just ended."""
-    return _Graph(flow, state, asked_about).read()
-
-
-class _Graph:
-    def __init__(self, flow: Dataflow, state: State, asked_about: Collection[str]) -> None:
-        self._state = state
-        self._flow = flow
-        self._asked_about = asked_about
-        self._calls = [call for call in state.calls.values() if not call.hidden]
-        self._at: dict[Path, list[CallState]] = {}
-        self._inside: dict[Path, list[CallState]] = {}
-        self._earlier: dict[str, GraphCall] = {}
-        for call in self._calls:
-            for path in self._flow.writes(call):
-                self._at.setdefault(path, []).append(call)
-                for above in upwards(path)[1:]:
-                    self._inside.setdefault(above, []).append(call)
-
-    def read(self) -> CallGraph:
-        calls = [self._read(call) for call in self._calls]
-        return CallGraph(self._state.turn, (*self._earlier.values(), *calls))
-
-    def _read(self, call: CallState) -> GraphCall:
+    graph: list[GraphCall] = []
+    earlier_calls: dict[str, GraphCall] = {}
+    for call in calls:
+        # The calls that write what this one reads. An instance reads its own data and data without an instance.
         reads: dict[str, None] = {}
-        for expression in self._flow.needs(call):
-            for path in expression.paths:
-                reads.update(dict.fromkeys(self._writers(call, path)))
-        standing, error = self._standing(call), error_of(call)
-        return GraphCall(
-            id=call.id,
-            tool=call.name,
-            standing=standing,
-            reads=tuple(reads),
-            missing=tuple(map(str, self._flow.missing(call))) if standing == "blocked" else (),
-            writes=str(_said(call, "_outputPath") or ""),
-            note=error["data"]["error"] if error is not None else None,
+        instance = call.made.arguments.get("_instance")
+        for path in _paths_of(flow.needs(call)):
+            at_prefixes = [writers_at.get(prefix, []) for prefix in path.prefixes()]
+            candidates = chain.from_iterable([*at_prefixes, writers_inside.get(path, [])])
+            others = (one for one in candidates if one is not call)
+            visible = (one.id for one in others if one.made.arguments.get("_instance") in (None, instance))
+            ids = list(islice(visible, MAX_WRITERS))
+            if not ids and (earlier := _earlier_writer(flow, state, path, instance)) is not None:
+                earlier_calls[earlier.id] = earlier
+                ids = [earlier.id]
+            reads.update(dict.fromkeys(ids))
+
+        standing, error = _standing(call, flow, confirming), error_of(call)
+        graph.append(
+            GraphCall(
+                id=call.id,
+                tool=call.name,
+                standing=standing,
+                reads=tuple(reads),
+                missing=tuple(map(str, flow.missing(call))) if standing == "blocked" else (),
+                writes=str(call.made.arguments.get("_outputPath") or ""),
+                note=error["data"]["error"] if error is not None else None,
+            )
         )
-
-    def _standing(self, call: CallState) -> CallStanding:
-        if call.end is not None:
-            if not call.end.is_error:
-                return "completed"
-            return "rejected" if call.end.outcome in ("rejected", "blocked") else "failed"
-        if call.status == "asking":
-            return "waiting"
-        if call.status == "running":
-            return "running"
-        if self._flow.standing(call) != "free":
-            return "blocked"
-        return "confirming" if call.decision is None and call.id in self._asked_about else "unblocked"
-
-    def _writers(self, call: CallState, path: Path) -> list[str]:
-        instance = _said(call, "_instance")
-        places = chain.from_iterable(
-            [*(self._at.get(place, ()) for place in upwards(path)), self._inside.get(path, ())]
-        )
-        ids = (one.id for one in places if one is not call and _said(one, "_instance") in (None, instance))
-        return list(islice(ids, READ)) or self._earlier_writer(path, instance)
-
-    def _earlier_writer(self, path: Path, instance: str | None) -> list[str]:
-        known = self._flow.context.turn.earlier
-        if (path, instance) not in known:  # once for a turn: what was written before it stays as it is
-            known[path, instance] = _earlier_writer(self._state, path, instance)
-        if (earlier := known[path, instance]) is None:
-            return []
-        self._earlier[earlier.id] = earlier
-        return [earlier.id]
+    return CallGraph(state.turn, (*earlier_calls.values(), *graph))
 
 
-def _earlier_writer(state: State, path: Path, instance: str | None) -> GraphCall | None:
-    for message in reversed(state.messages[-LOOKED_BACK:]):
+def _standing(call: CallState, flow: Dataflow, confirming: Collection[str]) -> CallStanding:
+    if call.end is not None:
+        if not call.end.is_error:
+            return "completed"
+        return "rejected" if call.end.outcome in ("rejected", "blocked") else "failed"
+    if call.status == "asking":
+        return "waiting"
+    if call.status == "running":
+        return "running"
+    if flow.readiness(call) != "free":
+        return "blocked"
+    return "confirming" if call.decision is None and call.id in confirming else "unblocked"
+
+
+def _earlier_writer(flow: Dataflow, state: State, path: Path, instance: str | None) -> GraphCall | None:
+    """Return the last call of an earlier turn that wrote what is read at a path. Searched once in a turn."""
+    known = flow.context.turn.earlier
+    if (path, instance) in known:
+        return known[path, instance]
+    writer: GraphCall | None = None
+    for message in reversed(state.messages[-MESSAGES_SEARCHED:]):
         if message.role == "data" and message.get("_instance") in (None, instance):
             made, to = message.get("_call") or {}, message.get("_outputPath")
             is_earlier = made.get("_id") is not None and made["_id"] not in state.calls
             if to and is_earlier and path.meets(next(parse_expression(to).paths)):
-                return GraphCall(made["_id"], str(made.get("_tool", "")), "completed", writes=to, earlier=True)
-    return None
-
-
-def _said(call: CallState, name: str) -> Any:
-    return call.made.arguments.get(name)
+                writer = GraphCall(made["_id"], str(made.get("_tool", "")), "completed", writes=to, earlier=True)
+                break
+    known[path, instance] = writer
+    return writer

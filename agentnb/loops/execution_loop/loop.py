@@ -1,24 +1,17 @@
-"""What an execution loop says of itself, and the stream of its own events: the loop as seen from outside of its run.
+"""ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS.md).
 
-What an execution loop asks of its model, and how its calls are made ready to run: the loop towards its driver.
-
-ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS.md).
-
-Written top to bottom it would read:
+As one function it would read:
 
     while True:
-        ask the model for a Solution; start each of its calls as soon as what it refers to is there,
-            also while the rest of the answer is still coming
-        when the answer is complete and nothing can start any more: what still waits will never run, and fails
-        append what the calls have written, and then the errors of all that failed
+        request a Solution; start each of its calls as soon as the data it refers to exists,
+            also while the rest of the answer is still streaming
+        when the answer is complete and no more call can start: fail the calls that still wait
+        append what the calls wrote, and then the errors of the calls that failed
         if the Solution has an output: end with it
 
-As a decision it is `advance`. What may start is `wanted`: the calls whose references are found (`dataflow`)
-in the data that the log folds to (`context`). What a call runs with is looked at when it is checked and again
-when it is launched, so that a person decides about the data itself and not about its name.
-
-A call of a detached tool is not waited for: the request is over without it, and what comes of it is appended when it
-does. Only the end of the run waits; where the run is cancelled, fails or meets a limit, the call is cancelled with it.
+As a loop design it is `advance`. `wanted` decides which calls may start: those whose references are found (`dataflow`)
+in the data that the log folds to (`context`). Arguments are resolved when a call is checked and again when it starts,
+so that a person decides about the data and not about its name.
 """
 
 from __future__ import annotations
@@ -38,7 +31,7 @@ from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
 from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import Loop, check_system_prompt, count_of, take
-from agentnb.loops.execution_loop.context import Context, Tick, is_told_again, read_tick
+from agentnb.loops.execution_loop.context import Context, Round, read_round, repeats_error
 from agentnb.loops.execution_loop.dataflow import MODES, Dataflow, Mode, call_graph, check_plans, plan_message
 from agentnb.loops.execution_loop.messages import returned, to_context, to_input
 from agentnb.loops.execution_loop.solution import (
@@ -59,7 +52,7 @@ from agentnb.loops.execution_loop.tools import (
     SchemaTool,
     confirmation,
     is_detached,
-    with_offered,
+    split_offered,
     with_schemas,
 )
 from agentnb.loops.execution_loop.types import Call, ErrorMessage, Solution, as_it_runs
@@ -67,226 +60,22 @@ from agentnb.loops.options import StartOptions
 from agentnb.loops.streaming import Telling
 
 
-class ExecutionStanding(Loop):
-    """What ExecutionLoop is besides its decision."""
+class ExecutionLoop(Loop):
+    """Request Solutions and run their calls as their data allows, until a Solution has an output.
 
-    def __init__(
-        self,
-        llm: Any,
-        tools: Sequence[Any] | Mapping[str, Any] | None,
-        given: Sequence[Any],
-        *,
-        plan: Mode | None,
-        name: str | None,
-    ) -> None:
-        """`given`: the context of every run."""
-        super().__init__(llm, tools, name=name)
-        if plan is not None and plan not in MODES:
-            raise UsageError(f"plan must be None or one of {', '.join(MODES)}, not {plan!r}.")
-        if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
-            raise UsageError(f"context= takes a list of messages, not {given!r:.80}.")
-        self.plan = plan
-        self.tools_by_name: dict[str, Tool] | None = None
-        """The tools of a run, by name; None before there was one."""
-        self._given: list[Message] = [to_context(message) for message in given]
-        self._before = State(messages=self._given)
-        self._frame: Frame | None = None
-        self._telling: Telling[ExecutionEvent] | None = None
-        self._reading: tuple[State, Context] | None = None
-        self._lock = threading.Lock()
+    llm: the model. tools: what it can call; a tool may be a JSON schema, latent or performed by one of the
+    `activities`. output: a JSON schema or a type that the output must fit; the model is sent an error if it does not.
+    confirm: called with each call right before it starts, while other calls continue; returns True, False,
+    `Reject(reason)`, or a call (Call or dict) to run instead, which is checked again. max_requests: maximal number of
+    model requests; without it, a model that never answers with a Solution is asked for ever. max_concurrency: maximal
+    number of calls that run concurrently; calls awaiting approval do not count. context: messages for the model, also
+    data messages (`{"type": "data", "kind": ..., "data": ...}`, or `{"type": "input", "input": ...}`);
+    `{"type": "tool", "tool": {name: schema}}` offers tools. system_prompt: sent first. native: offer the tools by the
+    provider's own means instead of asking for JSON text; text without calls is then the output. plan: send each request
+    the calls of the last one as a plan, `eager` or `lazy`. delegates: loops and saved requests, by the names that tools
+    have in `_delegate`.
 
-    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
-        """The run's first fact: the context it has, and its input as messages."""
-        given = None if input is None else to_input(input)
-        start = super().begin(given, [*self._given, *history])
-        check_plans([*start.history, *map(to_context, given or ())])
-        return start
-
-    def hears_as(self, input: Any) -> list[Message]:
-        """An object is the loop's parameters, as where it is started on its own."""
-        try:
-            return to_input(input)
-        except UsageError:  # it was meant for others
-            return input_messages(input)
-
-    def flow(self, state: State) -> Dataflow:
-        """How the calls stand of a run that stands there."""
-        return Dataflow(state, self.tools_by_name, lazy=self.plan == "lazy")
-
-    def run(self, input: Any = None, **options: Unpack[StartOptions]) -> ExecutionStream:
-        """Run the loop; the stream of its ten kinds of events. Raises UsageError while one is open.
-
-        options: as for `start`.
-        """
-        if self._telling is not None and self._telling.is_open:
-            raise UsageError("This loop is running; go on with its stream, or close it.")
-        stream = ExecutionStream(self.start(input, **options), self)
-        self._telling = stream.telling
-        return stream
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The data of the kind `state`, as the log folds to by now."""
-        whole: dict[str, Any] = self._read().whole("state")
-        return whole
-
-    @property
-    def context(self) -> list[dict[str, Any]]:
-        """The log: what the run was given, and every data message and error since, oldest first."""
-        return self._read().log(self._stands())
-
-    @property
-    def output(self) -> Any:
-        """What the run came to; None until it is over."""
-        return self._frame.state.output if self._frame is not None else None
-
-    @property
-    def solution(self) -> Solution | None:
-        """The last answer of the model as a Solution; None before the first."""
-        reply = self._stands().reply
-        if reply is None:
-            return None
-        said = reply.message.details or read_again(reply.message, native=False)
-        calls = [Call.made_of(call.name, call.arguments) for call in reply.message.tool_calls]
-        output, done = said.get("output"), said.get("done") is True
-        return Solution(meta=said.get("meta"), calls=calls, output=output, done=done)
-
-    @property
-    def errors(self) -> list[ErrorMessage]:
-        """The errors of the last tick that has ended."""
-        return [ErrorMessage(data=error.get("data")) for error in self._read().errors]
-
-    def _stands(self) -> State:
-        """Where the latest run stands; before it has begun, what it will be given is all there is."""
-        if self._frame is None or self._frame.state.started is None:
-            return self._before
-        return self._frame.state
-
-    def _read(self) -> Context:
-        """The context of the latest run, for whoever asks from outside of it, in whatever thread."""
-        state = self._stands()
-        with self._lock:
-            if self._reading is None or self._reading[0] is not state:
-                self._reading = state, Context()
-            self._reading[1].catch_up(state)
-            return self._reading[1]
-
-
-class ExecutionRequests(ExecutionStanding):
-    """How ExecutionLoop asks its model and performs calls."""
-
-    native: bool
-    delegates: Delegates
-    _output_check: OutputCheck
-    _words: str | None
-
-    def taken_up(self, frame: Frame) -> None:
-        """What the loop says of its run is of this one from here on."""
-        self._frame = frame
-
-    def has_tools(self, tools: dict[str, Tool]) -> None:
-        """Take the tools, and tell the model of them."""
-        self.tools_by_name = tools
-        how = [REFERENCES if self.native else instructions(list(tools.values()), self._output_check.schema)]
-        if self.plan is not None:
-            how += [PLANS[mode] for mode in dict.fromkeys(("eager", self.plan))]
-        self.system_prompt = "\n\n".join([*([self._words] if self._words else []), "\n".join(how)])
-
-    def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
-        """The tools, or the schema of a Solution that names them."""
-        if self.native:
-            return {"tools": native_specifications(tools)} if tools else {}
-        return {"schema": solution_schema(tools, self._output_check.schema)}
-
-    def messages_for(self, state: State) -> list[dict[str, Any]]:
-        """The context, and not the answers (SEMANTICS.md, 2. Messages and data)."""
-        return self.sends(state, {"native": self.native})
-
-    @classmethod
-    def sends(cls, state: State, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The context; the calls and their results too where the model makes them by the provider's own means."""
-        folded = Context.of(state)
-        return folded.messages(native=config.get("native", False) or folded.native)
-
-    def new_reply(self, state: State) -> Reply:
-        """A Solution; a repeated request takes up the calls it has made before."""
-        folded = Context.of(state)
-        earlier = [call.proposed for call in state.calls.values() if not call.let_go]
-        made, native = folded.calls_made + len(earlier), self.native or folded.native
-        tools = (self.tools_by_name or {}).values()
-        constants = {tool.name: tool.constants for tool in tools if isinstance(tool, SchemaTool) and tool.constants}
-        return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs, constants=constants)
-
-    def read_again(self, message: Message) -> Message:
-        """An answer whose text is another: so is the output in it."""
-        native = self.native or bool(message.details and message.details.get("native"))
-        return message.model_copy(update={"details": read_again(message, native=native)})
-
-    # -- calls -----------------------------------------------------------------------------------------------------
-
-    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
-        """The call's parameters with data in place of its references."""
-        return self.flow(state).arguments(call)
-
-    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
-        """Activities get the whole call and the context; latent tools the result that the model has given."""
-        delegate = self.delegates.name_for(tool, call)
-        if not isinstance(tool, SchemaTool):
-            return tool.bind(arguments)
-        delegated = self.delegates.loop_for(tool, call) is not None
-        isolated = delegate is not None
-        return tool.prepare(
-            as_it_runs(call, arguments), lambda: self._seen(tool, call, state, isolated=isolated), delegated=delegated
-        )
-
-    def _seen(self, tool: SchemaTool, call: CallState, state: State, *, isolated: bool) -> list[dict[str, Any]]:
-        """The part of the context that the call is performed with (`scopes`)."""
-        made = as_it_runs(call, call.arguments)
-        scopes = tool.scopes_of(made)
-        if scopes is None and not isolated:
-            return Context.of(state).log(state)
-        return Context.of(state).view(scopes or (), made.get("_instance"))
-
-    def outcome(self, value: Any) -> dict[str, Any]:
-        """A tool may return a message: a data message, or text for the model."""
-        return returned(value)
-
-    def detaches(self, call: CallState) -> bool:
-        """Whether its tool is detached (SEMANTICS.md, 10. Detached tools)."""
-        return is_detached((self.tools_by_name or {}).get(call.name))
-
-    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """The delegate that performs the call, where one does."""
-        return self.delegates.loop_for((self.tools_by_name or {}).get(call.name), call)
-
-    def input_for(self, call: CallState, state: State) -> Any:
-        """The call's parameters, and what its scopes let a delegate see."""
-        tool, delegate = (self.tools_by_name or {}).get(call.name), self.loop_for(call, state)
-        if delegate is None or not isinstance(tool, SchemaTool):
-            return super().input_for(call, state)
-        seen = self._seen(tool, call, state, isolated=True)
-        if isinstance(delegate, ExecutionLoop):
-            return [*seen, {"type": "data", "kind": "input", "data": call.arguments}]
-        given = call.arguments["input"] if set(call.arguments) == {"input"} else call.arguments
-        return given if not seen else {"input": given, "context": seen}
-
-
-class ExecutionLoop(ExecutionRequests):
-    """Ask for Solutions and run their calls as data allows, until one has an output.
-
-    llm, tools: the model and what it can call; a tool may also be a JSON schema, latent or performed by one of the
-    `activities`. output: what the output must be, a JSON schema or a type; one that is not is told to the model as an
-    error. confirm: asked about each call right before it is launched, the others going on; returns True, False,
-    `Reject(reason)`, or a call (Call or dict) to run instead, which is checked again. max_requests: requests to the
-    model at most; without it one that never answers with a Solution is told so, and asked again, for ever.
-    max_concurrency: calls that run at once at most; one that is asked about does not. context: messages the model is
-    told, data messages (`{"type": "data", "kind": ..., "data": ...}`, or `{"type": "input", "input": ...}`) among them;
-    `{"type": "tool", "tool": {name: schema}}` offers tools. system_prompt: told first. native:
-    offer the tools to the model by the provider's own means instead of asking for JSON text; a reply of text is the
-    output then. plan: tell each request what the last one called, as a Plan; `eager` or `lazy` (`plan`). delegates:
-    loops and saved requests that tools name in `_delegate` (`delegates`).
-
-    Raises UsageError for what these cannot be.
+    Raises UsageError for arguments that are not valid.
     """
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -294,7 +83,7 @@ class ExecutionLoop(ExecutionRequests):
         "requesting": ["confirming", "calling", "updating", "done"],
         "confirming": ["calling", "requesting", "updating", "done"],
         "calling": ["confirming", "requesting", "updating", "done"],
-        "updating": ["requesting", "confirming", "calling", "done"],  # what is detached may be taken up again
+        "updating": ["requesting", "confirming", "calling", "done"],  # a detached call may run again after a restore
         "done": [],
     }
     opened_by: ClassVar[Mapping[str, str]] = {
@@ -323,14 +112,22 @@ class ExecutionLoop(ExecutionRequests):
         delegates: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> None:
-        tools, told = with_offered(tools, context)
-        super().__init__(llm, with_schemas(tools, activities or {}), told, plan=plan, name=name)
+        tools, context = split_offered(tools, context)
+        super().__init__(llm, with_schemas(tools, activities or {}), name=name)
+
+        # Check the arguments.
+        if plan is not None and plan not in MODES:
+            raise UsageError(f"plan must be None or one of {', '.join(MODES)}, not {plan!r}.")
+        if isinstance(context, (str, Mapping)) or not isinstance(context, Iterable):
+            raise UsageError(f"context= takes a list of messages, not {context!r:.80}.")
+        self._initial_context: list[Message] = [to_context(message) for message in context]
         check_system_prompt(system_prompt)
         self.max_requests = count_of("max_requests", max_requests)
         self.max_concurrency = count_of("max_concurrency", max_concurrency, least=1)
         self.native = native
+        self.plan = plan
         self._output_check = OutputCheck(output)
-        self._words = system_prompt
+        self._given_prompt = system_prompt
         self.delegates = Delegates(
             delegates or {}, lambda **options: ExecutionLoop(**{"llm": llm, "max_requests": max_requests, **options})
         )
@@ -339,87 +136,282 @@ class ExecutionLoop(ExecutionRequests):
         if confirm is not None:
             self.before_call = confirmation(confirm)
 
+        self.tools_by_name: dict[str, Tool] | None = None
+        """The tools of a run, by name; None before the first run."""
+
+        # The state before the first run, the latest run, the stream that `run` returned last, and a separate context
+        # for readers in other threads.
+        self._before = State(messages=self._initial_context)
+        self._frame: Frame | None = None
+        self._telling: Telling[ExecutionEvent] | None = None
+        self._reading: tuple[State, Context] | None = None
+        self._lock = threading.Lock()
+
+    def config(self) -> dict[str, Any]:
+        """Return the limits, the options and the output's schema."""
+        limits = {name: getattr(self, name) for name in ("max_requests", "max_concurrency", "native")}
+        given = {"plan": self.plan, "delegates": self.delegates.names}
+        limits |= {name: value for name, value in given.items() if value}
+        return {**super().config(), **limits, "system_prompt": self._given_prompt, "output": self._output_check.schema}
+
     # -- the decision ----------------------------------------------------------------------------------------------
 
+    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
+        """Return the first event of a run: its context, and its input as messages."""
+        given = None if input is None else to_input(input)
+        start = super().begin(given, [*self._initial_context, *history])
+        check_plans([*start.history, *map(to_context, given or ())])
+        return start
+
+    def hears_as(self, input: Any) -> list[Message]:
+        """Return the input of a nested run as messages. An object is the loop's parameters."""
+        try:
+            return to_input(input)
+        except UsageError:  # not written for this design
+            return input_messages(input)
+
     def advance(self, state: State) -> Event | None:
-        """Return the next event (SEMANTICS.md, 5. Algorithm)."""
-        if len(state.open) > state.detached:  # no call can start any more (SEMANTICS.md, 5. Algorithm)
+        """Return the next event; None to wait for detached calls (SEMANTICS.md, 5. Algorithm)."""
+        # No more call can start: fail those that still wait.
+        if len(state.open) > state.detached:
             call = next(call for call in state.open.values() if not call.detached)
             why = self.flow(state).why_unresolved(call) or "unresolved reference"
             return CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="invalid")
+
+        # Before the first request, append the input.
         if state.queues["input"]:
             return take(state, "input")
         if state.reply is None:
             return self._request(state)
+
+        # The round has ended: append what its calls wrote, then its errors.
         context = Context.of(state)
-        tick = read_tick(context, state, self._output_check)
-        if (logged := context.logged(state)) < len(tick.log):
-            return MessageAdded(message=tick.log[logged])
-        if state.queues["steering"] and self._may_ask(state):
+        round = read_round(context, state, self._output_check)
+        if (logged := context.logged(state)) < len(round.log):
+            return MessageAdded(message=round.log[logged])
+
+        # Deliver messages of the user. A message that was delivered after the answer gets a request, also if the round
+        # has an output.
+        if state.queues["steering"] and self._may_request(state):
             return take(state, "steering")
-        why_end = None if {"steering", "follow_up"} & set(state.heard) else self._why_end(state, tick)
-        if why_end is None:
+        was_delivered = bool({"steering", "follow_up"} & set(state.heard))
+        stop_reason = None if was_delivered else self._stop_reason(state, round)
+        if stop_reason is None:
             return self._request(state)
-        if state.queues["follow_up"] and self._may_ask(state):
+        if state.queues["follow_up"] and self._may_request(state):
             return take(state, "follow_up")
-        if why_end == tick.reply.cut_off and not tick.has_output:
-            return self._end(state, why_end, text_of(tick.reply.message.content))
-        return self._end(state, why_end, tick.output)
+
+        # End. The output of an answer that was cut off is its text.
+        if stop_reason == round.reply.cut_off and not round.has_output:
+            return self._end(state, stop_reason, text_of(round.reply.message.content))
+        return self._end(state, stop_reason, round.output)
 
     def _request(self, state: State) -> Event | None:
-        if not self._may_ask(state):
+        """Return the next request, or the plan for it, or the end if there were too many."""
+        if not self._may_request(state):
             return self._end(state, "max_requests")
-        if self.plan is not None and self._is_new_plan(state):
-            return MessageAdded(message=plan_message(self.plan, state))
+        if self.plan is not None and state.reply is not None and state.reply.message.tool_calls:
+            is_planned = Context.of(state).planned == state.turn
+            if not is_planned and not self.flow(state).cycle():
+                return MessageAdded(message=plan_message(self.plan, state))
         return ModelStart(turn=state.turn + 1)
 
-    def _is_new_plan(self, state: State) -> bool:
-        """Whether the calls of the last request are to become the plan (SEMANTICS.md, 9. Plans)."""
-        has_calls = state.reply is not None and bool(state.reply.message.tool_calls)
-        return has_calls and Context.of(state).planned != state.turn and not self.flow(state).cycle()
-
     def _end(self, state: State, reason: StopReason, output: Any = None) -> Event | None:
-        """The end, once everything has ended that is detached (SEMANTICS.md, 10. Detached tools)."""
+        """Return the end, once all detached calls have ended (SEMANTICS.md, 10. Detached tools)."""
         return RunEnd(reason=reason, output=output) if not state.detached else None
 
-    def _may_ask(self, state: State) -> bool:
+    def _may_request(self, state: State) -> bool:
         return self.max_requests is None or state.turn < self.max_requests
 
-    def _why_end(self, state: State, tick: Tick) -> StopReason | None:
-        """Return the stop reason if the loop ends with this tick, else None (SEMANTICS.md, 5. Algorithm)."""
-        cut_off = tick.reply.cut_off
-        if tick.has_output:
+    def _stop_reason(self, state: State, round: Round) -> StopReason | None:
+        """Return the stop reason if the loop ends with this round, else None (SEMANTICS.md, 5. Algorithm)."""
+        cut_off, has_calls = round.reply.cut_off, bool(round.reply.message.tool_calls)
+        if round.has_output:
             return cut_off or "completed"
-        if cut_off in ("content_filter", "refusal") and not tick.reply.message.tool_calls:
-            return cut_off  # asked again, it would be the same
-        if not self._may_ask(state):
+        if cut_off in ("content_filter", "refusal") and not has_calls:
+            return cut_off  # the next answer would be stopped too
+        if not self._may_request(state):
             return "max_requests"
-        has_news = tick.read or tick.reply.message.tool_calls or (tick.has_errors and not is_told_again(state.messages))
-        return None if has_news else cut_off or "stalled"  # the next request would see the same context
+        # If nothing is new, the next request would be equal to this one.
+        is_new = round.calls_in_log or has_calls or (round.has_errors and not repeats_error(state.messages))
+        return None if is_new else cut_off or "stalled"
+
+    # -- which effects are required --------------------------------------------------------------------------------
+
+    def flow(self, state: State) -> Dataflow:
+        """Return the dataflow of the calls at a state of a run."""
+        return Dataflow(state, self.tools_by_name, lazy=self.plan == "lazy")
 
     def wanted(self, state: State) -> Sequence[Effect]:
-        """The model, what runs, and of the calls that wait those whose references are found."""
-        wants = wanted(state)
-        if not wants or not state.open:
-            return wants
+        """Return the required effects: the model request, the questions, and the calls that run or may be checked."""
+        required = wanted(state)
+        if not required or not state.open:
+            return required
         effects = self.flow(state).effects(self.max_concurrency)
-        return [MODEL, *effects] if MODEL in wants else effects
+        return [MODEL, *effects] if MODEL in required else effects
 
     def with_room(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
-        """Those that `max_concurrency` lets run, and none beside one that runs alone: `wanted` has all to ask about."""
+        """Return those of the checked calls that may start now under `max_concurrency`."""
         if self.max_concurrency is None and not any(tool.sequential for tool in (self.tools_by_name or {}).values()):
             return calls
-        return self.flow(state).with_room(calls, self.max_concurrency)
+        return self.flow(state).admitted(calls, self.max_concurrency)
 
     def call_graph(self, state: State) -> CallGraph:
-        """The calls of the tick, and which of them read what others write."""
-        wanted = self.wanted(state) if self.before_call is not None and not state.paused else ()
-        asked_about = {effect.id for effect in wanted if effect.kind == "call"}
-        return call_graph(self.flow(state), state, asked_about)
+        """Return the calls of the round, and which of them read what others write."""
+        required = self.wanted(state) if self.before_call is not None and not state.paused else ()
+        confirming = {effect.id for effect in required if effect.kind == "call"}
+        return call_graph(self.flow(state), state, confirming)
 
-    def config(self) -> dict[str, Any]:
-        """The limits and the output's schema."""
-        limits = {name: getattr(self, name) for name in ("max_requests", "max_concurrency", "native")}
-        given = {"plan": self.plan, "delegates": self.delegates.names}
-        limits |= {name: value for name, value in given.items() if value}
-        return {**super().config(), **limits, "system_prompt": self._words, "output": self._output_check.schema}
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def taken_up(self, frame: Frame) -> None:
+        """Attach to a run: the loop's `state`, `context` and `output` are those of this run from now on."""
+        self._frame = frame
+
+    def has_tools(self, tools: dict[str, Tool]) -> None:
+        """Take the tools of a run, and put them into the system prompt."""
+        self.tools_by_name = tools
+        lines = [REFERENCES if self.native else instructions(list(tools.values()), self._output_check.schema)]
+        if self.plan is not None:
+            lines += [PLANS[mode] for mode in dict.fromkeys(("eager", self.plan))]
+        self.system_prompt = "\n\n".join([*([self._given_prompt] if self._given_prompt else []), "\n".join(lines)])
+
+    def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
+        """Return the options of a request: the tools, or the schema of a Solution that names them."""
+        if self.native:
+            return {"tools": native_specifications(tools)} if tools else {}
+        return {"schema": solution_schema(tools, self._output_check.schema)}
+
+    def messages_for(self, state: State) -> list[dict[str, Any]]:
+        """Return the messages of a request: the context (SEMANTICS.md, 2. Messages and data)."""
+        return self.sends(state, {"native": self.native})
+
+    @classmethod
+    def sends(cls, state: State, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the messages of a request with this configuration. Answers are sent only with native calls."""
+        context = Context.of(state)
+        return context.messages(native=config.get("native", False) or context.native)
+
+    def new_reply(self, state: State) -> Reply:
+        """Return the reader of an answer. It recognizes the calls that earlier answers to this request made."""
+        context = Context.of(state)
+        earlier = [call.proposed for call in state.calls.values() if not call.let_go]
+        made, native = context.calls_made + len(earlier), self.native or context.native
+        tools = (self.tools_by_name or {}).values()
+        constants = {tool.name: tool.constants for tool in tools if isinstance(tool, SchemaTool) and tool.constants}
+        return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs, constants=constants)
+
+    def read_again(self, message: Message) -> Message:
+        """Return an answer whose text was replaced, with the output of its new text."""
+        native = self.native or bool(message.details and message.details.get("native"))
+        return message.model_copy(update={"details": read_again(message, native=native)})
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
+        """Return the call's parameters, with data in place of references. Raises InvalidArguments."""
+        return self.flow(state).arguments(call)
+
+    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
+        """Return the call, ready to run. Raises InvalidArguments if it does not fit its tool."""
+        delegate = self.delegates.name_for(tool, call)
+        if not isinstance(tool, SchemaTool):
+            return tool.bind(arguments)
+        return tool.prepare(
+            as_it_runs(call, arguments),
+            lambda: self._visible(tool, call, state, isolated=delegate is not None),
+            delegated=self.delegates.loop_for(tool, call) is not None,
+        )
+
+    def _visible(self, tool: SchemaTool, call: CallState, state: State, *, isolated: bool) -> list[dict[str, Any]]:
+        """Return the part of the context that a call may see. Without scopes: the log, or nothing if it is isolated."""
+        resolved = Call.of(call)
+        scopes = tool.scopes_of(resolved)
+        if scopes is None and not isolated:
+            return Context.of(state).log(state)
+        return Context.of(state).view(scopes or (), resolved.get("_instance"))
+
+    def outcome(self, value: Any) -> dict[str, Any]:
+        """Return the fields of the call's end. A tool may return a message, of data or of text for the model."""
+        return returned(value)
+
+    def detaches(self, call: CallState) -> bool:
+        """Return True if the call's tool is detached (SEMANTICS.md, 10. Detached tools)."""
+        return is_detached((self.tools_by_name or {}).get(call.name))
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """Return the delegate that performs the call, or None."""
+        return self.delegates.loop_for((self.tools_by_name or {}).get(call.name), call)
+
+    def input_for(self, call: CallState, state: State) -> Any:
+        """Return the input of the delegate: what the call's scopes allow it to see, then the call's parameters."""
+        tool, delegate = (self.tools_by_name or {}).get(call.name), self.loop_for(call, state)
+        if delegate is None or not isinstance(tool, SchemaTool):
+            return super().input_for(call, state)
+        visible = self._visible(tool, call, state, isolated=True)
+        if isinstance(delegate, ExecutionLoop):
+            return [*visible, {"type": "data", "kind": "input", "data": call.arguments}]
+
+        # Loops of other designs get text.
+        given = call.arguments["input"] if set(call.arguments) == {"input"} else call.arguments
+        return {"input": given, "context": visible} if visible else given
+
+    # -- the loop as its user sees it ------------------------------------------------------------------------------
+
+    def run(self, input: Any = None, **options: Unpack[StartOptions]) -> ExecutionStream:
+        """Run the loop, and return the stream of its events.
+
+        options: as for `start`. Raises UsageError while another stream of this loop is open.
+        """
+        if self._telling is not None and self._telling.is_open:
+            raise UsageError("This loop is running. Read its stream to the end, or close it.")
+        stream = ExecutionStream(self.start(input, **options), self)
+        self._telling = stream.telling
+        return stream
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The current data of the kind `state`."""
+        whole: dict[str, Any] = self._read().whole("state")
+        return whole
+
+    @property
+    def context(self) -> list[dict[str, Any]]:
+        """The log: the messages that the run was given, and each data message and error since, oldest first."""
+        return self._read().log(self._current())
+
+    @property
+    def output(self) -> Any:
+        """The output of the latest run; None until it has ended."""
+        return self._frame.state.output if self._frame is not None else None
+
+    @property
+    def solution(self) -> Solution | None:
+        """The last answer of the model as a Solution; None before the first."""
+        reply = self._current().reply
+        if reply is None:
+            return None
+        fields = reply.message.details or read_again(reply.message, native=False)
+        calls = [Call.made_of(call.name, call.arguments) for call in reply.message.tool_calls]
+        output, done = fields.get("output"), fields.get("done") is True
+        return Solution(meta=fields.get("meta"), calls=calls, output=output, done=done)
+
+    @property
+    def errors(self) -> list[ErrorMessage]:
+        """The errors of the last round that has ended."""
+        return [ErrorMessage(data=error.get("data")) for error in self._read().errors]
+
+    def _current(self) -> State:
+        """Return the state of the latest run; before the first, a state with the loop's initial context."""
+        if self._frame is None or self._frame.state.started is None:
+            return self._before
+        return self._frame.state
+
+    def _read(self) -> Context:
+        """Return the context of the latest run, for readers in any thread. The run's own context is not shared."""
+        state = self._current()
+        with self._lock:
+            if self._reading is None or self._reading[0] is not state:
+                self._reading = state, Context()
+            self._reading[1].catch_up(state)
+            return self._reading[1]

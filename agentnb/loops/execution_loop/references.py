@@ -1,11 +1,11 @@
-"""References: how a call names what another call writes (SEMANTICS.md, 4. References).
+"""References: how a call names data that another call writes (SEMANTICS.md, 4. References).
 
-A parameter that is as a whole such a text stands for data of the context: `†state.profile.name` is the value at a path
-of the kind `state`. `A || B` is the first of them that is found, `A && B` needs both and is the last; `&&` binds
-tighter. A text that begins with two daggers means itself, without the first. A key whose value is null is found.
+A parameter that consists of a reference alone stands for data of the context: `†state.profile.name` is the value at a
+path of the kind `state`. `A || B` is the first path that is found. `A && B` needs both and is the last. `&&` binds
+tighter. A string that starts with two daggers stands for itself, without the first. A key whose value is null is found.
 
-In an output path the same signs say where a result goes: `A || B` to one of them (the first, unless the tool chooses),
-`A && B` to each.
+In an output path the same operators choose where a result is written: `A || B` is one of the paths (the first, unless
+the tool chooses), `A && B` is each of them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from agentnb.core.errors import InvalidArguments
 
 DAGGER = "†"
 MISSING: Any = object()
-"""What is found where there is nothing."""
+"""The result of a lookup that finds nothing (null is a value)."""
 
 _PATH = re.compile(r"†([A-Za-z_][\w-]*)((?:\.[^\s.|&†]+)*)")
 
 
 class Path(NamedTuple):
-    """A place in the context: a kind of data, and the keys that lead to the value."""
+    """A position in the context: a kind of data, and the keys that lead to the value."""
 
     kind: str
     keys: tuple[str, ...]
@@ -34,19 +34,23 @@ class Path(NamedTuple):
         return ".".join((f"{DAGGER}{self.kind}", *self.keys))
 
     def meets(self, other: Path) -> bool:
-        """Whether one is the other, or a place inside it."""
+        """Return True if the paths are equal or one leads into the other."""
         length = min(len(self.keys), len(other.keys))
         return self.kind == other.kind and self.keys[:length] == other.keys[:length]
 
+    def prefixes(self) -> list[Path]:
+        """Return the path itself and each path that contains it, innermost first."""
+        return [Path(self.kind, self.keys[:length]) for length in range(len(self.keys), -1, -1)]
+
 
 class Expression(NamedTuple):
-    """Alternatives, each of them paths that are all needed."""
+    """A reference as it is written: alternatives, each of which is one or several paths that are all needed."""
 
     alternatives: tuple[tuple[Path, ...], ...]
 
     @property
     def paths(self) -> Iterator[Path]:
-        """Every path it names."""
+        """All paths of all alternatives."""
         return (path for alternative in self.alternatives for path in alternative)
 
     def __str__(self) -> str:
@@ -54,29 +58,29 @@ class Expression(NamedTuple):
 
 
 Look = Callable[[Path], Any]
-"""Gives what stands at a path, or MISSING."""
+"""Returns the value at a path, or MISSING."""
 
 
 @lru_cache(maxsize=4096)
 def parse_expression(text: str) -> Expression:
-    """The expression in `text`. Raises InvalidArguments where it is none."""
-    return Expression(
-        tuple(tuple(_parse_path(term, text) for term in part.split("&&")) for part in text.split("||")),
-    )
-
-
-def _parse_path(term: str, text: str) -> Path:
-    matched = _PATH.fullmatch(term.strip())
-    if matched is None:
-        raise InvalidArguments(
-            f"Malformed reference {text!r}: it must read {DAGGER}<kind>.<path>, or several of these joined by || or "
-            f"&&; a text that begins with a dagger is written with two ({DAGGER}{DAGGER}...)."
-        )
-    return Path(matched[1], tuple(matched[2].split(".")[1:]))
+    """Parse a reference or an output path. Raises InvalidArguments if it is malformed."""
+    alternatives = []
+    for alternative in text.split("||"):
+        paths = []
+        for term in alternative.split("&&"):
+            matched = _PATH.fullmatch(term.strip())
+            if matched is None:
+                raise InvalidArguments(
+                    f"Malformed reference {text!r}: it must read {DAGGER}<kind>.<path>, or several of these joined by "
+                    f"|| or &&; a text that begins with a dagger is written with two ({DAGGER}{DAGGER}...)."
+                )
+            paths.append(Path(matched[1], tuple(matched[2].split(".")[1:])))
+        alternatives.append(tuple(paths))
+    return Expression(tuple(alternatives))
 
 
 def expressions_in(value: Any) -> Iterator[Expression]:
-    """The references in a call's parameters. Raises InvalidArguments at one that is malformed."""
+    """Yield the references in a call's parameters. Raises InvalidArguments at the first malformed one."""
     if isinstance(value, str):
         if value.startswith(DAGGER) and not value.startswith(DAGGER * 2):
             yield parse_expression(value)
@@ -89,7 +93,7 @@ def expressions_in(value: Any) -> Iterator[Expression]:
 
 
 def find(expression: Expression, look: Look) -> Any:
-    """The value of an expression, or MISSING."""
+    """Return the value of an expression, or MISSING."""
     for alternative in expression.alternatives:
         values = [look(path) for path in alternative]
         if all(value is not MISSING for value in values):
@@ -98,7 +102,7 @@ def find(expression: Expression, look: Look) -> Any:
 
 
 def resolve(value: Any, look: Look) -> Any:
-    """A call's parameters with data instead of references. Raises InvalidArguments where there is none."""
+    """Return a call's parameters with data in place of references. Raises InvalidArguments if data is missing."""
     if isinstance(value, str):
         if value.startswith(DAGGER * 2):
             return value[1:]
@@ -114,8 +118,17 @@ def resolve(value: Any, look: Look) -> Any:
     return [resolve(item, look) for item in value] if isinstance(value, list) else value
 
 
+def has_dagger(value: Any) -> bool:
+    """Return True if `resolve` may change the value: it contains a string that starts with a dagger."""
+    if isinstance(value, str):
+        return value.startswith(DAGGER)
+    if isinstance(value, dict):
+        return any(map(has_dagger, value.values()))
+    return isinstance(value, list) and any(map(has_dagger, value))
+
+
 def step_into(container: Any, key: str) -> Any:
-    """The value under a key of an object, or at an index of a list; MISSING where there is none."""
+    """Return the value under a key of an object or at an index of a list; MISSING if there is none."""
     if isinstance(container, dict):
         return container.get(key, MISSING)
     if isinstance(container, list) and key.isdecimal() and int(key) < len(container):
@@ -124,14 +137,14 @@ def step_into(container: Any, key: str) -> Any:
 
 
 def at_path(container: Any, keys: Sequence[str]) -> Any:
-    """The value that keys lead to; MISSING where they lead nowhere."""
+    """Return the value that the keys lead to; MISSING if there is none."""
     for key in keys:
         container = step_into(container, key)
     return container
 
 
 def copied(value: Any) -> Any:
-    """JSON data as a value of its own: what is written to the one is not written to the other."""
+    """Return a deep copy of JSON data."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value

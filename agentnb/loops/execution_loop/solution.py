@@ -1,22 +1,20 @@
-"""What an execution loop tells its model beside the context: how to answer, and with which tools.
+"""Solutions: what the model is asked for, and how its answer is read (SEMANTICS.md, 3. Calls and tools).
 
-Solutions as they stream: a call exists when its own object has closed (SEMANTICS.md, 3. Calls and tools).
+The model is sent instructions and the JSON schema of a Solution, or the tools by the provider's own means (`native`).
 
-The text of an answer goes through an incremental JSON parser (ijson, in C where it can), so that no call is ever made
-of part of an object. The parser reads a text or a number that has not ended again with each piece; so it gets one when
-it has ended, and reading an answer is linear in its length. What is no Solution is a fault, in words for the model;
-the calls that were complete before it stand. A model that makes its calls by the provider's own means is read too:
-there text without calls is the output.
+The text of the answer goes through an incremental JSON parser (ijson), so that a call exists when its own object has
+closed, and never from a partial object. An answer that is not a Solution has a fault, which the model is sent; the
+calls that were complete before the fault remain. With native tool calls, text without calls is the output.
 
-A request that is asked again, because its answer broke off or because the process that asked is gone, may be answered
-with the same calls as before. Those are taken up and not made a second time, so that nothing runs twice. Nor is
-a call that the text makes and the provider's own means repeat, as a recorded model does.
+A request that is repeated, because its answer broke off or its process exited, may be answered with the same calls as
+before. SolutionReply recognizes these and does not make them again, so that nothing runs twice. Likewise, a call that
+is both in the text and among the native tool calls is made once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from string import ascii_letters, digits
 from types import MappingProxyType
@@ -24,7 +22,7 @@ from typing import Any
 
 from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
@@ -38,8 +36,10 @@ from agentnb.loops.execution_loop.references import DAGGER
 from agentnb.loops.execution_loop.tools import SchemaTool, check_schema, is_detached, schema_faults
 from agentnb.loops.execution_loop.writes import METHODS
 
+# -- the request ---------------------------------------------------------------------------------------------------
+
 _REFERENCE = {"type": "string", "pattern": f"^{DAGGER}"}
-_BESIDE: dict[str, Any] = {
+_WRITE_FIELDS: dict[str, Any] = {
     "_outputPath": {**_REFERENCE, "description": "Where the result is written; without it the result is dropped."},
     "_outputMethod": {"enum": list(METHODS), "description": "How it is written there; set by default."},
 }
@@ -62,62 +62,73 @@ PLANS = {
     "eager": "The message of kind plan has the calls of your last request: follow them, add to them, or drop them.",
     "lazy": "No call starts before your answer is complete, and none where calls wait for one another in a circle.",
 }
-"""What the model is told where plans are enabled; a lazy plan is told both."""
+"""Sent to the model with `plan=`; a lazy plan sends both."""
 
 DETACHED = "It runs on by itself: its result, if it is written anywhere, is there in a later request."
 
 
 def instructions(tools: Sequence[Tool], output: Mapping[str, Any] | None) -> str:
-    """How to answer in JSON, for models whose provider enforces no schema."""
-    words = [JSON]
+    """Return the text that says how to answer in JSON; it also works if the provider enforces no schema."""
+    lines = [JSON]
     if tools:
-        words.append("Tools:")
-        words += [f"- {tool.name}: {_description(tool)} Parameters: {_json(_tool_schema(tool))}" for tool in tools]
+        lines.append("Tools:")
+    for tool in tools:
+        parameters = to_json(_tool_schema(tool)).decode()
+        lines.append(f"- {tool.name}: {_description(tool)} Parameters: {parameters}")
     if output is not None:
-        words.append(f"The output follows this JSON schema: {_json(output)}")
-    return "\n".join(words)
+        lines.append(f"The output follows this JSON schema: {to_json(output).decode()}")
+    return "\n".join(lines)
 
 
-def _json(value: Any) -> str:
-    return to_json(value).decode()
+def solution_schema(tools: Sequence[Tool], output: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the JSON schema of a Solution. Calls come before the output, so that the model writes them first."""
+    # Each call's schema: its tool's, and the tool's name. Definitions of all schemas are moved to the top.
+    definitions: dict[str, Any] = {}
+    calls = []
+    for tool in tools:
+        schema = _tool_schema(tool)
+        call = {
+            **schema,
+            "type": "object",
+            "properties": {"_tool": {"const": tool.name}, **schema["properties"]},
+            "required": ["_tool", *schema.get("required", ())],
+            "additionalProperties": False,
+        }
+        calls.append(hoist_definitions(call, f"{tool.name}_", definitions))
+
+    output_schema: dict[str, Any] = {}
+    if output is not None:
+        output_schema = {"anyOf": [hoist_definitions(output, "output_", definitions), {"type": "null"}]}
+    solution: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            "calls": {"type": "array", "items": {"anyOf": calls} if calls else {"type": "object"}},
+            "output": output_schema,
+        },
+        "required": ["calls", "output"],
+    }
+    return {**solution, "$defs": definitions} if definitions else solution
+
+
+def native_specifications(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """Return the tools in the form that a provider is sent."""
+    return [
+        {"name": tool.name, "description": _description(tool), "parameters": {"type": "object", **_tool_schema(tool)}}
+        for tool in tools
+    ]
 
 
 def _description(tool: Tool) -> str:
     return f"{tool.description} {DETACHED}".strip() if is_detached(tool) else tool.description
 
 
-def solution_schema(tools: Sequence[Tool], output: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The JSON schema of a Solution; calls come before the output, so that they are written before it."""
-    definitions: dict[str, Any] = {}
-    calls = [hoist_definitions(_call_schema(tool), f"{tool.name}_", definitions) for tool in tools]
-    wanted = (
-        {"anyOf": [hoist_definitions(output, "output_", definitions), {"type": "null"}]} if output is not None else {}
-    )
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {
-            "calls": {"type": "array", "items": {"anyOf": calls} if calls else {"type": "object"}},
-            "output": wanted,
-        },
-        "required": ["calls", "output"],
-    }
-    return {**schema, "$defs": definitions} if definitions else schema
-
-
-def _call_schema(tool: Tool) -> dict[str, Any]:
-    schema = _tool_schema(tool)
-    properties = {"_tool": {"const": tool.name}, **schema["properties"]}
-    required = ["_tool", *schema.get("required", ())]
-    return {**schema, "type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
 def _tool_schema(tool: Tool) -> dict[str, Any]:
-    """A tool's parameters, each of which may also be a reference, and where its result goes."""
+    """Return the schema of a tool's parameters, each of which may be a reference, and of the fields for the loop."""
     schema = dict(tool.parameters)
     given = schema.get("properties", {})
-    schema["properties"] = {name: {"anyOf": [part, _REFERENCE]} for name, part in given.items()} | _BESIDE
+    schema["properties"] = {name: {"anyOf": [part, _REFERENCE]} for name, part in given.items()} | _WRITE_FIELDS
     if isinstance(tool, SchemaTool):
-        schema["properties"] |= tool.beside
+        schema["properties"] |= tool.chosen
         for name in tool.constants:
             schema["properties"].pop(name, None)
         if tool.is_latent:
@@ -127,18 +138,14 @@ def _tool_schema(tool: Tool) -> dict[str, Any]:
     return schema
 
 
-def native_specifications(tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """The tools as a provider is told of them."""
-    return [
-        {"name": tool.name, "description": _description(tool), "parameters": {"type": "object", **_tool_schema(tool)}}
-        for tool in tools
-    ]
+# -- the output ----------------------------------------------------------------------------------------------------
 
 
 class OutputCheck:
-    """What a loop's output must be: nothing in particular, a JSON schema, or a type that pydantic knows."""
+    """Checks the output of a loop: against nothing, a JSON schema, or a type that pydantic can validate."""
 
     def __init__(self, output: Any) -> None:
+        """Read `output=`. Raises UsageError if it is neither a JSON schema nor a type that has one."""
         self.schema: dict[str, Any] | None = None
         self._adapter: TypeAdapter[Any] | None = None
         try:
@@ -148,147 +155,196 @@ class OutputCheck:
             elif output is not None:
                 self._adapter = TypeAdapter(output)
                 self.schema = self._adapter.json_schema()
-        except Exception as error:  # pydantic raises several kinds for a type it has no schema for
+        except Exception as error:  # pydantic raises several kinds for a type without a schema
             raise UsageError(f"output= takes a JSON schema, or a type that has one: {why_none(error)}.") from None
 
-    def read(self, value: Any) -> tuple[Any, str | None]:
-        """The output as it is kept, and what is wrong with it."""
+    def read(self, answer: Mapping[str, Any]) -> tuple[Any, str | None]:
+        """Return the output of an answer as it is recorded, and the fault if it does not fit.
+
+        answer: the fields that `SolutionReply` read.
+        """
+        output = answer.get("output")
+        value, fault = self._validate(output)
+
+        # An answer in text alone: if the text does not fit, try the value that it is the JSON of.
+        if answer.get("native"):
+            if fault is None or not isinstance(output, str):
+                return value, fault
+            try:
+                parsed = from_json(output)
+            except ValueError:
+                return value, fault
+            return self._validate(parsed)
+
+        # `{"value": null}` means null, unless the schema accepts that very object.
+        if output == {"value": None} and (self.schema is None or fault is not None):
+            return self._validate(None)
+        return value, fault
+
+    def _validate(self, value: Any) -> tuple[Any, str | None]:
         if self._adapter is not None:
             try:
                 return self._adapter.dump_python(self._adapter.validate_python(value), mode="json"), None
             except ValidationError as error:
                 return None, f"Invalid output: {misfits(error, 'output')}."
-            except ValueError as error:  # a validator's own, where the output is written
+            except ValueError as error:  # of a user's serializer
                 return None, f"Invalid output: {error}"
-        if self.schema is not None and (faults := list(schema_faults(self.schema, value))):
+        if self.schema is not None and (faults := schema_faults(self.schema, value)):
             return None, f"Invalid output: {'; '.join(faults)}."
         return value, None
 
 
-_KNOWN = frozenset({"calls", "output", "meta", "done"})
-_OPENS = frozenset({"start_map", "start_array"})
-_CLOSES = frozenset({"end_map", "end_array"})
-_MARK = re.compile(r'\\.?|"', re.DOTALL)
-_WORD = f"{ascii_letters}{digits}-+."
-"""What numbers and words have, which may go on with the next piece."""
-_LONGEST = 5000
-"""Characters of a number that can be read."""
+# -- the text of an answer -----------------------------------------------------------------------------------------
+
+_FIELDS = frozenset({"calls", "output", "meta", "done"})
+"""The fields of a Solution."""
+
+_OPENING = frozenset({"start_map", "start_array"})
+_CLOSING = frozenset({"end_map", "end_array"})
+_QUOTE_OR_ESCAPE = re.compile(r'\\.?|"', re.DOTALL)
+_WORD_CHARACTERS = f"{ascii_letters}{digits}-+."
+"""The characters of numbers, true, false and null, which may continue in the next piece."""
+_MAX_NUMBER = 5000
+"""Maximal number of characters of a number."""
 _UNREADABLE = "it has a value with more levels, or a number with more digits, than can be read"
 
 
 class SolutionText:
-    """Reads the JSON text of one Solution."""
+    """Reads the JSON text of one Solution, piece by piece, in time linear in its length."""
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
+        """The fields so far; `calls` is None, since calls are returned by `feed`."""
         self.fault: str | None = None
-        self._parser: Any = None
-        self._value: Any = None
-        self._depth = 0
-        self._key: str | None = None
-        self._is_object: bool | None = None
-        self._in_calls = False
-        self._held: list[str] = []
-        """What has come of a text or a number that has not ended."""
-        self._in_text = self._escaped = False
+        """Why the text is not a Solution."""
         self.closed = False
         """Whether the object has closed."""
 
+        # The tokenizer: an unfinished string or number, in pieces; whether a string is open; whether the last piece
+        # ended with a backslash.
+        self._unfinished: list[str] = []
+        self._in_string = self._escaped = False
+
+        # The parser: whether the text is an object (None before its first token), the current key, whether the list of
+        # calls is open, and the value that is being built, with its depth.
+        self._json: Any = None
+        self._parser: Any = None
+        self._events: Any = None
+        self._is_object: bool | None = None
+        self._key: str | None = None
+        self._in_calls = False
+        self._value: Any = None
+        self._depth = 0
+
     def feed(self, text: str) -> list[Any]:
-        """Take the next piece of text; gives the calls that have closed with it."""
+        """Read the next piece of text. Returns the calls that closed with it."""
         if self.fault is not None or not text:
             return []
-        whole = self._whole_tokens(text)
-        return self._parse(whole) if whole else []
+        tokens = self._whole_tokens(text)
+        return self._parse(tokens) if tokens else []
+
+    def end(self) -> None:
+        """Finish: there is no more text."""
+        if self.fault is None and self._unfinished:
+            self._parse("".join(self._unfinished))
+        if self.fault is None:
+            self._parse(None)
+        if self.fault is None and self.fields and not _FIELDS & set(self.fields):
+            self.fault = "the object has neither `calls` nor `output`"
 
     def _whole_tokens(self, text: str) -> str:
-        """What the parser gets with this piece: all up to the beginning of a text or a number that has not ended."""
-        begins = 0  # in this piece: where what is behind the last quotation mark begins, or the text that it opens
-        marks = _MARK.finditer(text, 1 if self._escaped else 0)
+        """Return the text up to the start of an unfinished string or number, and keep the rest.
+
+        The parser reads an unfinished token again with each piece. It gets the token when it is complete, so that
+        reading is linear.
+        """
+        # Find where the last string of this piece starts, or the text after it.
+        start = 0
+        marks = _QUOTE_OR_ESCAPE.finditer(text, 1 if self._escaped else 0)
         self._escaped = False
         for mark in marks:
             if mark[0] == '"':
-                self._in_text = not self._in_text
-                begins = mark.start() if self._in_text else mark.end()
-            elif self._in_text:
-                self._escaped = len(mark[0]) == 1  # the next piece begins with what it escapes
-        word = begins if self._in_text else max(begins, len(text.rstrip(_WORD)))
-        if self._held and not word and (self._in_text or text.rstrip(_WORD) == ""):
-            self._held.append(text)  # all of it belongs to what has not ended before
-            if not self._in_text and sum(map(len, self._held)) > _LONGEST:
+                self._in_string = not self._in_string
+                start = mark.start() if self._in_string else mark.end()
+            elif self._in_string:
+                self._escaped = len(mark[0]) == 1  # the escaped character comes with the next piece
+
+        # Outside of a string, a number or a word at the end may be unfinished.
+        outside = len(text.rstrip(_WORD_CHARACTERS))
+        end = start if self._in_string else max(start, outside)
+
+        # The whole piece continues an unfinished token.
+        if self._unfinished and not end and (self._in_string or not outside):
+            self._unfinished.append(text)
+            if not self._in_string and sum(map(len, self._unfinished)) > _MAX_NUMBER:
                 self._is_object, self.fault = False, _UNREADABLE
             return ""
-        whole = "".join([*self._held, text[:word]])
-        self._held = [text[word:]] if word < len(text) else []
-        return whole
 
-    def _parse(self, text: str) -> list[Any]:
+        tokens = "".join([*self._unfinished, text[:end]])
+        self._unfinished = [text[end:]] if end < len(text) else []
+        return tokens
+
+    def _parse(self, text: str | None) -> list[Any]:
+        """Parse whole tokens; None for the end of the text. Returns the calls that closed."""
+        if self._parser is None:
+            import ijson  # deferred: takes 7 ms, which only the runs of this loop should pay
+
+            self._json = ijson
+            self._events = ijson.sendable_list()
+            self._parser = ijson.basic_parse_coro(self._events)
+        encoded = mended(text).encode() if text is not None else None
         try:
-            encoded = text.encode()
-        except UnicodeEncodeError:
-            encoded = mended(text).encode()
-        return self._read(lambda parser: parser.send(encoded))
-
-    def end(self) -> None:
-        """There is no more text."""
-        if self.fault is None and self._held:
-            self._parse("".join(self._held))
-        if self.fault is None:
-            self._read(lambda parser: parser.close())
-        if self.fault is None and self.fields and not _KNOWN & set(self.fields):
-            self.fault = "the object has neither `calls` nor `output`"
-
-    def _read(self, parse: Callable[[Any], Any]) -> list[Any]:
-        closed: list[Any] = []
-        if self._parser is None:  # an answer of native calls has no text
-            self._begin()
-        try:
-            parse(self._parser)
+            if encoded is None:
+                self._parser.close()
+            else:
+                self._parser.send(encoded)
         except self._json.JSONError as error:
             self.fault = str(error).split("\n", 1)[0].strip()[:200]
-        except (ValueError, SystemError) as error:  # of int(), as it is and as the parser in C hands it on
+        except ValueError:  # int() refuses a number with too many digits
             self.fault = _UNREADABLE
-            if isinstance(error, SystemError):
-                del self._events[-1:]  # that number, of which there is nothing: to look at it ends the process
+        except SystemError:  # the same from the parser in C; its last event has no value, and reading it would crash
+            self.fault = _UNREADABLE
+            del self._events[-1:]
+        closed: list[Any] = []
         for event, value in self._events:
             self._take(event, value, closed)
         self._events.clear()
         return closed
 
-    def _begin(self) -> None:
-        import ijson  # 7 ms, which only a run of such a loop is to pay
-
-        self._json = ijson
-        self._events: Any = ijson.sendable_list()
-        self._parser = ijson.basic_parse_coro(self._events)
-
     def _take(self, event: str, value: Any, closed: list[Any]) -> None:
+        """Process one event of the parser; a call that closes with it is added to `closed`."""
         if self._is_object is False:
-            return  # nothing of it is a Solution's, or of what has become none
-        if self._value is not None:
-            self._build(event, value, closed)
-        elif event == "map_key":
-            self._key = value
-        elif self._is_object is None:
-            self._is_object = event == "start_map"
-            if not self._is_object:
-                self.fault = self.fault or "it is no JSON object"
-        elif event == "start_array" and self._key == "calls" and not self._in_calls:
-            self._in_calls = True
-            self.fields["calls"] = None  # they are given as they come
-        elif event == "end_array" and self._in_calls:
-            self._in_calls = False
-        elif event == "end_map":
-            self.closed = True
-        else:
-            self._value = self._json.ObjectBuilder()
-            self._build(event, value, closed)
+            return
 
-    def _build(self, event: str, value: Any, closed: list[Any]) -> None:
+        # Between the values of the Solution's fields.
+        if self._value is None:
+            if event == "map_key":
+                self._key = value
+                return
+            if self._is_object is None:
+                self._is_object = event == "start_map"
+                if not self._is_object:
+                    self.fault = self.fault or "it is not a JSON object"
+                return
+            if event == "start_array" and self._key == "calls" and not self._in_calls:
+                self._in_calls = True
+                self.fields["calls"] = None
+                return
+            if event == "end_array" and self._in_calls:
+                self._in_calls = False
+                return
+            if event == "end_map":
+                self.closed = True
+                return
+            self._value = self._json.ObjectBuilder()
+
+        # Inside of a value: build it.
         self._value.event(event, float(value) if isinstance(value, Decimal) else value)
-        self._depth += (event in _OPENS) - (event in _CLOSES)
+        self._depth += (event in _OPENING) - (event in _CLOSING)
         if self._depth > 0:
             return
+
+        # The value is complete: a call, or the value of a field.
         try:
             built, self._value = readable(self._value.value), None
         except (ValueError, RecursionError):
@@ -297,17 +353,19 @@ class SolutionText:
         if self._in_calls:
             closed.append(built)
         elif self._key == "calls" and built is not None:
-            self.fault = self.fault or "`calls` is no list"
+            self.fault = self.fault or "`calls` is not a list"
         elif self._key is not None:
             self.fields[self._key] = built
 
 
+# -- the answer ----------------------------------------------------------------------------------------------------
+
 _Made = tuple[str, dict[str, Any], str | None]
-"""A call as it was made: name, arguments, and their text where that is no JSON object."""
+"""A call as the model made it: name, arguments, and their text if that is not a JSON object."""
 
 
 class SolutionReply(Reply):
-    """An answer that makes its calls as it comes."""
+    """An answer that makes its calls while it streams."""
 
     def __init__(
         self,
@@ -319,34 +377,46 @@ class SolutionReply(Reply):
         run: int = 1,
         constants: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
-        """`made`: calls of the run so far. `earlier`: those that this request's broken answers have made.
+        """Start an answer.
 
-        `run`: which run of the loop it is, counted where that runs again and again inside another. `constants`: what
-        every call of a tool says, by the tool.
+        made: number of calls of the run so far. earlier: the calls that broken-off answers to this request made.
+        native: text that is not a Solution is the output. run: the number of this run of the loop, if it runs several
+        times inside another. constants: fields that each call of a tool gets, by the tool's name.
         """
         super().__init__(turn)
         self._calls = list(earlier)
         self._made = made
         self._earlier: list[_Made] = [(call.name, call.arguments, call.malformed) for call in earlier]
-        self._of_run = f"_{run}" if run > 1 else ""
+        self._suffix = f"_{run}" if run > 1 else ""
         self._constants = constants
         self._native = native
         self._has_native_calls = False
         self._solution = SolutionText()
         self._in_text: list[_Made] = []
+        """The calls of the text that no native tool call has repeated."""
         self._arguments: dict[int, SolutionText] = {}
         self._closed: dict[int, str] = {}
+        """For native tool calls that stream in pieces, by index: the text of the arguments, the id once complete."""
 
     def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
-        """Take in one chunk; the calls that are complete with it are in `proposed`."""
+        """Read one chunk. The calls that are complete with it are added to `proposed`."""
         delta = super().feed(chunk, milliseconds)
         if delta is not None and delta.type == "text_delta":
-            for item in self._solution.feed(self._text[-1]):  # the piece itself: what is shown of it is mended
-                self._propose_item(item)
+            # The piece itself: the delta's text is sanitized, and half a character may be completed by the next piece.
+            for item in self._solution.feed(self._text[-1]):
+                made: _Made
+                if not isinstance(item, dict):
+                    made = "", {}, to_json(item).decode()
+                elif isinstance(name := item.get("_tool"), str):
+                    made = name, {key: value for key, value in item.items() if key != "_tool"}, None
+                else:
+                    made = "", item, None
+                self._in_text.append(made)
+                self._propose(made)
         return delta
 
     def end(self) -> ModelEnd:
-        """The finished answer; its message's `details` have the Solution's output, or what is wrong with it."""
+        """Return the finished answer. `details` of its message have the fields of the Solution, or the fault."""
         end = super().end()
         details = {**(end.message.details or {}), **self._solution_details()}
         return replace(end, message=end.message.model_copy(update={"details": details}))
@@ -356,71 +426,65 @@ class SolutionReply(Reply):
         if self._has_native_calls and not text:
             return {"native": True, "output": None}
         solution.end()
-        fields = {name: value for name, value in solution.fields.items() if name in _KNOWN and name != "calls"}
+        fields = {name: value for name, value in solution.fields.items() if name in _FIELDS and name != "calls"}
+
+        # With native tool calls text is not the output; without calls it is, unless it is a Solution.
         if self._has_native_calls or (self._native and solution.fault is not None):
             output = text if text and not self._has_native_calls else None
             return {"native": True, "output": output, **({} if solution.fault is not None else fields)}
+
         if solution.fault is None:
             return {"output": None, **fields}
-        begins = f" It begins with {text[:60]!r}." if text else ""
+        start = f" It begins with {text[:60]!r}." if text else ""
         cut_off = f" It was cut off ({self._stop_reason})." if self._stop_reason in CUT_OFF_REASONS else ""
         return {
             "output": None,
-            "fault": f"The answer is not a Solution in JSON, and nothing else: {solution.fault}.{begins}{cut_off}",
+            "fault": f"The answer is not a Solution in JSON, and nothing else: {solution.fault}.{start}{cut_off}",
         }
 
-    # -- calls -----------------------------------------------------------------------------------------------------
-
     def _fragment(self, chunk: Mapping[str, Any]) -> Delta:
+        """Read a piece of a native tool call. The call may start when its arguments have closed."""
         index = chunk.get("index") or 0
         if index in self._closed and (chunk.get("id") or "") not in ("", self._closed[index]):
-            del self._closed[index], self._arguments[index]  # another call in the place of one that is complete
+            del self._closed[index], self._arguments[index]  # another call reuses the index of a complete one
         delta = super()._fragment(chunk)
         arguments = self._arguments.setdefault(index, SolutionText())
-        arguments.feed(self._fragments[int(index)]["arguments"][-1])  # the piece itself: what is shown of it is mended
+        arguments.feed(self._fragments[int(index)]["arguments"][-1])  # the piece itself, not the sanitized one
         if arguments.closed:
-            call = self._put_together(index)  # what follows a complete call is no other one
+            call = self._put_together(index)  # pieces that follow a complete call add nothing to it
             if index not in self._closed:
                 self._closed[index] = call["id"]
                 self._add(call)
         return delta
 
     def _whole(self, call: Mapping[str, Any]) -> None:
-        self._add(call)  # complete, and so it may start
+        """Read a native tool call that came as a whole."""
+        self._add(call)
 
     def _add(self, call: Mapping[str, Any]) -> None:
+        """Make a native tool call, unless the text has made it."""
         function = call.get("function", call)
         arguments, malformed = parse_arguments(function.get("arguments"))
         made = (mended(function.get("name") or ""), arguments, malformed)
-        if not _taken_from(self._in_text, made):
+        if not _remove(self._in_text, made):
             self._has_native_calls = True
             self._propose(made)
 
-    def _propose_item(self, item: Any) -> None:
-        made: _Made
-        if not isinstance(item, dict):
-            made = "", {}, to_json(item).decode()
-        elif isinstance(name := item.get("_tool"), str):
-            made = name, {key: value for key, value in item.items() if key != "_tool"}, None
-        else:
-            made = "", item, None
-        self._in_text.append(made)
-        self._propose(made)
-
     def _propose(self, made: _Made) -> None:
+        """Make the call, unless an earlier answer to this request has made it."""
         name, arguments, malformed = made
         if malformed is None and name in self._constants:
             arguments = {**arguments, **self._constants[name]}
-        if _taken_from(self._earlier, (name, arguments, malformed)):
+        if _remove(self._earlier, (name, arguments, malformed)):
             return
         self._made += 1
-        call = ToolCall(id=f"c{self._made}{self._of_run}", name=name, arguments=arguments, malformed=malformed)
+        call = ToolCall(id=f"c{self._made}{self._suffix}", name=name, arguments=arguments, malformed=malformed)
         self._calls.append(call)
         self.proposed.append(call)
 
 
-def _taken_from(known: list[_Made], made: _Made) -> bool:
-    """Whether a call is one of those that are known; it stands for one of them, which is taken away."""
+def _remove(known: list[_Made], made: _Made) -> bool:
+    """Remove one equal call from the list. Returns True if there was one."""
     if made not in known:
         return False
     known.remove(made)
@@ -428,7 +492,7 @@ def _taken_from(known: list[_Made], made: _Made) -> bool:
 
 
 def read_again(message: Message, *, native: bool) -> dict[str, Any]:
-    """What an answer says that nobody has read as it came: one that was put in the place of another."""
+    """Return the fields of the Solution in an answer that was not read as it streamed: it replaced another one."""
     reply = SolutionReply(0, 0, (), native=native)
     reply._has_native_calls = native and bool(message.tool_calls)
     reply.feed({"type": "text_delta", "content": text_of(message.content)}, 0)

@@ -1,24 +1,13 @@
-"""Reading ahead: the run continues while its reader is busy (SEMANTICS.md, 13. Reading ahead).
+"""The design's own events: their types, their projection from a run's events, the stream (SEMANTICS.md, 12. Events).
 
-Calls of an execution loop run while the answer streams and beside each other, whatever whoever reads the events does in
-the meantime. So the run is pulled by a task of its own, which hands on each event at once: a reader that keeps up sees
-things as they happen, and one that does not holds nothing up.
-
-
-ExecutionLoop's own vocabulary: its ten kinds of events (SEMANTICS.md, 12. Events).
-
-The events are a projection of the run's: `Projection` folds the same facts and says them in the design's words, so that
-the stream of a live run and of a recording are the same. `call_unblocked` is no fact of its own: it is said when the
-facts so far let a call start. Every request and every call that is told of also ends, and `loop_completed` is the last.
-
-
-The stream of an execution loop's events: a run that is read in the design's words (`projection`).
+`Projection` folds the events of a run and yields those of the design, so that the streams of a live run and of its
+recording are equal. Each request and each call that is reported also ends, and `loop_completed` is the last event.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
 
@@ -49,44 +38,7 @@ from agentnb.loops.streaming import DesignStream, Telling
 if TYPE_CHECKING:
     from agentnb.run import Run
 
-T = TypeVar("T")
-
-
-class Ahead(Generic[T], AsyncIterator[T]):
-    """The items of a generator, in their order. Raises what it raises; closing this has closed it.
-
-    No generator itself: an event loop that ends closes all generators that were left at once, and of two that stand
-    one inside the other, and both wait, one would complain.
-    """
-
-    def __init__(self, items: AsyncGenerator[T, None]) -> None:
-        self._items = items
-        self._ready: asyncio.Queue[tuple[T] | None] = asyncio.Queue()
-        self._reading: asyncio.Task[None] | None = None
-
-    async def __anext__(self) -> T:
-        if self._reading is None:
-            self._reading = asyncio.create_task(self._read())
-        if (item := await self._ready.get()) is not None:
-            return item[0]
-        self._ready.put_nowait(None)  # for whoever asks again
-        await self._reading
-        raise StopAsyncIteration
-
-    async def _read(self) -> None:
-        try:
-            async with aclosing(self._items):
-                async for item in self._items:
-                    self._ready.put_nowait((item,))
-        finally:
-            self._ready.put_nowait(None)
-
-    async def aclose(self) -> None:
-        """Stop reading, and wait until the generator has stopped."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)  # what it raises was raised, or nobody listens
-
+# -- the events ----------------------------------------------------------------------------------------------------
 
 Type = Literal[
     "request_started",
@@ -102,7 +54,7 @@ Type = Literal[
 ]
 
 FIELDS: dict[Type, tuple[str, ...]] = {
-    **{said: ("id",) for said in get_args(Type) if said.startswith("call_")},
+    **{type: ("id",) for type in get_args(Type) if type.startswith("call_")},
     "call_started": ("id", "args"),
     "call_failed": ("id", "phase"),
     "errors_appended": ("count",),
@@ -110,14 +62,14 @@ FIELDS: dict[Type, tuple[str, ...]] = {
     "request_completed": ("n", "output"),
     "loop_completed": ("reason",),
 }
-"""What the design says each of its events has."""
+"""The fields of each type in the JSON of an event."""
 
 
 class ExecutionEvent(Record):
-    """One event of an execution loop. Its type determines its fields and its JSON (SEMANTICS.md, 12. Events).
+    """One event of an execution loop. Its type determines the fields in its JSON (SEMANTICS.md, 12. Events).
 
-    For whoever reads it in Python there is more: `call` is the call as the model wrote it, `result` what it gave,
-    `error` what went wrong, `errors` those of the last tick, which no request has seen.
+    In Python there are more: `call` is the call as the model wrote it, `result` its result, `error` what went wrong,
+    `errors` the errors of the last round, which no request has sent.
     """
 
     type: Type
@@ -138,24 +90,23 @@ class ExecutionEvent(Record):
         return {"type": self.type, **{name: getattr(self, name) for name in FIELDS[self.type]}}
 
 
-class Projected(Protocol):
-    """What the projection asks of its loop: which calls may start, and whether their tools accept them."""
+# -- the projection ------------------------------------------------------------------------------------------------
 
-    @property
-    def tools_by_name(self) -> Mapping[str, Tool] | None:
-        """The tools of the run; None before they are known."""
+
+class ProjectedLoop(Protocol):
+    """What the projection needs of the loop: which calls may start, and whether their tools accept them."""
 
     def flow(self, state: State) -> Dataflow:
-        """Return the dataflow of the calls at this state."""
+        """Return the dataflow of the calls at a state."""
 
     def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
         """Return the call, ready to run. Raises InvalidArguments if the tool does not accept the arguments."""
 
 
 class Projection:
-    """Says a run's events in the words of the execution loop."""
+    """Yields the design's events for the events of a run."""
 
-    def __init__(self, loop: Projected) -> None:
+    def __init__(self, loop: ProjectedLoop) -> None:
         self._loop = loop
         self._state = State()
         self._in_request = False
@@ -164,127 +115,159 @@ class Projection:
         self._errors: list[ErrorMessage] = []
 
     def say(self, event: Event | Delta) -> Iterator[ExecutionEvent]:
-        """The loop's events that this one is."""
+        """Yield the design's events for one event of the run. Deltas and events of nested loops have none."""
         if isinstance(event, Delta):
             return
-        if isinstance(event, ModelStart) and not event.path:
-            yield from self._start_request(event)
-        evolve(self._state, event)
-        if event.path:  # of a loop inside this one
+
+        # A request, unless it is repeated, ends the one before it. Calls that are still open are detached.
+        if isinstance(event, ModelStart) and not event.path and event.attempt == 1:
+            yield from self._end_request(None)
+            self._received, self._unblocked, self._errors = set(self._state.open), set(self._state.open), []
+            self._in_request = True
+            yield ExecutionEvent(type="request_started", n=event.turn)
+
+        state = self._state
+        evolve(state, event)
+        if event.path:
             return
-        yield from self._receive()
+
+        # Calls that are new.
+        if len(self._received) != len(state.calls):
+            for call in state.calls.values():
+                if call.id not in self._received:
+                    self._received.add(call.id)
+                    made = Call.made_of(call.proposed.name, call.proposed.arguments)
+                    yield ExecutionEvent(type="call_received", id=call.id, call=dict(made))
+
+        # What the event itself reports.
         if isinstance(event, MessageAdded) and event.message.get("kind") == "error":
             self._errors.append(ErrorMessage(data=event.message["data"]))
         elif isinstance(event, ApprovalDecision) and event.is_checked_again and event.decision == "replace":
             self._unblocked.discard(event.call_id)
-        elif isinstance(event, CallStart) and event.attempt == 1:  # and not of what runs again after a crash
-            yield _event("call_started", id=event.call_id, args=event.arguments)
+        elif isinstance(event, CallStart) and event.attempt == 1:  # not when it runs again after a crash
+            yield ExecutionEvent(type="call_started", id=event.call_id, args=event.arguments)
         elif isinstance(event, CallEnd):
-            yield self._end_call(event, self._state.calls[event.call_id])
+            yield self._end_call(event, state.calls[event.call_id])
         elif isinstance(event, RunEnd):
-            yield from self._end(event)
+            yield from self._end_request(event.output)
+            reason = "output" if event.reason == "completed" else event.reason
+            error = event.error.message if event.error is not None else None
+            yield self._completed(reason, error, event.output)
             return
-        yield from self._unblock()
 
-    def _start_request(self, event: ModelStart) -> Iterator[ExecutionEvent]:
-        if event.attempt == 1:
-            yield from self._end_request(None)  # what is still open is detached, and goes on
-            self._received, self._unblocked, self._errors = set(self._state.open), set(self._state.open), []
-            self._in_request = True
-            yield _event("request_started", n=event.turn)
-
-    def _receive(self) -> Iterator[ExecutionEvent]:
-        if len(self._received) == len(self._state.calls):
-            return
-        for call in self._state.calls.values():
-            if call.id not in self._received:
-                self._received.add(call.id)
-                yield _event("call_received", id=call.id, call=_written(call))
-
-    def _unblock(self) -> Iterator[ExecutionEvent]:
+        # Calls that may start now. A call that its tool does not accept is a structural error, and never unblocked.
         flow: Dataflow | None = None
-        for call in self._state.open.values():
-            if call.id not in self._unblocked and call.status in ("proposed", "ready"):
-                flow = flow or self._loop.flow(self._state)
-                if flow.standing(call) == "free" and self._fits(flow, call):
-                    self._unblocked.add(call.id)
-                    yield _event("call_unblocked", id=call.id)
+        for call in state.open.values():
+            if call.id in self._unblocked or call.status not in ("proposed", "ready"):
+                continue
+            flow = flow or self._loop.flow(state)
+            tool = (flow.tools or {}).get(call.name)
+            if flow.readiness(call) != "free" or tool is None:
+                continue
+            try:
+                self._loop.bind(tool, call, flow.arguments(call), state)
+            except InvalidArguments:
+                continue
+            self._unblocked.add(call.id)
+            yield ExecutionEvent(type="call_unblocked", id=call.id)
 
-    def _fits(self, flow: Dataflow, call: CallState) -> bool:
-        """Whether its tool takes what the call has come to: otherwise it is a structural error, and never unblocked."""
-        tool = (self._loop.tools_by_name or {}).get(call.name)
-        if tool is None:
-            return False
-        try:
-            self._loop.bind(tool, call, flow.arguments(call), self._state)
-        except InvalidArguments:
-            return False
-        return True
+    def fail(self, failure: ErrorInfo) -> Iterator[ExecutionEvent]:
+        """Yield the end of the stream after a model has failed. The run itself may be resumed."""
+        error = f"{failure.type}: {failure.message}"
+        for call in self._state.open.values():
+            if call.status == "running":  # the model of a nested loop failed
+                yield ExecutionEvent(type="call_failed", id=call.id, phase="runtime", error=error)
+        yield from self._end_request(None, error=error)
+        yield self._completed("error", error)
 
     @staticmethod
     def _end_call(event: CallEnd, call: CallState) -> ExecutionEvent:
         if not event.is_error:
-            return _event("call_completed", id=call.id, result=event.result)
+            return ExecutionEvent(type="call_completed", id=call.id, result=event.result)
         if event.outcome in ("rejected", "blocked"):
-            return _event("call_rejected", id=call.id, reason=rejection(call))
-        structural = event.outcome in ("invalid", "skipped") or (event.outcome == "aborted" and call.attempt == 0)
-        phase = "structural" if structural else "runtime"
-        return _event("call_failed", id=call.id, phase=phase, error=event.result)
+            return ExecutionEvent(type="call_rejected", id=call.id, reason=rejection(call))
+        has_not_run = event.outcome in ("invalid", "skipped") or (event.outcome == "aborted" and call.attempt == 0)
+        phase: Literal["structural", "runtime"] = "structural" if has_not_run else "runtime"
+        return ExecutionEvent(type="call_failed", id=call.id, phase=phase, error=event.result)
 
-    def _end_request(self, output: Any, **fields: Any) -> Iterator[ExecutionEvent]:
+    def _end_request(self, output: Any, error: str | None = None) -> Iterator[ExecutionEvent]:
         if self._in_request:
             self._in_request = False
             if self._errors:
-                yield _event("errors_appended", count=len(self._errors))
-            yield _event("request_completed", n=self._state.turn, output=output, **fields)
+                yield ExecutionEvent(type="errors_appended", count=len(self._errors))
+            yield ExecutionEvent(type="request_completed", n=self._state.turn, output=output, error=error)
 
-    def _end(self, event: RunEnd) -> Iterator[ExecutionEvent]:
-        yield from self._end_request(event.output)
-        reason = "output" if event.reason == "completed" else event.reason
-        error = event.error.message if event.error is not None else None
-        yield _event("loop_completed", reason=reason, output=event.output, error=error, errors=self._all_errors())
-
-    def fail(self, failure: ErrorInfo) -> Iterator[ExecutionEvent]:
-        """A model failed: the end of the stream, though the run may be resumed."""
-        said = f"{failure.type}: {failure.message}"
-        for call in self._state.open.values():
-            if call.status == "running":  # it was the model of a loop inside
-                yield _event("call_failed", id=call.id, phase="runtime", error=said)
-        yield from self._end_request(None, error=said)
-        yield _event("loop_completed", reason="error", error=said, errors=self._all_errors())
-
-    def _all_errors(self) -> list[ErrorMessage]:
-        """The errors of the last tick; also of one that has not ended, of which no request would be told any more."""
-        untold = (error for call in Context.of(self._state).turn.ended if (error := error_of(call)) is not None)
-        return self._errors or [ErrorMessage(data=error["data"]) for error in untold]
+    def _completed(self, reason: str, error: str | None, output: Any = None) -> ExecutionEvent:
+        """Return the last event, with the errors of the last round, also if that has not ended."""
+        errors = self._errors
+        if not errors:
+            ended = Context.of(self._state).turn.ended
+            messages = [message for call in ended if (message := error_of(call)) is not None]
+            errors = [ErrorMessage(data=message["data"]) for message in messages]
+        return ExecutionEvent(type="loop_completed", reason=reason, output=output, error=error, errors=errors)
 
 
-def _written(call: CallState) -> dict[str, Any]:
-    made = call.proposed
-    return dict(Call.made_of(made.name, made.arguments))
+# -- the stream ----------------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
 
 
-def _event(type: Type, **fields: Any) -> ExecutionEvent:
-    return ExecutionEvent(type=type, **fields)
+class Prefetch(Generic[T], AsyncIterator[T]):
+    """Reads a generator ahead of its consumer, which delays no call if it is slow (SEMANTICS.md, 13. Reading ahead).
+
+    A task pulls the generator and passes on each item immediately, in order. Raises what the generator raises; `aclose`
+    closes the generator too.
+
+    This is not an async generator itself: when an event loop ends it closes all generators that are left, in no order,
+    and of two nested ones that both wait one would report an error.
+    """
+
+    def __init__(self, items: AsyncGenerator[T, None]) -> None:
+        self._items = items
+        self._queue: asyncio.Queue[tuple[T] | None] = asyncio.Queue()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __anext__(self) -> T:
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+        if (item := await self._queue.get()) is not None:
+            return item[0]
+        self._queue.put_nowait(None)  # for the next request after the end
+        await self._reading
+        raise StopAsyncIteration
+
+    async def _read(self) -> None:
+        try:
+            async with aclosing(self._items):
+                async for item in self._items:
+                    self._queue.put_nowait((item,))
+        finally:
+            self._queue.put_nowait(None)
+
+    async def aclose(self) -> None:
+        """Stop reading, and wait until the generator has stopped. Its exceptions are ignored."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
 
 
 class ExecutionTelling(Telling[ExecutionEvent]):
-    """A run in the words of an execution loop, to `loop_completed`."""
+    """The design's events of one run, up to `loop_completed`."""
 
     last = "loop_completed"
 
-    def facts(self) -> Ahead[Any]:
-        """The run's own events, read ahead."""
-        return Ahead(aiter(self.run))
+    def facts(self) -> Prefetch[Any]:
+        """Return the run's own events, read ahead."""
+        return Prefetch(aiter(self.run))
 
 
 class ExecutionStream(DesignStream[ExecutionEvent]):
-    """The events of one run of an execution loop; `result()` gives the output once it is over."""
+    """The design's events of one run of an execution loop; `result()` returns the output."""
 
-    def __init__(self, run: Run, loop: Projected) -> None:
+    def __init__(self, run: Run, loop: ProjectedLoop) -> None:
         projection = Projection(loop)
         super().__init__(ExecutionTelling(run, projection.say, projection.fail))
 
     async def result(self) -> Any:
-        """Go on to the end; gives the output. Raises as awaiting the run does."""
+        """Run to the end and return the output. Raises what awaiting the run raises."""
         return await self

@@ -1,50 +1,12 @@
-"""Scopes: which part of the context a call is performed with (SEMANTICS.md, 8. Scopes and delegates).
+"""Tools and who performs their calls: schemas, scopes, delegates, confirmation (SEMANTICS.md, 3. Calls and tools).
 
-An allow-list: kinds of data (`state`, `input`, any other), paths (`†state.profile`), and `text` or `system` for the
-messages that are no data. Who is let see data gets it as it stands when the call is launched, one message for each
-object; with `_instance`, that instance's own and everybody's. A tool's schema provides the scopes (a constant), or lets
-the model choose (a schema of a list); a call of a tool that says nothing may name any.
+A tool may be given as the design writes it: a JSON schema in which names that start with an underscore are not
+parameters. If an activity with the tool's name (or the name in `_activity`) is known, it performs the calls: it is
+called with the call (data in place of references), the tool and the context, in a thread unless it is async. Without an
+activity the tool is latent: the model gives the result in `_output`.
 
-An activity without scopes is given the whole log, a delegate without scopes nothing (`delegates`). For a latent call
-they are a hint to the model that makes it. References in parameters are the loop's to resolve, and are not restricted;
-and what is scoped is not waited for: a call that needs it refers to it.
-
-
-Tools as JSON schemas: latent ones, and those that an activity performs (SEMANTICS.md, 3. Calls and tools).
-
-A tool may be given as the design writes it: a JSON schema whose names with an underscore are not parameters. Where no
-activity of its name (or of the name in `_activity`) is known, it is latent: the model has given the result in
-`_output`, and a call without it is a mistake. An activity is called with the call (data in place of its references),
-the tool and the context; one that is not async runs in a thread. `_scopes` says what of the context that is (`scopes`),
-`_delegate` who performs the call instead (`delegates`); what of these and of the fields of a call is no constant, but a
-schema, is shown to the model, for it to choose. A constant `_outputPath`, `_outputMethod` or `_instance` is that of
-every call.
-
-
-Delegates: loops that perform calls, each in its own context (SEMANTICS.md, 8. Scopes and delegates).
-
-A tool's schema names who performs its calls in `_delegate`: a constant, or a schema by which the model chooses; a call
-of a tool that says nothing cannot be delegated, since the person or policy that lets a tool run must know what runs.
-The names are those of `delegates=`, never a path or an address: nothing that a model or a recording says is loaded. A
-delegate is any loop, or a saved request, a mapping of `context`, `schema` (of the output) and other options of
-ExecutionLoop, asked of the same model unless it names another.
-
-`anonymous` needs no name: of a tool without an activity it is one fresh loop, which is asked for the tool's `_output`
-and knows nothing else, so that the model that calls need not see or write it; of a tool with an activity, that
-activity, with nothing of the context but what is scoped.
-
-A delegate's context is its own, then what the call's `_scopes` let it see, then the call's parameters as an Input; a
-loop of another design is given these as text. Its output is the call's result, to be written where the call says. The
-loop is nested: its events, questions, snapshots and limits are the run's.
-
-
-confirm: the loop's own question about each call, right before its launch (SEMANTICS.md, 7. Confirmation).
-
-It is asked about a copy of the call with its data, call by call, while the others go on (where it is not async, in a
-thread), and before any policy or person is.
-Only True lets a call run; a failure of `confirm` and every answer that is none are a no. A call that it puts in the
-place of another is looked at again like any (it may be blocked, it may not fit its tool, a person may be asked about
-it), and not confirmed again: it is itself the decision.
+In the schema, a field for the loop (`_outputPath`, `_scopes`, `_delegate`, ...) is either a constant, which holds for
+every call, or a schema, which the model is shown to choose by.
 """
 
 from __future__ import annotations
@@ -69,41 +31,26 @@ from agentnb.loops.execution_loop.messages import is_tool_message, tools_offered
 from agentnb.loops.execution_loop.references import DAGGER, copied, parse_expression
 from agentnb.loops.execution_loop.types import Call, Reject, parameters
 
+_LOOP_FIELDS = ("_reasoningForCall", "_instance", "_scopes", "_delegate", "_outputPath", "_outputMethod")
+"""Fields of a call for the loop that the model may be asked to choose."""
 
-def check_scopes(scopes: Any) -> None:
-    """Raises InvalidArguments for what is no list of scopes; None is none."""
-    if scopes is None:
-        return
-    if not isinstance(scopes, list) or not all(isinstance(scope, str) and scope for scope in scopes):
-        raise InvalidArguments(f"`_scopes` must be a list of kinds and paths, not {scopes!r}.")
-    for scope in scopes:
-        if scope.startswith(DAGGER):
-            parse_expression(scope)
+_WRITE_FIELDS = ("_outputPath", "_outputMethod", "_instance")
+"""The fields among them that say where a call's result is written, and how."""
+
+
+# -- tools as JSON schemas -----------------------------------------------------------------------------------------
 
 
 class Choice:
-    """What a tool's schema says of a field that is no parameter: nothing, a constant, or a schema to choose by."""
+    """What a tool's schema says about a field for the loop: nothing, a constant, or a schema to choose by."""
 
-    def __init__(self, said: Any) -> None:
-        self.schema: dict[str, Any] | None = None
-        self.constant: Any = None
-        if isinstance(said, Mapping) and "const" in said:
-            self.constant = said["const"]
-        elif isinstance(said, Mapping):
-            self.schema = dict(said)
-        else:
-            self.constant = said
+    def __init__(self, given: Any) -> None:
+        is_schema = isinstance(given, Mapping) and "const" not in given
+        self.schema: dict[str, Any] | None = dict(given) if is_schema else None
+        self.constant: Any = None if is_schema else _constant(given)
 
     def __bool__(self) -> bool:
         return self.schema is not None or self.constant is not None
-
-
-_CHOSEN = ("_reasoningForCall", "_instance", "_scopes", "_delegate", "_outputPath", "_outputMethod")
-
-_WRITING = ("_instance", "_outputPath", "_outputMethod")
-"""Of these, what says where a call's result goes, and how."""
-
-Activity = Callable[[Call, "SchemaTool", list[dict[str, Any]]], Any]
 
 
 class SchemaTool:
@@ -112,34 +59,50 @@ class SchemaTool:
     sequential = False
 
     def __init__(self, schema: Mapping[str, Any], activities: Mapping[str, Activity]) -> None:
-        """`schema` may also say `approve, idempotent, timeout, needs, detached`, as `@tool` does. Raises UsageError."""
+        """Read the schema.
+
+        schema: may also have `approve, idempotent, timeout, needs, detached`, as `@tool` does. activities: functions
+        by name. Raises UsageError if the schema names no tool, InvalidArguments if its constant scopes are malformed.
+        """
         properties = schema.get("properties", {})
         self.schema = dict(schema)
         self.name = _constant(schema.get("_tool", schema.get("name", properties.get("_tool"))))
         if not isinstance(self.name, str) or not self.name:
-            raise UsageError(f"A tool's schema names the tool in `_tool`; this one does not: {dict(schema)!r}.")
+            raise UsageError(f"A tool's schema must name the tool in `_tool`; this one does not: {dict(schema)!r}.")
         self.description = str(schema.get("description", ""))
-        self.parameters = dict(schema.get("parameters") or _parameters(schema))
-        self.output = schema.get("_output", properties.get("_output"))
+
+        # The parameters: given apart, or those properties whose names do not start with an underscore.
+        if schema.get("parameters"):
+            self.parameters = dict(schema["parameters"])
+        else:
+            self.parameters = {"type": "object", "properties": parameters(properties)}
+            if required := [name for name in schema.get("required", ()) if not name.startswith("_")]:
+                self.parameters["required"] = required
+
+        # Who performs the calls.
         activity = _constant(schema.get("_activity", properties.get("_activity"))) or self.name
         self.activity: Activity | None = activity if callable(activity) else activities.get(activity)
-        asks = schema.get("approve", False)
-        self.approve = asks if callable(asks) else bool(asks)
+        self.delegate = Choice(schema.get("_delegate", properties.get("_delegate")))
+        self.output = schema.get("_output", properties.get("_output"))
+
+        # How they are performed, as for `@tool`. To repeat a latent call is safe: the model has given its result.
+        approve = schema.get("approve", False)
+        self.approve = approve if callable(approve) else bool(approve)
         self.timeout: float | None = schema.get("timeout")
         self.needs: tuple[str, ...] = tuple(schema.get("needs", ()))
         self.detached = bool(schema.get("detached", False))
-        self.delegate = Choice(schema.get("_delegate", properties.get("_delegate")))
+        self.idempotent = bool(schema.get("idempotent", self.is_latent))
+
+        # The fields for the loop.
         self.scopes = Choice(schema.get("_scopes", properties.get("_scopes")))
-        self.idempotent = bool(schema.get("idempotent", self.is_latent))  # the model has said what a latent one gives
         check_scopes(self.scopes.constant)
-        beside = {name: Choice(schema.get(name, properties.get(name))) for name in _CHOSEN}
-        self.constants = {name: beside[name].constant for name in _WRITING if beside[name].constant is not None}
-        """What every call of it says about its result, whatever the model says."""
-        chosen = {name: choice.schema for name, choice in beside.items()}
+        choices = {name: Choice(schema.get(name, properties.get(name))) for name in _LOOP_FIELDS}
+        self.constants = {name: choices[name].constant for name in _WRITE_FIELDS if choices[name].constant is not None}
+        """Fields that say where and how results are written, the same for every call."""
+        self.chosen = {name: choice.schema for name, choice in choices.items() if choice.schema is not None}
+        """Fields that the model chooses, with their schemas."""
         if self.delegate and not self.scopes:
-            chosen["_scopes"] = {"type": "array", "items": {"type": "string"}}
-        self.beside = {name: said for name, said in chosen.items() if said is not None}
-        """What a call says beside its parameters that the model is to choose."""
+            self.chosen["_scopes"] = {"type": "array", "items": {"type": "string"}}
 
     @property
     def is_latent(self) -> bool:
@@ -147,36 +110,47 @@ class SchemaTool:
         return self.activity is None and self.delegate.constant is None
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
-        """The call with these arguments, made by nobody in particular. Raises InvalidArguments."""
+        """Return a call with these arguments, made outside of a run. Raises InvalidArguments."""
         return self.prepare(Call.made_of(self.name, arguments), list)
 
     def scopes_of(self, call: Call) -> list[str] | None:
-        """What the call may see: what the schema says, or else the call itself; None where neither does."""
+        """Return the scopes of a call: those of the schema, else those of the call; None if neither has any.
+
+        Raises InvalidArguments if those of the call do not fit the schema.
+        """
         if self.scopes.constant is not None:
             return list(self.scopes.constant)
-        said = call.get("_scopes")
-        if said is not None and self.scopes.schema is not None:
-            _validate(f"the `_scopes` of {self.name}", self.scopes.schema, said)
-        return said
+        scopes = call.get("_scopes")
+        if scopes is not None and self.scopes.schema is not None:
+            _validate(f"the `_scopes` of {self.name}", self.scopes.schema, scopes)
+        return scopes
 
     def prepare(
         self, call: Call, context: Callable[[], list[dict[str, Any]]], *, delegated: bool = False
     ) -> Invocation:
-        """The call, ready to run. Raises InvalidArguments that names what is at fault."""
+        """Check the call, and return it ready to run.
+
+        context: returns the part of the context that the activity may see. delegated: a nested loop performs the call.
+        Raises InvalidArguments that says what does not fit.
+        """
         _validate(self.name, self.parameters, call.arguments)
-        for name in _WRITING:
-            if name in call and name in self.beside:
-                _validate(f"the `{name}` of {self.name}", self.beside[name], call[name])
+        for name in _WRITE_FIELDS:
+            if name in call and name in self.chosen:
+                _validate(f"the `{name}` of {self.name}", self.chosen[name], call[name])
         self.scopes_of(call)
         if delegated:
             return _never
-        if self.activity is not None:
-            activity = self.activity
+        activity = self.activity
+
+        # The activity performs the call.
+        if activity is not None:
 
             async def act(progress: Progress) -> Any:
                 return await functions.call(activity, call, self, context())
 
             return act
+
+        # The call is latent: its result is the model's.
         if "_output" not in call:
             raise InvalidArguments(f"{self.name} has no activity: its call needs `_output`, the result.")
         if self.output:
@@ -188,9 +162,8 @@ class SchemaTool:
         return give
 
 
-def is_detached(tool: Any) -> bool:
-    """Whether the loop goes on while a call of this tool runs (SEMANTICS.md, 10. Detached tools)."""
-    return bool(getattr(tool, "detached", False))
+Activity = Callable[[Call, SchemaTool, list[dict[str, Any]]], Any]
+"""A function that performs the calls of a tool: it gets the call, the tool and the context."""
 
 
 def _never(progress: object) -> Any:
@@ -201,104 +174,149 @@ def _constant(value: Any) -> Any:
     return value.get("const") if isinstance(value, Mapping) else value
 
 
-def _parameters(schema: Mapping[str, Any]) -> dict[str, Any]:
-    required = [name for name in schema.get("required", ()) if not name.startswith("_")]
-    given = {"type": "object", "properties": parameters(schema.get("properties", {}))}
-    return {**given, "required": required} if required else given
+def is_detached(tool: Any) -> bool:
+    """Return True if the loop continues while a call of this tool runs (SEMANTICS.md, 10. Detached tools)."""
+    return bool(getattr(tool, "detached", False))
 
 
-def _validate(what: str, schema: Mapping[str, Any], value: Any) -> None:
-    try:
-        faults = list(schema_faults(schema, value))
-    except Exception as error:  # the schema is the user's, and may be none
-        raise InvalidArguments(f"The arguments of {what} cannot be checked: {error}") from error
-    if faults:
-        raise InvalidArguments(f"Invalid arguments for {what}: {'; '.join(faults)}.")
+# -- the tools of a loop -------------------------------------------------------------------------------------------
 
 
-def schema_faults(schema: Mapping[str, Any], value: Any) -> list[str]:
-    """Return what of a value does not follow a JSON schema, in words. Raises ValueError for one that is none."""
-    read = JsonSchema(schema)
-    if read.unread:
-        raise ValueError(f"{read.unread[0]}.")
-    return read.faults(value)
+def split_offered(tools: Any, context: Any) -> tuple[Any, Any]:
+    """Move the tools that messages of the context offer to the tools.
 
-
-def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise ValueError where this is no JSON, or no JSON schema."""
-    to_json(schema)
-    if unread := JsonSchema(schema).unread:
-        raise ValueError(unread[0])
-
-
-def with_offered(tools: Any, context: Any) -> tuple[Any, Any]:
-    """The tools with those that messages of the context offer, and the context without these messages."""
+    Returns the tools with those, and the context without these messages. Raises UsageError for a malformed offer. A
+    context that is not a list of messages is returned as it is; the loop's constructor refuses it.
+    """
     if isinstance(context, (str, Mapping)) or not isinstance(context, Iterable):
-        return tools, context  # what cannot be a context is refused where every loop is made
+        return tools, context
     given = list(context)
     offered = [tool for message in given if is_tool_message(message) for tool in tools_offered(message)]
     if not offered:
         return tools, given
-    told = [message for message in given if not is_tool_message(message)]
+    rest = [message for message in given if not is_tool_message(message)]
     if isinstance(tools, Mapping):
         named = {SchemaTool(tool, {}).name if isinstance(tool, Mapping) else tool.name: tool for tool in offered}
-        return {**tools, **named}, told
-    return [*(tools or ()), *offered], told
+        return {**tools, **named}, rest
+    return [*(tools or ()), *offered], rest
 
 
 def with_schemas(tools: Sequence[Any] | Mapping[str, Any] | None, activities: Mapping[str, Activity]) -> Any:
-    """The tools, with those that are schemas as tools; the latest definition of a name wins in this design."""
+    """Return the tools with a SchemaTool for each schema. A later definition of a name replaces the earlier one."""
     if isinstance(tools, Mapping):
         return {
             name: SchemaTool({"_tool": name, **item}, activities) if isinstance(item, Mapping) else item
             for name, item in tools.items()
         }
     if isinstance(tools, str) or not isinstance(tools, Iterable):
-        return tools  # what cannot be tools is told where every loop is made
+        return tools  # the constructor of Loop refuses it
     made = [SchemaTool(item, activities) if isinstance(item, Mapping) else item for item in tools]
     return list({name_as_tool(tool): tool for tool in made}.values())
 
+
+# -- checking against JSON schemas ---------------------------------------------------------------------------------
+
+
+def schema_faults(schema: Mapping[str, Any], value: Any) -> list[str]:
+    """Return what does not fit a JSON schema, as text. Raises ValueError if the schema is not valid."""
+    parsed = JsonSchema(schema)
+    if parsed.unread:
+        raise ValueError(f"{parsed.unread[0]}.")
+    return parsed.faults(value)
+
+
+def check_schema(schema: Mapping[str, Any]) -> None:
+    """Raise ValueError if this is not JSON or not a JSON schema."""
+    to_json(schema)
+    if unread := JsonSchema(schema).unread:
+        raise ValueError(unread[0])
+
+
+def _validate(what: str, schema: Mapping[str, Any], value: Any) -> None:
+    try:
+        faults = schema_faults(schema, value)
+    except Exception as error:  # the schema is user-supplied and may be invalid
+        raise InvalidArguments(f"The arguments of {what} cannot be checked: {error}") from error
+    if faults:
+        raise InvalidArguments(f"Invalid arguments for {what}: {'; '.join(faults)}.")
+
+
+# -- scopes --------------------------------------------------------------------------------------------------------
+
+
+def check_scopes(scopes: Any) -> None:
+    """Check a list of scopes; None is valid. Raises InvalidArguments.
+
+    A scope is a kind of data, a path such as `†state.profile`, or `text` or `system` for messages without data.
+    """
+    if scopes is None:
+        return
+    if not isinstance(scopes, list) or not all(isinstance(scope, str) and scope for scope in scopes):
+        raise InvalidArguments(f"`_scopes` must be a list of kinds and paths, not {scopes!r}.")
+    for scope in scopes:
+        if scope.startswith(DAGGER):
+            parse_expression(scope)
+
+
+# -- delegates -----------------------------------------------------------------------------------------------------
 
 ANONYMOUS = "anonymous"
 
 
 class Delegates:
-    """The delegates of one loop, by name. Raises UsageError for what cannot be one."""
+    """The delegates of a loop: nested loops that perform calls, by name (SEMANTICS.md, 8. Scopes and delegates).
+
+    Names are looked up among those given, never as a path or an address. A call of a tool whose schema has no
+    `_delegate` cannot be delegated, since the person or policy that approves a tool must know what runs.
+
+    `anonymous` is always known. For a tool without an activity it is a fresh loop that is asked for the tool's
+    `_output`; for a tool with one, that activity, which sees only what the scopes allow.
+    """
 
     def __init__(self, given: Mapping[str, Any], make: Callable[..., Design]) -> None:
-        """`make` makes an execution loop on the same model, of its options."""
+        """Build the delegates.
+
+        given: loops, and saved requests: mappings of `context`, `schema` (of the output) and other options of
+        ExecutionLoop. make: constructs an execution loop with the same model from options. Raises UsageError.
+        """
         self._make = make
-        self._named = {name: self._made(name, one) for name, one in given.items()}
         self._anonymous: dict[str, Design] = {}
+        self._named: dict[str, Design] = {}
+        for name, delegate in given.items():
+            if isinstance(delegate, Design):
+                self._named[name] = delegate
+                continue
+            if not isinstance(delegate, Mapping) or name == ANONYMOUS:
+                raise UsageError(
+                    f"A delegate must be a loop or a saved request (a mapping), and not be named {ANONYMOUS!r}; "
+                    f"{name!r} is not valid."
+                )
+            options = {"output" if option == "schema" else option: value for option, value in delegate.items()}
+            try:
+                self._named[name] = make(**{"name": name, **options})
+            except TypeError as error:
+                raise UsageError(f"The saved request {name!r} has an unknown option: {error}") from error
 
     @property
     def names(self) -> list[str]:
-        """Those that were given, sorted."""
+        """The given names, sorted."""
         return sorted(self._named)
 
-    def _made(self, name: str, given: Any) -> Design:
-        if isinstance(given, Design):
-            return given
-        if not isinstance(given, Mapping) or name == ANONYMOUS:
-            raise UsageError(f"A delegate is a loop or a saved request, under a name of its own; {name!r} is not.")
-        options = {"output" if option == "schema" else option: value for option, value in given.items()}
-        try:
-            return self._make(**{"name": name, **options})
-        except TypeError as error:
-            raise UsageError(f"The saved request {name!r} has what no request has: {error}") from error
-
     def name_for(self, tool: Tool | None, call: CallState) -> str | None:
-        """Who performs the call, None where its tool does. Raises InvalidArguments where that cannot be."""
+        """Return the name of the delegate that performs the call; None if its tool does.
+
+        Raises InvalidArguments if the call may not be delegated, or not to this delegate.
+        """
         made = call.made
-        is_its_own = tool is not None and made.name == tool.name  # a person may put in another
-        said = made.arguments.get("_delegate") if is_its_own else None
-        offered = tool.delegate if isinstance(tool, SchemaTool) else None
-        if not offered:
-            if said is not None:
-                raise InvalidArguments(f"Calls of {call.name} are not delegated; `_delegate` is {said!r}.")
+        is_unchanged = tool is not None and made.name == tool.name  # a decision may replace the call by another
+        requested = made.arguments.get("_delegate") if is_unchanged else None
+        choice = tool.delegate if isinstance(tool, SchemaTool) else None
+        if not choice:
+            if requested is not None:
+                raise InvalidArguments(f"Calls of {call.name} are not delegated; `_delegate` is {requested!r}.")
             return None
-        name = offered.constant if offered.constant is not None else said
-        if offered.schema is not None and name is not None and (faults := list(schema_faults(offered.schema, name))):
+        name = choice.constant if choice.constant is not None else requested
+        if choice.schema is not None and name is not None and (faults := schema_faults(choice.schema, name)):
             raise InvalidArguments(f"Invalid `_delegate` for {call.name}: {'; '.join(faults)}.")
         if name is not None and name != ANONYMOUS and name not in self._named:
             known = ", ".join([ANONYMOUS, *self.names])
@@ -306,7 +324,7 @@ class Delegates:
         return name
 
     def loop_for(self, tool: Tool | None, call: CallState) -> Design | None:
-        """The loop that performs the call, where one does."""
+        """Return the loop that performs the call, or None. Raises InvalidArguments, as `name_for` does."""
         if not isinstance(tool, SchemaTool) or not tool.delegate:
             return None
         name = self.name_for(tool, call)
@@ -315,61 +333,68 @@ class Delegates:
         if name != ANONYMOUS:
             return self._named[name]
         if tool.name not in self._anonymous:
-            words = tool.description or None
-            self._anonymous[tool.name] = self._make(output=tool.output, system_prompt=words, name=tool.name)
+            prompt = tool.description or None
+            self._anonymous[tool.name] = self._make(output=tool.output, system_prompt=prompt, name=tool.name)
         return self._anonymous[tool.name]
 
 
-Confirm = Callable[[Call], Any]
+# -- confirmation --------------------------------------------------------------------------------------------------
 
-_KEPT = ("_outputPath", "_outputMethod", "_instance")
-"""What a replacement that names no path of its own keeps of the call: those who wait for its result still get it."""
+Confirm = Callable[[Call], Any]
 
 
 def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
-    """`confirm` as the core asks it: None lets the call run, a decision does not."""
+    """Return the hook that asks `confirm` about a call (SEMANTICS.md, 7. Confirmation).
+
+    `confirm` gets a copy of the call with its data, in a thread unless it is async, before any policy or person is
+    asked. Only True lets the call run. A call that it returns replaces the call: it is checked again, and not confirmed
+    again, since it is the decision.
+    """
     by = name_of_function(confirm)
 
-    async def ask(call: CallState, state: State) -> ApprovalDecision | None:
-        if call.decision is not None and call.decision.is_checked_again:
+    def reject(call: Call, reason: str) -> ApprovalDecision:
+        return ApprovalDecision(call_id=call.id, decision="reject", by=by, reason=reason)
+
+    async def ask(state_of_call: CallState, state: State) -> ApprovalDecision | None:
+        """Return None if the call may run, else the decision."""
+        if state_of_call.decision is not None and state_of_call.decision.is_checked_again:
             return None
-        asked = Call.of(call)
+        call = Call.of(state_of_call)
         try:
-            return _decision(asked, await functions.call(confirm, Call(copied(asked), id=call.id)), by)
+            answer = await functions.call(confirm, Call(copied(call), id=call.id))
+            if isinstance(flag := number_in(answer), bool):  # for example a comparison in numpy
+                answer = flag
+            if answer is True:
+                return None
+            if answer is False:
+                return reject(call, "")
+            if isinstance(answer, Reject):
+                return reject(call, answer.reason)
+            if not isinstance(answer, Mapping):
+                return reject(call, f"confirm returned {answer!r}, which is not a decision")
+            fields = to_jsonable_python(dict(answer), serialize_unknown=True)
+            return None if same_json(fields, call) else _replacement(call, fields, by)
         except THROWN_IN:
             raise
-        except BaseException as error:  # it has not said yes
+        except BaseException as error:
+            # A cancellation of this question is not an answer; a cancellation of what `confirm` awaits is.
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
-                raise  # the question itself is cancelled, and not what `confirm` has waited for
-            return _reject(call.id, f"confirm failed: {type(error).__name__}: {error}", by)
+                raise
+            return reject(call, f"confirm failed: {type(error).__name__}: {error}")
 
     return ask
 
 
-def _decision(asked: Call, said: Any, by: str) -> ApprovalDecision | None:
-    if isinstance(yes := number_in(said), bool):  # what a comparison of columns gives
-        said = yes
-    if said is True:
-        return None
-    if isinstance(said, Mapping):
-        fields = to_jsonable_python(dict(said), serialize_unknown=True)
-        return None if same_json(fields, asked) else _replace(asked, fields, by)
-    if said is False:
-        return _reject(asked.id, "", by)
-    if isinstance(said, Reject):
-        return _reject(asked.id, said.reason, by)
-    return _reject(asked.id, f"confirm returned {said!r}, which is no decision", by)
-
-
-def _replace(asked: Call, fields: dict[str, Any], by: str) -> ApprovalDecision:
+def _replacement(call: Call, fields: dict[str, Any], by: str) -> ApprovalDecision:
+    """Return the decision that replaces a call by another, of these fields."""
     if set(fields) <= {"id", "name", "arguments"} and "name" in fields:
         fields = {"_tool": fields["name"], **fields.get("arguments", {})}
-    kept = () if "_outputPath" in fields else _KEPT
-    fields = {**{name: asked[name] for name in kept if name in asked}, "_tool": asked.name, **fields}
+
+    # Without an output path of its own, the replacement writes where the call would have written: other calls may wait
+    # for that data.
+    if "_outputPath" not in fields:
+        fields = {**{name: call[name] for name in _WRITE_FIELDS if name in call}, **fields}
+    fields = {"_tool": call.name, **fields}
     name = str(fields.pop("_tool"))
-    return ApprovalDecision(call_id=asked.id, decision="replace", by=by, name=name, arguments=fields, recheck=True)
-
-
-def _reject(call_id: str, reason: str, by: str) -> ApprovalDecision:
-    return ApprovalDecision(call_id=call_id, decision="reject", by=by, reason=reason)
+    return ApprovalDecision(call_id=call.id, decision="replace", by=by, name=name, arguments=fields, recheck=True)

@@ -1,4 +1,4 @@
-"""The execution loop's own values: Call, Solution, ErrorMessage, Reject (SEMANTICS.md, 3. Calls and tools)."""
+"""The design's own types: Call, Solution, ErrorMessage, Reject (SEMANTICS.md, 3. Calls and tools)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ from agentnb.core.errors import UsageError
 from agentnb.core.record import Record
 from agentnb.core.state import CallState
 
-FIELDS = frozenset(
-    {"_outputPath", "_outputMethod", "_instance", "_output", "_scopes", "_delegate", "_activity", "_reasoningForCall"}
-)
-"""What a call may say beside its tool and its parameters."""
-
 
 class Call(dict[str, Any]):
     """A call as the model writes it: `{"_tool": name, parameter: value, ..., "_outputPath": path}`, and its `id`.
 
-    Every key is also an attribute, with or without its underscore. `name` is its tool, `arguments` are its parameters
-    alone. `Call("fetch", u=1)` says the same as `Call(tool="fetch", u=1)`, `Call(_tool="fetch", u=1)` and
+    Each key is also an attribute, with or without its underscore. `name` is the name of the tool, `arguments` are the
+    parameters alone. `Call("fetch", u=1)` is equal to `Call(tool="fetch", u=1)`, `Call(_tool="fetch", u=1)` and
     `Call({"_tool": "fetch", "u": 1})`.
     """
 
@@ -37,27 +32,27 @@ class Call(dict[str, Any]):
 
     @classmethod
     def of(cls, call: CallState) -> Call:
-        """The call as it is about to run: its parameters in place of its references."""
+        """Return the call as it is about to run: data in place of its references."""
         return as_it_runs(call, call.arguments)
 
     @classmethod
     def as_made(cls, call: CallState) -> Call:
-        """The call as it was made, its references and all."""
+        """Return the call as it was made, with its references."""
         return cls.made_of(call.made.name, call.made.arguments)
 
     @classmethod
     def made_of(cls, name: str, arguments: Mapping[str, Any], id: str = "") -> Call:
-        """A call of a tool."""
+        """Return a call of the tool `name`. arguments: the parameters and the fields that start with an underscore."""
         return cls({"_tool": name, **arguments}, id=id)
 
     @property
     def name(self) -> str:
-        """The name of its tool."""
+        """The name of the tool."""
         return str(self.get("_tool", ""))
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Its parameters, without what begins with an underscore."""
+        """The parameters, without the fields that start with an underscore."""
         return parameters(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -68,25 +63,24 @@ class Call(dict[str, Any]):
 
 
 def parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a call's fields its tool is given."""
+    """Return the fields of a call that its tool receives: those that do not start with an underscore."""
     return {name: value for name, value in fields.items() if not name.startswith("_")}
 
 
-def as_it_runs(call: CallState, arguments: Mapping[str, Any]) -> Call:
-    """The call with these parameters, and what is said beside them."""
-    return Call.made_of(call.name, {**arguments, **said_beside(call)}, call.id)
-
-
-def said_beside(call: CallState) -> dict[str, Any]:
-    """What of a call's fields is for the loop: where its result goes, and how."""
+def loop_fields(call: CallState) -> dict[str, Any]:
+    """Return the fields of a call that are for the loop, such as `_outputPath`: those that start with an underscore."""
     return {name: value for name, value in call.made.arguments.items() if name.startswith("_")}
 
 
-class Solution(Record):
-    """What the model answers with: calls to run, and an output once it is done.
+def as_it_runs(call: CallState, arguments: Mapping[str, Any]) -> Call:
+    """Return the call with these parameters and its own fields for the loop."""
+    return Call.made_of(call.name, {**arguments, **loop_fields(call)}, call.id)
 
-    `done` ends the loop with the output as it is, also where that is null; an output of `{"value": null}` says the
-    same.
+
+class Solution(Record):
+    """The model's answer: calls to run, and an output once the task is done.
+
+    `done` ends the loop with `output`, even if that is null. An output of `{"value": null}` does the same.
     """
 
     meta: Any = None
@@ -95,14 +89,14 @@ class Solution(Record):
     done: bool = False
 
     def to_json(self) -> str:
-        """The text a model would answer with."""
+        """Return the JSON text with which a model gives this answer."""
         return self.model_dump_json(exclude_defaults=True)
 
 
 class ErrorMessage(Record):
-    """A call that failed, as a data message for the model: `data` is `{call, error}`.
+    """The data message by which the model learns of a failed call: `data` is `{call, error}`.
 
-    `call` is the whole call as the model wrote it, null where the answer itself was at fault.
+    `call` is the whole call as the model wrote it, or null if the error is about the answer itself.
     """
 
     type: Literal["data"] = "data"
@@ -111,23 +105,26 @@ class ErrorMessage(Record):
 
     @property
     def call(self) -> dict[str, Any] | None:
-        """The call that failed."""
+        """The call that failed, or None."""
         call: dict[str, Any] | None = self.data.get("call")
         return call
 
     @property
     def error(self) -> Any:
-        """What went wrong."""
+        """The error: text for the model."""
         return self.data["error"]
 
 
 @dataclass(frozen=True)
 class Reject:
-    """What `confirm` returns to reject a call: the model is told the reason, a text. Raises UsageError for another."""
+    """The return value of `confirm` that rejects a call. The model is sent the reason.
+
+    Raises UsageError if the reason is not a string.
+    """
 
     reason: str = ""
 
     def __post_init__(self) -> None:
         reason: object = self.reason
         if not isinstance(reason, str):
-            raise UsageError(f"Reject(reason) takes a text, not {reason!r}.")
+            raise UsageError(f"Reject(reason) takes a string, not {reason!r}.")

@@ -189,7 +189,7 @@ def _summary(type: str, data: Mapping[str, Any], phase: str) -> str:
             attempt = data.get("attempt", 1)
             words = [f"turn {data.get('turn', 0)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
             if data.get("continues"):
-                words[-1] = "goes on with its answer"
+                words[-1] = "continues its answer"
             model = " ".join(str(name) for name in (data.get("provider"), data.get("model")) if name)
             return ", ".join([*words, *([model] if model else [])])
         case "model_end":
