@@ -149,7 +149,7 @@ class BaseAgent(Loop):
         for agent in self.sub_agents:
             if isinstance(agent, BaseAgent):
                 agent.parent_agent = self
-        names = [self.name, *(agent.name for agent in self._below())]
+        names = [self.name, *(agent.name for agent in self._descendants())]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             logger.warning(
                 "Agents of %s share a name (%s), but their states are stored by name.",
@@ -157,12 +157,12 @@ class BaseAgent(Loop):
                 twice,
             )
 
-    def _below(self) -> Iterator[Loop]:
+    def _descendants(self) -> Iterator[Loop]:
         """Yield the descendants, each before its own."""
         for agent in self.sub_agents:
             yield agent
             if isinstance(agent, BaseAgent):
-                yield from agent._below()
+                yield from agent._descendants()
 
     def _check_declared(self, attributes: Mapping[str, Any]) -> None:
         """Raise InvalidArguments for a keyword argument that no class of the agent declares, and for a missing one."""
@@ -171,10 +171,11 @@ class BaseAgent(Loop):
             return
         declared = [*_fields_of(kind), *self._more_fields]
         for attribute in attributes:
-            is_of_workflows = attribute in _OF_WORKFLOWS and attribute not in declared
-            if is_of_workflows and attributes[attribute] != getattr(kind, attribute):
+            is_for_workflows = attribute in _OF_WORKFLOWS and attribute not in declared
+            if is_for_workflows and attributes[attribute] != getattr(kind, attribute):
                 raise InvalidArguments(f"{attribute}= is for ADK's workflows, which agentnb does not include.")
-            if attribute not in declared and callable(getattr(kind, attribute, max)):
+            is_method = callable(getattr(kind, attribute, None))
+            if attribute not in declared and (is_method or not hasattr(kind, attribute)):
                 close = get_close_matches(attribute, [*_OWN, *declared], 1)
                 meant = f"; {close[0]}= is probably meant" if close else ""
                 raise InvalidArguments(
@@ -191,7 +192,7 @@ class BaseAgent(Loop):
     @property
     def root_agent(self) -> BaseAgent:
         """The outermost ancestor; the agent itself if it has no parent."""
-        return list(self.around())[-1] if self.parent_agent is not None else self
+        return list(self.ancestors())[-1] if self.parent_agent is not None else self
 
     def clone(self, update: Mapping[str, Any] | None = None) -> Self:
         """Return a copy of the agent and its descendants, without a parent. Loops of other designs are not copied.
@@ -239,7 +240,7 @@ class BaseAgent(Loop):
 
     def find_sub_agent(self, name: str) -> Loop | None:
         """Return the descendant of this name, or None."""
-        return next((agent for agent in self._below() if agent.name == name), None)
+        return next((agent for agent in self._descendants() if agent.name == name), None)
 
     def reach(self, scope: str | None) -> int:
         """Return how many enclosing agents an escalation of this scope leaves, to compare scopes.
@@ -248,10 +249,10 @@ class BaseAgent(Loop):
         """
         if scope is None:
             return -1
-        names = ["nearest", *(agent.name for agent in self.around())]
+        names = ["nearest", *(agent.name for agent in self.ancestors())]
         return names.index(scope) if scope in names else len(names)
 
-    def around(self) -> Iterator[BaseAgent]:
+    def ancestors(self) -> Iterator[BaseAgent]:
         """Yield the ancestors, the parent first."""
         agent = self.parent_agent
         while agent is not None:
@@ -392,7 +393,7 @@ class BaseAgent(Loop):
     def companion(self, state: State, recording: Sequence[RunEvent], above: object) -> Companion:
         """Return the companion of the invocation. An agent in the tree of the outer companion's agent shares it."""
         around = above if isinstance(above, Companion) else None
-        if around is not None and any(agent is around.agent for agent in self.around()):
+        if around is not None and any(agent is around.agent for agent in self.ancestors()):
             return around
         return Companion(self, state, recording, around)
 

@@ -509,15 +509,27 @@ class Companion:
     def context(self) -> InvocationContext:
         """The context that the agents of the invocation share."""
         if self._context is None:
-            # Make it from the input, and add what was recorded before the process that recorded it exited.
+            # Make it from the input.
             given = self._state.input
             content = given.get("content") if isinstance(given, Mapping) else given
             content = _invocation(given).get("user_content", content)
             maps: dict[str, Any] = {name: value for name, value in _given(given).items() if name in _MAPS}
             self._context = InvocationContext(is_resumable=True, user_content=content, **maps)
             self._context.add_answers()
-            for run_event in self._recording:
-                _remember(self._context, run_event)
+
+            # Add what was recorded before, also by another process: the events of agents and the answers for them. The
+            # messages of loops of other designs are not events of the session.
+            for event in self._recording:
+                if isinstance(event, RunStart) and event.path and not _given(event.input):
+                    self._context.set_agent_state(event.name)
+                elif (isinstance(event, MessageAdded) and event.origin == "loop") or (
+                    isinstance(event, Queued) and event.queue == "input"
+                ):
+                    said = event.message.get("event")
+                    if isinstance(said, dict):
+                        self._context.add(Event.model_validate(said))
+
+            # The events of a nested invocation are added to the outer session, too.
             if self._around is not None:
                 self._context.belongs_to(self._around.context)
         return self._context
@@ -525,21 +537,6 @@ class Companion:
     @context.setter
     def context(self, context: InvocationContext) -> None:
         self._context = context
-
-
-def _remember(context: InvocationContext, run_event: RunEvent) -> None:
-    """Update the context for an event that was recorded before."""
-    if isinstance(run_event, RunStart) and run_event.path and not _given(run_event.input):
-        context.set_agent_state(run_event.name)
-    elif isinstance(run_event, (MessageAdded, Queued)) and _is_of_an_agent(run_event):
-        event = run_event.message.get("event")
-        if isinstance(event, dict):
-            context.add(Event.model_validate(event))
-
-
-def _is_of_an_agent(run_event: MessageAdded | Queued) -> bool:
-    """Return True if the message is of an agent or for one, and not of a loop of another design."""
-    return run_event.queue == "input" if isinstance(run_event, Queued) else run_event.origin == "loop"
 
 
 def context_of(state: State, agent: Loop) -> InvocationContext:
@@ -562,6 +559,7 @@ def end_before(name: str, state: State) -> RunEnd | None:
 
 
 def _given(input: Any) -> dict[str, dict[str, Any]]:
+    """Return the maps and outputs in the input of an agent, or an empty dict if it does not resume an invocation."""
     given = _invocation(input)
     return {name: dict(given.get(name) or {}) for name in (*_MAPS, "said", "outputs")} if given else {}
 

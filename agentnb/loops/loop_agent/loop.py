@@ -251,7 +251,7 @@ class LoopAgent(BaseAgent):
         return self._checkpoint(self.sub_agents[0].name, passes, runs, **more)
 
     def _warn_of_missing(self, name: str) -> None:
-        logger.warning("%s no longer has a sub-agent %r; its pass starts again.", self.name, name)
+        logger.warning("%s has no sub-agent %r; its pass starts again.", self.name, name)
 
     @staticmethod
     def _checkpoint(name: str, passes: int, runs: int, *, resumed: bool = False, **more: Any) -> StateUpdate:

@@ -107,14 +107,9 @@ class Projection:
 
             case run_events.ApprovalRequest():
                 self._ctx.asked(event.call_id)
-                asked = {
-                    "originalFunctionCall": {
-                        "id": event.call_id,
-                        "name": event.name,
-                        "args": event.arguments,
-                    }
-                }
-                question = {"function_call": {"id": event.call_id, "name": ASKS_TO_CONFIRM, "args": asked}}
+                asked = {"id": event.call_id, "name": event.name, "args": event.arguments}
+                args = {"originalFunctionCall": asked}
+                question = {"function_call": {"id": event.call_id, "name": ASKS_TO_CONFIRM, "args": args}}
                 content = {"role": "model", "parts": [question]}
                 yield self._event(author, content=content, long_running_tool_ids={event.call_id})
 
