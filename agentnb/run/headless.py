@@ -1,17 +1,16 @@
-"""Nobody there: who decides about a call that waits for a person where none can come.
+"""Headless: who decides about calls that wait for a person when no person is present.
 
-A notebook that a program executes, or a script, must come to its end. There the policy that was declared for it
-answers, and without one the answer is no (ARCHITECTURE.md, 4. Promises). What it decides is a fact like any decision,
-and says why and how to declare another.
+A notebook that a program executes, or a script, must come to its end. There, the declared policy answers the questions;
+without one, the answer is no (ARCHITECTURE.md, 4. Promises). The decision is an event like any other, and its reason
+says how to declare another policy.
 
-Whether somebody is there is not guessed: only where the environment has a reason to say that nobody is
-(`Environment.absence`) anything is decided here, and a page that has spoken to one of our panels is a person, from then
-on.
+The presence of a person is not guessed: a decision is made here only if the environment has a reason to assume that no
+person is present (`Environment.absence`). A page that has used one of our panels counts as a person, from then on.
 
-Code may be the person: a script that steps a run and approves, a task beside the one that awaits. So a question stands
-for some seconds first, longer where the run goes on in the background; and a run that is stepped, or that a script has
-paused, is left to whoever steps or has paused it. But what only a person could end is ended: a pause of a run that
-somebody waits for, at a breakpoint or in a notebook, and a question that one step after the other has found.
+Code may take the place of the person: a script that steps a run and approves, a task next to the one that awaits. So a
+question is left open for some seconds first, longer if the run continues in the background; and a run that is stepped,
+or that a script has paused, is left to that code. Two things that only a person could end are ended here: a pause of a
+run that a caller waits for, at a breakpoint or in a notebook, and a question that several steps in a row have met.
 """
 
 from __future__ import annotations
@@ -46,20 +45,20 @@ from agentnb.run.tasks import InFlight
 POLICY_VARIABLE = "AGENTNB_HEADLESS"
 ATTENDED_VARIABLE = "AGENTNB_ATTENDED"
 PATIENCE = 5.0
-"""Seconds that a question is left to code that may decide it, where no policy is declared."""
+"""The seconds for which a question is left to code that may decide it, if no policy is declared."""
 DECLARED_PATIENCE = 1.0
-"""The same where one is: nobody is surprised by it."""
+"""The seconds if a policy is declared: its answer surprises no one."""
 IN_BACKGROUND = 60.0
-"""The same for a run in the background that nothing waits for: a later cell may decide about its calls."""
+"""The seconds for a run in the background for which no caller waits: a later cell may decide about its calls."""
 STEPPED = 5.0
-"""The same for a run that is stepped, which finds the question again and again: a loop that steps it to its end."""
+"""The seconds for a run that is stepped and meets the question repeatedly: a loop that steps it to its end."""
 
 _YES_OR_NO = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Headless:
-    """What holds where nobody is there: the policy, the seconds a question stands first, who is said to be there."""
+    """The declaration for absent persons: policy, seconds for which a question is left open, declared presence."""
 
     policy: Any = None
     after: float = PATIENCE
@@ -67,13 +66,13 @@ class Headless:
 
     @property
     def absence(self) -> str | None:
-        """Why nobody can be asked here, in words; None where somebody may be there."""
+        """The reason why no person can be asked here; None if a person may be present."""
         if self.attended is not None:
             return None if self.attended else "it was declared that nobody is"
         return None if _page_has_spoken else hosting.environment.absence()
 
     def decider(self) -> Policy:
-        """The policy that answers. Raises UsageError where it is none."""
+        """Return the policy that answers. Raises UsageError if the declared value is not a policy."""
         policy = self.policy
         if policy in (None, False, "reject"):
             return lambda call, context: Verdict("reject")
@@ -96,15 +95,15 @@ _page_has_spoken = False
 
 
 def headless(policy: Any = "reject", *, after: float | None = None, attended: bool | None = None) -> Headless:
-    """Declare who decides about calls that wait for a person, where nobody is there. Holds for this process.
+    """Declare who decides about calls that wait for a person if no person is present. Valid for this process.
 
     policy: `"reject"`, `"approve"`, or what `approve=` of `start` takes, a callable of the call or rules; what it
-    leaves to a person is rejected. None: as if none were declared. after: seconds that a question is left to your own
-    code first; 1 by default, and never less than 60 where the run goes on in the background and nothing waits for it.
-    attended: False where nobody is there, True where somebody is, whatever it looks like; None to find out.
+    leaves to a person is rejected. None: as if none were declared. after: seconds for which a question is left to your
+    own code first; 1 by default, and at least 60 if the run continues in the background and no caller waits for it.
+    attended: False if no person is present, True if one is; None to let agentnb find out.
 
-    The environment declares the same from outside, and this call goes before it: AGENTNB_HEADLESS=approve or reject,
-    AGENTNB_ATTENDED=no or yes. Gives what is in force now, to be read. Raises UsageError for what is no policy.
+    Environment variables declare the same from outside; this call takes precedence: AGENTNB_HEADLESS=approve or reject,
+    AGENTNB_ATTENDED=no or yes. Returns the declaration in force. Raises UsageError if `policy` is not a policy.
     """
     global _declared
     given: Any = after
@@ -119,18 +118,18 @@ def headless(policy: Any = "reject", *, after: float | None = None, attended: bo
 
 
 def in_force() -> Headless:
-    """What was declared, by `headless` or else by the environment."""
+    """Return the declaration that is in force: of `headless`, or else of the environment variables."""
     if _declared is not None:
         return _declared
     policy = os.environ.get(POLICY_VARIABLE, "").lower() or None
     if policy not in (None, "approve"):
-        policy = "reject"  # a word that is none has not said yes
+        policy = "reject"  # an unknown value must not approve calls
     attended = _YES_OR_NO.get(os.environ.get(ATTENDED_VARIABLE, "").lower())
     return Headless(policy, PATIENCE if policy is None else DECLARED_PATIENCE, attended)
 
 
 def page_has_spoken() -> None:
-    """Somebody has a panel open in a page: from now on this process is taken for attended."""
+    """Note that a person has a panel open in a page: this process counts as attended from now on."""
     global _page_has_spoken
     _page_has_spoken = True
 
@@ -145,11 +144,11 @@ DECLARING = (
 """How another policy is declared."""
 
 ANSWERS_WITHIN = 60.0
-"""Seconds that a declared policy which is async has for an answer; nobody is there to see that it hangs."""
+"""The seconds that an async policy has for its answer; no person is present to notice that it hangs."""
 
 
 class Unattended:
-    """Decides the questions of one run that nobody is there to answer. Belongs to the event loop that drives it."""
+    """Decides the questions of one run that no person can answer. Belongs to the event loop that drives the run."""
 
     def __init__(self, journal: Journal, gate: Gate, inflight: InFlight, contexts: LiveContexts) -> None:
         self._journal = journal
@@ -160,16 +159,16 @@ class Unattended:
         self._waiting = 0
         self._waited_since = 0.0
         self._seen: dict[int, float] = {}
-        """Since when each question or pause has been seen to stand, by the position of its event."""
+        """The time at which each question or pause was first seen, by the number of its event."""
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Meanwhile somebody does nothing but wait for the run. Safe from every thread."""
+        """Note, for the duration of the context, that a caller waits for the run. Safe from every thread."""
         with self._journal.lock:
             if not self._waiting:
                 self._waited_since = time.monotonic()
             self._waiting += 1
-        if self._seen or self._journal.state.paused:  # the pump sleeps as long as a run in the background may
+        if self._seen or self._journal.state.paused:  # the driver sleeps as long as a run in the background may
             self._inflight.wakeup.nudge()
         try:
             yield
@@ -178,15 +177,15 @@ class Unattended:
                 self._waiting -= 1
 
     def due(self) -> float | None:
-        """When the first question has stood long enough, by `time.monotonic`; None where each is left to who comes."""
+        """Return when the first question is decided here, by `time.monotonic`; None if none is."""
         if not self._journal.state.paused and not any(frame.state.asking for frame in self._journal.frames):
-            return None  # nobody is needed, and so it is all one what was declared
+            return None  # no person is needed
         headless = in_force()
         stand = [due for _, _, due in self._standing(headless)]
         return min([*stand, *(due for _, due in self._pause(headless))], default=None)
 
     def stepped_in_vain(self) -> None:
-        """A step has found nothing but questions. Whoever goes on stepping does not mean to answer them."""
+        """Decide after a step that has met nothing but questions: code that continues to step does not answer them."""
         self._steps_in_vain = True
         try:
             self.decide()
@@ -202,7 +201,7 @@ class Unattended:
             for call in list(frame.state.asking.values()):
                 if call.approval is None:
                     continue
-                if absent is None:  # asked for once, and not before there is a question
+                if absent is None:  # determined once, and only if there is a question
                     absent = headless.absence is not None
                 if absent and (due := self._due(call.approval.seq, headless)) is not None:
                     yield frame, call, due
@@ -217,25 +216,25 @@ class Unattended:
 
     @property
     def _is_waited_for(self) -> bool:
-        """By others, or by whoever drives it: a consumer that pulls, or a caller that awaits it."""
+        """Whether a caller waits for the run: a waiting caller, or an owner that pulls or awaits."""
         return bool(self._waiting) or self._gate.owner in ("pull", "await")
 
     def _pause(self, headless: Headless) -> Iterator[tuple[RunPaused, float]]:
-        """The pause that keeps whoever waits for the run from its end, and until when it may."""
+        """Yield the pause that blocks callers that wait for the run, and the time until which it may."""
         state = self._journal.state
         if not state.paused or state.cancelled is not None or not self._is_waited_for or headless.absence is None:
             return
         paused = next(event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
         if paused.by == "human" and not hosting.environment.hosted:
-            return  # left to code; in a notebook, a cell that waits holds up all code behind it
-        newest = self._journal.events[-1].seq  # steps move a paused run on, and each begins the time anew
+            return  # left to code; in a notebook, a cell that waits blocks all code after it
+        newest = self._journal.events[-1].seq  # steps advance a paused run, and each restarts the time
         yield paused, max(self._seen.setdefault(newest, time.monotonic()), self._waited_since) + headless.after
 
     def _end_pause(self, headless: Headless, paused: RunPaused) -> None:
-        """Go on from a step, which holds nothing back, and where everything is approved; otherwise end the run."""
+        """Resume from the pause of a step, or if everything is approved; otherwise end the run."""
         with self._journal.lock:
             if not self._journal.state.paused:
-                return  # somebody has resumed it meanwhile
+                return  # it was resumed meanwhile
             if paused.by == "step" or headless.policy == "approve":
                 self._journal.append(RunResumed())
                 return
@@ -248,7 +247,7 @@ class Unattended:
         _tell(f"The run of {shown(self._journal.root.design.name)} was cancelled: it was {why}")
 
     def decide(self) -> None:
-        """Put the questions that have stood long enough to the policy; one that is async answers beside the pump."""
+        """Put the questions that were open long enough to the policy; an async policy answers in a task."""
         headless, now = in_force(), time.monotonic()
         for paused, due in list(self._pause(headless)):
             if due <= now:
@@ -273,7 +272,7 @@ class Unattended:
     def _said(self, headless: Headless, frame: Frame, call: CallState) -> Verdict | Awaitable[Verdict]:
         asked, tool = call.approval, frame.tools.get(call.name)
         assert asked is not None
-        if tool is None or asked.unknown:  # a policy can say whether a call may happen, not whether it has happened
+        if tool is None or asked.unknown:  # a policy decides whether a call may run, not whether it has run
             return Verdict("reject", asked.reason)
         context = partial(self._contexts.of, frame, call)
         return headless.decider()(propose(call.id, call.name, asked.arguments, tool), context)
@@ -281,7 +280,7 @@ class Unattended:
     def _carry_out(self, headless: Headless, frame: Frame, call: CallState, said: Verdict) -> None:
         with self._journal.lock:
             if frame.state.open.get(call.id) is not call or call.status != "asking":
-                return  # somebody has decided meanwhile
+                return  # it was decided meanwhile
             if said.arguments is not None:
                 try:
                     frame.design.bind(frame.tools[call.name], call, dict(said.arguments), frame.state)
@@ -307,7 +306,7 @@ class Unattended:
                 return
             else:
                 asked = call.approval.reason if call.approval is not None else ""
-                failed = f"{asked}. " if asked.startswith(FAILED) else ""  # which is why anybody was asked at all
+                failed = f"{asked}. " if asked.startswith(FAILED) else ""  # the reason why a person was asked
                 reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="headless")
         _tell(
             f"The call of {shown(call.name)} with {shown(dict(call.arguments))} was refused, because nobody is there to"
@@ -316,14 +315,14 @@ class Unattended:
 
 
 def _tell(words: str) -> None:
-    """Say it in one line to whoever reads the output: on stderr, which a notebook shows in the cell."""
-    with suppress(OSError, ValueError, AttributeError):  # it may be closed, or there may be none
+    """Write one line to stderr, which a notebook shows in the cell."""
+    with suppress(OSError, ValueError, AttributeError):  # stderr may be closed or missing
         sys.stderr.write(f"agentnb: {printable(' '.join(words.split()))}\n")
         sys.stderr.flush()
 
 
 def _words(headless: Headless, said: Verdict) -> str:
-    """Why the answer is no, for the model and for whoever reads it."""
+    """Return why the answer is no, for the model and for readers of the recording."""
     asked = f" {said.reason}" if said.reason and headless.policy is not None else ""
     policy = "no policy is declared for that" if headless.policy is None else "the policy declared for that says so"
     return f"The answer is no, because {policy}.{asked} To declare another: {DECLARING}."

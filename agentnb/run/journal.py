@@ -1,10 +1,10 @@
-"""The journal: the one place where something becomes a fact.
+"""The journal: the only place where events are recorded.
 
 `append` stamps an event, checks the phase it opens, folds it into the state, hands it to the recorder (a store's file)
 and tells the watchers. It is synchronous and safe from every thread, so a decision, a cancellation or a queued message
-is a fact as soon as the method that made it returns, whichever thread it was called from.
+is an event as soon as the method that made it returns, whichever thread it was called from.
 
-An event that cannot be (an illegal transition, a value that is not JSON) raises before anything has changed.
+An event that is not possible (an illegal transition, a value that is not JSON) raises before anything has changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentnb.run.portable import not_serializable
 from agentnb.run.watchers import Watchers
 
 AHEAD_SECONDS = 1.0
-"""By which a computer's clock is ahead when it was set, and not only corrected a little."""
+"""The seconds by which the computer's clock must be ahead to count as set, not as slightly corrected."""
 
 AnEvent = TypeVar("AnEvent", bound=Event)
 
@@ -72,11 +72,11 @@ class RunStore(Protocol):
         """
 
     def position(self, run_id: str) -> int:
-        """How many events of the run it has."""
+        """Return the number of events of the run that it has."""
 
 
 class Journal(Watchers):
-    """A run's events, the state they fold to, the loops they are of, and whoever is told of new ones."""
+    """The events of a run, the state they fold to, the loops they belong to, and the watchers of new events."""
 
     def __init__(self, design: Design, run_id: str) -> None:
         self.lock = threading.RLock()
@@ -86,16 +86,16 @@ class Journal(Watchers):
         self.root = Frame(design, self.state)
         design.taken_up(self.root)
         self.frames = [self.root]
-        """The loops that are being run; each stands behind the one whose call it performs."""
+        """The loops that are being run, each after the one whose call it performs."""
         self._offset = time.time() - time.monotonic()
-        """Of this run's clock (`now`) from the monotonic one."""
+        """The difference between this run's clock (`now`) and the monotonic clock."""
         self.fresh = False
-        """Whether anything has become a fact since somebody last said False."""
+        """Whether an event was appended since this was last set to False."""
         self.observers: tuple[Observer, ...] = ()
-        """The run's own gate and driver where they need to know of each fact: told before the watchers."""
+        """The run's own gate and wakeup, if they need every event: notified before the watchers."""
         self.recorder: Recorder | None = None
         self.write: Callable[[], object] = lambda: None
-        """Write what has become fact to disk, before the event loop's next turn does."""
+        """Writes the appended events to disk now, not at the event loop's next turn."""
         self._telling = False
         self._untold: deque[Event | Delta] = deque()
 
@@ -120,7 +120,7 @@ class Journal(Watchers):
             event = replace(
                 event,
                 seq=len(events),
-                time=event.time or self.now(),  # a fork's change was made when that of its recording was
+                time=event.time or self.now(),  # a fork keeps the times of its recording
                 run_id=self.run_id,
                 path=frame.path,
                 phase=frame.opens(event) if phase is UNKNOWN else phase,
@@ -128,9 +128,8 @@ class Journal(Watchers):
             line = self._encode(event) if recorder is not None else b""
             evolve(self.state, event)
             events.append(event)
-            if frame.above is not None and isinstance(
-                event, RunStart
-            ):  # known before anybody is told: they may end the run
+            # Before the watchers are notified, because they may end the run.
+            if frame.above is not None and isinstance(event, RunStart):
                 frame.state = nested(self.state, frame.path)
                 self.frames.append(frame)
             if recorder is not None:
@@ -139,7 +138,7 @@ class Journal(Watchers):
             try:
                 for observe in self.observers:
                     observe(event, frame)
-            finally:  # Ctrl-C may break off a breakpoint's function, and it is a fact all the same
+            finally:  # Ctrl-C may interrupt a breakpoint's function, and the event is recorded all the same
                 if self.watchers:
                     self.tell(event)
         return event
@@ -165,27 +164,27 @@ class Journal(Watchers):
         )
 
     def frame_at(self, path: str) -> Frame | None:
-        """The loop that is being run at this path; None where none is."""
+        """Return the loop that is being run at this path; None if there is none."""
         return next((frame for frame in self.frames if frame.path == path), None)
 
     def remember(self) -> None:
-        """Let what the loops were taken up from include the newest fact, for those that have not gone on yet."""
+        """Count the newest event as part of the recording that the loops continue, before they continue."""
         for frame in self.frames:
             frame.recorded = len(self.events)
 
     def observe(self, observer: Observer) -> None:
-        """Tell `observer` of each fact from now on, before the watchers."""
+        """Notify `observer` of each event from now on, before the watchers."""
         with self.lock:
             if observer not in self.observers:
                 self.observers = (*self.observers, observer)
 
     def ignore(self, observer: Observer) -> None:
-        """Tell `observer` no more."""
+        """Stop notifying `observer`."""
         with self.lock:
             self.observers = tuple(other for other in self.observers if other != observer)
 
     def load(self, events: list[Event]) -> None:
-        """Take over the facts of a recording; nobody is told and nothing is written."""
+        """Take over the events of a recording: nothing is notified or written."""
         for event in events:
             evolve(self.state, event)
             self.events.append(event)
@@ -194,9 +193,9 @@ class Journal(Watchers):
 
     @contextmanager
     def saying(self) -> Iterator[None]:
-        """While something that a person says becomes fact: nothing comes in between, and it is on disk behind it.
+        """Append a person's input: hold the lock, and write to disk on exit.
 
-        Whoever has said it may kill the process next, and will not say it again.
+        The person may kill the process right afterwards, and would not repeat the input.
         """
         with self.lock:
             before = len(self.events)
@@ -211,15 +210,15 @@ class Journal(Watchers):
                 self.recorder.flush()
 
     def tell(self, news: Event | Delta) -> None:
-        """Tell the watchers. One that fails does not fail the run: its error is logged.
+        """Notify the watchers. A watcher that fails does not fail the run: its error is logged.
 
-        A watcher may itself make something a fact; the others are told of that when they have been told of this. What
-        is only shown is not behind the end of the run, which comes last.
+        A watcher may itself append an event; the others are notified of that one after this one. A delta is not
+        published after the end of the run, which is always last.
         """
         with self.lock:
             if type(news) is Delta and self.state.stop_reason is not None:
                 return
-            if self._telling or self._untold:  # the latter where Ctrl-C has broken off a watcher
+            if self._telling or self._untold:  # the latter if Ctrl-C has interrupted a watcher
                 self._untold.append(news)
                 if self._telling:
                     return

@@ -477,7 +477,8 @@ async def _drive(run: Ownership) -> None:
     except asyncio.CancelledError:
         await run.leave_and_close("whoever awaited it was cancelled")
         raise
-    driving.result()
+    if not driving.cancelled():  # otherwise code of the run has cancelled it: the run has ended, or others continue it
+        driving.result()
 
 
 async def _drain(run: Ownership) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from agentnb import Run, SessionLoop, tool
+from agentnb import Run, RunCancelled, SessionLoop, tool
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import assert_one_terminal_event_last, output_of
 
@@ -169,3 +170,38 @@ def test_another_goes_on_in_its_own_event_loop_where_that_of_the_driver_has_ende
     asyncio.run(first())
     assert read == ["done"]
     assert made[0].stop_reason == "completed"
+
+
+async def test_code_that_cancels_the_task_it_runs_in_does_not_cancel_the_caller() -> None:
+    @tool
+    async def cancels_itself() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(1)
+
+    run = SessionLoop(ScriptedLLM([[call("cancels_itself", {})], "done"]), [cancels_itself]).start("go")
+    with pytest.raises(RunCancelled):
+        await asyncio.wait_for(run, 10)
+
+
+async def test_a_tool_may_limit_its_own_time_and_cancel_its_own_tasks() -> None:
+    async def fails() -> None:
+        raise ValueError
+
+    @tool
+    async def careful() -> str:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(10)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fails())
+                await asyncio.sleep(10)
+        except* ValueError:
+            pass
+        return "went on"
+
+    run = SessionLoop(ScriptedLLM([[call("careful", {})], "done"]), [careful]).start("go")
+    assert await run == "done"
+    assert [event.result for event in run.events if event.type == "call_end"] == ["went on"]  # type: ignore[union-attr]
