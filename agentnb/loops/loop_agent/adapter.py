@@ -147,8 +147,9 @@ class LoopAdapter(BaseAgent):
         return failed(call) if call.end.is_error else RunEnd(reason="completed", output=call.end.result)
 
     def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """The adapted loop."""
+        """Return the adapted loop if it performs this call."""
         return self.sub_agents[0] if call.name == self.name else None
 
 
+# The context makes agents of other loops, but cannot import this module, which imports the context.
 InvocationContext.adapter = LoopAdapter

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import partial
 from inspect import get_annotations
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo, ModelPrivateAttr
@@ -403,8 +403,9 @@ class BaseAgent(Loop):
         code: a function that returns the generator of its events.
         """
         ctx = context_of(state, self)
-        if not (state.messages or invocation_of(state) or any(call.attempt > 1 for call in state.open.values())):
-            ctx.set_agent_state(self.name)  # it runs for the first time
+        is_restarted = any(call.attempt > 1 for call in state.open.values())
+        if not (state.messages or invocation_of(state) or is_restarted):
+            ctx.set_agent_state(self.name)  # it has not started
         forwarded = ctx.forwarded(state.run_id)
         pausing: list[Event] = []
         escalate, output, emitted = None, None, 0
@@ -485,12 +486,14 @@ class BaseAgent(Loop):
         for callback in each_of(callbacks):
             if content or ctx.end_invocation:
                 break
+            # Pass the context by its keyword, or by position if the parameter has another name.
+            function: Callable[..., Any] = callback
             try:
-                inspect.signature(callback).bind(callback_context=context)
-            except (TypeError, ValueError):  # it has another parameter, or no signature
-                returned: Any = callback(context)
-            else:
-                returned = cast("Callable[..., Any]", callback)(callback_context=context)
+                inspect.signature(function).bind(callback_context=context)
+                takes_keyword = True
+            except (TypeError, ValueError):
+                takes_keyword = False
+            returned = function(callback_context=context) if takes_keyword else function(context)
             content = await settled(returned)
         actions = context.actions
         if not content and actions == EventActions():
