@@ -587,7 +587,7 @@ async def test_whatever_happens_at_any_fact_the_run_is_valid(what: str) -> None:
         assert run.state.open == {}
         assert running_tasks() == set()
         projection = Projection()
-        said = notation([event for fact in run.events for event in projection.say(fact)])
+        said = notation([event for fact in run.events for event in projection.translate(fact)])
         assert is_chain(said)
         assert [words for words in said if words.startswith(("ERROR", "DONE"))] == said[-1:]
         assert world.ran == ["a", "b"][: len(world.ran)]

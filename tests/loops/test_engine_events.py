@@ -213,8 +213,8 @@ async def test_a_task_runs_after_those_it_depends_on() -> None:
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        (None, "not into None"),
-        (7, "not into 7"),
+        (None, "not None"),
+        (7, "not 7"),
         ("no plan at all", "as JSON"),
         ({"a": 1}, "list of tasks"),
         ([None], "Task 0 is None"),
@@ -224,10 +224,10 @@ async def test_a_task_runs_after_those_it_depends_on() -> None:
         ([{"id": "a", "dependencies": "b"}], "dependencies"),
         ([{"id": ""}], "id"),
         ([{"id": "a"}, {"id": "a"}], "Two tasks have the id 'a'"),
-        ([{"id": "a", "dependencies": ["zzz"]}], "'zzz', which is no task"),
-        ([{"id": "a", "dependencies": ["a"]}], "circle: a"),
-        ([{"id": "a", "dependencies": ["b"]}, {"id": "b", "dependencies": ["a"]}, {"id": "c"}], "circle: a, b"),
-        ([{"id": one, "dependencies": [other]} for one, other in ("ab", "ba", "ca")], "circle: a, b."),
+        ([{"id": "a", "dependencies": ["zzz"]}], "'zzz', which is not a task"),
+        ([{"id": "a", "dependencies": ["a"]}], "cycle: a"),
+        ([{"id": "a", "dependencies": ["b"]}, {"id": "b", "dependencies": ["a"]}, {"id": "c"}], "cycle: a, b"),
+        ([{"id": one, "dependencies": [other]} for one, other in ("ab", "ba", "ca")], "cycle: a, b."),
     ],
 )
 async def test_what_is_no_plan_is_an_error(plan: Any, why: str) -> None:
@@ -465,7 +465,7 @@ def test_what_cannot_work_is_refused(options: dict[str, Any]) -> None:
 
 
 def test_a_model_in_the_place_of_the_coordinator_is_told_where_it_goes() -> None:
-    with pytest.raises(UsageError, match="a model is llm="):
+    with pytest.raises(UsageError, match="Pass a model as llm="):
         ConversationEngine(ScriptedLLM([]))
 
 

@@ -473,7 +473,7 @@ async def test_a_recording_is_said_in_the_same_words() -> None:
     assert engine.current_run is not None
     recording = Snapshot.from_json(engine.current_run.snapshot().to_json())
     projection = Projection()
-    assert [said for event in recording.events for said in projection.say(event)] == live
+    assert [said for event in recording.events for said in projection.translate(event)] == live
 
 
 async def test_a_run_of_its_own_pauses_as_the_engine_does() -> None:
@@ -488,7 +488,7 @@ async def test_a_run_of_its_own_pauses_as_the_engine_does() -> None:
     run.resume()
     assert await run == {"a": "A", "b": "B"}
     projection = Projection()
-    said = notation([event for fact in run.events for event in projection.say(fact)])
+    said = notation([event for fact in run.events for event in projection.translate(fact)])
     assert is_chain(said)
     assert said.count("SC(executing>paused)") == 2
     assert await again == {"a": "A", "b": "B"}

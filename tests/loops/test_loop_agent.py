@@ -84,7 +84,7 @@ async def test_an_endless_loop_over_silence_warns_and_lets_others_run(inside: An
         assert await asyncio.wait_for(said_in(LoopAgent("L", [inside()]), ctx), 60) == "INVOCATION_ABORTED"
     await stopping
     assert [record.message for record in caplog.records] == [
-        "L loops without a limit over sub-agents that say nothing: give max_iterations."
+        "L loops without a limit over sub-agents that emit no event: set max_iterations."
     ]
 
 
@@ -914,9 +914,9 @@ def test_a_name_is_an_identifier(name: str) -> None:
 
 def test_siblings_may_not_share_a_name() -> None:
     free = K("B")
-    with pytest.raises(ValueError, match="Two sub-agents of L are called A"):
+    with pytest.raises(ValueError, match="Two sub-agents of L have the name A"):
         LoopAgent("L", [free, K("A"), K("A")])
-    with pytest.raises(ValueError, match="called s"):
+    with pytest.raises(ValueError, match="have the name s"):
         LoopAgent("L", [SessionLoop(None, name="s"), K("s")])
     LoopAgent("L", [free])  # what was refused has adopted nobody
 
@@ -925,7 +925,7 @@ def test_an_agent_has_one_parent() -> None:
     agent = K("A")
     parent = LoopAgent("L", [agent])
     assert agent.parent_agent is parent
-    with pytest.raises(ValueError, match="A has a parent already: L"):
+    with pytest.raises(ValueError, match="A already has a parent: L"):
         LoopAgent("M", [agent])
 
 
@@ -1007,7 +1007,7 @@ async def test_what_an_agent_says_has_to_be_an_event() -> None:
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             yield "text"
 
-    with pytest.raises(TypeError, match="W says a str"):
+    with pytest.raises(TypeError, match="W yielded a str"):
         await said_in(LoopAgent("L", [Wrong("W")], 1))
     with pytest.raises(NotImplementedError, match="override"):
         await said_in(LoopAgent("L", [BaseAgent("B")], 1))

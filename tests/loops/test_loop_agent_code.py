@@ -700,11 +700,11 @@ async def test_an_agent_inside_a_session_may_abort_the_invocation_around() -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"sub_agents": K("A")}, "sub_agents= of L takes a list of agents"),
-        ({"sub_agents": None}, "sub_agents= of L takes a list of agents"),
+        ({"sub_agents": K("A")}, "sub_agents of L must be a list of agents"),
+        ({"sub_agents": None}, "sub_agents of L must be a list of agents"),
         ({"max_iteration": 3}, "no max_iteration=; max_iterations= is probably meant"),
-        ({"before_agent_callback": "check"}, "callback of L is a function, or a list of them, not 'check'"),
-        ({"after_agent_callback": [print, None]}, "callback of L is a function, or a list of them, not None"),
+        ({"before_agent_callback": "check"}, "callback of L must be a function or a list, not 'check'"),
+        ({"after_agent_callback": [print, None]}, "callback of L must be a function or a list, not None"),
     ],
 )
 def test_what_a_loop_agent_cannot_be_made_of_is_refused_in_words(options: dict[str, Any], said: str) -> None:
@@ -715,9 +715,9 @@ def test_what_a_loop_agent_cannot_be_made_of_is_refused_in_words(options: dict[s
 @pytest.mark.parametrize(
     ("maps", "said"),
     [
-        ({"agent_states": {"L": None}}, "state of the agent 'L' is a mapping"),
-        ({"agent_states": ["L"]}, "agent_states= takes a mapping"),
-        ({"end_of_agents": 3}, "end_of_agents= takes a mapping"),
+        ({"agent_states": {"L": None}}, "state of the agent 'L' must be a mapping"),
+        ({"agent_states": ["L"]}, "agent_states must be a mapping"),
+        ({"end_of_agents": 3}, "end_of_agents must be a mapping"),
     ],
 )
 def test_what_a_context_cannot_be_made_of_is_refused_in_words(maps: dict[str, Any], said: str) -> None:
@@ -765,5 +765,5 @@ class IsNotAsync(BaseAgent):
 
 @pytest.mark.parametrize("agent", [Returns, IsNotAsync])
 async def test_an_agent_that_returns_its_events_is_told_to_yield_them(agent: Any) -> None:
-    with pytest.raises(TypeError, match=r"A\._run_async_impl returned a .*: it is `async def`, and yields Events"):
+    with pytest.raises(TypeError, match=r"A\._run_async_impl returned a .*\. It must be `async def`, and yield Events"):
         await said_in(LoopAgent("L", [agent("A")], 1))

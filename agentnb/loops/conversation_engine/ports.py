@@ -1,9 +1,9 @@
-"""What an engine is given, as the activities its run calls: where the context comes from, who decomposes, who executes.
+"""The ports of an engine, coordinator, planner and executor, as activities of its run.
 
-Each may be sync or async; a sync one runs in a worker thread, so that it holds up nobody. `decompose_goal` and
-`execute` get the context as a second argument where they name one `context` or cannot do without one. Each may
-be a loop, which the driver runs inside the engine: the coordinator's and the planner's output is given to the activity
-that comes after it, which reads it as it reads a function's result.
+A port may be sync or async; a sync one runs in a worker thread, so that it does not block the event loop. The planner
+and the executor get the context as a second argument if they have a parameter `context` or require a second argument. A
+port may be a loop, which runs nested in the engine's run: the output of a coordinator or planner is passed to the
+activity that follows, which reads it like the result of a function.
 """
 
 from __future__ import annotations
@@ -55,49 +55,55 @@ SCHEMA: Mapping[str, Any] = {
     "required": ["tasks"],
     "additionalProperties": False,
 }
-"""What a model's decomposition looks like: closed, so that a provider enforces it."""
+"""The schema of a model's plan. It allows no other properties, so that a provider enforces it."""
 
 
 class EngineContext(dict[str, Any]):
-    """What a run knows before it decomposes: `rules`, `tools`, `knowledge`, read as keys or as attributes."""
+    """The context of a run: `rules`, `tools`, `knowledge` and others, as keys or as attributes."""
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"The context has no {name!r}; it has {', '.join(self)}.") from None
+            raise AttributeError(f"The context has no {name!r}. It has: {', '.join(self)}.") from None
 
 
 def context_of(state: State) -> EngineContext:
-    """The context of a run, for whoever is called with it."""
-    return EngineContext(to_plain(state.values.get("context", {})))  # a copy: the record is not theirs to change
+    """Return a copy of the context of a run, which a port may change."""
+    return EngineContext(to_plain(state.values.get("context", {})))
 
 
 # -- the activities --------------------------------------------------------------------------------------------------
 
 
 def get_context(coordinator: Any) -> Activity:
-    """Ask the coordinator, or read what it came to where it is a loop; without one the context is empty."""
+    """Return the activity that gets the context. Without a coordinator it is empty.
+
+    If the coordinator is a loop, the activity reads its output. Raises UsageError for a coordinator of another kind.
+    """
     ask = None if isinstance(coordinator, Loop) else getattr(coordinator, "get_context_async", coordinator)
     if ask is not None and not callable(ask):
         raise UsageError(
-            f"A coordinator has get_context_async(user_input), is a callable or a loop, not {coordinator!r};"
-            " a model is llm=."
+            f"coordinator must have get_context_async(user_input), be a callable or a loop, not {coordinator!r}."
+            " Pass a model as llm=."
         )
 
     async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
-        return _read_context(await _ask(ask, to_plain(state.input)) if ask is not None else arguments.get("given"))
+        return _read_context(await _call(ask, to_plain(state.input)) if ask is not None else arguments.get("given"))
 
     return activity
 
 
 def is_model(llm: Any) -> bool:
-    """Whether the goal is decomposed by a request to `llm`. Raises UsageError where nothing can decompose it so."""
+    """Return True if the goal is decomposed by a request to the model `llm`.
+
+    Raises UsageError if `llm` is not a planner of any kind.
+    """
     return llm is not None and not isinstance(llm, Loop) and _decomposer_of(llm) is None
 
 
 def _decomposer_of(llm: Any) -> Callable[..., Any] | None:
-    """What decomposes where `llm` is no model: its `decompose_goal`, or itself."""
+    """Return the function that decomposes, or None if `llm` is a model, a loop or None. Raises UsageError."""
     if llm is None or isinstance(llm, Loop):
         return None
     decompose: Callable[..., Any] | None = getattr(llm, "decompose_goal", None)
@@ -107,19 +113,23 @@ def _decomposer_of(llm: Any) -> Callable[..., Any] | None:
         return None
     if not callable(llm):
         raise UsageError(
-            f"{type(llm).__name__} can decompose no goal: it has no decompose_goal, and is neither a model nor a loop."
+            f"llm cannot be a {type(llm).__name__}. It must have decompose_goal(user_input), or be a callable, a model"
+            " or a loop."
         )
-    ask: Callable[..., Any] = llm
-    return ask
+    function: Callable[..., Any] = llm
+    return function
 
 
 def decompose_goal(llm: Any, max_tasks: int | None) -> Activity:
-    """Make the plan: as `llm` says, a function, a model or a loop; without one it is one task, the whole goal."""
+    """Return the activity that makes the plan: by a function, from the reply of a model, or from the output of a loop.
+
+    Without `llm`, the goal is the only task. max_tasks: tasks beyond it are dropped.
+    """
     decompose = _decomposer_of(llm)
 
     async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
         if decompose is not None:
-            given = await _ask(decompose, to_plain(state.input), context=context_of(state))
+            given = await _call(decompose, to_plain(state.input), context=context_of(state))
         elif isinstance(llm, Loop):
             given = arguments["given"]
         elif llm is not None:
@@ -129,37 +139,41 @@ def decompose_goal(llm: Any, max_tasks: int | None) -> Activity:
         try:
             tasks = read_tasks(given)
         except TaskError as error:
-            if state.reply is not None and (why := state.reply.cut_off) is not None:
-                raise TaskError(f"The model's plan was cut off ({why}): {error}") from error
+            if state.reply is not None and (reason := state.reply.cut_off) is not None:
+                raise TaskError(f"The model's plan was cut off ({reason}): {error}") from error
             raise
+        # Drop the tasks beyond the limit, unless a remaining one depends on them.
         kept, dropped = tasks[:max_tasks], tasks[len(tasks) if max_tasks is None else max_tasks :]
-        gone = {task.id for task in dropped}
-        if orphan := next((task for task in kept if not gone.isdisjoint(task.dependencies)), None):
-            raise TaskError(f"The task {orphan.id!r} depends on one that max_tasks={max_tasks} leaves out.")
+        dropped_ids = {task.id for task in dropped}
+        if orphan := next((task for task in kept if not dropped_ids.isdisjoint(task.dependencies)), None):
+            raise TaskError(f"The task {orphan.id!r} depends on a task that max_tasks={max_tasks} leaves out.")
         return {"tasks": [task.plan() for task in kept], "dropped": [task.id for task in dropped]}
 
     return activity
 
 
 def execute_task(execute: Any) -> Activity:
-    """Do a task: with a callable, or by taking its description for its result (a loop is run by the driver)."""
+    """Return the activity that performs a task by a callable. Without one, the result of a task is its description.
+
+    Raises UsageError if `execute` is not a callable or a loop. (A loop performs the call itself.)
+    """
     if execute is not None and not callable(execute) and not isinstance(execute, Loop):
-        raise UsageError(f"execute= takes a callable of the task or a loop, not {execute!r}.")
+        raise UsageError(f"execute must be a callable of the task or a loop, not {execute!r}.")
 
     async def activity(arguments: dict[str, Any], state: State) -> Any:
         task = SubTask(**to_plain(arguments), status="running")
         if execute is None:
             return task.description
-        return await _ask(execute, task, context=context_of(state))
+        return await _call(execute, task, context=context_of(state))
 
     return activity
 
 
 def input_for(loop: Any, call: CallState, state: State) -> Any:
-    """What a loop is given: the goal, or a task and what those it depends on came to. All but a coordinator get what is
-    known, too.
+    """Return the input of a loop that performs a call of the engine.
 
-    A planner that asks a model of its own is told what a plan looks like, as a model would be.
+    A coordinator gets the goal. A planner gets the goal and the context; if it has a model, also the format of a plan.
+    An executor gets the task, the context, and the results of the tasks it depends on.
     """
     if call.name == COORDINATOR:
         return state.input
@@ -169,14 +183,17 @@ def input_for(loop: Any, call: CallState, state: State) -> Any:
     description = _with_context(call.arguments["description"], state)
     given = call.arguments.get("given", {})
     most = state.max_result_chars
-    said = [description, *(f"[{name}] came to: {text_of(render(result, most))}" for name, result in given.items())]
-    if given and (heard := loop.hears_as(said)) is not None:
-        return list(heard)
-    return "\n".join(said)
+    texts = [description, *(f"[{name}] came to: {text_of(render(result, most))}" for name, result in given.items())]
+    if given and (messages := loop.hears_as(texts)) is not None:
+        return list(messages)
+    return "\n".join(texts)
 
 
 def read_given(call: CallState, result: Any) -> Any:
-    """What somebody gives as the result of one of the engine's own calls. Raises UsageError where it is no plan."""
+    """Return a user-supplied result of one of the engine's own calls in the form that the call itself returns.
+
+    Raises UsageError if the result of a decomposition is not a plan.
+    """
     if call.name == GET_CONTEXT:
         return _read_context(result)
     if call.name != DECOMPOSE:
@@ -190,10 +207,10 @@ def read_given(call: CallState, result: Any) -> Any:
 # -- calling ---------------------------------------------------------------------------------------------------------
 
 
-async def _ask(function: Callable[..., Any], argument: Any, *, context: EngineContext | None = None) -> Any:
+async def _call(function: Callable[..., Any], argument: Any, *, context: EngineContext | None = None) -> Any:
     arguments: list[Any] = [argument]
     options: dict[str, Any] = {}
-    if context is not None and (way := _way_to_pass_context(function)) is not None:
+    if context is not None and (way := _context_parameter(function)) is not None:
         if way == "second":
             arguments.append(context)
         else:
@@ -201,10 +218,10 @@ async def _ask(function: Callable[..., Any], argument: Any, *, context: EngineCo
     return await functions.call(function, *arguments, **options)
 
 
-def _way_to_pass_context(function: Callable[..., Any]) -> str | None:
+def _context_parameter(function: Callable[..., Any]) -> str | None:
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # some builtins have none to look at
+    except (TypeError, ValueError):  # some builtins have no signature
         return None
     if any(p.name == "context" and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters[1:]):
         return "context"
@@ -229,7 +246,7 @@ def _read_context(given: Any) -> dict[str, Any]:
 
 
 def _context_in(text: str) -> dict[str, Any]:
-    """What a coordinator says in words: its rules, tools and knowledge where they are JSON, or else what it knows."""
+    """Read the text of a coordinator: JSON with rules, tools or knowledge; any other text is knowledge."""
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):
@@ -240,15 +257,15 @@ def _context_in(text: str) -> dict[str, Any]:
 
 
 def goal_of(state: State) -> str:
-    """The goal as text."""
+    """Return the goal as text."""
     return "\n".join(text_of(message.content) for message in input_messages(state.input))
 
 
 def goal_with_context(state: State) -> str:
-    """What a model is asked: the goal, and what is known where anything is."""
+    """Return the request to a model: the goal, and the context unless it is empty."""
     return _with_context(goal_of(state), state)
 
 
-def _with_context(words: str, state: State) -> str:
+def _with_context(text: str, state: State) -> str:
     known = {name: value for name, value in context_of(state).items() if value}
-    return f"{words}\n\nWhat is known:\n{json.dumps(known, ensure_ascii=False)}" if known else words
+    return f"{text}\n\nWhat is known:\n{json.dumps(known, ensure_ascii=False)}" if known else text

@@ -44,11 +44,11 @@ VERSION = 1
 
 
 class _Task(SubTask):
-    description: str  # not optional here: a task without one is not ours
+    description: str  # required here: every snapshot has it
 
 
 class EngineSnapshot(BaseModel):
-    """What a snapshot says, checked."""
+    """A validated snapshot."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
@@ -72,23 +72,25 @@ class EngineSnapshot(BaseModel):
         done = [task for task in self.tasks if task.status in ("completed", "failed")]
         completed = sum(task.status == "completed" for task in self.tasks)
         if self.version != VERSION:
-            raise ValueError(f"its version is {self.version}; this agentnb reads {VERSION}")
+            raise ValueError(f"the version is {self.version}; this agentnb reads version {VERSION}")
         if not 0 <= self.progress <= 1:
-            raise ValueError(f"its progress is {self.progress}")
+            raise ValueError(f"progress must be between 0 and 1, not {self.progress}")
         if (self.total_tasks, self.completed_tasks) != (len(self.tasks), completed):
-            raise ValueError(f"it counts {self.completed_tasks} of {self.total_tasks} tasks, and has others")
+            raise ValueError(
+                f"the counts ({self.completed_tasks} of {self.total_tasks} completed) do not match its tasks"
+            )
         if self.state is EngineState.COMPLETED and len(done) < len(self.tasks):
-            raise ValueError("it is completed, and has tasks that are not")
+            raise ValueError("the state is completed, but some tasks are not completed or failed")
         if self.tasks and self.phase in (EngineState.IDLE, EngineState.RECEIVING, EngineState.CONTEXT_FETCHING):
-            raise ValueError(f"it has tasks, and comes from the state {self.phase}")
+            raise ValueError(f"it has tasks, but there are none yet in the state {self.phase}")
         if self.previous_state is not None and self.previous_state not in (EngineState.IDLE, *WORKING):
-            raise ValueError(f"it comes from the state {self.previous_state}")
+            raise ValueError(f"previous_state cannot be {self.previous_state}")
         in_order(self.tasks)
         return self
 
     @property
     def phase(self) -> EngineState:
-        """Where the work stood: what the engine was doing, whether or not it was paused or broken off in it."""
+        """The state in which the engine worked last, also if it was paused or has failed in it."""
         if self.state in WORKING:
             return self.state
         if self.previous_state is not None and self.state is not EngineState.COMPLETED:
@@ -97,9 +99,9 @@ class EngineSnapshot(BaseModel):
 
 
 def read(given: Any) -> EngineSnapshot:
-    """The snapshot in plain data. Raises TaskError, which says what is wrong with it, where it is none."""
+    """Validate a snapshot. Raises TaskError, with the fault, if it is malformed."""
     try:
-        given = json.loads(json.dumps(given))  # a copy, and nothing that is not JSON
+        given = json.loads(json.dumps(given))  # a copy; raises for data that is not JSON
         snapshot = EngineSnapshot.model_validate(given)
         input_messages(snapshot.user_input)
     except ValidationError as error:
@@ -121,17 +123,24 @@ def read(given: Any) -> EngineSnapshot:
 
 
 def take(
-    state: State, events: Sequence[Event], shown: EngineState, undelivered: Iterable[EngineEvent]
+    state: State, events: Sequence[Event], reported: EngineState, undelivered: Iterable[EngineEvent]
 ) -> dict[str, Any]:
-    """The snapshot of a run; `shown` is the state the engine reports, `undelivered` what its consumer has not seen."""
+    """Return the snapshot of a run.
+
+    state: the fold of `events`. reported: the state that the engine reports. undelivered: the engine's events that its
+    consumer has not received.
+    """
     progress = progress_of(state)
     cancelled = state.stop_reason == "cancelled"
-    phase = _last_working_phase(events) if state.over else EngineState(state.phase or EngineState.IDLE)
+    phase = EngineState(state.phase or EngineState.IDLE)
+    if state.over:  # the last phase in which the engine worked; nested loops have phases of their own
+        phases = (event.phase for event in reversed(events) if not event.path)
+        phase = next(EngineState(phase) for phase in phases if phase in (EngineState.IDLE, *WORKING))
     failure = state.error or state.failure
     return {
         "version": VERSION,
-        "state": shown.value,
-        "previous_state": phase.value if shown in (EngineState.PAUSED, EngineState.ERROR) else None,
+        "state": reported.value,
+        "previous_state": phase.value if reported in (EngineState.PAUSED, EngineState.ERROR) else None,
         "progress": progress.fraction,
         "user_input": copy.deepcopy(state.input),
         "context": copy.deepcopy(known(state, "context", GET_CONTEXT)),
@@ -148,61 +157,50 @@ def take(
     }
 
 
-def _last_working_phase(events: Sequence[Event]) -> EngineState:
-    """The phase a run was in when it ended; the loops inside it have phases of their own."""
-    own = (event for event in reversed(events) if not event.path)
-    return next(EngineState(event.phase) for event in own if event.phase in (EngineState.IDLE, *WORKING))
-
-
 def events_of(snapshot: EngineSnapshot, start: RunStart) -> list[Event]:
-    """A journal that leads to where the snapshot was taken; `start` is how a run of this engine begins."""
+    """Return a journal that leads to the state of a snapshot. start: the first event of a run of this engine."""
     run_id, now = uuid.uuid4().hex[:12], time.time()
+    tasks = snapshot.tasks
+    plan = [task.plan() for task in tasks]
+    results = {task.id: task.result for task in tasks if task.status == "completed"}
     journal: list[Event] = [replace(start, phase=EngineState.IDLE.value)]
+
+    # Enter each phase up to the one of the snapshot, and set the values that were computed in it.
     source = EngineState.IDLE
     for phase in WORKING[: WORKING.index(snapshot.phase) + 1] if snapshot.phase in WORKING else ():
         journal.append(PhaseChange(source=source.value, phase=phase.value))
-        journal += [StateUpdate(values=values) for values in _values(snapshot, phase)]
         source = phase
-    journal += [StateUpdate(values=values) for values in _outcomes(snapshot)]
+        if phase is EngineState.CONTEXT_FETCHING and snapshot.context is not None:
+            journal.append(StateUpdate(values={"context": snapshot.context}))
+        elif phase is EngineState.DECOMPOSING and (snapshot.decomposed or plan):
+            journal.append(StateUpdate(values={"tasks": plan}))
+        elif phase is EngineState.SCHEDULING and snapshot.scheduled:
+            journal.append(StateUpdate(values={"tasks": plan, "scheduled": True}))
+
+    # Record the outcomes of the tasks that have ended. `next` skips those at the front.
+    completed = failed = front = 0
+    for position, task in enumerate(tasks):
+        if task.status in ("completed", "failed"):
+            completed, failed = completed + (task.status == "completed"), failed + (task.status == "failed")
+            front += snapshot.scheduled and front == position
+            outcome = task.model_dump(include={"status", "result" if task.status == "completed" else "error"})
+            counts = {"completed": completed, "failed": failed, "next": front}
+            journal.append(StateUpdate(values={outcome_key(task.id): outcome, **counts}))
+
+    # Start the task that was running: its outcome is unknown, so it runs again.
     if snapshot.phase is EngineState.EXECUTING and snapshot.state is not EngineState.ERROR:
-        journal += _begun(snapshot.tasks)
+        current = next((task for task in tasks if task.status in ("pending", "running")), None)
+        if current is not None and current.status == "running":
+            proposed = propose_task(State(), current.plan(), results)
+            started = CallStart(call_id=proposed.call.id, name=EXECUTE, arguments=proposed.call.arguments, own=True)
+            journal += [proposed, started]
+
+    # Pause or end as the engine had.
     if snapshot.state is EngineState.PAUSED:
         journal.append(RunPaused(reason="paused"))
     elif snapshot.state is EngineState.COMPLETED:
-        results = {task.id: task.result for task in snapshot.tasks if task.status == "completed"}
         journal.append(RunEnd(reason="completed", phase=EngineState.COMPLETED.value, output=results))
     elif snapshot.state is EngineState.ERROR and not snapshot.cancelled:
         error = snapshot.error or ErrorInfo(type="Error", message="The engine had failed.")
         journal.append(RunEnd(reason="error", phase=EngineState.ERROR.value, error=error))
     return [replace(event, run_id=run_id, time=now, seq=seq) for seq, event in enumerate(journal)]
-
-
-def _begun(tasks: Sequence[SubTask]) -> list[Event]:
-    """The start of the task that was running: nobody knows how that ended, and so it is started again."""
-    task = next((task for task in tasks if task.status in ("pending", "running")), None)
-    if task is None or task.status == "pending":
-        return []
-    call = propose_task(State(), task.plan(), {done.id: done.result for done in tasks if done.status == "completed"})
-    return [call, CallStart(call_id=call.call.id, name=EXECUTE, arguments=call.call.arguments, own=True)]
-
-
-def _values(snapshot: EngineSnapshot, phase: EngineState) -> Iterable[dict[str, Any]]:
-    """What the engine had found out in this phase."""
-    plan = [task.plan() for task in snapshot.tasks]
-    if phase is EngineState.CONTEXT_FETCHING and snapshot.context is not None:
-        yield {"context": snapshot.context}
-    elif phase is EngineState.DECOMPOSING and (snapshot.decomposed or plan):
-        yield {"tasks": plan}
-    elif phase is EngineState.SCHEDULING and snapshot.scheduled:
-        yield {"tasks": plan, "scheduled": True}
-
-
-def _outcomes(snapshot: EngineSnapshot) -> Iterable[dict[str, Any]]:
-    """What has become of the tasks that are done with; none of them runs again, wherever the work stood."""
-    completed = failed = done = 0
-    for position, task in enumerate(snapshot.tasks):
-        if task.status in ("completed", "failed"):
-            completed, failed = completed + (task.status == "completed"), failed + (task.status == "failed")
-            outcome = task.model_dump(include={"status", "result" if task.status == "completed" else "error"})
-            done += snapshot.scheduled and done == position  # at the front, which need not be looked at again
-            yield {outcome_key(task.id): outcome, "completed": completed, "failed": failed, "next": done}

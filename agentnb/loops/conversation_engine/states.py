@@ -23,7 +23,7 @@ from agentnb.loops.conversation_engine.tasks import SubTask
 
 
 class EngineState(StrEnum):
-    """Where an engine stands."""
+    """The state of an engine."""
 
     IDLE = "idle"
     RECEIVING = "receiving"
@@ -58,7 +58,7 @@ WORKING = (
 """The states in which an engine works, in the order it goes through them."""
 
 PAUSABLE = (EngineState.SCHEDULING, EngineState.EXECUTING)
-"""The states the table lets an engine be paused in."""
+"""The states in which the table allows a pause."""
 
 PHASES: Mapping[str, Sequence[str]] = {
     state.value: [follows.value for follows in allowed if follows not in (EngineState.PAUSED, EngineState.IDLE)]
@@ -68,7 +68,7 @@ PHASES: Mapping[str, Sequence[str]] = {
 
 
 def engine_state(state: State) -> EngineState:
-    """The engine's state where its run stands like this."""
+    """Return the engine's state for this state of its run."""
     phase = EngineState(state.phase or EngineState.IDLE)
     if state.failure is not None or (state.over and phase is not EngineState.COMPLETED):
         return EngineState.ERROR
@@ -83,14 +83,17 @@ EXECUTE = "execute"
 
 
 def propose_task(state: State, planned: Mapping[str, Any], results: Mapping[str, Any]) -> CallProposed:
-    """Ask for the call that does a task, with what those it depends on came to."""
+    """Return the call that performs a task.
+
+    planned: the task. results: the results of at least the tasks it depends on, by id; the call gets those as `given`.
+    """
     given = {name: results[name] for name in planned["dependencies"]}
     arguments = {**planned, "given": given} if given else dict(planned)
     return propose(state, f"{EXECUTE} {planned['id']}", EXECUTE, arguments)
 
 
 class Progress(NamedTuple):
-    """How far an engine is."""
+    """The number of tasks, how many have completed and failed, and the completed fraction."""
 
     total: int
     completed: int
@@ -99,12 +102,16 @@ class Progress(NamedTuple):
 
 
 def outcome_key(task_id: str) -> str:
-    """The name of the value that says what has become of a task."""
+    """Return the name of the value of the state that holds the outcome of a task."""
     return f"task {task_id}"
 
 
 def known(state: State, value: str, call_id: str) -> Any:
-    """What the run has found out: a value of its state, or still the result of the call that found it; or None."""
+    """Return a value of the run's state, or None if it is not computed yet.
+
+    call_id: the call that computes it. If the call has ended and its result is not recorded as a value yet, the result
+    is returned.
+    """
     if value in state.values:
         return state.values[value]
     call = state.calls.get(state.own_id(call_id))
@@ -114,17 +121,17 @@ def known(state: State, value: str, call_id: str) -> Any:
 
 
 def plan_of(state: State) -> Sequence[Mapping[str, Any]]:
-    """The tasks as planned; none before there is a plan."""
+    """Return the planned tasks; empty before there is a plan."""
     return known(state, "tasks", DECOMPOSE) or ()
 
 
 def _task_calls(state: State) -> list[CallState]:
-    calls = tuple(state.calls.values())  # at once: the run may be driven in another thread
+    calls = tuple(state.calls.values())  # a copy: the run may be driven in another thread
     return [call for call in calls if call.hidden and call.name == EXECUTE]
 
 
 def unrecorded(state: State) -> CallState | None:
-    """The call of a task that has come to an end which is no value of the state yet."""
+    """Return the call of a task that has ended and whose outcome is not a value of the state yet, or None."""
     for call in _task_calls(state):
         ended = call.end is not None and call.end.outcome != "aborted"
         if ended and outcome_key(call.arguments["id"]) not in state.values:
@@ -133,27 +140,28 @@ def unrecorded(state: State) -> CallState | None:
 
 
 def outcome_of(call: CallState) -> dict[str, Any]:
-    """What has become of a task whose call has ended."""
+    """Return the outcome of a task whose call has ended: its status, and its result or error."""
     assert call.end is not None
     if not call.end.is_error:
         return {"status": "completed", "result": call.end.result}
-    return {"status": "failed", "error": words_of(call.end.error) if call.end.error is not None else call.end.result}
+    error = text_of_error(call.end.error) if call.end.error is not None else call.end.result
+    return {"status": "failed", "error": error}
 
 
 def record(state: State, task_id: str, outcome: dict[str, Any], **more: Any) -> StateUpdate:
-    """What has become of a task, as values of the state; `next` is where the search for the next one may begin."""
+    """Return the event that records the outcome of a task, and counts it. more: other values to set."""
     counted = outcome["status"]
     counts = {counted: state.values.get(counted, 0) + 1, "next": state.values.get("next", 0) + 1}
     return StateUpdate(values={outcome_key(task_id): outcome, **counts, **more})
 
 
-def words_of(error: ErrorInfo) -> str:
-    """What an error says, or which one it is where it says nothing."""
+def text_of_error(error: ErrorInfo) -> str:
+    """Return the message of an error, or its type if the message is empty."""
     return error.message or error.type
 
 
 def progress_of(state: State) -> Progress:
-    """How far the run is, a task that has just ended included."""
+    """Return the progress of the run. A task whose outcome is not recorded yet is counted."""
     total = len(plan_of(state))
     completed, failed = state.values.get("completed", 0), state.values.get("failed", 0)
     call = unrecorded(state)
@@ -165,40 +173,40 @@ def progress_of(state: State) -> Progress:
 
 
 def tasks_of(state: State) -> list[SubTask]:
-    """The tasks as they stand, in the order they run in once that is known."""
+    """Return the tasks with their current status, in the order they run in once they are scheduled."""
     ended = unrecorded(state)
-    begun = {call.arguments["id"] for call in _task_calls(state) if call.attempt}
+    started = {call.arguments["id"] for call in _task_calls(state) if call.attempt}
     tasks = []
     for planned in plan_of(state):
         id = planned["id"]
         outcome: Mapping[str, Any] = state.values.get(outcome_key(id), {})
         if ended is not None and ended.arguments["id"] == id:
             outcome = outcome_of(ended)
-        elif not outcome and id in begun:
+        elif not outcome and id in started:
             outcome = {"status": "running"}
         tasks.append(SubTask(**{**planned, **outcome}))
     return tasks
 
 
 def results_of(state: State) -> dict[str, Any]:
-    """The results of the tasks that were completed, by id."""
+    """Return the results of the completed tasks, by id."""
     outcomes = ((task["id"], state.values.get(outcome_key(task["id"]), {})) for task in plan_of(state))
     return {id: outcome["result"] for id, outcome in outcomes if outcome.get("status") == "completed"}
 
 
 def fail(end: CallEnd) -> RunEnd:
-    """End with what a call that failed said."""
+    """Return the end of a run one of whose calls has failed (SEMANTICS.md, 8. Errors)."""
     return _error(end.error or ErrorInfo(type="Error", message=str(end.result)))
 
 
 def fail_with_task(state: State) -> RunEnd:
-    """End with what the task that failed said; its call is at hand unless it failed before a snapshot."""
+    """Return the end of a run one of whose tasks has failed. A task that failed before a snapshot has no call."""
     ends = [call.end for call in state.calls.values() if call.end is not None and call.end.is_error]
     if ends:
         return fail(ends[0])
     outcomes = (state.values.get(outcome_key(task["id"]), {}) for task in state.values["tasks"])
-    said = next(outcome["error"] for outcome in outcomes if outcome.get("status") == "failed")
-    return _error(ErrorInfo(type="TaskFailed", message=said))
+    message = next(outcome["error"] for outcome in outcomes if outcome.get("status") == "failed")
+    return _error(ErrorInfo(type="TaskFailed", message=message))
 
 
 def _error(error: ErrorInfo) -> RunEnd:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from agentnb.core.ending import ending, results_in
 from agentnb.core.events import CallEnd, CallStart, Delta, Event, RunEnd, RunPaused, RunResumed, StateUpdate
 from agentnb.core.evolve import evolve, fold
-from agentnb.core.state import CallState, State
+from agentnb.core.state import State
 from agentnb.loops.conversation_engine.states import (
     DECOMPOSE,
     EXECUTE,
@@ -31,12 +31,12 @@ from agentnb.loops.conversation_engine.states import (
     outcome_key,
     outcome_of,
     progress_of,
-    words_of,
+    text_of_error,
 )
 
 
 class EngineEventType(StrEnum):
-    """What can happen to an engine."""
+    """The types of an engine's events."""
 
     STATE_CHANGED = "state_changed"
     CONTEXT_RECEIVED = "context_received"
@@ -61,73 +61,82 @@ class EngineEvent:
     timestamp: float = field(default_factory=time.time)
 
 
-_Said = tuple[EngineEventType, dict[str, Any]]
+_Fields = tuple[EngineEventType, dict[str, Any]]
 
 
 class Projection:
-    """Says a run's events in an engine's words; `counts_failures`: the engine goes on after a task that failed."""
+    """Translates the events of a run into events of an engine.
+
+    counts_failures: ENGINE_COMPLETED has the number of failed tasks, because the engine continues after a failed task.
+    """
 
     def __init__(self, *, counts_failures: bool = False) -> None:
         self.state = State()
         self._counts_failures = counts_failures
 
-    def say(self, fact: Event | Delta) -> list[EngineEvent]:
-        """The engine's events that this one is."""
-        if isinstance(fact, Delta):
+    def translate(self, event: Event | Delta) -> list[EngineEvent]:
+        """Fold an event of the run, and return the engine's events that it results in."""
+        if isinstance(event, Delta):
             return []
         before, phase = engine_state(self.state), self.state.phase or EngineState.IDLE.value
-        evolve(self.state, fact)
+        evolve(self.state, event)
         after = engine_state(self.state)
-        said = list(self._given_up(fact))
-        said += self._changes(before, after, phase)
-        said += self._happenings(fact, phase)
-        return [EngineEvent(event_type, data, fact.time) for event_type, data in said]
+        fields = [*self._aborted_task(event), *self._change_of_state(before, after, phase)]
+        if not event.path:  # an event of a nested loop is not one of the engine
+            fields += self._own_event(event, phase)
+        return [EngineEvent(event_type, data, event.time) for event_type, data in fields]
 
-    def _given_up(self, fact: Event) -> Iterator[_Said]:
-        """A task that has begun and will not come to its end in this stream: what starts is also closed."""
-        if isinstance(fact, CallEnd) and fact.name == EXECUTE and fact.outcome == "aborted" and not fact.path:
-            call = self.state.calls[fact.call_id]
+    def _aborted_task(self, event: Event) -> Iterator[_Fields]:
+        """Yield TASK_FAILED for a task that had started and was aborted: every TASK_STARTED has its end."""
+        if isinstance(event, CallEnd) and event.name == EXECUTE and event.outcome == "aborted" and not event.path:
+            call = self.state.calls[event.call_id]
             if call.attempt:
-                yield _failed(call.arguments["id"], self.state.cancelled or str(fact.result))
+                yield _failed(call.arguments["id"], self.state.cancelled or str(event.result))
 
-    def _changes(self, before: EngineState, after: EngineState, phase: str) -> Iterator[_Said]:
-        failure = self.state.failure if before is not after else None
-        if before is not after is EngineState.ERROR:  # a model's failure, or a loop that has suspended the run
-            why = words_of(failure) if failure is not None else str(self.state.stop_reason)
-            yield from (_failed(call.arguments["id"], why) for call in self._running())
-        if before is not after:
-            yield EngineEventType.STATE_CHANGED, {"from": before.value, "to": after.value}
+    def _change_of_state(self, before: EngineState, after: EngineState, phase: str) -> Iterator[_Fields]:
+        """Yield STATE_CHANGED, and then the event that belongs to the new state."""
+        if before is after:
+            return
+        failure = self.state.failure
+        if after is EngineState.ERROR:  # a model's failure, or a nested loop that has suspended the run
+            reason = text_of_error(failure) if failure is not None else str(self.state.stop_reason)
+            for call in self.state.open.values():
+                if call.name == EXECUTE and call.status == "running":
+                    yield _failed(call.arguments["id"], reason)
+        yield EngineEventType.STATE_CHANGED, {"from": before.value, "to": after.value}
         if failure is not None:
-            yield EngineEventType.ENGINE_ERROR, {"error": words_of(failure), "phase": phase}
+            yield EngineEventType.ENGINE_ERROR, {"error": text_of_error(failure), "phase": phase}
         progress = progress_of(self.state)
-        if after is EngineState.PAUSED and before is not after:
+        if after is EngineState.PAUSED:
             yield EngineEventType.ENGINE_PAUSED, {"progress": progress.fraction}
-        elif before is EngineState.PAUSED and after not in (before, EngineState.ERROR):
+        elif before is EngineState.PAUSED and after is not EngineState.ERROR:
             yield EngineEventType.ENGINE_RESUMED, {"progress": progress.fraction}
-        elif after is EngineState.COMPLETED and before is not after:
+        elif after is EngineState.COMPLETED:
             counts = {"total_tasks": progress.total, "completed_tasks": progress.completed}
             failed = {"failed_tasks": progress.failed} if self._counts_failures else {}
             yield EngineEventType.ENGINE_COMPLETED, {**counts, **failed}
 
-    def _running(self) -> list[CallState]:
-        return [call for call in self.state.open.values() if call.name == EXECUTE and call.status == "running"]
+    def _own_event(self, event: Event, phase: str) -> Iterator[_Fields]:
+        """Yield what an event of the engine's own loop results in, besides a change of state."""
+        match event:
+            case CallStart() if event.name == EXECUTE:
+                yield EngineEventType.TASK_STARTED, {"task_id": event.arguments["id"]}
 
-    def _happenings(self, fact: Event, phase: str) -> Iterator[_Said]:
-        if fact.path:
-            return  # of a loop inside the engine
-        if isinstance(fact, CallStart) and fact.name == EXECUTE:
-            yield EngineEventType.TASK_STARTED, {"task_id": fact.arguments["id"]}
-        elif isinstance(fact, CallEnd):
-            yield from self._end_of_call(fact)
-        elif isinstance(fact, StateUpdate):
-            yield from self._update(fact)
-        elif isinstance(fact, RunEnd) and fact.reason != "completed":
-            why = words_of(fact.error) if fact.error is not None else self.state.cancelled or fact.reason
-            yield EngineEventType.ENGINE_ERROR, {"error": why, "phase": phase}
+            case CallEnd() if event.outcome != "aborted":
+                yield from self._end_of_call(event)
 
-    def _end_of_call(self, end: CallEnd) -> Iterator[_Said]:
-        if end.outcome == "aborted":
-            return  # the run has ended in the middle of it (`_given_up`)
+            # The tasks are in their order, or one is skipped.
+            case StateUpdate() if "scheduled" in event.values:
+                for task in event.values["tasks"]:
+                    yield EngineEventType.TASK_SCHEDULED, {"task_id": task["id"], "priority": task["priority"]}
+            case StateUpdate() if (skipped := event.values.get("skipped")) is not None:
+                yield _failed(skipped, self.state.values[outcome_key(skipped)]["error"])
+
+            case RunEnd() if event.reason != "completed":
+                error = text_of_error(event.error) if event.error is not None else self.state.cancelled or event.reason
+                yield EngineEventType.ENGINE_ERROR, {"error": error, "phase": phase}
+
+    def _end_of_call(self, end: CallEnd) -> Iterator[_Fields]:
         if end.name == EXECUTE:
             call = self.state.calls[end.call_id]
             task_id, outcome = call.arguments["id"], outcome_of(call)
@@ -141,21 +150,14 @@ class Projection:
             yield EngineEventType.CONTEXT_RECEIVED, counts
         elif end.name == DECOMPOSE and not end.is_error:
             tasks, dropped = end.result["tasks"], end.result["dropped"]
-            named = [{"id": task["id"], "description": task["description"]} for task in tasks]
-            yield EngineEventType.TASK_DECOMPOSED, {"task_count": len(tasks), "tasks": named}
+            listed = [{"id": task["id"], "description": task["description"]} for task in tasks]
+            yield EngineEventType.TASK_DECOMPOSED, {"task_count": len(tasks), "tasks": listed}
             if dropped:
                 truncated = {"max_tasks": len(tasks), "task_count": len(tasks) + len(dropped), "dropped": dropped}
                 yield EngineEventType.TASKS_TRUNCATED, truncated
 
-    def _update(self, fact: StateUpdate) -> Iterator[_Said]:
-        if "scheduled" in fact.values:
-            for task in fact.values["tasks"]:
-                yield EngineEventType.TASK_SCHEDULED, {"task_id": task["id"], "priority": task["priority"]}
-        elif (skipped := fact.values.get("skipped")) is not None:
-            yield _failed(skipped, self.state.values[outcome_key(skipped)]["error"])
 
-
-def _failed(task_id: str, error: str) -> _Said:
+def _failed(task_id: str, error: str) -> _Fields:
     return EngineEventType.TASK_FAILED, {"task_id": task_id, "error": error, "phase": EngineState.EXECUTING.value}
 
 
@@ -165,63 +167,69 @@ def _count(part: Any) -> int:
 
 @dataclass
 class Delivery:
-    """How far the events of one run have been told; `counts_failures` as for `Projection`."""
+    """The number of events of one run that its consumer has received.
+
+    counts_failures: as for `Projection`. known: the number of events of the run that came with a snapshot; their engine
+    events were delivered before, except `carried`, which were undelivered when the snapshot was taken. continued: the
+    events have been requested, which is allowed once. stream: returns the stream that drives the run, or None once it
+    is garbage-collected.
+    """
 
     counts_failures: bool = False
     known: int = 0
-    """How many facts came with a snapshot: what they say has been told before, but for `carried`."""
     carried: tuple[EngineEvent, ...] = ()
-    """What was undelivered where that snapshot was taken."""
-    taken_up: bool = True
-    """Whether somebody has asked for the events, which is so at most once."""
-    told: int = 0
+    continued: bool = True
+    delivered: int = 0
     stream: Callable[[], object] | None = None
-    """What gives the stream that drives the run, as long as anybody has it."""
 
     @property
-    def is_left(self) -> bool:
-        """Whether the run stands where the stream that drove it was left, and nobody can ask for more."""
+    def is_abandoned(self) -> bool:
+        """Whether the stream that drove the run is garbage-collected, so that nothing can advance the run."""
         return self.stream is not None and self.stream() is None
 
     def projection(self) -> Projection:
-        """What says the run's facts in the engine's words."""
+        """Return a projection for the events of this run, from the first."""
         return Projection(counts_failures=self.counts_failures)
 
-    def undelivered(self, facts: Sequence[Event], told: int) -> list[EngineEvent]:
-        """What these facts of the run say, but the first so many events, which have been told."""
+    def undelivered(self, events: Sequence[Event], delivered: int) -> list[EngineEvent]:
+        """Return the engine's events for these events of the run, without the first `delivered` ones."""
         projection = self.projection()
-        said = list(self.carried)
-        for fact in facts:
-            events = projection.say(fact)
-            if fact.seq >= self.known:
-                said += events
-        return said[told:]
+        engine_events = list(self.carried)
+        for event in events:
+            translated = projection.translate(event)
+            if event.seq >= self.known:
+                engine_events += translated
+        return engine_events[delivered:]
 
-    def tell(self, fact: Event | Delta, events: Sequence[EngineEvent]) -> Iterator[EngineEvent]:
-        """What is to be told with this fact, which says these events; each is told from when it is taken."""
-        if fact.seq is None:
+    def deliver(self, event: Event | Delta, translated: Sequence[EngineEvent]) -> Iterator[EngineEvent]:
+        """Yield the engine's events to deliver for one event of the run, and count each when it is taken.
+
+        translated: the engine's events that the event results in. Those carried by a snapshot are yielded before the
+        first new event.
+        """
+        if event.seq is None:
             return
-        carried = self.carried if fact.seq == max(self.known - 1, 0) else ()
-        for event in (*carried, *(events if fact.seq >= self.known else ())):
-            self.told += 1
-            yield event
+        carried = self.carried if event.seq == max(self.known - 1, 0) else ()
+        for engine_event in (*carried, *(translated if event.seq >= self.known else ())):
+            self.delivered += 1
+            yield engine_event
 
 
-def gone_on_from(facts: Sequence[Event], state: State, *, pausing: bool) -> list[Event]:
-    """The facts of a run that stands at `state`, for whoever goes on from them, with what is to be told first.
+def past_to_resume(events: Sequence[Event], state: State, *, pausing: bool) -> list[Event]:
+    """Return the events of a run from which a restored run resumes.
 
-    A pause that is asked for has come there: what is in flight begins anew behind it. A run that was cancelled goes on
-    from before that, with what its tasks have given meanwhile, and is no longer paused.
+    state: the fold of the events. pausing: a pause is requested; it takes effect here, and what is in flight runs
+    again. A cancelled run resumes from before the cancellation, with the results that its tasks returned since, and is
+    not paused.
     """
-    over = ending(facts) if state.stop_reason == "cancelled" else len(facts)
-    past = [*facts[:over], *results_in(facts[over:])]
+    over = ending(events) if state.stop_reason == "cancelled" else len(events)
+    past = [*events[:over], *results_in(events[over:])]
+    added: Event | None = None
     if pausing:
-        _append(past, RunPaused(reason="paused"))
-    elif over < len(facts) and fold(past).paused:
-        _append(past, RunResumed())
+        added = RunPaused(reason="paused")
+    elif over < len(events) and fold(past).paused:
+        added = RunResumed()
+    if added is not None:
+        last = past[-1]
+        past.append(replace(added, run_id=last.run_id, seq=last.seq + 1, time=time.time()))
     return past
-
-
-def _append(past: list[Event], fact: Event) -> None:
-    last = past[-1]
-    past.append(replace(fact, run_id=last.run_id, seq=last.seq + 1, time=time.time()))

@@ -1,4 +1,4 @@
-"""SubTasks: the plan, read from what a decomposition returned, and put in order (SEMANTICS.md, 5. Tasks)."""
+"""The plan: reading tasks from the result of a decomposition, and ordering them (SEMANTICS.md, 5. Tasks)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PLAN = ("id", "description", "priority", "type", "dependencies")
 
 
 class TaskError(ValueError):
-    """What a decomposition gave is no plan."""
+    """The result of a decomposition is not a valid plan."""
 
 
 class SubTask(Positional):
-    """One task of a plan; a smaller `priority` runs earlier, and `dependencies` are ids of tasks that run before."""
+    """One task of a plan. A smaller `priority` runs earlier; `dependencies` are ids of tasks that run before it."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, defer_build=True)
 
@@ -35,23 +35,25 @@ class SubTask(Positional):
     error: str | None = None
 
     def plan(self) -> dict[str, Any]:
-        """What was planned, as plain data: without what has become of it."""
+        """Return the planned fields as plain data, without status, result and error."""
         return {name: getattr(self, name) for name in _PLAN}
 
 
 def read_tasks(given: Any) -> list[SubTask]:
-    """The tasks in what a decomposition gave: a list, `{"tasks": [...]}`, or either as JSON text.
+    """Read the tasks from the result of a decomposition.
 
-    A task is a mapping, an object with such fields, or its description. Fields it does not have are the index as its
-    priority, `task_INDEX` as its id, its id as its description; fields that are not a task's are passed over. Raises
-    TaskError where a field is of another kind, and where ids or dependencies make no plan.
+    given: a list of tasks, `{"tasks": [...]}`, or either as JSON text. A task is a mapping, an object with the fields,
+    or its description. Missing fields have defaults: the index as priority, `task_INDEX` as id, the id as description.
+    Unknown fields are ignored.
+
+    Raises TaskError if a field has the wrong type, an id occurs twice, or the dependencies cannot be satisfied.
     """
     if isinstance(given, str):
         given = _json_in(given)
     if isinstance(given, Mapping) and "tasks" in given:
         given = given["tasks"]
     if not isinstance(given, Iterable) or isinstance(given, (Mapping, bytes)):
-        raise TaskError(f"A goal is decomposed into a list of tasks, not into {_short(given)}.")
+        raise TaskError(f"A decomposition must return a list of tasks, not {_short(given)}.")
     tasks = [_read_task(number, item) for number, item in enumerate(given)]
     in_order(tasks)
     return tasks
@@ -67,7 +69,7 @@ def _read_task(number: int, item: Any) -> SubTask:
     elif not isinstance(item, Mapping) and (hasattr(item, "id") or hasattr(item, "description")):
         item = {name: getattr(item, name, None) for name in _PLAN}
     if not isinstance(item, Mapping):
-        raise TaskError(f"Task {number} is {_short(item)}; a task is a mapping with id, description and priority.")
+        raise TaskError(f"Task {number} is {_short(item)}. A task must be a mapping with id, description and priority.")
     fields = {name: item[name] for name in _PLAN if item.get(name) is not None}
     fields.setdefault("id", f"task_{number}")
     fields = {"priority": number, "description": str(fields["id"]), **fields}
@@ -80,7 +82,7 @@ def _read_task(number: int, item: Any) -> SubTask:
 
 
 def _json_in(text: str) -> Any:
-    """The plan in a model's answer, also where words or a fence stand around it."""
+    """Parse the first plan in a text. Other text or a code fence may surround it. Raises TaskError if there is none."""
     decoder = json.JSONDecoder()
     for position, character in enumerate(text):
         if character in "[{":
@@ -90,39 +92,39 @@ def _json_in(text: str) -> Any:
                 continue
             if "tasks" in found if isinstance(found, dict) else all(isinstance(item, (dict, str)) for item in found):
                 return found
-    raise TaskError(f"A goal is decomposed into tasks as JSON, not into {_short(text)}.")
+    raise TaskError(f"A decomposition must return tasks as JSON, not {_short(text)}.")
 
 
 def _short(value: Any) -> str:
-    said = repr(value)
-    return said if len(said) <= 100 else f"{said[:100]}..."
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 def in_order(tasks: Sequence[SubTask]) -> list[SubTask]:
-    """The tasks by priority, those of the same priority as they came, and each after those it depends on.
+    """Return the tasks by priority, equal priorities in their given order, each after the tasks it depends on.
 
-    Raises TaskError where two have the same id, where one depends on a task that is not there, and where they depend on
-    each other in a circle.
+    Raises TaskError if an id occurs twice, a dependency is unknown, or dependencies form a cycle.
     """
-    number = {task.id: index for index, task in enumerate(tasks)}
-    if len(number) < len(tasks):
-        twice = next(task.id for index, task in enumerate(tasks) if number[task.id] != index)
+    index_of = {task.id: index for index, task in enumerate(tasks)}
+    if len(index_of) < len(tasks):
+        twice = next(task.id for index, task in enumerate(tasks) if index_of[task.id] != index)
         raise TaskError(f"Two tasks have the id {twice!r}.")
     for task in tasks:
         for dependency in task.dependencies:
-            if dependency not in number:
-                raise TaskError(f"The task {task.id!r} depends on {dependency!r}, which is no task of this plan.")
+            if dependency not in index_of:
+                raise TaskError(f"The task {task.id!r} depends on {dependency!r}, which is not a task of the plan.")
+    # Of the tasks whose dependencies have run, take the one with the smallest priority, then the smallest index.
     sorter = TopologicalSorter({task.id: task.dependencies for task in tasks})
     try:
         sorter.prepare()
     except CycleError as error:
-        circle = ", ".join(sorted(set(error.args[1])))
-        raise TaskError(f"These tasks depend on each other in a circle: {circle}.") from None
+        cycle = ", ".join(sorted(set(error.args[1])))
+        raise TaskError(f"The dependencies of these tasks form a cycle: {cycle}.") from None
     ordered: list[SubTask] = []
     ready: list[tuple[float, int]] = []
     while sorter.is_active():
         for id in sorter.get_ready():
-            heapq.heappush(ready, (tasks[number[id]].priority, number[id]))
+            heapq.heappush(ready, (tasks[index_of[id]].priority, index_of[id]))
         ordered.append(tasks[heapq.heappop(ready)[1]])
         sorter.done(ordered[-1].id)
     return ordered

@@ -67,7 +67,7 @@ class ExecutionLoop(Loop):
     `activities`. output: a JSON schema or a type that the output must fit; the model is sent an error if it does not.
     confirm: called with each call right before it starts, while other calls continue; returns True, False,
     `Reject(reason)`, or a call (Call or dict) to run instead, which is checked again. max_requests: maximal number of
-    model requests; without it, a model that never answers with a Solution is asked for ever. max_concurrency: maximal
+    model requests; without it, a model that never answers with a Solution is asked forever. max_concurrency: maximal
     number of calls that run concurrently; calls awaiting approval do not count. context: messages for the model, also
     data messages (`{"type": "data", "kind": ..., "data": ...}`, or `{"type": "input", "input": ...}`);
     `{"type": "tool", "tool": {name: schema}}` offers tools. system_prompt: sent first. native: offer the tools by the

@@ -286,11 +286,12 @@ class Delegates:
             if isinstance(delegate, Design):
                 self._named[name] = delegate
                 continue
-            if not isinstance(delegate, Mapping) or name == ANONYMOUS:
+            if not isinstance(delegate, Mapping):
                 raise UsageError(
-                    f"A delegate must be a loop or a saved request (a mapping), and not be named {ANONYMOUS!r}; "
-                    f"{name!r} is not valid."
+                    f"The delegate {name!r} must be a loop or a saved request (a mapping), not {delegate!r:.80}."
                 )
+            if name == ANONYMOUS:
+                raise UsageError(f"A saved request cannot be named {name!r}, which is reserved. Use another name.")
             options = {"output" if option == "schema" else option: value for option, value in delegate.items()}
             try:
                 self._named[name] = make(**{"name": name, **options})

@@ -1,4 +1,4 @@
-"""CallbackContext: what the callbacks around an agent are called with (SEMANTICS.md, 2. Vocabulary)."""
+"""CallbackContext: the argument of the callbacks before and after an agent (SEMANTICS.md, 2. Vocabulary)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentnb.loops.loop_agent.event import Event, EventActions
 
 
 class ToolConfirmation(BaseModel):
-    """A question to a person about a call: the hint, whether they have confirmed it, and what else they say."""
+    """A question to a person about a call: a hint, the answer, and additional data."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
@@ -26,13 +26,13 @@ class ToolConfirmation(BaseModel):
 
     @classmethod
     def from_response_dict(cls, response: dict[str, Any]) -> ToolConfirmation:
-        """The answer in the response of a function call, also of a client that sends it as text in `response`."""
+        """Read the answer from the response of a function call. A client may send it as text in `response`."""
         is_text = response.keys() == {"response"} and isinstance(response["response"], str)
         return cls.model_validate_json(response["response"]) if is_text else cls.model_validate(response)
 
 
 class State:
-    """The state of a session, and what was changed in it: each change is in the session at once, and in the delta."""
+    """The state of a session. Each change is made in the session immediately, and recorded in the delta."""
 
     APP_PREFIX = "app:"
     USER_PREFIX = "user:"
@@ -42,7 +42,7 @@ class State:
         self._value = value
         self._delta = delta
         self._read: dict[str, Any] = {}
-        """Copies of the lists and dicts that were read, by key: a change inside one is a change of the state."""
+        """Copies of the lists and dicts that were read, by key, to detect changes inside them."""
 
     def __getitem__(self, key: str) -> Any:
         value = self._delta[key] if key in self._delta else self._value[key]
@@ -60,14 +60,14 @@ class State:
         return iter(self.to_dict())
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key, or `default` where there is none."""
+        """Return the value of a key, or `default` if it is missing."""
         try:
             return self[key]
         except KeyError:
             return default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value of a key, which is set to `default` where there is none."""
+        """Return the value of a key. If it is missing, set it to `default` first."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -78,16 +78,16 @@ class State:
         self._delta.update(delta)
 
     def has_delta(self) -> bool:
-        """Whether anything was changed."""
+        """Return True if anything was changed."""
         self.note_changes_inside()
         return bool(self._delta)
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as a dict of its own."""
+        """Return the state as a new dict."""
         return {**self._value, **self._delta}
 
     def note_changes_inside(self) -> None:
-        """Put the lists and dicts that were changed since they were read into the delta."""
+        """Add the lists and dicts that were changed inside since they were read to the delta."""
         for key, before in self._read.items():
             value = self._delta.get(key, self._value.get(key))
             if value != before:
@@ -96,14 +96,14 @@ class State:
 
 
 class ReadonlyContext:
-    """What may be read of an invocation."""
+    """Read access to an invocation."""
 
     def __init__(self, invocation_context: InvocationContext) -> None:
         self._invocation_context = invocation_context
 
     @property
     def user_content(self) -> Any:
-        """What the user said to begin the invocation."""
+        """The input of the user that started the invocation."""
         return self._invocation_context.user_content
 
     @property
@@ -113,13 +113,13 @@ class ReadonlyContext:
 
     @property
     def agent_name(self) -> str:
-        """The name of the agent that runs."""
+        """The name of the running agent."""
         agent = self._invocation_context.agent
         return str(agent.name) if agent is not None else "unknown"
 
     @property
     def state(self) -> Any:
-        """The state of the session, not to be changed."""
+        """The state of the session, read-only."""
         return MappingProxyType(self._invocation_context.session.state)
 
     @property
@@ -134,12 +134,12 @@ class ReadonlyContext:
 
     @property
     def run_config(self) -> Any:
-        """The configuration of the run, where one was given."""
+        """The given `run_config`, or None."""
         return self._invocation_context.run_config
 
     @property
     def custom_metadata(self) -> Mapping[str, Any]:
-        """What was noted beside the invocation, not to be changed."""
+        """The metadata of the invocation, read-only."""
         return MappingProxyType(self._invocation_context._custom_metadata)
 
     @property
@@ -148,19 +148,19 @@ class ReadonlyContext:
         return self._invocation_context.is_aborted
 
     def get_credential(self, key: str) -> Any:
-        """What the invocation has as `credential_by_key` under this key; None where it has nothing."""
+        """Return the credential of this key in `credential_by_key`, or None."""
         return self._invocation_context.credential_by_key.get(key)
 
 
 class CallbackContext(ReadonlyContext):
-    """What a callback around an agent is called with, as `callback_context`.
+    """The argument `callback_context` of a callback before or after an agent.
 
-    `state` is the session's: what is set in it is said in an event of the agent. `actions` are those of that event.
-    Whatever else an `InvocationContext` has can be read here too, and `end_invocation` set. function_call_id,
-    tool_confirmation: the call that it is about, and the answer of a person, where there are any. The methods for
-    artifacts, credentials and memory ask the services that the `InvocationContext` was given; without one they raise
-    InvalidArguments, a ValueError. What belongs to the design's workflows (`node`, `attempt_count` and so on) has the
-    value that it has outside of one.
+    `state` is the state of the session; changes are emitted in an event of the agent, whose other actions are
+    `actions`. The attributes of the `InvocationContext` can be read here, too, and `end_invocation` can be set.
+    function_call_id, tool_confirmation: the call that the context is about, and the answer of a person. The methods for
+    artifacts, credentials and memory call the services of the `InvocationContext`; they raise InvalidArguments, a
+    ValueError, if a service is missing. Attributes of the published workflows (`node`, `attempt_count` and others) have
+    the values that they have outside of a workflow.
     """
 
     def __init__(
@@ -203,12 +203,12 @@ class CallbackContext(ReadonlyContext):
     @output.setter
     def output(self, value: Any) -> None:
         if self._output is not None:
-            raise InvalidArguments("output is set already; there is at most one.")
+            raise InvalidArguments("output is already set, and can be set only once.")
         self._output = value
 
     @property
     def state(self) -> State:
-        """The state of the session; a change is part of the callback's event."""
+        """The state of the session. A change becomes part of the callback's event."""
         return self._state
 
     @property
@@ -219,109 +219,106 @@ class CallbackContext(ReadonlyContext):
 
     @property
     def custom_metadata(self) -> dict[str, Any]:
-        """What was noted beside the invocation."""
+        """The metadata of the invocation."""
         return self._invocation_context._custom_metadata
 
     def request_confirmation(self, *, hint: str | None = None, payload: Any = None) -> None:
-        """Ask a person about the call, in the actions. Raises InvalidArguments where it is about no call."""
+        """Add a question to a person about the call to the actions. Raises InvalidArguments if there is no call."""
         if not self.function_call_id:
-            raise InvalidArguments("request_confirmation requires function_call_id: this context is about no call.")
+            raise InvalidArguments("request_confirmation requires function_call_id, which this context does not have.")
         asked = ToolConfirmation(hint=hint or "", payload=payload)
         self._event_actions.requested_tool_confirmations[self.function_call_id] = asked
 
     def render_ui_widget(self, ui_widget: Any) -> None:
-        """Put a widget into the actions. Raises InvalidArguments where one of its id is there already."""
+        """Add a widget to the actions. Raises InvalidArguments if they have one of its id."""
         widgets = self._event_actions.render_ui_widgets = self._event_actions.render_ui_widgets or []
         if any(widget.id == ui_widget.id for widget in widgets):
-            raise InvalidArguments(f"The actions have a widget {ui_widget.id!r} already.")
+            raise InvalidArguments(f"The actions already have a widget {ui_widget.id!r}.")
         widgets.append(ui_widget)
 
-    # -- what services do ------------------------------------------------------------------------------------------
+    # -- services --------------------------------------------------------------------------------------------------
 
     async def load_artifact(self, filename: str, version: int | None = None) -> Any:
-        """Ask the artifact service for an artifact."""
+        """Load an artifact from the artifact service."""
         service = self._service("artifact")
         return await service.load_artifact(**self._scope, filename=filename, version=version)
 
     async def save_artifact(self, filename: str, artifact: Any, custom_metadata: dict[str, Any] | None = None) -> int:
-        """Give the artifact service an artifact; its version, which is in the actions too."""
+        """Save an artifact in the artifact service. Returns its version, which is also added to the actions."""
         given = {"filename": filename, "artifact": artifact, "custom_metadata": custom_metadata}
         version: int = await self._service("artifact").save_artifact(**self._scope, **given)
         self._event_actions.artifact_delta[filename] = version
         return version
 
     async def get_artifact_version(self, filename: str, version: int | None = None) -> Any:
-        """Ask the artifact service about a version of an artifact."""
+        """Return the artifact service's description of a version of an artifact."""
         service = self._service("artifact")
         return await service.get_artifact_version(**self._scope, filename=filename, version=version)
 
     async def list_artifacts(self) -> list[str]:
-        """Ask the artifact service for the names of the session's artifacts."""
+        """Return the names of the session's artifacts in the artifact service."""
         names: list[str] = await self._service("artifact").list_artifact_keys(**self._scope)
         return names
 
     async def save_credential(self, auth_config: Any) -> None:
-        """Give the credential service a credential."""
+        """Save a credential in the credential service."""
         await self._service("credential").save_credential(auth_config, self)
 
     async def load_credential(self, auth_config: Any) -> Any:
-        """Ask the credential service for a credential."""
+        """Load a credential from the credential service."""
         return await self._service("credential").load_credential(auth_config, self)
 
     def get_auth_response(self, auth_config: Any) -> Any:
-        """Raise InvalidArguments: there are no credentials that users log in for."""
-        raise InvalidArguments("get_auth_response is for ADK's logins, which are not part of agentnb.")
+        """Raise InvalidArguments: agentnb has no logins of users."""
+        raise InvalidArguments("get_auth_response is for ADK's logins, which agentnb does not include.")
 
     def request_credential(self, auth_config: Any) -> None:
-        """Raise InvalidArguments: there are no credentials that users log in for."""
-        raise InvalidArguments("request_credential is for ADK's logins, which are not part of agentnb.")
+        """Raise InvalidArguments: agentnb has no logins of users."""
+        raise InvalidArguments("request_credential is for ADK's logins, which agentnb does not include.")
 
     async def add_session_to_memory(self) -> None:
-        """Give the memory service the session."""
+        """Add the session to the memory service."""
         await self._service("memory").add_session_to_memory(self.session)
 
     async def add_events_to_memory(
         self, *, events: Sequence[Event], custom_metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Give the memory service these events."""
+        """Add events to the memory service."""
         service = self._service("memory")
         await service.add_events_to_memory(**self._scope, events=events, custom_metadata=custom_metadata)
 
     async def add_memory(self, *, memories: Sequence[Any], custom_metadata: Mapping[str, object] | None = None) -> None:
-        """Give the memory service these memories."""
+        """Add memories to the memory service."""
         given = {"memories": memories, "custom_metadata": custom_metadata}
-        await self._service("memory").add_memory(**self._whose, **given)
+        await self._service("memory").add_memory(**self._app_and_user, **given)
 
     async def search_memory(self, query: str) -> Any:
-        """Ask the memory service."""
-        return await self._service("memory").search_memory(**self._whose, query=query)
+        """Search the memory service."""
+        return await self._service("memory").search_memory(**self._app_and_user, query=query)
 
     async def delete_memory(self, memory_id: str | None = None) -> None:
-        """Have the memory service forget something."""
-        await self._service("memory").delete_memory(**self._whose, memory_id=memory_id)
+        """Delete a memory from the memory service."""
+        await self._service("memory").delete_memory(**self._app_and_user, memory_id=memory_id)
 
     async def run_node(self, node: Any, node_input: Any = None, **options: Any) -> Any:
-        """Raise InvalidArguments: there are no workflows."""
+        """Raise InvalidArguments: agentnb has no workflows."""
         raise InvalidArguments(
-            "run_node is for ADK's workflows, which are not part of agentnb: use agent.run_async(ctx)."
+            "run_node is for ADK's workflows, which agentnb does not include. Use agent.run_async(ctx)."
         )
 
     def _service(self, kind: str) -> Any:
         service = getattr(self._invocation_context, f"{kind}_service")
         if service is None:
-            gives = f"InvocationContext({kind}_service=...)"
-            raise InvalidArguments(
-                f"The {kind} service is not available: agentnb has none of its own; {gives} takes one."
-            )
+            raise InvalidArguments(f"There is no {kind} service. Pass one by InvocationContext({kind}_service=...).")
         return service
 
     @property
-    def _whose(self) -> dict[str, str]:
+    def _app_and_user(self) -> dict[str, str]:
         return {"app_name": self.session.app_name, "user_id": self.session.user_id}
 
     @property
     def _scope(self) -> dict[str, str]:
-        return {**self._whose, "session_id": self.session.id}
+        return {**self._app_and_user, "session_id": self.session.id}
 
     @property
     def branch(self) -> str | None:
@@ -330,7 +327,7 @@ class CallbackContext(ReadonlyContext):
 
     @property
     def end_invocation(self) -> bool:
-        """Whether the invocation is to end."""
+        """Whether the invocation is to end after the agent."""
         return self._invocation_context.end_invocation
 
     @end_invocation.setter
@@ -338,7 +335,7 @@ class CallbackContext(ReadonlyContext):
         self._invocation_context.end_invocation = value
 
     def get_invocation_context(self) -> InvocationContext:
-        """The context of the invocation itself."""
+        """Return the context of the invocation."""
         return self._invocation_context
 
     def __getattr__(self, name: str) -> Any:

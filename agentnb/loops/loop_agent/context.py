@@ -25,7 +25,7 @@ from pydantic.alias_generators import to_camel
 
 from agentnb.core.errors import AgentnbError, InvalidArguments
 from agentnb.core.events import Delta, MessageAdded, Queued, RunEnd, RunStart
-from agentnb.core.events import Event as Fact
+from agentnb.core.events import Event as RunEvent
 from agentnb.core.loop import beside
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
@@ -39,23 +39,23 @@ Stream = AsyncGenerator[Event, None]
 
 
 ASKS_TO_CONFIRM = "adk_request_confirmation"
-"""The name of the function call that asks a person about a call."""
+"""The name of the function call by which a person is asked to approve a call."""
 
 
 class LlmCallsLimitExceededError(AgentnbError):
-    """An invocation has asked its models more often than `max_llm_calls` of its `run_config` allows."""
+    """An invocation has sent more model requests than `max_llm_calls` of its `run_config` allows."""
 
 
 class ResumabilityConfig(BaseModel):
-    """Whether checkpoints are events, as the design says it: `InvocationContext(resumability_config=...)`."""
+    """The published option that checkpoints are emitted: `InvocationContext(resumability_config=...)`."""
 
     is_resumable: bool = False
 
 
 class Session(BaseModel):
-    """The log of a conversation: `events` so far, `state` that the agents share; whose it is, in the design's words.
+    """The log of a conversation: its `events`, and the `state` that the agents share.
 
-    It is JSON in and out. A run that waits for a person is kept beside it, as long as the object lives.
+    It can be dumped to JSON and loaded from it. The object also holds the runs that wait for a person; JSON does not.
     """
 
     model_config = ConfigDict(
@@ -74,17 +74,17 @@ class Session(BaseModel):
     def __init__(
         self, events: Iterable[Any] | None = None, state: Mapping[str, Any] | None = None, /, **fields: Any
     ) -> None:
-        """Take the events and the state by position as well."""
+        """Accept the events and the state by position, too."""
         given = {"events": list(events) if events is not None else None, "state": state}
         super().__init__(**{name: value for name, value in given.items() if value is not None}, **fields)
 
     @property
     def waiting(self) -> dict[str, tuple[object, Run]]:
-        """The runs that have stopped at a question to a person, and what they are of, by the name of their agent."""
+        """The runs that stopped at a question to a person, with the loops they are runs of, by agents' names."""
         return self._waiting
 
     def asked_about(self, id: str) -> Any:
-        """The call that a person was asked about under this id last; None where nobody was, or it has its result."""
+        """Return the call that a person was asked about under this id last, or None if it has a result."""
         for event in reversed(self.events):
             if event.author != "user" and any(read(given, "id") == id for given in event.get_function_responses()):
                 return None
@@ -93,19 +93,19 @@ class Session(BaseModel):
                     return read(read(call, "args") or {}, "originalFunctionCall")
         return None
 
-    def said_by_the_last_checkpoints(self) -> dict[str, dict[str, Any]]:
-        """What the sub-agents of each loop agent had come to where it last said where it stands.
+    def outputs_at_checkpoints(self) -> dict[str, dict[str, Any]]:
+        """Return the outputs of the sub-agents of each loop agent at its last checkpoint, by name.
 
-        What came later is done again.
+        What came after the checkpoint runs again.
         """
         return {event.author: event.said or {} for event in self.events if event.actions.agent_state is not None}
 
     def outputs(self) -> dict[str, Any]:
-        """What each loop agent came to when it ended last."""
+        """Return the last output of each loop agent that has ended, by name."""
         return {event.author: event.output for event in self.events if event.actions.end_of_agent}
 
     def open_calls(self) -> list[dict[str, Any]]:
-        """The ids and names of the calls that nobody has answered, but for those whose answer is to come later."""
+        """Return the ids and names of the calls without an answer, except long-running ones."""
         made: dict[Any, dict[str, Any]] = {}
         for event in self.events:
             for call in event.get_function_calls():
@@ -117,64 +117,66 @@ class Session(BaseModel):
 
 
 class Code:
-    """The code of an agent, as it runs, and the streams of other agents that it has opened."""
+    """The running code of an agent, and the streams of other agents that it has opened."""
 
     def __init__(self, agent: Any) -> None:
         self.agent = agent
         self._opened: list[Stream] = []
 
     def opens(self, stream: Stream) -> None:
-        """It runs another agent by hand."""
+        """Register the stream of an agent that the code runs by hand."""
         self._opened = [other for other in self._opened if getattr(other, "ag_frame", None) is not None]
         self._opened.append(stream)
 
     @property
-    def hands_on(self) -> bool:
-        """Whether what it says may be what another has said: it has run one by hand."""
+    def may_forward(self) -> bool:
+        """Whether the code may forward events of others, because it has run an agent by hand."""
         return bool(self._opened)
 
     async def close(self) -> None:
-        """Close what it has left open: nobody else would before the garbage collector does."""
+        """Close the streams that the code has left open. Otherwise only the garbage collector would."""
         for stream in self._opened:
             await stream.aclose()
 
 
 class Forwarded:
-    """What the agents of one run have said and raised, as they made it, beside the facts this has become."""
+    """The event objects that the code of agents has yielded in one run, and the exception it has raised.
+
+    A stream yields these objects, not copies made from the events of the run.
+    """
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[Any, Event]] = {}
         self.error: BaseException | None = None
 
-    def put(self, fact: Fact | Delta, event: Event) -> None:
-        """Keep the event that a fact was made of."""
-        self._made[id(_kept_in(fact))] = (fact, event)
+    def put(self, run_event: RunEvent | Delta, event: Event) -> None:
+        """Keep the object that an event of the run was made of."""
+        self._made[id(_identity(run_event))] = (run_event, event)
 
-    def take(self, fact: Fact | Delta) -> Event | None:
-        """The event that this fact was made of, once."""
-        return self._made.pop(id(_kept_in(fact)), (fact, None))[1]
+    def take(self, run_event: RunEvent | Delta) -> Event | None:
+        """Return the object that this event of the run was made of, and forget it. None if there is none."""
+        return self._made.pop(id(_identity(run_event)), (run_event, None))[1]
 
 
-def _kept_in(fact: Fact | Delta) -> object:
-    """What of a fact is the same object once it is recorded, which makes a copy of the fact."""
-    return fact.message if isinstance(fact, MessageAdded) else fact
+def _identity(run_event: RunEvent | Delta) -> object:
+    """Return what identifies an event of the run: recording copies the event, but not its message."""
+    return run_event.message if isinstance(run_event, MessageAdded) else run_event
 
 
 @dataclass(eq=False)
 class InvocationContext:
-    """What the agents of one invocation share.
+    """The context that the agents of one invocation share.
 
-    is_resumable: checkpoints are events. agent_states, end_of_agents: where each agent stands, by name; a new context
-    made from these (they are JSON) goes on from there. One that has ended and stands somewhere is left there, by an
-    escalation that has ended the loop inside it already. user_content: what the user said, text or content; where it
-    answers calls that were made before (`function_response`), it is in the session too. An answer to a question about a
-    call says `{"confirmed": true}` or false; with the session of the context that asked, its run goes on from there.
-
-    `session` has what was said, and a state that `state_delta` changes. `agent` is the one whose code is running, and
-    where none is the one that was given; `run` the run that the invocation is, or was last. An agent that sets
-    `end_invocation` leaves every loop around it. resumability_config, run_config: as in the design; `max_llm_calls` of
-    the latter is what `increment_llm_call_count` counts up to. The design's services, plugin manager and other
-    configurations are kept, and not used.
+    is_resumable: emit checkpoints. agent_states, end_of_agents: the state of each agent, and whether it has ended, by
+    name. Both are JSON, and a new context made from them resumes the invocation. An agent with a state that has also
+    ended is to be left: a nested loop had escalated beyond it. user_content: the input of the user, text or content. If
+    it answers earlier calls (`function_response`), it is added to the session. The answer to a question about a call
+    has the response `{"confirmed": true}` or false; together with the session of the context that asked, it resumes the
+    run. session: the log of events, and a state that `state_delta` changes. agent: the agent whose code is running, or
+    the given one if none is. run: the current or last run of the invocation. end_invocation: if an agent sets it, the
+    invocation ends after that agent. resumability_config, run_config: as published. `max_llm_calls` of the latter
+    limits `increment_llm_call_count`. The other fields of the published design, such as services, are stored but not
+    used by the loops.
     """
 
     adapter: ClassVar[type[Loop]]
@@ -220,10 +222,10 @@ class InvocationContext:
     _llm_calls: int = field(default=0, init=False, repr=False)
     _custom_metadata: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
     _abort_signal: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
-    """Set once the invocation is aborted; its copies share it."""
+    """Set when the invocation is aborted. Copies of the context share it."""
 
     def __new__(cls, *values: Any, **fields: Any) -> Self:
-        """Raise TypeError for a keyword that a context does not have, with the one that is probably meant."""
+        """Raise TypeError for an unknown keyword argument, and suggest the closest name."""
         known = [given.name for given in dataclass_fields(cls) if given.init]
         for name in fields:
             if name not in known:
@@ -235,7 +237,7 @@ class InvocationContext:
     def __post_init__(self) -> None:
         for name, given in (("agent_states", self.agent_states), ("end_of_agents", self.end_of_agents)):
             if not isinstance(given, Mapping):
-                raise InvalidArguments(f"{name}= takes a mapping from agents' names, not {given!r}.")
+                raise InvalidArguments(f"{name} must be a mapping from names of agents, not {given!r}.")
         self.agent_states = {name: _dumped(name, state) for name, state in self.agent_states.items()}
         self.end_of_agents = dict(self.end_of_agents)
         self.is_resumable = self.is_resumable or bool(getattr(self.resumability_config, "is_resumable", False))
@@ -243,27 +245,27 @@ class InvocationContext:
         self._custom_metadata.update(getattr(self.run_config, "custom_metadata", None) or {})
 
     def enter(self, code: Code | None) -> None:
-        """Let this code be the one that is running; None where no agent's is."""
+        """Set the code that is running, and its agent. None: no code of an agent is running."""
         self.code, self.agent = code, code.agent if code is not None else self._given
 
     @property
     def is_streamed(self) -> bool:
-        """Whether somebody reads the events of the invocation, who may answer by a context; not so in a started run."""
+        """Whether a stream is being read, whose reader may answer questions by a context. False in a run by `start`."""
         return self.code is None or bool(self._streams)
 
     @property
     def durable(self) -> bool:
-        """Whether the maps say where to resume; otherwise a pause only stops the invocation."""
+        """Whether the maps say where to resume. Otherwise a pause only stops the invocation."""
         return self.is_resumable
 
     @property
     def is_aborted(self) -> bool:
-        """Whether `abort` was called."""
+        """Whether the invocation, or one around it, was aborted."""
         return self.aborted or (self._around is not None and self._around.is_aborted)
 
     @property
     def aborted(self) -> bool:
-        """Whether `abort` was called on it, or on a copy of it."""
+        """Whether `abort` was called on this context or on a copy."""
         return self._abort_signal.is_set()
 
     @property
@@ -277,9 +279,9 @@ class InvocationContext:
         return self.session.user_id
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> InvocationContext:
-        """A copy that shares the session, the maps and an abort, with other values where `update` has them.
+        """Return a copy, which shares the session, the maps and an abort. update: new values of fields.
 
-        Raises InvalidArguments for a field that a context does not have.
+        Raises InvalidArguments for an unknown field.
         """
         copied = copy.copy(self)
         for name, value in (update or {}).items():
@@ -296,9 +298,9 @@ class InvocationContext:
             raise LlmCallsLimitExceededError(f"Max number of llm calls limit of `{most}` exceeded")
 
     def populate_invocation_agent_states(self) -> None:
-        """Fold the session's events of this invocation into the two maps, where the invocation is resumable.
+        """Compute the two maps from the session's events of this invocation, if the context is resumable.
 
-        An agent that has said something, and not where it stands, has begun: its state is empty.
+        An agent with content but without a checkpoint has started: its state is empty.
         """
         if not self.is_resumable:
             return
@@ -311,10 +313,10 @@ class InvocationContext:
                 self.set_agent_state(event.author, {})
 
     def _get_events(self, *, current_invocation: bool = False, current_branch: bool = False) -> list[Event]:
-        """The session's events, of this invocation alone, or of this branch.
+        """Return the session's events, optionally only those of this invocation or of this branch.
 
-        What the user says belongs to the branch that it was said in and to those around it, or to all where it was said
-        in none; an answer to a call, where that call was made in this branch or below it.
+        An event of the user belongs to its branch and the branches above, or to all if it has no branch. An answer to a
+        call belongs to a branch only if the call was made in it or below.
         """
         events = self.session.events
         if current_invocation:
@@ -340,11 +342,11 @@ class InvocationContext:
         return [event for event in events if belongs(event)]
 
     def get_agent_state(self, name: str) -> dict[str, Any] | None:
-        """Where an agent stands; None where it has not begun, has ended, or keeps nothing of it."""
+        """Return the state of an agent, or None if it has not started, has ended, or has no state."""
         return self.agent_states.get(name)
 
     def set_agent_state(self, agent_name: str, agent_state: Any = None, end_of_agent: bool = False) -> None:
-        """Say where an agent stands: ended, in a state, or, with neither, not begun."""
+        """Set the state of an agent, or that it has ended. With neither, it has not started."""
         state = _dumped(agent_name, agent_state) if agent_state is not None else None
         self.agent_states.pop(agent_name, None)
         self.end_of_agents.pop(agent_name, None)
@@ -354,54 +356,54 @@ class InvocationContext:
             self.agent_states[agent_name], self.end_of_agents[agent_name] = state, False
 
     def leave(self, name: str) -> None:
-        """Say that an agent that stands somewhere is left there: it is still to say that it has ended."""
+        """Mark an agent with a state to be left by an escalation. Its own end is still to come."""
         if name in self.agent_states:
             self.end_of_agents[name] = True
 
     def has_ended(self, name: str) -> bool:
-        """Whether an agent has said that it has ended."""
+        """Return True if an agent has ended."""
         return bool(self.end_of_agents.get(name)) and name not in self.agent_states
 
     def reset_sub_agent_states(self, agent_name: str) -> None:
-        """Let every agent below the one of that name begin anew; no agent's code need be running."""
+        """Reset the state of all descendants of the agent of this name, so that they start again."""
         agent: Any = self.agent if self.agent is not None or self.run is None else self.run.loop
         self.reset_below(agent.find_agent(agent_name) if agent is not None else None)
 
     def reset_below(self, agent: Any) -> None:
-        """Let every agent below this one begin anew."""
-        for inside in getattr(agent, "sub_agents", ()):
-            self.set_agent_state(inside.name)
-            self.reset_below(inside)
+        """Reset the state of all descendants of this agent, so that they start again."""
+        for sub_agent in getattr(agent, "sub_agents", ()):
+            self.set_agent_state(sub_agent.name)
+            self.reset_below(sub_agent)
 
     def should_pause_invocation(self, event: Event) -> bool:
-        """Whether the event has a call whose answer comes later, and has not come yet."""
+        """Return True if the event has a long-running call without an answer."""
         return any(read(call, "id") not in self._decided for call in event.long_running_calls)
 
     def asked(self, id: str) -> None:
-        """Note that a person is asked under this id."""
+        """Record that a person is asked under this id."""
         self._decided.discard(id)
 
     def decided(self, id: str) -> None:
-        """Note that a question to a person is decided."""
+        """Record that the question of this id is decided."""
         self._decided.add(id)
 
     def confirmations(self) -> dict[str, bool]:
-        """What the user has answered to questions about calls, by their ids."""
-        said = Event(author="user", content=self.user_content)
+        """Return the user's answers to questions about calls, by id."""
+        event = Event(author="user", content=self.user_content)
         answers: dict[str, bool] = {}
-        for answer in said.get_function_responses():
+        for answer in event.get_function_responses():
             response = read(answer, "response")
             if isinstance(response, Mapping) and isinstance(wrapped := response.get("response"), str):
-                response = _object_in(wrapped)  # as a client sends it that has only text
+                response = _object_in(wrapped)  # a client that has only text sends it like this
             confirmed = read(response, "confirmed") if response is not None else None
             if isinstance(confirmed, bool) and read(answer, "id") is not None:
                 answers[str(read(answer, "id"))] = confirmed
         return answers
 
     def add(self, event: Event) -> None:
-        """Let an event have been said: it is in the session, and its actions are done."""
+        """Add an event to the session, and perform its actions."""
         events, actions = self.session.events, event.actions
-        if not (events and events[-1] is event and self._is_handed_on()):  # which says nothing new
+        if not (events and events[-1] is event and self._may_forward()):  # it is forwarded
             events.append(event)
             self.session.last_update_time = event.timestamp
         self.session.state.update(actions.state_delta)
@@ -409,15 +411,15 @@ class InvocationContext:
             end = bool(actions.end_of_agent)
             self.set_agent_state(event.author, agent_state=actions.agent_state, end_of_agent=end)
 
-    def hear(self) -> None:
-        """Let what the user said be in the session where it answers calls: whoever made them looks there."""
-        said = Event(author="user", content=self.user_content, invocation_id=self.invocation_id)
-        heard = (event.content for event in self.session.events if event.author == "user")
-        if said.get_function_responses() and said.content not in heard:
-            self.session.events.append(said)
+    def add_answers(self) -> None:
+        """Add the user's content to the session if it answers calls: the code that made them looks there."""
+        event = Event(author="user", content=self.user_content, invocation_id=self.invocation_id)
+        known = (event.content for event in self.session.events if event.author == "user")
+        if event.get_function_responses() and event.content not in known:
+            self.session.events.append(event)
 
     def abort(self) -> None:
-        """Stop the invocation after the current event; it can be resumed. Safe from every thread."""
+        """Stop the invocation after the current event. It can be resumed. Thread-safe."""
         self._abort_signal.set()
         if self._around is not None:
             self._around.abort()
@@ -426,51 +428,51 @@ class InvocationContext:
             run.cancel("aborted")
 
     def belongs_to(self, other: InvocationContext) -> None:
-        """Be inside another invocation: what is said in this one is said in that one's session, and in its streams."""
+        """Nest this invocation in another one: its events are added to the session and the streams of that one."""
         self._around = other
         self.session, self.invocation_id, self.branch = other.session, other.invocation_id, other.branch
         self.run, self._streams, self._kept = other.run, other._streams, other._kept
 
     def events_of(self, loop: Any, **options: Any) -> Stream:
-        """Run a loop of another design in this invocation: its events, as they are asked for."""
+        """Run a loop of another design in this invocation, and return the stream of its events."""
         stream: Stream = self.adapter(loop).run_async(self, **options)
         return stream
 
     # -- for the streams of its runs -------------------------------------------------------------------------------
 
     def open(self, run: Run) -> Forwarded:
-        """Hand on, from now on, what the agents of this run say."""
+        """Start to forward the events of the agents of a run."""
         self.run = run if not self._streams else self.run
         forwarded = Forwarded()
         self._streams[run.id] = run, forwarded
         return forwarded
 
     def close(self, run: Run) -> None:
-        """Hand on no more."""
+        """Stop to forward the events of a run."""
         del self._streams[run.id]
 
     def forwarded(self, run_id: str) -> Forwarded | None:
-        """What the agents of that run have said, where somebody takes it."""
+        """Return the forwarded events of a run, or None if no stream reads them."""
         stream = self._streams.get(run_id)
         return stream[1] if stream is not None else None
 
     def keep(self, event: Event) -> None:
-        """A loop inside an agent has taken this escalation for its own: it leaves no loop around that agent."""
+        """Record that a nested loop has handled this escalation: it leaves no loop around that one."""
         self._kept[id(event)] = event
 
     def escalation(self, event: Event) -> str | None:
-        """Which loop the event leaves: `nearest`, one by its name, or `root` for every one."""
-        if not event.actions.escalate or (id(event) in self._kept and self._is_handed_on()):
+        """Return the scope of an escalation: `nearest`, the name of a loop, or `root` for all. None: no escalation."""
+        if not event.actions.escalate or (id(event) in self._kept and self._may_forward()):
             return None
         return event.actions.scope or "nearest"
 
-    def _is_handed_on(self) -> bool:
-        """Whether an event that was said before is so again by hand; otherwise its agent just says it once more."""
-        return self.code is not None and self.code.hands_on
+    def _may_forward(self) -> bool:
+        """Return True if the running code may forward an event that was added before, and not repeat it as its own."""
+        return self.code is not None and self.code.may_forward
 
 
 def _object_in(text: str) -> dict[str, Any]:
-    """The object that a JSON text has; an empty one where it has none."""
+    """Return the object in a JSON text, or an empty one."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -480,7 +482,7 @@ def _object_in(text: str) -> dict[str, Any]:
 
 def _dumped(name: str, state: Any) -> dict[str, Any]:
     if not isinstance(state, (BaseModel, Mapping)):
-        raise InvalidArguments(f"The state of the agent {name!r} is a mapping or a LoopAgentState, not {state!r}.")
+        raise InvalidArguments(f"The state of the agent {name!r} must be a mapping or a LoopAgentState, not {state!r}.")
     return state.model_dump(mode="json") if isinstance(state, BaseModel) else dict(state)
 
 
@@ -488,14 +490,14 @@ _MAPS = ("agent_states", "end_of_agents")
 
 
 class Companion:
-    """What stands beside an invocation as long as it runs: its context, made when it is first needed.
+    """Holds the context of an invocation while it runs. The context is made when it is first needed.
 
-    agent: the outermost of its agents, which stands at `state`. recording: what it goes on from. around: the companion
-    of the invocation that this one is inside of, where a loop of another design has begun it.
+    agent: the outermost agent. state: its state. recording: the events that its run resumes from. around: the companion
+    of the outer invocation, if a loop of another design in it has started this one.
     """
 
     def __init__(
-        self, agent: Loop, state: State, recording: Sequence[Fact] = (), around: Companion | None = None
+        self, agent: Loop, state: State, recording: Sequence[RunEvent] = (), around: Companion | None = None
     ) -> None:
         self.agent = agent
         self._state = state
@@ -505,13 +507,30 @@ class Companion:
 
     @property
     def context(self) -> InvocationContext:
-        """The context that the agents share."""
+        """The context that the agents of the invocation share."""
         if self._context is None:
-            self._context = _begun_with(self._state.input)
-            self._context.hear()
-            for fact in self._recording:
-                _remember(self._context, fact)
-            if self._around is not None:  # what is said inside is said in the session around, to whoever hears that
+            # Make it from the input.
+            given = self._state.input
+            content = given.get("content") if isinstance(given, Mapping) else given
+            content = _invocation(given).get("user_content", content)
+            maps: dict[str, Any] = {name: value for name, value in _given(given).items() if name in _MAPS}
+            self._context = InvocationContext(is_resumable=True, user_content=content, **maps)
+            self._context.add_answers()
+
+            # Add what was recorded before, also by another process: the events of agents and the answers for them. The
+            # messages of loops of other designs are not events of the session.
+            for event in self._recording:
+                if isinstance(event, RunStart) and event.path and not _given(event.input):
+                    self._context.set_agent_state(event.name)
+                elif (isinstance(event, MessageAdded) and event.origin == "loop") or (
+                    isinstance(event, Queued) and event.queue == "input"
+                ):
+                    said = event.message.get("event")
+                    if isinstance(said, dict):
+                        self._context.add(Event.model_validate(said))
+
+            # The events of a nested invocation are added to the outer session, too.
+            if self._around is not None:
                 self._context.belongs_to(self._around.context)
         return self._context
 
@@ -520,47 +539,19 @@ class Companion:
         self._context = context
 
 
-def _remember(context: InvocationContext, fact: Fact) -> None:
-    """Let the context know what was said before the process that recorded it went."""
-    if isinstance(fact, RunStart) and fact.path and not _given(fact.input):
-        context.set_agent_state(fact.name)
-    elif isinstance(fact, (MessageAdded, Queued)) and _is_of_an_agent(fact):
-        said = fact.message.get("event")
-        if isinstance(said, dict):
-            context.add(Event.model_validate(said))
-
-
-def _is_of_an_agent(fact: MessageAdded | Queued) -> bool:
-    """Whether it was said by an agent, or to one; what is said to a loop inside is not."""
-    return fact.queue == "input" if isinstance(fact, Queued) else fact.origin == "loop"
-
-
-def use_context(run: Run, context: InvocationContext) -> None:
-    """Let the agents of a run share this context."""
-    assert isinstance(run.companion, Companion)
-    run.companion.context = context
-
-
 def context_of(state: State, agent: Loop) -> InvocationContext:
-    """The context of the invocation that `agent`, which stands at `state`, is part of."""
+    """Return the context of the invocation of an agent. state: the agent's state."""
     companion = beside.get()
     return companion.context if isinstance(companion, Companion) else Companion(agent, state).context
 
 
-def _begun_with(input: Any) -> InvocationContext:
-    content = input.get("content") if isinstance(input, Mapping) else input
-    content = _invocation(input).get("user_content", content)
-    maps: dict[str, Any] = {name: given for name, given in _given(input).items() if name in _MAPS}
-    return InvocationContext(is_resumable=True, user_content=content, **maps)
-
-
 def invocation_of(state: State) -> dict[str, dict[str, Any]]:
-    """What an agent was started with of the invocation it resumes: its maps, and what was come to in it."""
+    """Return the position of the invocation that an agent was started to resume: the maps and the outputs. Or empty."""
     return _given(state.input)
 
 
 def end_before(name: str, state: State) -> RunEnd | None:
-    """The end of an agent that had ended in the invocation it resumes, and had said so; what it came to stays."""
+    """Return the end of an agent that had ended in the invocation it resumes, with its output. None if it had not."""
     resumed = invocation_of(state)
     if not resumed.get("end_of_agents", {}).get(name) or name in resumed["agent_states"]:
         return None
@@ -568,11 +559,12 @@ def end_before(name: str, state: State) -> RunEnd | None:
 
 
 def _given(input: Any) -> dict[str, dict[str, Any]]:
+    """Return the maps and outputs in the input of an agent, or an empty dict if it does not resume an invocation."""
     given = _invocation(input)
     return {name: dict(given.get(name) or {}) for name in (*_MAPS, "said", "outputs")} if given else {}
 
 
 def _invocation(input: Any) -> dict[str, Any]:
-    """What an agent was told of the invocation that it is in, or goes on with; nothing where it was started alone."""
+    """Return what the input of an agent says about its invocation; empty if it was started by `start`."""
     given = input.get("invocation") if isinstance(input, Mapping) else None
     return given if isinstance(given, dict) else {}

@@ -1,7 +1,7 @@
-"""The events of LoopAgent's design, and the actions that they carry (SEMANTICS.md, 2. Vocabulary).
+"""The events of LoopAgent's design, and their actions (SEMANTICS.md, 2. Vocabulary).
 
-An event is what an agent says, as plain data that the driver journals as a message. What it does besides, leaving a
-loop or saying where its agent stands, are its actions.
+An event has the content that an agent emits, as plain data, which the run journals as a message. Its actions say what
+else it does: leave a loop, store the state of its agent, and others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pydantic.alias_generators import to_camel
 from agentnb.loops.positional import Positional
 
 ASKS_A_PERSON = frozenset({"adk_request_input", "adk_request_credential"})
-"""Function calls that wait for a person whether or not the event says that they take long."""
+"""Names of function calls that wait for a person, also if the event does not mark them as long-running."""
 
 
 _CONTENT = frozenset({"role", "parts"})
@@ -54,50 +54,50 @@ _IN_A_PART = frozenset(
         *("data", "mime_type", "display_name", "file_uri", "code", "language", "outcome", "output"),
     }
 )
-"""The fields of content, of its parts, and of what is in a part."""
+"""The fields of content, of its parts, and of the objects in a part."""
 
 _SNAKE = {to_camel(name): name for name in _PART | _IN_A_PART if "_" in name}
 _CAMEL = {name: camel for camel, name in _SNAKE.items()}
-_AS_THEY_ARE = frozenset({"args", "response"})
-"""What a model and a tool have written: none of its keys is a field of the design."""
+_OPAQUE = frozenset({"args", "response"})
+"""Fields with data of a model or a tool, whose keys are not fields of the design."""
 
 
 class Content(dict[str, Any]):
-    """Content, or a part of it, as a mapping whose fields also read as attributes: `content.parts[0].function_call.id`.
+    """Content, or a part of it: a mapping whose fields are also attributes, as in `content.parts[0].function_call.id`.
 
-    A field of the design that is not there reads as None.
+    A missing field of the design is None.
     """
 
     _fields = _CONTENT | _PART | _IN_A_PART
 
     def __getattr__(self, name: str) -> Any:
         if name not in self and name not in self._fields:
-            raise AttributeError(f"content has no {name!r}")
+            raise AttributeError(f"Content has no field {name!r}.")
         return self.get(name)
 
 
 def _readable(value: Any, names: Mapping[str, str] = _SNAKE) -> Any:
-    """Content that reads by attribute too; its fields may have their names in JSON, such as `functionCall`."""
+    """Return content as `Content`. Its fields may have their names in JSON, such as `functionCall`."""
     if isinstance(value, dict):
-        inside = {key: _readable(value[key], {} if key in _AS_THEY_ARE else names) for key in value}
+        inside = {key: _readable(value[key], {} if key in _OPAQUE else names) for key in value}
         return Content({names.get(key, key): given for key, given in inside.items()})
     return [_readable(inside, names) for inside in value] if isinstance(value, list) else value
 
 
 def _in_json_names(value: Any, names: Mapping[str, str] = _CAMEL) -> Any:
-    """Content with the names that its fields have in JSON."""
+    """Return content with the names of its fields in JSON."""
     if isinstance(value, dict):
-        inside = {key: _in_json_names(value[key], {} if key in _AS_THEY_ARE else names) for key in value}
+        inside = {key: _in_json_names(value[key], {} if key in _OPAQUE else names) for key in value}
         return {names.get(key, key): given for key, given in inside.items()}
     return [_in_json_names(inside, names) for inside in value] if isinstance(value, list) else value
 
 
 _SHORT = ("message", "state", "route", "node_path")
-"""What an event may also be made of, besides its fields."""
+"""Arguments of an event that are not fields."""
 
 
 def content_of(message: Any) -> Any:
-    """What is given as an event's `message` as content: text, a part, or a list of them is what the user says."""
+    """Return the content for the argument `message` of an event: text, a part, or a list of these."""
     if message is None or not isinstance(read(message, "parts"), NoneType):
         return message
     given = message if isinstance(message, (list, tuple)) else [message]
@@ -107,28 +107,29 @@ def content_of(message: Any) -> Any:
 
 
 class BaseAgentState(Positional):
-    """The base of what agents keep of where they stand; a subclass declares its fields."""
+    """The base class of agents' states. A subclass declares its fields."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class LoopAgentState(BaseAgentState):
-    """Where a loop agent stands: the sub-agent it runs, and how many passes are complete."""
+    """The state of a loop agent: its current sub-agent, and the number of complete passes."""
 
     current_sub_agent: str = ""
     times_looped: int = 0
 
 
 class EventActions(Positional):
-    """What an event does besides being said.
+    """The actions of an event.
 
-    `escalate` leaves the nearest loop once the agent that says so is done; with `scope="root"` every loop around it,
-    with the name of a loop all up to that one. `agent_state` and `end_of_agent` say where its author stands.
-    `state_delta` changes the state of the session. The design's other actions are kept for whoever reads the event.
+    `escalate` leaves the nearest enclosing loop when the agent has ended; with `scope="root"` all enclosing loops, with
+    the name of a loop all up to that one. `agent_state` and `end_of_agent` are the state and the end of the author.
+    `state_delta` changes the state of the session. The design's other actions are stored for readers of the event.
 
-    Each is also taken under its name in JSON, such as `stateDelta`; `model_dump(by_alias=True)` gives those.
+    Each action is also accepted under its name in JSON, such as `stateDelta`; `model_dump(by_alias=True)` returns
+    those.
 
-    Raises pydantic's ValidationError, a ValueError, for an action that the design does not have.
+    Raises pydantic's ValidationError, a ValueError, for an unknown action.
     """
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True, defer_build=True)
@@ -152,7 +153,7 @@ class EventActions(Positional):
 
 
 class NodeInfo(BaseModel):
-    """Where in a workflow an event was made, in the design's words: `A@1/B@2` is the second run of B, in A."""
+    """The position in a workflow at which an event was made, as published: `A@1/B@2` is the second run of B, in A."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
@@ -167,26 +168,27 @@ class NodeInfo(BaseModel):
 
     @property
     def run_id(self) -> str:
-        """Which run of the node it was."""
+        """The number of the run of the node."""
         return self.path.rpartition("/")[2].partition("@")[2]
 
     @property
     def parent_run_id(self) -> str | None:
-        """Which run of the node around it; None where there is none."""
-        around = self.path.rpartition("/")[0]
-        return around.rpartition("/")[2].partition("@")[2] or None
+        """The number of the run of the enclosing node, or None."""
+        parent = self.path.rpartition("/")[0]
+        return parent.rpartition("/")[2].partition("@")[2] or None
 
 
 class Event(Positional):
-    """One event of an invocation; `content` is text, or has `parts` with `text`, `function_call` and so on.
+    """One event of an invocation. `content` is text, or has `parts` with `text`, `function_call` and others.
 
-    `message=` is content, too: text, a part or a list of these becomes what the user says. `state=` and `route=` are
-    the actions `state_delta` and `route`, `node_path=` the path of `node_info`. Each field is also taken under its name
-    in JSON, such as `longRunningToolIds`; `model_dump(by_alias=True)` gives those.
+    Instead of `content`, `message=` accepts text, a part or a list of these, as content of the user. `state=` and
+    `route=` are the actions `state_delta` and `route`; `node_path=` is the path of `node_info`. Each field is also
+    accepted under its name in JSON, such as `longRunningToolIds`; `model_dump(by_alias=True)` returns those.
 
-    `reason`, `output`: on the event that ends a loop agent, how it has come to its end, and to what. `said`: on the one
-    that says where it stands, what its sub-agents have come to. Fields of your own are kept, unless they look like a
-    misspelt one: that raises pydantic's ValidationError, a ValueError. `Event.Actions` is `EventActions`.
+    `reason`, `output`: on the end of a loop agent, its stop reason and output. `said`: on a checkpoint, the outputs of
+    the sub-agents. Other fields are stored. `Event.Actions` is `EventActions`.
+
+    Raises pydantic's ValidationError, a ValueError, for a field that looks like a misspelt one.
     """
 
     model_config = ConfigDict(
@@ -245,7 +247,7 @@ class Event(Positional):
         if not isinstance(given, Mapping):
             return given
         known = {*cls.model_fields, *(field.alias for field in cls.model_fields.values() if field.alias)}
-        given = _in_place(dict(given), known)
+        given = _expand_short_forms(dict(given), known)
         for name in given:
             if name not in known and (meant := get_close_matches(str(name), known, 1, 0.8)):
                 raise ValueError(f"An event has no field {name!r}; {meant[0]!r} is probably meant.")
@@ -267,12 +269,12 @@ class Event(Positional):
 
     @staticmethod
     def new_id() -> str:
-        """An id for an event."""
+        """Return a new id for an event."""
         return uuid.uuid4().hex[:12]
 
     @property
     def message(self) -> Any:
-        """The content, under its other name."""
+        """The content, by its other published name."""
         return self.content
 
     @message.setter
@@ -281,9 +283,9 @@ class Event(Positional):
 
     @property
     def node_name(self) -> str:
-        """The name of the workflow's node that has made it; empty for an event that says where an agent stands."""
-        says_where = self.actions.agent_state or self.actions.end_of_agent
-        return "" if says_where else self.node_info.name
+        """The name of the workflow node that made the event; empty for a checkpoint or end of an agent."""
+        is_state = self.actions.agent_state or self.actions.end_of_agent
+        return "" if is_state else self.node_info.name
 
     @field_validator("content")
     @classmethod
@@ -291,15 +293,15 @@ class Event(Positional):
         return _readable(content)
 
     def get_function_calls(self) -> list[Any]:
-        """The function calls among the parts of the content."""
+        """Return the function calls of the content."""
         return [call for part in _parts(self.content) if (call := read(part, "function_call")) is not None]
 
     def get_function_responses(self) -> list[Any]:
-        """The answers to function calls among the parts of the content."""
+        """Return the answers to function calls of the content."""
         return [given for part in _parts(self.content) if (given := read(part, "function_response")) is not None]
 
     def is_final_response(self) -> bool:
-        """Whether it is what its author has to say, and no piece of it, no call, and no result for the model."""
+        """Return True if the event is a complete answer, and not partial, a call, or a result for a model."""
         if self.actions.skip_summarization or self.long_running_tool_ids:
             return True
         if self.error_code and not self.partial and not self.get_function_calls():
@@ -308,38 +310,41 @@ class Event(Positional):
         return not (self.partial or has_calls or self.has_trailing_code_execution_result())
 
     def has_trailing_code_execution_result(self) -> bool:
-        """Whether the last part of the content is what code that a model had executed has come to."""
+        """Return True if the last part of the content is the result of code execution by a model."""
         parts = list(_parts(self.content))
         return bool(parts) and read(parts[-1], "code_execution_result") is not None
 
     def is_answered_later(self, call: Any) -> bool:
-        """Whether the answer to this call of its comes later than the invocation ends."""
+        """Return True if this call of the event is long-running: its answer comes after the invocation ends."""
         return read(call, "id") in (self.long_running_tool_ids or ()) or read(call, "name") in ASKS_A_PERSON
 
     @property
     def long_running_calls(self) -> list[Any]:
-        """Its calls whose answer comes later than the invocation ends."""
+        """The long-running calls of the event."""
         return [call for call in self.get_function_calls() if self.is_answered_later(call)]
 
     @property
     def pauses(self) -> bool:
-        """Whether it has a call whose answer comes later than the invocation ends."""
+        """Whether the event has a long-running call, which pauses the invocation."""
         return bool(self.long_running_calls)
 
     @property
     def text(self) -> str:
-        """The text of the content."""
+        """The text of the content, without other parts."""
         if isinstance(self.content, str):
             return self.content
         return "".join(text for part in _parts(self.content) if isinstance(text := read(part, "text"), str))
 
 
-def _in_place(given: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """What an event is made of, with the short forms put where they belong; a subclass may declare fields so called."""
+def _expand_short_forms(given: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return the arguments of an event with the short forms in `_SHORT` moved to their fields.
+
+    A short form that is in `known`, because a subclass declares a field of that name, is left.
+    """
     short = {name: given.pop(name) for name in _SHORT if name in given and name not in known}
     if (message := short.get("message")) is not None:
         if given.get("content") is not None:
-            raise ValueError("An event takes content= or message=, which are the same, and not both.")
+            raise ValueError("An event takes content= or message=, which have the same meaning, but not both.")
         given["content"] = content_of(message)
     more = {
         name: short[key] for key, name in (("state", "state_delta"), ("route", "route")) if short.get(key) is not None
@@ -352,14 +357,14 @@ def _in_place(given: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
 
 
 def _with(given: Any, **fields: Any) -> Any:
-    """A model, or what one is made of, with other values of these fields; anything else as it is, to be refused."""
+    """Return a model, or its arguments, with new values of these fields. Other data is returned unchanged."""
     if isinstance(given, BaseModel):
         return given.model_copy(update=fields)
     return {**(given or {}), **fields} if isinstance(given, (Mapping, NoneType)) else given
 
 
 def read(value: Any, name: str) -> Any:
-    """A field of content, or of a part of it, whether that is a mapping or an object."""
+    """Return a field of content or of a part, which may be a mapping or an object; None if it is missing."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 

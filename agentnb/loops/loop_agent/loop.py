@@ -1,6 +1,6 @@
 """LoopAgent: runs its sub-agents in order, pass after pass (SEMANTICS.md).
 
-Written top to bottom it would read:
+Written top to bottom, the algorithm is:
 
     while max_iterations is None or times_looped < max_iterations:
         for agent in sub_agents:
@@ -10,12 +10,12 @@ Written top to bottom it would read:
             if it has escalated: stop
         times_looped += 1
 
-As a decision it is `advance`. A sub-agent is a loop of its own: a `BaseAgent`, which is opaque and begins again where
-it was broken off, or any other loop of agentnb, another LoopAgent included, which goes on exactly where it was. The
-checkpoint is the loop's own state, so where to resume is a position in the journal.
+As a decision it is `decide`. A sub-agent is a nested loop: a `BaseAgent`, whose code starts again if it was
+interrupted, or any other loop of agentnb (also a LoopAgent), which continues exactly where it was. The checkpoint is
+the loop's own state, so the position to resume from is a position in the journal.
 
-An escalation leaves the nearest loop, unless it names another one (SEMANTICS.md, 4. Escalation). An escalated pass is
-not counted.
+The callbacks before and after are calls of the loop's own, around the decision. Content returned by the first replaces
+the run. The second is called when the decision ends the run, and not after an abort, a pause or an error.
 """
 
 from __future__ import annotations
@@ -27,38 +27,37 @@ from typing import Any, ClassVar
 
 from agentnb.core.ending import ending
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.events import CallEnd, CallProposed, CallStart, RunEnd, RunPaused, RunResumed, StateUpdate
-from agentnb.core.events import Event as Fact
+from agentnb.core.events import CallEnd, CallStart, RunEnd, RunPaused, RunResumed, StateUpdate
+from agentnb.core.events import Event as RunEvent
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop, propose
-from agentnb.loops.loop_agent.adapter import escalated, has_spoken, input_for
+from agentnb.loops.loop_agent.adapter import escalation_of, has_messages, input_for
 from agentnb.loops.loop_agent.agents import AS_LOOP, RUN, BaseAgent, failed, own_call, propose_own_call, stream
 from agentnb.loops.loop_agent.context import InvocationContext, end_before, invocation_of
 from agentnb.loops.loop_agent.event import Event, LoopAgentState
 from agentnb.loops.loop_agent.stream import ENDS
 
-BEFORE, AFTER = "before_agent_callback", "after_agent_callback"
-
-
 logger = logging.getLogger("agentnb")
 
+BEFORE, AFTER = "before_agent_callback", "after_agent_callback"
+
 _PAUSING = (RunPaused, RunResumed)
-"""What people have done to the run, which may be recorded between any two of its facts."""
+"""Events caused by people, which may be recorded between any two events of a loop."""
 
 
 class LoopAgent(BaseAgent):
-    """Run sub-agents in order, pass after pass, until one escalates or `max_iterations` passes are complete.
+    """Runs its sub-agents in order, pass after pass, until one escalates or `max_iterations` passes are complete.
 
-    name, sub_agents, and the keywords of `BaseAgent`. max_iterations: None is no limit, 0 and less is no pass. A
-    subclass may override `_run_async_impl`, and run the loop itself by `super()._run_async_impl(ctx)`.
+    name, sub_agents, and the keyword arguments of `BaseAgent`. max_iterations: None is no limit, 0 and less is no pass.
+    A subclass may override `_run_async_impl`, and run the loop itself by `super()._run_async_impl(ctx)`.
 
-    A run that has ended in an error can be restored, and goes on at what has failed: the code of an agent, a hook or a
-    task of a loop inside, a step of a generator, a decision that raised. What had finished before does not run again,
-    but for an agent's code, which begins anew. A sub-agent whose own decision was to end in an error begins anew at its
-    checkpoint, and makes its calls again.
+    A run that ended in an error can be restored, and resumes at what failed: the code of an agent, a hook or a task of
+    a nested loop, a step of a generator, a decision that raised. What had finished before does not run again, except
+    that an agent's code starts again from its beginning. A sub-agent that decided itself to end in an error starts
+    again at its checkpoint, and makes its calls again.
 
-    Raises InvalidArguments where sub-agents share a name or belong to another agent.
+    Raises InvalidArguments if sub-agents share a name or have another parent.
     """
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -83,73 +82,84 @@ class LoopAgent(BaseAgent):
     ) -> None:
         super().__init__(name, sub_agents, **options)
         if max_iterations is not None and not isinstance(max_iterations, int):
-            raise InvalidArguments(f"max_iterations is a whole number or None, not {max_iterations!r}.")
+            raise InvalidArguments(f"max_iterations must be a whole number or None, not {max_iterations!r}.")
         self.max_iterations = max_iterations
         self._has_warned = False
 
     def _get_start_state(self, agent_state: LoopAgentState | None) -> tuple[int, int]:
-        """The complete passes and the index of the sub-agent to go on with, for a loop that is written by hand."""
+        """Return the number of complete passes and the index of the sub-agent to run next, for a subclass's code."""
         if agent_state is None:
             return 0, 0
         names = [agent.name for agent in self.sub_agents]
         current = agent_state.current_sub_agent
         if current and current not in names:
-            self._warn_of_one_gone(current)
+            self._warn_of_missing(current)
         return agent_state.times_looped, names.index(current) if current in names else 0
 
     def _run_live_impl(self, ctx: InvocationContext) -> Any:
-        raise NotImplementedError("A LoopAgent does not run by voice or video.")
+        raise NotImplementedError("A LoopAgent does not support voice or video.")
 
     def config(self) -> dict[str, Any]:
-        """The sub-agents by name, and the limit."""
+        """Return the names of the sub-agents, and the limit."""
         return {"sub_agents": [agent.name for agent in self.sub_agents], "max_iterations": self.max_iterations}
 
     def keeps(self, event: Event) -> bool:
-        """Whether the escalation is meant for this loop, or for one inside it."""
+        """Return True if the escalation is meant for this loop, or for a loop in it."""
         scope = event.actions.scope
         return bool(event.actions.escalate) and (scope is None or isinstance(self.find_agent(scope), LoopAgent))
 
     def perform(self, call: CallState, state: State) -> Any:
-        """Run a sub-agent; one that no longer exists returns None (SEMANTICS.md, 5. Checkpoints and resuming)."""
+        """Run a sub-agent. Returns None if it no longer exists (SEMANTICS.md, 5. Checkpoints and resuming)."""
         return super().perform(call, state) if call.name in self.activities else None
 
-    # -- code and callbacks around the decision ---------------------------------------------------------------------
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """Return the sub-agent that performs this call."""
+        return self._sub_agent(call.name)
+
+    # -- code and callbacks around the decision --------------------------------------------------------------------
 
     def _bind(self) -> None:
         super()._bind()
-        callbacks = {name: partial(self._perform, partial(self._say_back, name)) for name in (BEFORE, AFTER)}
+        callbacks = {name: partial(self._perform, partial(self._run_callback, name)) for name in (BEFORE, AFTER)}
         self.activities = {**self.activities, **callbacks}
 
     def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
-        """Run the agent's own decision, without the callbacks; the events of that."""
+        """Run the decision of the loop without the callbacks, in a nested run, and yield its events."""
         return self._opened(stream, ctx, as_loop=True)
 
     def runs_code(self, input: Any) -> bool:
-        """Whether a run on this input is the code of a subclass, and not the agent's own decision."""
+        """Return True if a run with this input runs the code of a subclass instead of the decision."""
         is_overridden = getattr(self._run_async_impl, "__func__", None) is not LoopAgent._run_async_impl
         return is_overridden and not _is_as_loop(self, input)
 
-    def advance(self, state: State) -> Fact:
-        """What comes next."""
+    def advance(self, state: State) -> RunEvent:
+        """Return the next event: of a subclass's code, a callback, or the decision (SEMANTICS.md, 3. Algorithm)."""
+        # A subclass has its own code, with the callbacks around it. The code may run the decision, without callbacks.
         if self.runs_code(state.input):
             return super().advance(state)
         if _is_as_loop(self, state.input):
             ended = end_before(self.name, state) if not state.values else None
             return ended or self.decide(state)
+
+        # The decision is at its end: call the callback after it, then end.
         if "ending" in state.values:
             return self._call(AFTER, state) or RunEnd(**state.values["ending"])
+
+        # Nothing has been decided yet: end if the invocation it resumes had ended, otherwise call the callback before.
         if not state.values:
             if (ended := end_before(self.name, state)) is not None:
                 return ended
-            if (fact := self._call(BEFORE, state)) is not None:
-                return fact
-        fact = self.decide(state)
-        if not isinstance(fact, RunEnd) or fact.reason not in ENDS or not self.after_agent_callback:
-            return fact
-        return StateUpdate(values={"ending": {"reason": fact.reason, "output": fact.output}})
+            if (event := self._call(BEFORE, state)) is not None:
+                return event
 
-    def _call(self, name: str, state: State) -> Fact | None:
-        """The call of a callback, or the end that it has brought; None where the agent goes on."""
+        # Decide. If that is the end, and there is a callback to call after it, note the end first.
+        event = self.decide(state)
+        if not isinstance(event, RunEnd) or event.reason not in ENDS or not self.after_agent_callback:
+            return event
+        return StateUpdate(values={"ending": {"reason": event.reason, "output": event.output}})
+
+    def _call(self, name: str, state: State) -> RunEvent | None:
+        """Return the call of a callback, or the end that it results in. None if the agent continues."""
         if not getattr(self, name):
             return None
         call = own_call(name, state)
@@ -158,138 +168,141 @@ class LoopAgent(BaseAgent):
         assert call.end is not None
         if call.end.is_error:
             return failed(call)
-        stands_for_the_run = name == BEFORE and call.end.result["said"]
-        return RunEnd(reason="completed", output=call.end.result["output"]) if stands_for_the_run else None
+        replaces_run = name == BEFORE and call.end.result["said"]
+        return RunEnd(reason="completed", output=call.end.result["output"]) if replaces_run else None
 
-    async def _say_back(self, name: str, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
-        if (said := await self._call_back(getattr(self, name), ctx)) is not None:
-            yield said
+    async def _run_callback(self, name: str, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
+        if (event := await self._call_back(getattr(self, name), ctx)) is not None:
+            yield event
 
     # -- the decision ----------------------------------------------------------------------------------------------
 
-    def decide(self, state: State) -> Fact:
-        """Return the next event (SEMANTICS.md, 3. Algorithm)."""
-        return self._in_a_pass(state) if "current_sub_agent" in state.values else self._begin(state)
+    def decide(self, state: State) -> RunEvent:
+        """Return the next event of the loop, without callbacks (SEMANTICS.md, 3. Algorithm)."""
+        values = state.values
+        if "current_sub_agent" not in values:
+            return self._first_checkpoint(state)
+        current, passes, runs = values["current_sub_agent"], values["times_looped"], values["runs"]
 
-    def _begin(self, state: State) -> Fact:
-        """The first position: where the invocation it resumes was, or the start."""
-        resumed = invocation_of(state)
-        at = LoopAgentState.model_validate(resumed.get("agent_states", {}).get(self.name) or {})
-        before = resumed.get("said", {}).get(self.name, {})
-        said = {agent.name: before[agent.name] for agent in self.sub_agents if agent.name in before}
-        if not self.sub_agents:
-            return RunEnd(reason="empty")
-        if self._is_enough(at.times_looped):
-            return RunEnd(reason="max_iterations")
-        left = bool(resumed.get("end_of_agents", {}).get(self.name))
-        if self._sub_agent(at.current_sub_agent) is not None:
-            return self._checkpoint(at.current_sub_agent, at.times_looped, 1, resumed=True, left=left, said=said)
-        if left:  # and whatever it was left in is gone
-            return RunEnd(reason="escalated")
-        return self._begin_pass_anew(at.current_sub_agent, at.times_looped, 1, said=said)
-
-    def _in_a_pass(self, state: State) -> Fact:
-        current, passes, runs = (state.values[key] for key in ("current_sub_agent", "times_looped", "runs"))
-        if self._sub_agent(current) is None:
-            return self._begin_pass_anew(current, passes, runs + 1)
-        call = state.calls.get(state.own_id(_call_id(state)))
+        # At a checkpoint: run its sub-agent.
+        agent = self._sub_agent(current)
+        if agent is None:
+            return self._restart_pass(current, passes, runs + 1)
+        call_id = f"{current}_{runs}"
+        call = state.calls.get(state.own_id(call_id))
         if call is None:
-            return self._run_sub_agent(state)
+            return propose(state, call_id, agent.name, {"input": input_for(agent, state)})
+
+        # The sub-agent has ended. End if it failed or escalated. If the scope of the escalation goes further than this
+        # loop, record it first, for the parent. A result that a person has given does not escalate.
         assert call.end is not None
         if call.end.is_error:
             return failed(call)
-        leaves = "nearest" if state.values.get("left") else self._leaves(state, call)
-        if leaves is None:
-            return self._next(state, call)
-        if leaves not in ("nearest", self.name) and "escalate" not in state.values:
-            return StateUpdate(values={"escalate": leaves})
-        return RunEnd(reason="escalated", output=call.end.result)
-
-    @staticmethod
-    def _leaves(state: State, call: CallState) -> str | None:
-        """Which loop the sub-agent that this call has run wants left; None where somebody else gave its result."""
         child = state.children.get(call.name)
-        return escalated(child) if child is not None and child.call == call.id else None
+        scope = escalation_of(child) if child is not None and child.call == call.id else None
+        scope = "nearest" if values.get("left") else scope
+        if scope not in (None, "nearest", self.name) and "escalate" not in values:
+            return StateUpdate(values={"escalate": scope})
+        if scope is not None:
+            return RunEnd(reason="escalated", output=call.end.result)
 
-    def _next(self, state: State, call: CallState) -> Fact:
-        assert call.end is not None
-        names, passes = [agent.name for agent in self.sub_agents], state.values["times_looped"]
+        # Go to the checkpoint of the next sub-agent, or of the first one in the next pass.
+        names = [agent.name for agent in self.sub_agents]
         position = names.index(call.name) + 1
         if position == len(names):
             position, passes = 0, passes + 1
-            if self._is_enough(passes):
+            if self._is_limit(passes):
                 return RunEnd(reason="max_iterations", output=call.end.result)
-            self._warn_of_silence(state)
-        said = {**state.values.get("said", {}), call.name: call.end.result}
-        return self._checkpoint(names[position], passes, state.values["runs"] + 1, said=said)
+            is_silent = not any(map(has_messages, state.children.values()))
+            if self.max_iterations is None and is_silent and not self._has_warned:
+                self._has_warned = True
+                logger.warning(
+                    "%s loops without a limit over sub-agents that emit no event: set max_iterations.", self.name
+                )
+        outputs = {**values.get("said", {}), call.name: call.end.result}
+        return self._checkpoint(names[position], passes, runs + 1, said=outputs)
 
-    def _is_enough(self, passes: int) -> bool:
-        return self.max_iterations is not None and passes >= self.max_iterations
-
-    def _begin_pass_anew(self, gone: str, passes: int, runs: int, **more: Any) -> Fact:
+    def _first_checkpoint(self, state: State) -> RunEvent:
+        """Return the checkpoint of the resumed invocation or of the first sub-agent, or the end if there is no pass."""
+        resumed = invocation_of(state)
+        at = LoopAgentState.model_validate(resumed.get("agent_states", {}).get(self.name) or {})
+        before = resumed.get("said", {}).get(self.name, {})
+        outputs = {agent.name: before[agent.name] for agent in self.sub_agents if agent.name in before}
         if not self.sub_agents:
             return RunEnd(reason="empty")
-        if gone:
-            self._warn_of_one_gone(gone)
+        if self._is_limit(at.times_looped):
+            return RunEnd(reason="max_iterations")
+        left = bool(resumed.get("end_of_agents", {}).get(self.name))
+        if self._sub_agent(at.current_sub_agent) is not None:
+            return self._checkpoint(at.current_sub_agent, at.times_looped, 1, resumed=True, left=left, said=outputs)
+        if left:  # a nested loop, which no longer exists, had escalated beyond this one
+            return RunEnd(reason="escalated")
+        return self._restart_pass(at.current_sub_agent, at.times_looped, 1, said=outputs)
+
+    def _is_limit(self, passes: int) -> bool:
+        return self.max_iterations is not None and passes >= self.max_iterations
+
+    def _restart_pass(self, missing: str, passes: int, runs: int, **more: Any) -> RunEvent:
+        """Return the checkpoint of the first sub-agent. missing: the current one, which no longer exists; or empty."""
+        if not self.sub_agents:
+            return RunEnd(reason="empty")
+        if missing:
+            self._warn_of_missing(missing)
         return self._checkpoint(self.sub_agents[0].name, passes, runs, **more)
 
-    def _warn_of_one_gone(self, name: str) -> None:
-        logger.warning("%s has no sub-agent %r any more; its pass begins anew.", self.name, name)
-
-    def _warn_of_silence(self, state: State) -> None:
-        """Warn about a loop without a limit whose pass emitted nothing (SEMANTICS.md, 3. Algorithm)."""
-        if self.max_iterations is None and not self._has_warned and not any(map(has_spoken, state.children.values())):
-            self._has_warned = True
-            logger.warning("%s loops without a limit over sub-agents that say nothing: give max_iterations.", self.name)
+    def _warn_of_missing(self, name: str) -> None:
+        logger.warning("%s has no sub-agent %r; its pass starts again.", self.name, name)
 
     @staticmethod
     def _checkpoint(name: str, passes: int, runs: int, *, resumed: bool = False, **more: Any) -> StateUpdate:
         position = {"current_sub_agent": name, "times_looped": passes, "runs": runs, "resumed": resumed}
         return StateUpdate(values={**position, **more})
 
-    def _run_sub_agent(self, state: State) -> CallProposed:
-        agent = self._sub_agent(state.values["current_sub_agent"])
-        assert agent is not None
-        return propose(state, _call_id(state), agent.name, {"input": input_for(agent, state)})
-
     def _sub_agent(self, name: str) -> Loop | None:
         return next((agent for agent in self.sub_agents if agent.name == name), None)
 
-    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """The sub-agent."""
-        return self._sub_agent(call.name)
+    # -- restoring after an error ----------------------------------------------------------------------------------
 
-    def goes_on_after_an_error_from(self, events: Sequence[Fact]) -> int:
-        """Up to what has failed: that runs again, and what was said and answered before it did stays.
+    def goes_on_after_an_error_from(self, events: Sequence[RunEvent]) -> int:
+        """Return the number of events to keep of a recording that ended in an error; the failed step runs again.
 
-        Where a decision has raised, that is the decision; where a call of a loop's own has failed, that call: the code
-        of an agent, a hook, a task. A loop inside that has failed otherwise begins anew at its checkpoint, and the
-        calls that it had made with it.
+        If a decision raised, this is up to the decision; if a call of a loop's own failed (an agent's code, a hook, a
+        task), up to the end of that call. A nested loop that failed otherwise starts again at its checkpoint.
         """
         over = ending(events)
         before = next(event for event in reversed(events[:over]) if not isinstance(event, _PAUSING))
         if not (isinstance(before, CallEnd) and before.is_error and not before.path):
             return over
-        failed = _own_call_that_failed(events)
-        return failed if failed is not None else _last_checkpoint(events)
+        if (position := _own_call_that_failed(events)) is not None:
+            return position
+        for position in range(len(events) - 1, 0, -1):
+            event = events[position]
+            if isinstance(event, StateUpdate) and "current_sub_agent" in event.values:
+                return position + 1
+        return 1
 
-    def failed_steps(self, events: Sequence[Fact]) -> Mapping[str, list[str]]:
-        """The steps of generators inside whose failure has ended this recording."""
+    def failed_steps(self, events: Sequence[RunEvent]) -> Mapping[str, list[str]]:
+        """Return the failed steps of nested generator loops that have ended this recording, by path."""
         return {path: ids for agent in self.sub_agents for path, ids in agent.failed_steps(events).items()}
 
 
-def _own_call_that_failed(events: Sequence[Fact]) -> int | None:
-    """Where the call of its own has failed that has ended the innermost loop; None where that ended otherwise.
+def _own_call_that_failed(events: Sequence[RunEvent]) -> int | None:
+    """Return the position of the failed call of its own that has ended the innermost loop, or None.
 
-    Behind that call comes only what the loop has noted of it, and what its end has broken off.
+    The call is followed only by what its loop has recorded about it, and by the calls that the end has aborted.
     """
+    # Find the end of the innermost loop: the first RunEnd of those at the end of the recording.
     ends = len(events)
     while isinstance(events[ends - 1], (CallEnd, RunEnd, *_PAUSING)):
         ends -= 1
     innermost = next(position for position in range(ends, len(events)) if isinstance(events[position], RunEnd))
-    position, path = innermost - 1, events[innermost].path
-    while isinstance(event := events[position], (StateUpdate, *_PAUSING)) or _is_broken_off(event):
+
+    # Go back to the call that the loop ended with.
+    path, position = events[innermost].path, innermost - 1
+    event = events[position]
+    while isinstance(event, (StateUpdate, *_PAUSING)) or (isinstance(event, CallEnd) and event.outcome == "aborted"):
         position -= 1
+        event = events[position]
     if not (isinstance(event, CallEnd) and event.is_error and event.path == path):
         return None
     starts = (start for start in events[:position] if isinstance(start, CallStart) and start.path == path)
@@ -297,22 +310,6 @@ def _own_call_that_failed(events: Sequence[Fact]) -> int | None:
     return position if is_own else None
 
 
-def _is_broken_off(event: Fact) -> bool:
-    return isinstance(event, CallEnd) and event.outcome == "aborted"
-
-
-def _last_checkpoint(events: Sequence[Fact]) -> int:
-    for position in range(len(events) - 1, 0, -1):
-        event = events[position]
-        if isinstance(event, StateUpdate) and "current_sub_agent" in event.values:
-            return position + 1
-    return 1
-
-
-def _call_id(state: State) -> str:
-    return f"{state.values['current_sub_agent']}_{state.values['runs']}"
-
-
 def _is_as_loop(agent: LoopAgent, input: Any) -> bool:
-    """Whether a run on this input is the agent's own decision, run by the code of a subclass."""
+    """Return True if a run with this input is the decision of the agent, run by the code of its subclass."""
     return isinstance(input, Mapping) and input.get(AS_LOOP) == agent.name
