@@ -48,7 +48,7 @@ def is_decided(frame: Frame, call: CallState, arguments: dict[str, Any]) -> bool
 def confirmed(finding: Finding, frame: Frame, call: CallState) -> Finding:
     """Return what to do about a call that may have been decided before for other arguments or another tool.
 
-    If a person was asked about it, the person is asked again, whatever the policy would allow: the person has seen
+    If a person was asked about it, the person is asked again, regardless of the policy: the person has seen
     something other than what would run now. A refusal stays a refusal. Otherwise the finding is returned unchanged.
     """
     decision, asked = call.decision, call.approval

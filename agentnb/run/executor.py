@@ -181,7 +181,7 @@ class Executor:
 
     def _enter(self, parent: LoopExecutor, call: CallState, loop: Design) -> None:
         """Start the nested loop that performs a call of `parent`."""
-        # No two loops that run at the same time have one path, whatever names and ids the model has chosen.
+        # Nested loops that run at the same time have different paths, whichever names and ids the model has chosen.
         taken = parent.names_of_nested
         name = loop.name.replace("/", "_") or type(loop).__name__
         if name in taken:

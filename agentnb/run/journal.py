@@ -115,7 +115,9 @@ class Journal(Watchers):
             if about is not None and state.open.get(about.id) is not about:
                 return None
             if event.seq != -1:
-                raise UsageError(f"This {event.type} is a fact already (seq {event.seq}); make a new one each time.")
+                raise UsageError(
+                    f"This {event.type} is recorded already (seq {event.seq}); make a new event each time."
+                )
             phase = frame.moves.get((state.phase, event.phase, type(event)), UNKNOWN)
             event = replace(
                 event,

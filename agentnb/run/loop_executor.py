@@ -156,7 +156,7 @@ class LoopExecutor:
         """Return the started calls that a closed gate does not hold back.
 
         These are the loop's own calls. They are also tools, if the gate was closed by a breakpoint before another call:
-        for the record they run, and after a crash nobody could tell whether they had.
+        for the record they run, and after a crash it would be unknown whether they had.
         """
         gate, state = self._gate, self._journal.state
         if not self.started:

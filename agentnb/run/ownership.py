@@ -262,7 +262,7 @@ class Ownership:
         return there is not None and there is not loop_here() and there is not hosting.host.loop
 
     async def _look_out(self, wake: Callable[[], None]) -> None:
-        while not self._is_gone:  # noqa: ASYNC110 - nobody is told when an event loop is closed
+        while not self._is_gone:  # noqa: ASYNC110 - a closed event loop notifies no one
             await asyncio.sleep(LOOK_SECONDS)
         wake()
 
@@ -475,7 +475,7 @@ async def _drive(run: Ownership) -> None:
     try:
         await asyncio.wait([driving])
     except asyncio.CancelledError:
-        await run.leave_and_close("whoever awaited it was cancelled")
+        await run.leave_and_close("the caller that awaited it was cancelled")
         raise
     if not driving.cancelled():  # otherwise code of the run has cancelled it: the run has ended, or others continue it
         driving.result()
@@ -487,7 +487,7 @@ async def _drain(run: Ownership) -> None:
         async for _ in run.driver.pump("drain"):
             pass
     except asyncio.CancelledError:
-        await run.leave_and_close("whoever awaited it was cancelled")
+        await run.leave_and_close("the caller that awaited it was cancelled")
         raise
     except RunFailed:
         pass  # `outcome` raises it
@@ -503,7 +503,7 @@ async def _wait_for_the_others(run: Ownership) -> None:
         if hosting.environment.hosted and not run.is_watched:  # Stop was pressed in the cell that waits
             _stopped(run, stop)
         elif run.is_left:  # to this one, too
-            await run.leave_and_close("whoever awaited it was cancelled")
+            await run.leave_and_close("the caller that awaited it was cancelled")
         raise
 
 
@@ -555,7 +555,7 @@ async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[
         finally:
             stop()
         run.reported = begins  # the owner has moved it if the run has ended; this step returns its events too
-    if not (taken := _take(run, unit, whatever=True)) and not run.state.over:
+    if not (taken := _take(run, unit, all_of_them=True)) and not run.state.over:
         run.driver.unattended.stepped_in_vain()
         await asyncio.sleep(0)  # another task may decide; the caller may step again immediately
     return taken
@@ -573,7 +573,7 @@ async def _step_there(run: Ownership, unit: Unit, home: asyncio.AbstractEventLoo
     if stepping.done() and not stepping.cancelled():
         return stepping.result()
     run.check_not_gone()
-    return _take(run, unit, whatever=True)
+    return _take(run, unit, all_of_them=True)
 
 
 def _begin_behind_a_pause(run: Ownership) -> None:
@@ -601,16 +601,16 @@ async def _drive_step(run: Ownership) -> None:
         run.release()
 
 
-def _take(run: Ownership, unit: Unit, *, whatever: bool = False) -> list[Event]:
+def _take(run: Ownership, unit: Unit, *, all_of_them: bool = False) -> list[Event]:
     """Return the events since the last step, up to the end of the next unit.
 
-    If they do not reach its end, return an empty list; with `whatever`, return all of them.
+    If they do not reach its end, return an empty list; with `all_of_them`, return all.
     """
     with run.journal.lock:
         events = run.journal.events[run.reported :]
         end = run.gate.boundary(unit, events)
         if end is None:
-            if not whatever:
+            if not all_of_them:
                 return []
             end = len(events)
         run.reported += end

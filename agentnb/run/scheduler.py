@@ -57,7 +57,7 @@ class Request(NamedTuple):
 
 
 class RequestAgain(NamedTuple):
-    """Record that the model is requested again: whoever sent the recorded request has exited, or the model failed."""
+    """Record another attempt of a request: the process that made it has exited, or the model failed."""
 
     loop: LoopExecutor
 
@@ -424,8 +424,8 @@ def _start_call(
     frame, arguments = loop.frame, call.arguments
     is_own = frame.is_own(call)
 
-    # It is recorded as started. Unless this process is about to launch it, whoever started it has exited. A nested loop
-    # that never began can begin now; nobody knows what a tool has done already, unless it may run again.
+    # It is recorded as started. Unless this process is about to launch it, the process that started it has exited. A
+    # nested loop that had not started can start now. What a tool has done is unknown: ask, unless it may run again.
     if call.status == "running":
         if call.id in loop.started:
             return

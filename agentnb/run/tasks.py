@@ -40,7 +40,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         super().__init__()
         self.wakeup = news
         self.resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
-        """The effects that wait at the gate: what wakes each, and whether it may go on."""
+        """The effects that wait at the gate: what wakes each, and whether it may continue."""
         self._cancelled: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
         self.crash: BaseException | None = None
         """The error of the driver or the store in one of the tasks; None if there is none."""
