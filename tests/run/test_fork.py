@@ -621,7 +621,7 @@ async def test_what_is_no_plan_is_refused_where_it_is_given() -> None:
     run = plans_and_executes().start("go")
     await run
     end = next(e for e in run.events if e.type == "call_end" and e.call_id == "decompose_goal")
-    with pytest.raises(UsageError, match="A goal is decomposed into"):
+    with pytest.raises(UsageError, match="A decomposition must return a list of tasks"):
         run.fork(at=end.seq, result={"no": "plan"})
 
 

@@ -474,13 +474,15 @@ def test_a_server_that_does_not_answer_is_given_up_after_a_time(monkeypatch: pyt
 
 
 def test_a_connection_without_references_is_closed() -> None:
+    before = set(threading.enumerate())
     server = connect(SERVER)
     gone = weakref.ref(server)
-    threads = threading.active_count()
+    of_the_connection = set(threading.enumerate()) - before
+    assert of_the_connection
     del server
     gc.collect()
     assert gone() is None
-    assert threading.active_count() == threads - 1
+    assert not of_the_connection & set(threading.enumerate())
 
 
 def test_a_connection_left_open_does_not_keep_the_process_from_its_end() -> None:
