@@ -26,6 +26,15 @@ MARK_OF_FIXTURE = {
     "postgres": "postgres",
 }
 
+LONG_FILES = {
+    "test_binder.py",
+    "test_first_command.py",
+    "test_first_notebook.py",
+    "test_notebooks.py",
+    "test_sigkill.py",
+}
+"""They make environments, run notebooks with a model, and kill kernels."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that runs every case of the tests that are sampled otherwise."""
@@ -39,6 +48,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(MARK_OF_FIXTURE[fixture])
         if "postgres" in item.name:  # a parameter of the fixture `place`
             item.add_marker("postgres")
+    # Files of few tests that take minutes come first, so that no process is left with one of them at the end.
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
     # A case that is named on the command line runs, sampled or not.
     if config.option.all_cases or any("[" in arg for arg in config.args):
         return
