@@ -1,8 +1,8 @@
-"""Run: what every loop gives. Drive it, watch it, decide about its calls, save where it stands.
+"""Run: one execution of a loop. It can be driven, watched, paused, steered and saved, and its calls can be decided.
 
-A run is driven by one of four: a consumer that pulls its events (`async for`), a caller that awaits it, a step, or a
-task in the background (`play`). Whoever comes second watches. Control methods are safe from every thread and event
-loop, and what they did is a fact when they return.
+A run has one owner at a time, which drives it: a consumer that pulls its events (`async for`), a caller that awaits
+it, a step, or a background task (`play`). All others watch. Control methods are safe from every thread and event loop;
+the events that they cause are recorded when they return.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from agentnb.run.recording import Recording
 
 
 class Run(Decisions, Recording):
-    """One run of a loop. Made by `loop.start(input)`; nothing has happened yet when you get it."""
+    """One run of a loop, created by `loop.start(input)`. A new run has no events until it is driven or controlled."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Run(Decisions, Recording):
         self.store = store
         self._journal = Journal(loop, recording[0].run_id if recording else new_run_id())
         self._journal.load(list(recording))
-        # A run that goes on keeps its policy and its limits, unless others are given.
+        # A restored run keeps its policy and its limits, unless others are given.
         approve, kept = read_policy(approve), self._journal.state
         policy = make_policy(approve if approve is not None else policy_of_a_recording(kept.approve))
         self._gate = Gate(
@@ -87,6 +87,8 @@ class Run(Decisions, Recording):
             )
         self._fork_options = {"store": store, "approve": approve, "limits": limits}
         self._journal.recorder = self._open_store(store, recording, shared)
+        # Make the event that this run begins with: its start, or the resumption of its recording if options have
+        # changed or it was suspended.
         chosen: dict[str, Any] = {}
         if approve is not None and (recorded := recorded_policy(approve)) != kept.approve:
             chosen["approve"] = recorded
@@ -109,7 +111,7 @@ class Run(Decisions, Recording):
         if not self._journal.state.over:
             loop.runs_as(self)
         if recording and chosen and not self._journal.state.over:
-            self._driver.begin()  # at once: who goes on from here next has them too
+            self._driver.begin()  # now, so that the next restore of this recording has the changed options, too
         _remember(self)
 
     def _open_store(
@@ -119,66 +121,68 @@ class Run(Decisions, Recording):
             return None
         return store.record_run(self._journal.run_id, self.name, self.loop.kind(), recording, shared=shared)
 
-    # -- where it stands -------------------------------------------------------------------------------------------
+    # -- state and events ------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
-        """Where the run stands; read it, do not change it."""
+        """The current state of the run. Read it, do not change it."""
         return self._journal.state
 
     @property
     def events(self) -> Sequence[Event]:
-        """Everything that has happened so far, oldest first."""
+        """The events of the run so far, oldest first."""
         return Prefix(self._journal.events)
 
     def clock(self) -> float:
-        """The time now, in seconds since the epoch, by the clock of the run's events: it never goes back."""
+        """Return the time by the clock of the run's events, in seconds since the epoch. It never goes back."""
         return self._journal.now()
 
     @property
     def companion(self) -> object:
-        """What stands beside the run's own loop, for its code (`Design.companion`)."""
+        """The companion object of the outermost loop, for the code of that loop (`Design.companion`)."""
         return companion_of(self._journal.root, self._journal.events)
 
     @property
     def driven(self) -> bool:
-        """Whether anybody drives the run at the moment."""
+        """True while the run has an owner that drives it."""
         return self._driving.is_driven
 
     @property
     def pausing(self) -> bool:
-        """Whether somebody has asked for a pause, and something in flight has to be finished first."""
+        """True if a pause was requested and waits for effects in flight to finish."""
         return self._gate.pausing is not None and not self.state.over
 
     @property
     def breakpoints(self) -> Breakpoints:
-        """Where the run pauses; add to them and take from them at any time."""
+        """The breakpoints of the run. They can be added and removed at any time."""
         return self._gate.breakpoints
 
     @property
     def paused_for(self) -> str | None:
-        """Why the run is paused, or is about to be; None where it is not."""
+        """The reason of the current or requested pause; None if there is none."""
         with self._journal.lock:
             return super().paused_for or (self._gate.pausing if not self.state.over else None)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Call `watcher` with every event and delta from now on, in order, from the thread it happens in.
+        """Call `watcher` with every event and delta from now on, in order, in the thread that records it.
 
-        Gives a function that ends it. A watcher must be quick; one that raises is logged and the run goes on.
+        Returns a function that unsubscribes. A watcher must return quickly. If it raises, the error is logged and the
+        run continues.
         """
         return self._journal.watch(watcher)
 
     def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call `changed` whenever `driven` has changed, from the thread it happens in; gives a function that ends it.
+        """Call `changed` whenever `driven` may have changed, in the thread that claims or releases the run.
 
-        A run that nobody drives any more has had its last event before: that is no event of its own.
+        Returns a function that unsubscribes. Claiming and releasing a run are not events, so `watch` does not show
+        them.
         """
         return self._driving.watch(changed)
 
     def snapshot(self, name: str | None = None) -> Snapshot:
-        """The run as it stands now, to be saved and restored; also in the middle of a call or an approval.
+        """Return a snapshot of the run, to save and restore; also in the middle of a call or an approval.
 
-        With `name` and a store, the store finds it under that name.
+        name: the name of the snapshot. If the run has a store, the store keeps the position under that name.
         """
         if name is not None:
             check_name("snapshot(name)", name)
@@ -190,65 +194,75 @@ class Run(Decisions, Recording):
                 try:
                     self._journal.flush()
                 except StoreBusy:
-                    self._driver.wakeup.flush()  # again, and soon
+                    self._driver.wakeup.flush()  # tries again soon
         return snapshot
 
     # -- driving ---------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncGenerator[Event | Delta, None]:
-        """What has happened so far, then live, to the end.
+        """Iterate over the events so far, then over events and deltas as they occur, to the end of the run.
 
-        Where nobody drives the run this consumer does, at its own pace; closing it before the end cancels the run.
-        Raises RunFailed where the model or the loop failed.
+        If the run has no owner, this consumer drives it: the run advances when the consumer requests the next event. If
+        such a consumer is closed before the end, the run is cancelled, unless others read it or wait for it. Raises
+        RunFailed if the model or the loop failed.
         """
         return consume(self._driving)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Drive to the end and give the output. Raises RunFailed, RunCancelled or LimitReached where there is none."""
+        """Drive the run to its end, or wait for the owner to do so, and return the output.
+
+        Raises RunFailed, RunCancelled or LimitReached if the run has no output.
+        """
         return drive_to_the_end(self._driving).__await__()
 
     def result(self, timeout: float | None = None) -> Any:
-        """Block until the end and give the output. Raises TimeoutError when `timeout` seconds pass; the run goes on.
+        """Block until the run has ended, and return the output. A keyboard interrupt (Stop in a notebook) cancels it.
 
-        A keyboard interrupt (Stop in a notebook) cancels the run.
+        timeout: in seconds; None for no limit. Raises TimeoutError when it has passed; the run continues. Raises
+        RunFailed, RunCancelled or LimitReached if the run has no output.
         """
         check_seconds("result(timeout=...)", timeout)
         timeout = min(timeout, threading.TIMEOUT_MAX) if timeout is not None else None
         return wait_for_result(self._driving, timeout)
 
     def play(self) -> None:
-        """Go on in the background, also after a pause or a failure of the model.
+        """Continue the run in the background, also after a pause or a failure of the model.
 
-        Raises UsageError where the event loop that drove the run was closed under it.
+        Raises UsageError if the event loop that drove the run was closed while it drove.
         """
         self._driving.play()
 
     def pause(self, reason: str = "paused") -> bool:
-        """Start nothing new; True unless the run is over, paused already, or not being driven.
+        """Pause the run: start no new effects. Returns False if there is nothing to pause.
 
-        What is in flight is finished first, an engine's task too where a loop executes it; `run_paused` says when that
-        has happened. A breakpoint and a step do not wait for tasks: they stop where they are.
+        That is so if the run has ended, a pause is recorded or requested already, or only a step or nothing drives it.
+        Effects in flight finish first, and so does the task of an engine if a nested loop executes it. Then the event
+        `run_paused` is recorded. (A breakpoint and a step do not wait for such tasks.)
         """
         check_text("pause(reason)", reason)
         return self._driving.pause(reason)
 
     def resume(self) -> bool:
-        """Go on after a pause, or ask a model that failed again; True where there was something to resume.
+        """Continue after a pause, or repeat a failed model request. Returns False if there is nothing to resume.
 
         Raises UsageError as `play` does.
         """
         return self._driving.resume()
 
     def cancel(self, reason: str = "cancelled") -> bool:
-        """End the run now; False where it is over. Every open call has its result when this returns."""
+        """Cancel the run immediately. Returns False if it has ended, or is being cancelled already.
+
+        When this returns True, every open call has its result.
+        """
         check_text("cancel(reason)", reason)
         return self._driving.cancel(reason)
 
     async def step(self, unit: Unit = "event") -> list[Event]:
-        """Go on up to the end of the next `event`, `call`, `turn` or `phase`; gives the events of that step.
+        """Continue to the end of the next `event`, `call`, `turn` or `phase`, and return the events of that step.
 
-        The list is empty when nothing is left. Where only a person can move the run on, it gives what happened so far,
-        and `pending` says what it waits for. Raises UsageError in the body of an `async for` that drives the run.
+        The list is empty if the run has ended. If only a person can move the run on, the step ends early and returns
+        the events so far; `pending` lists the calls to decide. Raises UsageError in the body of an `async for` that
+        drives the run.
         """
         taken_here = self._driving.is_taken_here()
         if not hosting.environment.hosted:
@@ -262,54 +276,57 @@ class Run(Decisions, Recording):
         return stepping.result()
 
     def submit_step(self, unit: Unit = "event", *, blocking: bool = False) -> Future[list[Event]]:
-        """`step` on agentnb's own thread, for callers that cannot await; `blocking`: they do nothing else meanwhile."""
+        """Run `step` on agentnb's own thread, for callers that cannot await, and return its future.
+
+        blocking: whether the caller blocks until the future is done.
+        """
         return hosting.host.submit(
             step(self._driving, unit, taken_here=blocking and self._driving.is_taken_in_this_task())
         )
 
-    # -- talking to it ---------------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------------------
 
     def steer(self, text: str | Message | Mapping[str, Any]) -> None:
-        """Redirect the run: the message is heard as soon as the loop allows. Raises UsageError when it is over."""
+        """Redirect the run: deliver the message as soon as the loop allows. Raises UsageError if the run has ended."""
         self.queue("steering", text)
 
     def follow_up(self, text: str | Message | Mapping[str, Any]) -> None:
-        """Say something for when the run would stop. Raises UsageError where it is over."""
+        """Queue a message to deliver when the run would otherwise end. Raises UsageError if the run has ended."""
         self.queue("follow_up", text)
 
     def queue(self, queue: Queue, text: str | Message | Mapping[str, Any]) -> None:
-        """Put a message into one of the run's queues. Raises UsageError where the run is over."""
+        """Put a message into the queue `steering` or `follow_up`. Raises UsageError if the run has ended."""
         if not self.queue_if_open(queue, text):
             raise UsageError(f"The run is over ({self.stop_reason}); nobody would hear {queue.replace('_', '-')}.")
 
     def queue_if_open(self, queue: Queue, text: str | Message | Mapping[str, Any]) -> bool:
-        """Put a message into one of the run's queues; False where the run is over."""
+        """Put a message into the queue `steering` or `follow_up`. Returns False if the run has ended."""
         return self._hearing.queue_if_open(queue, text)
 
     @property
     def queued(self) -> list[tuple[Queue, Message]]:
-        """What was said to the run and nobody has heard yet, in the order it will be heard."""
+        """The queued messages that were not delivered yet, in the order of delivery, each with its queue."""
         with self._journal.lock:
             return queued(self._journal) if not self.state.over else []
 
     def withdraw(self, queue: Queue, message: Message | None = None) -> list[Message] | None:
-        """Take everything back out of a queue, or only this message; None where the run is over.
+        """Withdraw all messages of a queue, or the oldest that equals `message`, and return them.
 
-        Gives what was taken back: nothing of what was heard in the meantime.
+        The list has no messages that were delivered in the meantime. Returns None if the run has ended.
         """
         return self._hearing.withdraw(queue, message)
 
     def panel(self, parts: Sequence[str] | None = None) -> Any:
-        """The run's panel, as a widget; with `parts`, only these (`agentnb.widgets.PARTS`)."""
+        """Return the panel of the run as a widget. `parts` selects some of its parts (`agentnb.widgets.PARTS`)."""
         return hosting.presenter().panel(self, parts)
 
     def _ipython_display_(self) -> None:
         hosting.presenter().present(self)
 
     def suspend_at_questions(self) -> None:
-        """End the run in this process where only a person can move it on, with `suspended`; restoring it goes on.
+        """End the run with the stop reason `suspended` once only a person can move it on. A restored run continues.
 
-        What a policy for when nobody is there is declared for (`agentnb.headless`) is left to that.
+        Questions that a declared headless policy answers (`agentnb.headless`) do not suspend the run.
         """
         self._gate.suspends_at_questions = True
 
@@ -328,10 +345,10 @@ def _remember(run: Run) -> None:
 
 
 def latest_run() -> Run | None:
-    """The run that was started or restored last in this process, of those that go on or somebody holds on to."""
+    """Return the newest of `runs_here`; None if there is none."""
     return next(iter(runs_here()), None)
 
 
 def runs_here() -> list[Run]:
-    """The runs of this process that go on in the background, or that somebody holds on to, newest first."""
+    """Return the runs of this process that run in the background or are still referenced, newest first."""
     return [run for _, run in reversed(list(_runs.items()))]

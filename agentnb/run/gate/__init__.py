@@ -1,1 +1,1 @@
-"""The gate: whether something new may start. Pauses, steps, limits and breakpoints."""
+"""The gate: decides whether new effects may start. Pauses, steps, limits and breakpoints."""

@@ -1,12 +1,12 @@
-"""Breakpoints: at which events a run pauses.
+"""Breakpoints: the events at which a run pauses.
 
-A breakpoint is a callable of `(event, state)`, a word (an event type, a tool's name, a phase), or conditions
-(`agentnb.run.gate.conditions`).
+A breakpoint is a callable of `(event, state)`, a name (an event type, a tool, a phase), or conditions
+(`agentnb.run.gate.conditions`). Breakpoints can be added, disabled and removed from every thread while the run
+advances.
 
-They may be added, switched off and removed while the run goes on, from every thread. One at the start of a call (a
-tool, a function of a generator, `call_start`, a phase that the call opens) stops the run before the call starts, once
-for each call. One at any other event stops the run right behind the event. Either way, what is in flight is finished,
-and nothing new starts.
+A breakpoint at the start of a call (a tool, a function of a generator, `call_start`, a phase that the call opens) stops
+the run before the call starts, once for each call. A breakpoint at any other event stops the run directly after the
+event. In both cases, effects in flight finish and no new effect starts.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from agentnb.run.gate.conditions import Conditions
 from agentnb.run.gate.words import Names, check_phases, check_tools, check_word
 
 NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
-"""Facts that nothing is paused at: the run stands there already."""
+"""Event types at which no breakpoint stops the run: a pause, its end, and the end of the run."""
 
 
 @dataclass(eq=False)
 class Breakpoint:
-    """One breakpoint: its `number`, what it is at in words, whether it is `enabled`, how often and where it was hit.
+    """A breakpoint: its `number`, its `label`, its state (`enabled`) and its hits.
 
-    `last` is the number of the event behind which the run was then. `nth`: it stops at that hit and at those behind it,
-    and passes over the ones before. Switching it on makes one that is at a cost alone look for that anew.
+    `hits` is the number of hits. `last` is the number of the event after which the run was at the last hit, or None.
+    `nth`: the first hit that stops the run; earlier hits are counted only, later hits stop the run too. A breakpoint
+    whose only condition is a cost is hit once; enabling it again allows another hit.
     """
 
     number: int
@@ -48,7 +49,7 @@ class Breakpoint:
 
     @property
     def enabled(self) -> bool:
-        """Whether it stops the run."""
+        """True if the breakpoint can stop the run. Setting it to True allows another hit of a cost breakpoint."""
         return self._enabled
 
     @enabled.setter
@@ -56,11 +57,15 @@ class Breakpoint:
         self._enabled, self._is_spent = bool(value), False
 
     def start_over(self) -> None:
-        """Forget its hits: it is looked for from the beginning."""
+        """Reset the hits, because the events are read again from the first one."""
         self.hits, self.last, self._is_spent = 0, None, False
 
     def is_hit(self, event: Event, state: State, run: State) -> bool:
-        """Whether the run is to stop at this event: before the start of a call, behind any other."""
+        """Count a hit at this event; return True if the run must stop there.
+
+        event: a recorded event, or the CallStart that would be recorded next. state: of the loop that the event
+        belongs to. run: the state of the whole run.
+        """
         if not self._enabled or self._is_spent or not self._holds(event, state, run):
             return False
         self._is_spent = self._once
@@ -70,27 +75,30 @@ class Breakpoint:
 
 
 class Breakpoints(Sequence[Breakpoint]):
-    """The breakpoints of a run. Safe from every thread, while the run goes on."""
+    """The breakpoints of a run. Thread-safe, also while the run advances."""
 
     def __init__(self, given: Iterable[Any] = (), known: Callable[[], Names] = Names) -> None:
-        """`known` gives the names of the tools and phases that the run is known to have."""
+        """`given`: the specs of the first breakpoints. `known` returns the known names of tools and phases."""
         self._all: tuple[Breakpoint, ...] = ()
         self._known = known
         self._made = 0
         self._lock = threading.Lock()
         self.added: Callable[[], object] = lambda: None
-        """Called when there is one: a run that has none is not looked at."""
+        """A callback, called after a breakpoint has been added."""
         self.failed: Callable[[Breakpoint, Event, BaseException], object] | None = None
-        """Called with one whose function has failed; the error is raised where this is None."""
+        """A callback for a breakpoint whose function has raised an error. If None, the error propagates."""
         for spec in given:
             self.add(spec)
 
     def add(self, spec: Any = None, *, nth: int = 1, **conditions: Any) -> Breakpoint:
-        """Stop at what `spec` says, a callable of `(event, state)`, a word or a mapping, or at these conditions.
+        """Add a breakpoint and return it.
 
-        The conditions are `event`, `tool`, `arguments` (each `(field, operator, value)`), `phase`, `cost_above` and
-        `where`, an expression of event, tool, arguments, phase, turn, cost, usage, values and messages; all of them
-        hold where it stops. nth: which time it stops first. Raises UsageError.
+        spec: a callable of `(event, state)`, a name (an event type, a tool, a phase), or a mapping of conditions.
+        conditions: instead of `spec`; `event`, `tool`, `arguments` (each `(field, operator, value)`), `phase`,
+        `cost_above` and `where`, an expression of event, tool, arguments, phase, turn, cost, usage, values and
+        messages. The run stops at an event if all conditions hold. nth: the first hit that stops the run, from 1.
+
+        Raises UsageError if the arguments do not describe a breakpoint, or if a name is probably misspelt.
         """
         if type(nth) is not int or nth < 1:
             raise UsageError(f"nth is which hit stops the run, 1 for the first, not {nth!r}.")
@@ -105,7 +113,7 @@ class Breakpoints(Sequence[Breakpoint]):
     def _read(
         self, spec: Any, conditions: Mapping[str, Any]
     ) -> tuple[str, Callable[[Event, State, State], object], bool]:
-        """What a breakpoint is called, when it holds, and whether that is to be said once. Raises UsageError."""
+        """Return the label of a breakpoint, its predicate, and True if it is hit only once. Raises UsageError."""
         if spec is not None and conditions:
             raise UsageError("A breakpoint is made from a callable or a word, or from conditions, not from both.")
         if isinstance(spec, str):
@@ -116,7 +124,7 @@ class Breakpoints(Sequence[Breakpoint]):
             check_word(spec, self._known)
             return spec, lambda event, state, run: _is_word(spec, event), False
         if callable(spec):
-            if is_async(spec):  # what it gives would be something to await, which is always true
+            if is_async(spec):  # the call would return an awaitable, which is always true
                 raise UsageError(
                     f"A breakpoint is asked while the run stands at an event, and cannot be async: {spec!r}."
                 )
@@ -129,7 +137,7 @@ class Breakpoints(Sequence[Breakpoint]):
         return str(made), made.hold, made.only_cost
 
     def remove(self, breakpoint: Breakpoint | int) -> None:
-        """Take a breakpoint away, which may be given by its number. Raises UsageError where there is no such."""
+        """Remove a breakpoint, given as an object or by its number. Raises UsageError if it does not exist."""
         gone = self.by_number(breakpoint) if isinstance(breakpoint, int) else breakpoint
         with self._lock:
             if gone not in self._all:
@@ -137,21 +145,21 @@ class Breakpoints(Sequence[Breakpoint]):
             self._all = tuple(one for one in self._all if one is not gone)
 
     def by_number(self, number: int) -> Breakpoint:
-        """The breakpoint of this number. Raises UsageError where there is none."""
+        """Return the breakpoint with this number. Raises UsageError if there is none."""
         found = next((one for one in self._all if one.number == number), None)
         if found is None:
             raise UsageError(f"There is no breakpoint {number}.")
         return found
 
     def start_over(self) -> None:
-        """Forget all hits: a recording is gone through from its beginning."""
+        """Reset the hits of all breakpoints, before a recording is read from its first event."""
         for one in self._all:
             one.start_over()
 
     def hit(self, event: Event, state: State, run: State) -> Breakpoint | None:
-        """Return the first breakpoint that stops the run at this event; all that are hit count it.
+        """Return the first breakpoint that stops the run at this event, or None. Every breakpoint counts its hit.
 
-        event: one that has just been recorded, or a CallStart that would be recorded next.
+        event: the event that was recorded last, or the CallStart that would be recorded next.
         """
         if event.type in NEVER:
             return None
@@ -180,5 +188,5 @@ class Breakpoints(Sequence[Breakpoint]):
 
 
 def _is_word(word: str, event: Event) -> bool:
-    """A word: an event type, a tool's name, or a phase."""
+    """Return True if the name is the type of the event, its phase, or the tool of the call that it starts."""
     return event.type == word or event.phase == word or (isinstance(event, CallStart) and event.name == word)

@@ -1,7 +1,7 @@
-"""Conditions: what an event must be like for a breakpoint to stop there.
+"""Conditions: the properties of the events at which a breakpoint stops.
 
-They are the type of the event, the call it is about, the phase it opens, what the run has cost: data that is compared
-with data, so that a form in a page may make them. One that is typed, `where`, is an expression over data
+A condition concerns the type of the event, its call, the phase that it opens, or the cost of the run. Conditions are
+plain data, so that a form in a page can build them. The condition `where` is an expression that a user types
 (`agentnb.run.gate.expressions`).
 """
 
@@ -27,10 +27,13 @@ OPERATORS: tuple[Operator, ...] = get_args(Operator)
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What an argument of a call must be like: `field` is its name, or names with dots into an object.
+    """A condition for one argument of a call.
 
-    `is` and `is not` compare JSON values, `contains` asks for part of a text or an item of a list, `matches` for a glob
-    (`*`, `?`), `above` and `below` compare numbers. An argument that is not there fits nothing but `is not`.
+    `field` is the name of the argument, or a path into an object with dots between the names. `is` and `is not` compare
+    JSON values. `contains` finds a part of a string, an item of a list or a key of an object. `matches` takes a glob
+    (`*`, `?`). `above` and `below` compare numbers. If the argument is missing, only `is not` holds.
+
+    Raises UsageError if the field is empty, the operator is unknown, or a number is compared with another type.
     """
 
     field: str
@@ -44,7 +47,7 @@ class Argument:
             raise UsageError(f"A breakpoint compares {self.field!r} with a number, not with {self.value!r}.")
 
     def fits(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether these arguments are like that."""
+        """Return True if the condition holds for these arguments of a call."""
         found: Any = arguments
         for name in self.field.split("."):
             if not isinstance(found, Mapping) or name not in found:
@@ -82,13 +85,15 @@ _COMPARE: dict[Operator, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """All of these hold at an event that is stopped at; None asks for nothing.
+    """The conditions of a breakpoint, which must all hold at an event. None means no condition.
 
-    `event`: its type. `tool`: a glob for the name of the tool whose call it is about; `arguments`: what that call is
-    like. `phase`: the phase it opens. `cost_above`: what the run has cost so far, in the currency of the model's
-    `usage`; alone, the first event where that is so. `where`: an expression that holds. Conditions about a call
-    (`tool`, `arguments`, or a `where` with either) that say nothing about the event hold at the start of the call
-    alone, and so once for each call.
+    `event`: the type of the event. `tool`: a glob for the tool of the event's call. `arguments`: the conditions for the
+    arguments of that call. `phase`: the phase that the event opens. `cost_above`: a bound for the cost of the run so
+    far, in the currency of the model's `usage`; as the only condition, it stops the run at the first event above the
+    bound. `where`: an expression.
+
+    Conditions for a call (`tool`, `arguments`, or a `where` that names either) without a condition for the event hold
+    only at the start of the call, and so once for each call.
     """
 
     event: str | None = None
@@ -101,7 +106,10 @@ class Conditions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Conditions:
-        """The conditions in a mapping; an argument may be a mapping or a triple. Raises UsageError."""
+        """Return the conditions in a mapping. None and "" are ignored; each argument may be a mapping or a triple.
+
+        Raises UsageError if a condition is unknown or not valid, or if there is none.
+        """
         known = {one.name for one in fields(cls) if not one.name.startswith("_")}
         made = {name: value for name, value in given.items() if value is not None and value != ""}
         if unknown := set(made) - known:
@@ -119,36 +127,40 @@ class Conditions:
 
     @property
     def tools(self) -> list[str]:
-        """The tools that are named; what has a `*` names none."""
+        """The exact names of tools in the conditions. A glob is not a name."""
         named = [self.tool] if self.tool is not None and not any(sign in self.tool for sign in "*?[") else []
         return named + (sorted(self._where.tools) if self._where is not None else [])
 
     @property
     def phases(self) -> list[str]:
-        """The phases that are named."""
+        """The names of phases in the conditions."""
         named = [self.phase] if self.phase is not None else []
         return named + (sorted(self._where.phases) if self._where is not None else [])
 
     @property
     def only_cost(self) -> bool:
-        """Whether nothing else is asked for: it then holds from one event on."""
+        """True if `cost_above` is the only condition. Once it holds, it holds at all later events."""
         return self.cost_above is not None and self == Conditions(cost_above=self.cost_above)
 
     def hold(self, event: Event, state: State, run: State) -> bool:
-        """Whether they hold at an event of the loop that stands at `state`, in the run that stands at `run`."""
+        """Return True if all conditions hold at an event.
+
+        state: of the loop that the event belongs to. run: the state of the whole run.
+        """
         where = self._where
         about_call = self.tool is not None or self.arguments
         names_call = where is not None and not where.names.isdisjoint(("tool", "arguments"))
         names_event = self.event is not None or (where is not None and "event" in where.names)
         if self.event is not None and event.type != self.event:
             return False
-        # A call is in several events; without a word about which, it is its start that is meant.
+        # Several events concern one call. Without a condition for the event, only the start of the call counts.
         if (about_call or names_call) and not names_event and event.type != "call_start":
             return False
         if self.phase is not None and event.phase != self.phase:
             return False
         if self.cost_above is not None and not run.usage.get("cost", 0) > self.cost_above:
             return False
+        # An event can concern several calls (a model's answer). One call must fulfil all conditions.
         if where is None:
             return not about_call or any(self._fit(*call) for call in _calls(event, state))
         calls = list(_calls(event, state)) or [(None, {})]
@@ -175,9 +187,9 @@ def _argument(given: Any) -> Argument:
 
 
 def _calls(event: Event, state: State) -> Iterator[Call]:
-    """The calls an event is about: the one it names, or those that a model's answer proposes."""
+    """Yield the calls that an event concerns: the call that it names, or the calls that a model's answer proposes."""
     if isinstance(event, CallStart):
-        yield event.name, event.arguments  # as it runs: a design may have put data in their place
+        yield event.name, event.arguments  # the resolved arguments: a design may have replaced references by data
         return
     if (call := state.calls.get(getattr(event, "call_id", ""))) is not None:
         yield call.name, call.arguments

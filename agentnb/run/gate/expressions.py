@@ -1,14 +1,14 @@
-"""Conditions typed as a line of text, over plain data (simpleeval).
+"""Expressions: conditions over plain data, typed as a line of text and evaluated with simpleeval.
 
     tool == "write" and arguments.path[:4] != "/tmp"
     event.type == "model_end" and usage.output_tokens > 2000
 
-What a condition may name are values, not objects of ours: it can compare, add and look into them, and nothing else. A
-dot looks into data, as brackets do: `arguments.items` is the argument of that name. Calls are limited to `len`, `str`,
-`int`, `float`, `abs`, `min`, `max` and `any`.
+A condition names values, never objects of agentnb. It can compare them, calculate with them and access their parts. A
+dot accesses data, as brackets do: `arguments.items` is the argument `items`, not a method. The only functions are
+`len`, `str`, `int`, `float`, `abs`, `min`, `max` and `any`.
 
-It is worked out at every event, so none may take long: arithmetic is of numbers, powers stay small, nothing is repeated
-(`"x" * n`), and what would take more than a line is for a function.
+A condition is evaluated at every event, so it must be fast: multiplication accepts numbers only (no `"x" * n`), powers
+are bounded, and the length of the text is limited. Use a function for anything longer.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from agentnb.run.gate.words import no_event
 from agentnb.run.given import check_text, shown
 
 Call = tuple[str | None, Mapping[str, Any]]
-"""The tool of a call, and its arguments; None and {} where there is none."""
+"""The tool of a call and its arguments; None and {} for an event without a call."""
 
 
 class Condition(NamedTuple):
-    """A condition: which of `_NAMES` it names, and whether it holds at an event, in its loop, in the run, of a call.
+    """A compiled condition.
 
-    `tools` and `phases` are the texts that it compares with a call's tool, and with the phase.
+    `names`: the names of `_NAMES` that it uses. `holds` returns True if the condition holds for an event, the state of
+    its loop, the state of the run, and a call. `tools` and `phases`: the strings that it compares with the tool of a
+    call, and with the phase.
     """
 
     names: frozenset[str]
@@ -53,20 +55,20 @@ _NAMES: Mapping[str, Callable[[Event, State, State, Call], Any]] = {
     "values": lambda event, state, run, call: state.values,
     "messages": lambda event, state, run, call: len(state.messages),
 }
-"""What a condition may name: the event as plain data; the tool and arguments of the call it is about; where
-its loop stands (phase, turn, values, the number of messages); what the run has used (cost, usage)."""
+"""The names that a condition can use, with the function that returns the value: the event as plain data; the tool and
+the arguments of its call; the state of its loop (phase, turn, values, number of messages); the usage of the run."""
 
 WHOLE = {"event": "event.type", "arguments": "arguments.path", "usage": "usage.output_tokens", "values": "values.draft"}
-"""Those of them that have parts, each with one of its parts: they are never equal to a text or a number."""
+"""The names whose values have parts, each with an example. These values never equal a string or a number."""
 
 LENGTH = 2000
-"""Characters of a condition."""
+"""The maximal number of characters of a condition."""
 
 DEPTH = 50
-"""Levels of brackets, operators and dots in a condition: deeper, working it out would be a recursion too deep."""
+"""The maximal depth of brackets, operators and dots in a condition. It bounds the recursion of the evaluation."""
 
 BITS = 1024
-"""How large a power may be: 2 ** 1024 and no more."""
+"""The bound for a power of integers: the number of bits of the base, times the exponent."""
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     function.__name__: function for function in (len, str, int, float, abs, min, max, any)
@@ -83,17 +85,18 @@ _CONSTANTS = (str, int, float, NoneType)
 
 
 def compile_condition(text: str) -> Condition:
-    """The condition as a function of the event, its loop's state, the run's, and the call it is about.
+    """Return the compiled condition.
 
-    Where it names something that is not there (an argument the call does not have, say) it does not hold. Raises
-    UsageError where it is no expression, or asks for what it may not.
+    The condition does not hold for an event if its evaluation fails, for example if it names an argument that the call
+    does not have. Raises UsageError if the text is not an expression, or uses syntax, names or functions that are not
+    allowed.
     """
     check_text("A breakpoint's where", text)
     parsed = _parse(text)
     _check(text, parsed)
     named = frozenset(node.id for node in ast.walk(parsed) if isinstance(node, ast.Name)).intersection(_NAMES)
     evaluator, invalid = _evaluator()
-    one_at_a_time = threading.Lock()  # it holds the names it looks up
+    one_at_a_time = threading.Lock()  # the evaluator stores the names of the current evaluation
 
     def holds(event: Event, state: State, run: State, call: Call) -> bool:
         names = {name: _NAMES[name](event, state, run, call) for name in named}
@@ -102,7 +105,7 @@ def compile_condition(text: str) -> Condition:
                 evaluator.names = names
                 return bool(evaluator.eval(text, previously_parsed=parsed.body))
         except (invalid, LookupError, TypeError, ValueError, ArithmeticError):
-            return False  # of this event it cannot be said
+            return False  # the condition cannot be evaluated for this event
 
     comparisons = [node for node in ast.walk(parsed) if isinstance(node, ast.Compare)]
     tools = frozenset(text for node in comparisons for text in _texts_compared(node, _is_named("tool")))
@@ -147,12 +150,15 @@ def _check(text: str, parsed: ast.AST) -> None:
 
 
 def _comparisons(node: ast.Compare) -> Iterator[tuple[ast.cmpop, ast.expr, ast.expr]]:
-    """`a < b < c` is a < b, and b < c."""
+    """Return the comparisons (operator, left, right) of a chain: `a < b < c` is a < b, and b < c."""
     return zip(node.ops, [node.left, *node.comparators], node.comparators, strict=False)
 
 
 def _compared_whole(node: ast.Compare) -> str | None:
-    """What has parts, and is compared with a text or a number: that would never hold, and nobody would know why."""
+    """Return the name of a value with parts that is compared with a string or a number, or None.
+
+    This comparison is refused: it would never hold, and the user would not see why.
+    """
     for operation, left, right in _comparisons(node):
         looks_in = isinstance(operation, (ast.In, ast.NotIn))
         if isinstance(left, ast.Name) and left.id in WHOLE and (looks_in or _is_plain(right)):
@@ -163,7 +169,7 @@ def _compared_whole(node: ast.Compare) -> str | None:
 
 
 def _texts_compared(node: ast.Compare, is_it: Callable[[ast.AST], bool]) -> Iterator[str]:
-    """The texts that a comparison compares with what `is_it` finds, an event's type or a tool."""
+    """Yield the strings that a comparison compares with the operand for which `is_it` returns True."""
     for operation, left, right in _comparisons(node):
         if isinstance(operation, (ast.Eq, ast.NotEq)):
             found: list[ast.AST] = [left] if is_it(right) else [right] if is_it(left) else []
@@ -175,7 +181,7 @@ def _texts_compared(node: ast.Compare, is_it: Callable[[ast.AST], bool]) -> Iter
 
 
 def _is_type(node: ast.AST) -> bool:
-    """Whether this is the type of the event: `event.type`, or `event["type"]`."""
+    """Return True if the node is the type of the event: `event.type`, or `event["type"]`."""
     if not isinstance(node, (ast.Attribute, ast.Subscript)):
         return False
     if not isinstance(node.value, ast.Name) or node.value.id != "event":
@@ -194,7 +200,7 @@ def _is_plain(node: ast.AST) -> bool:
 
 
 def _walk(node: ast.AST, depth: int = 0) -> Iterator[tuple[int, ast.AST]]:
-    """A node and all inside it, each behind what it is in, with how deep it lies; no deeper than is allowed."""
+    """Yield (depth, node) for a node and its descendants, parents first, down to one level below `DEPTH`."""
     yield depth, node
     if depth <= DEPTH:
         for child in ast.iter_child_nodes(node):
@@ -218,10 +224,10 @@ def _power(left: Any, right: Any) -> Any:
 
 
 def _evaluator() -> tuple[Any, type[Exception]]:
-    """What works a condition out, and the error of one that cannot be worked out."""
+    """Return the evaluator of conditions, and the class of the errors that it raises."""
     import simpleeval
 
-    class OverData(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]  # which has no types
+    class OverData(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]  # simpleeval has no types
         def _eval_attribute(self, node: ast.Attribute) -> Any:
             data = self._eval(node.value)
             if not isinstance(data, Mapping):

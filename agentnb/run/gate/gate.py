@@ -1,19 +1,17 @@
-"""The gate: whether something new may start.
+"""The gate: decides whether new effects may start. It also checks the limits of the run.
 
-Three things close it: a pause that somebody asked for, a breakpoint, and a step whose permit is used up. What is in
-flight is never held back by it and always becomes a fact when it ends; only starting is. That is all
-there is to stepping: a permit is out until the event arrives that ends the step. A step of a loop's own that says
-things on its way (an async generator) is not in flight where it has said one: to let it go on is to start something.
+The gate is closed by a requested pause, by a breakpoint, and by a step whose permit is used up. A permit is valid until
+the event is recorded that ends the step. The gate only prevents starts: effects in flight continue, and their ends are
+always recorded. A loop's own call that yields events (an async generator) is not in flight after it has yielded one:
+to resume it counts as a start.
 
-A breakpoint at the start of a call stops before that: the start is not recorded, and nothing of the call has happened.
-A breakpoint at any other event stops right behind the event. A call whose start is recorded when the gate closes is
-launched all the same, because for the record it is running.
+A breakpoint at the start of a call stops the run before the call: the start is not recorded, and the call has no
+effect. A breakpoint at any other event stops the run directly after the event. If the start of a call is recorded when
+the gate closes, the call is launched nevertheless, because it is recorded as running.
 
-Whoever asks for a pause wants the run to come to rest where its loops do: a loop that performs the call of one which
-does not pause inside is in flight as a whole (`Frame.finishes_first`). A breakpoint and a step name one event, and the
-run stands behind that, wherever it is.
-
-Limits are looked at here too, before anything starts.
+A requested pause takes effect at a position at which all loops can pause. A nested loop whose parent does not pause
+inside a call finishes first (`Frame.finishes_first`). A breakpoint and a step concern one event, and the run stops
+directly after that event, in every loop.
 """
 
 from __future__ import annotations
@@ -36,18 +34,18 @@ from agentnb.run.portable import words_of
 
 Unit = Literal["event", "call", "turn", "phase"]
 Owner = Literal["pull", "await", "play", "step"]
-"""Who drives a run: a consumer that pulls its events, a caller that awaits it, the background, or a step."""
+"""The owner of a run: a consumer that pulls its events, a caller that awaits it, the background, or a step."""
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
 Pauser = Literal["human", "step", "breakpoint"]
-"""What a pause comes from (`RunPaused.by`)."""
+"""The source of a pause (`RunPaused.by`)."""
 LIMITS = frozenset({"turns", "calls", "seconds", "tokens", "cost"})
 
 
 @dataclass
 class Permit:
-    """Leave to go on up to the end of the next `unit`; `done` is set when that has come.
+    """Permission to advance to the end of the next `unit`. `done` is completed when the step ends.
 
-    `begins` is how many events there were when the step began.
+    `begins` is the number of events when the step started.
     """
 
     unit: Unit
@@ -55,13 +53,13 @@ class Permit:
     done: concurrent.futures.Future[None] = field(default_factory=concurrent.futures.Future)
 
     def release(self) -> None:
-        """The step is over."""
+        """Complete `done`, because the step has ended. Without effect if it is complete."""
         if not self.done.done():
             self.done.set_result(None)
 
 
 class Gate:
-    """What holds a run back, and the limits that end it."""
+    """The reasons that prevent a run from starting effects, and the limits that end it."""
 
     def __init__(
         self,
@@ -69,59 +67,71 @@ class Gate:
         limits: Mapping[str, Any] | None,
         known: Callable[[], Names] = Names,
     ) -> None:
-        """`known` gives the names of the run's tools and phases."""
+        """`breakpoints`: their specs. `limits`: by name (`LIMITS`). `known` returns the names of tools and phases."""
         self.breakpoints = Breakpoints(breakpoints, known)
         self.breakpoints.failed = self._stop_where_one_fails
         self.limits = check_limits(limits or {})
         self.pausing: str | None = None
-        """Why a pause is to come, where one is."""
+        """The reason of the requested pause, or None if no pause is requested."""
         self.pausing_by: Pauser = "human"
-        """What that pause comes from."""
+        """The source of the requested pause."""
         self.pausing_before: tuple[str, str] | None = None
-        """The path and id of the call that a breakpoint stops before, where that is what the pause comes from."""
+        """The path and id of the call before which a breakpoint pauses the run, or None for any other pause."""
         self.at_once = False
-        """Whether that pause comes where the run is, whatever would have to be finished first."""
+        """True if the requested pause does not wait for loops that must finish first."""
         self.permit: Permit | None = None
         self.owner: Owner | None = None
-        """Who drives the run."""
+        """The owner of the run, or None if no one drives it."""
         self.suspends_at_questions = False
-        """Whether the run ends in this process where it waits for nobody but a person."""
+        """True if the run ends in this process (suspended) when it waits only for a person."""
         self._turn_ends: set[int] = set()
         self._driven_since: float | None = None
 
     def seconds_driven(self) -> float:
-        """The time since the run was first driven, here: how old a recording is that it goes on from does not count."""
+        """Return the seconds since this run was first driven in this process; the first call starts the clock.
+
+        The age of the recording that a run was restored from does not count.
+        """
         if self._driven_since is None:
             self._driven_since = time.monotonic()
         return time.monotonic() - self._driven_since
 
     def release_permit(self) -> None:
-        """The step is over, whether or not its end has come."""
+        """End the current step, also before the end of its unit. Without effect if there is no permit."""
         if self.permit is not None:
             self.permit.release()
             self.permit = None
 
     def is_open(self, state: State, *, finishing: bool = False) -> bool:
-        """Whether something new may start now; `finishing`: in a loop that a pause waits for."""
-        if self.permit is not None or state.cancelled is not None:  # a cancelled run starts nothing, and is to end
+        """Return True if new effects may start now.
+
+        state: of the whole run. finishing: the effect belongs to a loop that a requested pause waits for.
+        """
+        if self.permit is not None or state.cancelled is not None:  # a cancelled run requires no effects, and must end
             return True
-        if state.paused or self.owner in (None, "step"):  # a step goes as far as its permit
+        if state.paused or self.owner in (None, "step"):  # a step without a permit has ended
             return False
         return self.pausing is None or (finishing and not self.at_once)
 
     def ask_for_pause(self, reason: str, by: Pauser = "human") -> None:
-        """Close it until the run is paused, or the pause is taken back."""
+        """Request a pause: close the gate until the run is paused, or the request is withdrawn.
+
+        A pause from a person waits for loops that must finish first; a pause from a step or a breakpoint does not.
+        """
         self.pausing, self.pausing_by, self.at_once = mended(reason), by, by != "human"
         self.pausing_before = None
 
     def pause_for_a_step(self) -> None:
-        """Close it where the step that now begins ends; a pause that is to come already comes there."""
+        """Request a pause at the end of the step that starts now. A pause requested before takes effect there too."""
         if self.pausing is None:
             self.ask_for_pause("step", "step")
         self.at_once = True
 
     def observe(self, event: Event, state: State, run: State) -> None:
-        """Let an event of the loop that stands at `state` use up the permit, or hit a breakpoint."""
+        """Check whether a recorded event ends the current step or hits a breakpoint.
+
+        state: of the loop that the event belongs to. run: the state of the whole run.
+        """
         if _ends_turn(event, state):
             self._turn_ends.add(event.seq)
         if self.permit is not None and self._ends(self.permit.unit, event):
@@ -130,13 +140,14 @@ class Gate:
             self._stop_at(event, hit.label)
 
     def stops_before(self, start: CallStart, state: State, run: State) -> bool:
-        """Ask the breakpoints about a call that would start now; return whether the run stops before it.
+        """Ask the breakpoints about a call that would start now. Return True if the run stops before the call.
 
-        start: the event as it would be recorded next. state: of the loop whose call it is. run: of the whole run.
+        start: the event that would be recorded next. state: of the loop that made the call. run: the state of the whole
+        run.
         """
         earlier = self.pausing
         hit = self.breakpoints.hit(start, state, run)
-        # Whoever steps a paused run from right before the call has seen where it stands: the step starts the call.
+        # A step of a paused run that begins directly before the call starts the call: the run has stopped here already.
         if self.permit is not None and run.paused and self.permit.begins == run.position:
             return False
         if hit is not None:
@@ -147,13 +158,13 @@ class Gate:
         return True
 
     def _stop_where_one_fails(self, breakpoint: Breakpoint, event: Event, error: BaseException) -> None:
-        """As a debugger does; and switch it off, for it would fail at the next event too."""
+        """Pause the run because a breakpoint raised an error, and disable it: it would fail at the next event too."""
         breakpoint.enabled = False
         words = f"{breakpoint.label} failed and is switched off ({words_of(error)})"
         self._stop_at(event, words)
 
     def _stop_at(self, event: Event, words: str) -> None:
-        """Pause here; a step that was to go further ends here too."""
+        """Request a pause at a breakpoint, and end the current step. `words`: its label, or the error it raised."""
         where = f"(seq {event.seq})"
         if isinstance(event, CallStart):
             where = f"of {event.name} ({event.call_id}), which has not begun"
@@ -161,7 +172,10 @@ class Gate:
         self.release_permit()
 
     def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:
-        """How many of these events a step by `unit` takes in, None where they do not reach its end."""
+        """Return the number of these events that belong to a step by `unit`, or None if the step does not end in them.
+
+        The events must have been observed, because the ends of turns are recorded by `observe`.
+        """
         return next((number for number, event in enumerate(events, 1) if self._ends(unit, event)), None)
 
     def _ends(self, unit: Unit, event: Event) -> bool:
@@ -176,10 +190,11 @@ class Gate:
     def limit_reached(
         self, state: State, *, starting: Literal["model", "call", "own"], more: Mapping[str, float] | None = None
     ) -> str | None:
-        """Why nothing more may start in a run that stands at `state`, where a limit says so.
+        """Return the message of the limit that prevents a start, or None if the start is within all limits.
 
-        Calls are those of tools, in all loops of the run together; what a loop does itself (`own`) is none. more: what
-        an answer that has not come to its end has used.
+        state: of the whole run. starting: a model request, a tool call, or a loop's own call. The limit "turns" applies
+        to model requests only, and "calls" to tool calls only, of all loops together; the other limits always apply.
+        more: the usage of a model's answer that is not complete.
         """
         usage = dict(state.usage)
         for name, amount in (more or {}).items():
@@ -193,7 +208,7 @@ class Gate:
             "cost": usage.get("cost", 0),
         }
         for name, limit in self.limits.items():
-            if name == "cost" and usage and "cost" not in usage:  # a budget that nobody counts is none
+            if name == "cost" and usage and "cost" not in usage:  # a limit without a measured cost has no effect
                 return f"The limit of {limit:g} cost cannot be kept: the model tells tokens and no cost. Limit those."
             if used[name] >= limit:
                 return f"The limit of {limit:g} {name} is reached."
@@ -201,13 +216,17 @@ class Gate:
 
 
 def check_unit(unit: Unit) -> None:
-    """Raise UsageError where this is no unit of a step."""
+    """Raise UsageError if this is not a unit of a step."""
     if unit not in UNITS:
         raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
 
 
 def _ends_turn(event: Event, state: State) -> bool:
-    """Whether a model's answer and all of its calls are done with this event, or an agent that asks no model is."""
+    """Return True if this event ends a turn, that is, a model's answer and all of its calls.
+
+    The end of a loop that has made no model request and has no nested loops ends a turn too. state: of the loop that
+    the event belongs to. Detached calls do not delay the end of a turn.
+    """
     if event.type == "run_end":
         return not state.requests and not state.children
     if event.type not in ("model_end", "call_end", "call_start") or len(state.open) > state.detached:
@@ -221,7 +240,7 @@ def _ends_turn(event: Event, state: State) -> bool:
 
 
 def check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
-    """Return limits as numbers of Python's. Raises UsageError for an unknown limit, or one that is no number."""
+    """Return the limits as Python numbers. Raises UsageError if a limit is unknown or not a non-negative number."""
     numbers = {name: plain_number(limit) for name, limit in limits.items()}
     for name, limit in numbers.items():
         if name not in LIMITS:

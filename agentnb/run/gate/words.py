@@ -1,7 +1,7 @@
-"""The names that a breakpoint may be at: events, tools and phases; and which one a misspelt name was meant to be.
+"""The names in breakpoints (events, tools and phases), and the detection of misspelt names.
 
-A run does not know all of its tools and phases: a loop inside it may not have begun, and a generator calls functions
-that nothing declares. So a name is refused only where it is not known and is nearly one that is.
+A run does not know all of its tools and phases: a nested loop may not have started, and a generator calls functions
+that it does not declare. A name is therefore refused only if it is unknown and similar to a known name.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from agentnb.core.loop import Design
 from agentnb.tools import as_tools
 
 NEARLY = 0.8
-"""How much alike a name and an event's are where the one may be the other, misspelt (difflib)."""
+"""The minimal similarity (difflib, 0 to 1) of a misspelt name and an event type."""
 NEARLY_DECLARED = 0.75
-"""The same for a tool's or a phase's, which are often short: two letters of four that changed places are that alike."""
+"""The minimal similarity of a misspelt name and a tool or phase.
+
+It is lower than for events, because these names are often short: two swapped letters of four result in this value.
+"""
 
 
 class Names(NamedTuple):
-    """The tools and phases that a run declares, and other names that are no mistake: of functions, of calls made."""
+    """The names of the tools and phases that a run declares, and other accepted names (of functions and past calls)."""
 
     tools: frozenset[str] = frozenset()
     phases: frozenset[str] = frozenset()
@@ -29,9 +32,10 @@ class Names(NamedTuple):
 
 
 def names_in(design: Design, events: Iterable[Event], *, is_whole: bool = False) -> Names:
-    """The names of a loop, of the loops that it has as tools or agents, and of what is recorded.
+    """Return the names in a loop, in the loops that it has as tools or agents, and in the recorded events.
 
-    is_whole: nothing more will happen than the events tell, so what they name is all that there is.
+    is_whole: the events are a complete recording. Their calls and phases then count as tools and phases; otherwise
+    they are only accepted names (`others`).
     """
     declared = list(_designs(design, set()))
     tools = {name for one in declared for name in (*as_tools(one.tools), *one.activities)}
@@ -49,7 +53,7 @@ def names_in(design: Design, events: Iterable[Event], *, is_whole: bool = False)
 
 
 def _designs(design: Design, seen: set[int]) -> Iterator[Design]:
-    """A loop, and those that it has as tools or agents, each once."""
+    """Yield a loop and the loops that it has as tools or agents, at any depth, each once. `seen`: ids of loops."""
     if id(design) in seen:
         return
     seen.add(id(design))
@@ -70,9 +74,9 @@ def _called(event: Event) -> Iterator[str]:
 
 
 def check_word(word: str, known: Callable[[], Names]) -> None:
-    """Raise UsageError where a word is no event, tool or phase that is known, and is nearly one.
+    """Raise UsageError if a word is not a known event, tool or phase, but is similar to one.
 
-    `known` gives the names; for a long recording that takes a while, and it is asked only where it matters.
+    `known` returns the names. It is slow for a long recording, so it is not called if the word is an event type.
     """
     if word in EVENT_TYPES:
         return
@@ -87,7 +91,7 @@ def check_word(word: str, known: Callable[[], Names]) -> None:
 
 
 def check_tools(called: Collection[str], known: Callable[[], Names]) -> None:
-    """Raise UsageError where a tool's name is not known, and is nearly one that is."""
+    """Raise UsageError if the name of a tool is unknown, but similar to a known one. `known` returns the names."""
     if called:
         names = known()
         for name in sorted(set(called) - names.tools - names.others):
@@ -95,7 +99,7 @@ def check_tools(called: Collection[str], known: Callable[[], Names]) -> None:
 
 
 def check_phases(entered: Collection[str], known: Callable[[], Names]) -> None:
-    """Raise UsageError where a phase's name is not known, and is nearly one that is."""
+    """Raise UsageError if the name of a phase is unknown, but similar to a known one. `known` returns the names."""
     if entered:
         names = known()
         for name in sorted(set(entered) - names.phases - names.others):
@@ -111,12 +115,12 @@ def _check(name: str, what: str, declared: Collection[str]) -> None:
 
 
 def nearest_event(name: str) -> str | None:
-    """The type of event that this may be, misspelt."""
+    """Return the event type that is most similar to a misspelt name, or None if none is similar enough."""
     return _nearest(name, EVENT_TYPES, NEARLY)
 
 
 def _nearest(name: str, declared: Collection[str], nearly: float) -> str | None:
-    from difflib import get_close_matches  # for mistakes only
+    from difflib import get_close_matches  # imported here, because only misspelt names need it
 
     spelt = {one.lower(): one for one in declared}
     found = get_close_matches(name.lower(), spelt, 1, nearly)
@@ -124,7 +128,7 @@ def _nearest(name: str, declared: Collection[str], nearly: float) -> str | None:
 
 
 def no_event(name: str) -> str:
-    """What is said of a name that is no event's, in words."""
+    """Return the error message for a name that is not an event type."""
     nearest = nearest_event(name)
     meant = f" Did you mean {nearest!r}?" if nearest is not None else ""
     return f"There is no breakpoint at {name!r}: no event is of that type.{meant} Events are {', '.join(EVENT_TYPES)}."
