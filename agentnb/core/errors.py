@@ -1,40 +1,40 @@
-"""Every error agentnb raises on purpose, and who is to blame for it.
+"""All errors that agentnb raises on purpose, by their cause.
 
     AgentnbError
-    ├── UsageError                  you asked for something that is not possible here
-    │   ├── IllegalTransition       a phase the loop's table does not allow from where it stands
+    ├── UsageError                  the request is not possible here
+    │   ├── IllegalTransition       a phase that the loop's table does not allow after the current one
     │   ├── ImpossibleEvent         an event that cannot follow those before it
     │   ├── InvalidArguments        arguments that do not fit the tool's schema; names the argument
     │   ├── UnknownCall             no call with that id is waiting
     │   ├── UnknownName             agentnb has nothing of that name
-    │   ├── ScriptEnded             a model of a test was asked for more than it has
-    │   └── AlreadyDecided          that call has been decided; the first decision stands
-    ├── RunError                    how a run ended, raised where its output was asked for
+    │   ├── ScriptEnded             a model of a test was asked for more answers than it has
+    │   └── AlreadyDecided          that call has been decided; the first decision is kept
+    ├── RunError                    a run without an output, raised where the output was requested
     │   ├── RunFailed               the model, the loop or agentnb itself failed
-    │   ├── RunCancelled            somebody stopped it
-    │   └── LimitReached            a limit given to it was reached
-    ├── WaitTimeoutError            the time given to a wait is up; the run goes on
-    ├── ModelError                  between us and a model
+    │   ├── RunCancelled            the run was cancelled
+    │   └── LimitReached            a limit of the run was reached
+    ├── WaitTimeoutError            the time limit of a wait has passed; the run continues
+    ├── ModelError                  a failure between agentnb and a model
     │   ├── ModelRequestError       the request is at fault (400, 404, 413, 422): repeating it will not help
-    │   │   ├── AuthenticationError the key is missing, wrong or not allowed to (401, 403)
+    │   │   ├── AuthenticationError the key is missing, wrong or not permitted (401, 403)
     │   │   ├── ContextTooLong      the messages do not fit into the model's context
     │   │   └── ContentFiltered     the provider's content filter refused the request or its answer
-    │   ├── ModelOverloaded         the server asks us to wait (429, 529)
-    │   ├── ModelUnavailable        the server or the way to it failed (5xx, no connection, time-out)
-    │   └── ModelProtocolError      the server said something that is not its protocol, or stopped in mid-stream
-    ├── ToolError                   a tool's own failure, told to the model; raise it in a tool to choose the words
-    └── StorageError                between us and a recording
-        ├── NotSerializable         a value that is not JSON; says where in the value it stands
+    │   ├── ModelOverloaded         the server asks the client to wait (429, 529)
+    │   ├── ModelUnavailable        the server or the connection to it failed (5xx, no connection, time-out)
+    │   └── ModelProtocolError      the server violated its protocol, or stopped in mid-stream
+    ├── ToolError                   a tool's own failure, sent to the model; raise it in a tool to choose the text
+    └── StorageError                a failure between agentnb and a recording
+        ├── NotSerializable         a value that is not JSON; gives the path to it
         ├── RecordingMissing        no file, store, run or snapshot of that name
         ├── RecordingCorrupt        a recording that has been changed or damaged; says where
         ├── VersionMismatch         a recording made by a newer agentnb
-        ├── RecordingMismatch       a recording of another loop than the one it was given
-        │   └── ReplayDiverged      the loop decides otherwise than the recording; has both sides
-        ├── StoreConflict           another process goes on with the same run
-        └── StoreBusy               another process writes to the store just now
+        ├── RecordingMismatch       a recording of another loop than the given one
+        │   └── ReplayDiverged      the loop decides differently from the recording; has both events
+        ├── StoreConflict           another process continues the same run
+        └── StoreBusy               another process is writing to the store at the moment
 
-A tool's failure goes to the model as a result, a model's pauses the run, ours ends it loudly (ARCHITECTURE.md,
-3. Three kinds of failure).
+A tool's failure is sent to the model as a result, a model's failure pauses the run, and a failure of agentnb ends it
+with an error (ARCHITECTURE.md, 3. Three kinds of failure).
 """
 
 from __future__ import annotations
@@ -80,17 +80,19 @@ __all__ = [
 
 
 THROWN_IN = (KeyboardInterrupt, GeneratorExit)
-"""What ends code from outside, as a cancellation does. Whatever else code that is not agentnb's raises is its own
-failure, also what is no Exception: a panic of a library written in Rust, `pytest.fail`, or `sys.exit()`, which ends
-that code and not the process. An event loop that meets a SystemExit stops, and whoever waits for anything in it waits
-for ever."""
+"""The exceptions that end code from outside, as a cancellation does.
+
+Any other exception that code outside of agentnb raises is that code's own failure, even if it is not an Exception: a
+panic of a library written in Rust, `pytest.fail`, or `sys.exit()`, which ends that code and not the process. An event
+loop that receives a SystemExit stops, and everything that waits in it would wait for ever.
+"""
 
 
 class AgentnbError(Exception):
-    """Base of everything agentnb raises on purpose.
+    """The base of all errors that agentnb raises on purpose.
 
-    `str(error)` can be printed in a terminal: what a model or a tool put into it is shown as an escape where it is not
-    text. `args` have it as it was.
+    `str(error)` is safe to print in a terminal: unprintable characters from a model or a tool are displayed as escapes.
+    `args` has the original text.
     """
 
     def __str__(self) -> str:
@@ -98,67 +100,67 @@ class AgentnbError(Exception):
 
 
 class UsageError(AgentnbError):
-    """What was asked for is not possible here; nothing was changed."""
+    """A request that is not possible here; nothing was changed."""
 
 
 class IllegalTransition(UsageError):
-    """The loop's table does not allow this phase from where the run stands."""
+    """A phase that the loop's table does not allow after the run's current phase."""
 
 
 class ImpossibleEvent(UsageError):
-    """An event that cannot follow those before it: the answer of a model that nobody has asked, for one."""
+    """An event that cannot follow those before it, for example an answer of a model that was not asked."""
 
 
 class InvalidArguments(UsageError, ValueError):
-    """Arguments do not fit the tool's schema; the message names each argument at fault."""
+    """Arguments that do not fit the tool's schema; the message names each argument at fault."""
 
 
 class UnknownCall(UsageError, KeyError):
-    """No call with that id is waiting for a decision."""
+    """An id for which no call is waiting for a decision."""
 
     def __str__(self) -> str:
         return printable(str(self.args[0]), but="\n\t") if self.args else ""  # KeyError would show the repr
 
 
 class UnknownName(UsageError, AttributeError):
-    """agentnb has nothing of that name."""
+    """A name that agentnb does not have."""
 
 
 class ScriptEnded(UsageError, AssertionError):
-    """A scripted or recorded model was asked more often than it has answers."""
+    """A request to a scripted or recorded model that has no more answers."""
 
 
 class AlreadyDecided(UsageError):
-    """The call has been decided already; the first decision stands."""
+    """A decision about a call that has been decided already; the first decision is kept."""
 
 
 class RunError(AgentnbError):
-    """A run ended without an output."""
+    """The end of a run without an output."""
 
 
 class RunFailed(RunError):
-    """The model, the loop or agentnb failed; `__cause__` is the original exception where it is still at hand."""
+    """A failure of the model, the loop or agentnb; `__cause__` is the original exception if it is still available."""
 
 
 class RunCancelled(RunError):
-    """The run was cancelled; the message is the reason that was given."""
+    """The cancellation of a run; the message is the reason that was given."""
 
 
 class LimitReached(RunError):
-    """A limit on turns, calls, seconds, tokens or cost was reached."""
+    """The end of a run at a limit on turns, calls, seconds, tokens or cost."""
 
 
 class WaitTimeoutError(AgentnbError, TimeoutError):
-    """The time that was given to a wait is up; the run goes on."""
+    """The end of a wait at its time limit; the run continues."""
 
 
 class ModelError(AgentnbError):
-    """Something went wrong between agentnb and a model.
+    """A failure between agentnb and a model.
 
-    `status` is the HTTP status, `retry_after` the seconds the server asked us to wait. `code` is the server's code for
-    the error, or its type where it has no code; `param` the part of the request that the server names; `request_id` the
-    id by which the provider finds the request; `body` the server's answer, parsed where it is a JSON object. Each is
-    None where the server gave none.
+    `status` is the HTTP status, `retry_after` the seconds that the server asked the client to wait. `code` is the
+    server's code for the error, or its type if it has no code; `param` the part of the request that the server names;
+    `request_id` the id by which the provider finds the request; `body` the server's answer, parsed if it is a JSON
+    object. Each is None if the server did not give it.
     """
 
     def __init__(
@@ -188,66 +190,66 @@ class ModelError(AgentnbError):
 
 
 class ModelRequestError(ModelError):
-    """The request is at fault; sending it again would give the same answer."""
+    """A request that is at fault; sending it again would have the same result."""
 
 
 class AuthenticationError(ModelRequestError):
-    """The key is missing, wrong, or not allowed to do this."""
+    """A key that is missing, wrong, or not permitted to make this request."""
 
 
 class ContextTooLong(ModelRequestError):
-    """The messages, or the messages and the answer that was asked for, do not fit into the model's context."""
+    """Messages that, alone or with the requested answer, do not fit into the model's context."""
 
 
 class ContentFiltered(ModelRequestError):
-    """The provider's content filter refused the request, or stopped its answer."""
+    """A refusal by the provider's content filter of the request, or of the rest of its answer."""
 
 
 class ModelOverloaded(ModelError):
-    """The server asks us to slow down (429, 529)."""
+    """A server that asks the client to slow down (429, 529)."""
 
 
 class ModelUnavailable(ModelError):
-    """The server, or the way to it, failed: 5xx, no connection, time-out."""
+    """A failure of the server or of the connection to it: 5xx, no connection, time-out."""
 
 
 class ModelProtocolError(ModelError):
-    """The server broke its protocol, or the stream ended before it was complete."""
+    """A violation of the protocol by the server, or a stream that ended before it was complete."""
 
 
 class ToolError(AgentnbError):
-    """A tool's own failure, in words meant for the model: it gets them as they are."""
+    """A tool's own failure, with a text for the model, which is sent unchanged."""
 
     def __str__(self) -> str:
         return Exception.__str__(self)
 
 
 class StorageError(AgentnbError):
-    """Something went wrong between agentnb and a recording."""
+    """A failure between agentnb and a recording."""
 
 
 class NotSerializable(StorageError, TypeError):
-    """A value is not JSON; the message gives the path to it."""
+    """A value that is not JSON; the message gives the path to it."""
 
 
 class RecordingMissing(StorageError, FileNotFoundError):
-    """There is no recording of that name; the message says which there are."""
+    """A name without a recording; the message lists those that exist."""
 
 
 class RecordingCorrupt(StorageError):
-    """A recording was changed or damaged; the message says where."""
+    """A recording that was changed or damaged; the message says where."""
 
 
 class VersionMismatch(StorageError):
-    """A recording was made by a newer agentnb than this one."""
+    """A recording that was made by a newer agentnb than this one."""
 
 
 class RecordingMismatch(StorageError):
-    """A recording belongs to another loop than the one it was given."""
+    """A recording that belongs to another loop than the given one."""
 
 
 class ReplayDiverged(RecordingMismatch):
-    """A loop decides otherwise than its recording says; `recorded` and `expected` are the two events."""
+    """A loop that decides differently from its recording; `recorded` and `expected` are the two events."""
 
     def __init__(self, message: str, recorded: Any, expected: Any) -> None:
         super().__init__(message)
@@ -256,8 +258,8 @@ class ReplayDiverged(RecordingMismatch):
 
 
 class StoreConflict(StorageError):
-    """Another process has gone on with the same run."""
+    """Another process has continued the same run."""
 
 
 class StoreBusy(StorageError):
-    """Another process holds the store's lock; nothing was written, and it can be tried again."""
+    """Another process holds the store's lock; nothing was written, and the caller can try again."""
