@@ -1,40 +1,40 @@
-"""All errors that agentnb raises on purpose, by their cause.
+"""The errors that agentnb raises deliberately, grouped by the cause of the failure.
 
     AgentnbError
-    ├── UsageError                  the request is not possible here
-    │   ├── IllegalTransition       a phase that the loop's table does not allow after the current one
+    ├── UsageError                  the caller asked for something that is not possible here
+    │   ├── IllegalTransition       the loop's table has no transition from the current phase to the requested one
     │   ├── ImpossibleEvent         an event that cannot follow those before it
     │   ├── InvalidArguments        arguments that do not fit the tool's schema; names the argument
-    │   ├── UnknownCall             no call with that id is waiting
-    │   ├── UnknownName             agentnb has nothing of that name
-    │   ├── ScriptEnded             a model of a test was asked for more answers than it has
-    │   └── AlreadyDecided          that call has been decided; the first decision is kept
-    ├── RunError                    a run without an output, raised where the output was requested
+    │   ├── UnknownCall             no call with that id is waiting for a decision
+    │   ├── UnknownName             agentnb has no attribute of that name
+    │   ├── ScriptEnded             a test's model received more requests than it has answers
+    │   └── AlreadyDecided          the call has been decided; the first decision remains valid
+    ├── RunError                    a run ended without an output; raised when the output is requested
     │   ├── RunFailed               the model, the loop or agentnb itself failed
     │   ├── RunCancelled            the run was cancelled
     │   └── LimitReached            a limit of the run was reached
-    ├── WaitTimeoutError            the time limit of a wait has passed; the run continues
-    ├── ModelError                  a failure between agentnb and a model
+    ├── WaitTimeoutError            the timeout of a wait has passed; the run continues
+    ├── ModelError                  communication with a model failed
     │   ├── ModelRequestError       the request is at fault (400, 404, 413, 422): repeating it will not help
-    │   │   ├── AuthenticationError the key is missing, wrong or not permitted (401, 403)
+    │   │   ├── AuthenticationError the key is missing, wrong or not allowed to (401, 403)
     │   │   ├── ContextTooLong      the messages do not fit into the model's context
     │   │   └── ContentFiltered     the provider's content filter refused the request or its answer
     │   ├── ModelOverloaded         the server asks the client to wait (429, 529)
     │   ├── ModelUnavailable        the server or the connection to it failed (5xx, no connection, time-out)
-    │   └── ModelProtocolError      the server violated its protocol, or stopped in mid-stream
-    ├── ToolError                   a tool's own failure, sent to the model; raise it in a tool to choose the text
-    └── StorageError                a failure between agentnb and a recording
-        ├── NotSerializable         a value that is not JSON; gives the path to it
+    │   └── ModelProtocolError      the server violated its protocol, or the stream ended too early
+    ├── ToolError                   a tool's own failure; raise it in a tool to choose the text that the model receives
+    └── StorageError                reading or writing a recording failed
+        ├── NotSerializable         a value that is not JSON; names its position in the value
         ├── RecordingMissing        no file, store, run or snapshot of that name
-        ├── RecordingCorrupt        a recording that has been changed or damaged; says where
+        ├── RecordingCorrupt        a recording that has been changed or damaged; names the position
         ├── VersionMismatch         a recording made by a newer agentnb
-        ├── RecordingMismatch       a recording of another loop than the given one
-        │   └── ReplayDiverged      the loop decides differently from the recording; has both events
-        ├── StoreConflict           another process continues the same run
-        └── StoreBusy               another process is writing to the store at the moment
+        ├── RecordingMismatch       a recording made by another loop than the one it was used with
+        │   └── ReplayDiverged      the loop's decision differs from the recorded one; has both events
+        ├── StoreConflict           another process has continued the same run
+        └── StoreBusy               another process holds the store's lock
 
-A tool's failure is sent to the model as a result, a model's failure pauses the run, and a failure of agentnb ends it
-with an error (ARCHITECTURE.md, 3. Three kinds of failure).
+A tool's failure becomes a result that the model receives. A model's failure pauses the run. A failure of agentnb or of
+the loop ends the run with an error (ARCHITECTURE.md, 3. Three kinds of failure).
 """
 
 from __future__ import annotations
@@ -80,19 +80,19 @@ __all__ = [
 
 
 THROWN_IN = (KeyboardInterrupt, GeneratorExit)
-"""The exceptions that end code from outside, as a cancellation does.
+"""Exceptions that end code from outside, as a cancellation does.
 
-Any other exception that code outside of agentnb raises is that code's own failure, even if it is not an Exception: a
-panic of a library written in Rust, `pytest.fail`, or `sys.exit()`, which ends that code and not the process. An event
-loop that receives a SystemExit stops, and everything that waits in it would wait for ever.
+Any other exception raised by user-supplied code is a failure of that code, even if it is not an Exception: a panic of a
+library written in Rust, `pytest.fail`, or `sys.exit()`, which ends that code and not the process. A SystemExit must not
+reach an event loop: the event loop would stop, and everything that waits in it would wait forever.
 """
 
 
 class AgentnbError(Exception):
-    """The base of all errors that agentnb raises on purpose.
+    """The base class of all errors that agentnb raises deliberately.
 
-    `str(error)` is safe to print in a terminal: unprintable characters from a model or a tool are displayed as escapes.
-    `args` has the original text.
+    `str(error)` is safe to print in a terminal: control characters from a model or a tool are shown as escapes. `args`
+    has the original text.
     """
 
     def __str__(self) -> str:
@@ -104,19 +104,19 @@ class UsageError(AgentnbError):
 
 
 class IllegalTransition(UsageError):
-    """A phase that the loop's table does not allow after the run's current phase."""
+    """A phase change that the loop's table does not allow from the current phase."""
 
 
 class ImpossibleEvent(UsageError):
-    """An event that cannot follow those before it, for example an answer of a model that was not asked."""
+    """An event that cannot follow the previous events, for example a model's answer without a request."""
 
 
 class InvalidArguments(UsageError, ValueError):
-    """Arguments that do not fit the tool's schema; the message names each argument at fault."""
+    """Arguments that do not fit the tool's schema; the message names each invalid argument."""
 
 
 class UnknownCall(UsageError, KeyError):
-    """An id for which no call is waiting for a decision."""
+    """A call id for which no call is waiting for a decision."""
 
     def __str__(self) -> str:
         return printable(str(self.args[0]), but="\n\t") if self.args else ""  # KeyError would show the repr
@@ -127,11 +127,11 @@ class UnknownName(UsageError, AttributeError):
 
 
 class ScriptEnded(UsageError, AssertionError):
-    """A request to a scripted or recorded model that has no more answers."""
+    """A request to a scripted or recorded model that has no answer left for it."""
 
 
 class AlreadyDecided(UsageError):
-    """A decision about a call that has been decided already; the first decision is kept."""
+    """A second decision about a call; the first decision remains valid."""
 
 
 class RunError(AgentnbError):
@@ -151,16 +151,16 @@ class LimitReached(RunError):
 
 
 class WaitTimeoutError(AgentnbError, TimeoutError):
-    """The end of a wait at its time limit; the run continues."""
+    """The timeout of a wait has passed; the run continues."""
 
 
 class ModelError(AgentnbError):
-    """A failure between agentnb and a model.
+    """A failure in the communication with a model.
 
-    `status` is the HTTP status, `retry_after` the seconds that the server asked the client to wait. `code` is the
-    server's code for the error, or its type if it has no code; `param` the part of the request that the server names;
-    `request_id` the id by which the provider finds the request; `body` the server's answer, parsed if it is a JSON
-    object. Each is None if the server did not give it.
+    `status` is the HTTP status. `retry_after` is the time in seconds that the server asked the client to wait. `code`
+    is the server's code for the error, or the error's type if it has no code. `param` is the part of the request that
+    the server names. `request_id` is the id under which the provider knows the request. `body` is the server's answer,
+    parsed if it is a JSON object. Each is None if the server did not send it.
     """
 
     def __init__(
@@ -183,30 +183,30 @@ class ModelError(AgentnbError):
         self.body = body
 
     def reworded(self, message: str) -> Self:
-        """Return the same error with another message."""
+        """Return a copy of this error with another message."""
         again = type(self)(message)
         again.__dict__.update(self.__dict__)
         return again
 
 
 class ModelRequestError(ModelError):
-    """A request that is at fault; sending it again would have the same result."""
+    """An invalid request; sending it again would have the same result."""
 
 
 class AuthenticationError(ModelRequestError):
-    """A key that is missing, wrong, or not permitted to make this request."""
+    """A key that is missing, wrong, or without permission for the request."""
 
 
 class ContextTooLong(ModelRequestError):
-    """Messages that, alone or with the requested answer, do not fit into the model's context."""
+    """Messages that do not fit into the model's context, alone or together with the requested answer."""
 
 
 class ContentFiltered(ModelRequestError):
-    """A refusal by the provider's content filter of the request, or of the rest of its answer."""
+    """A request that the provider's content filter refused, or an answer that it stopped."""
 
 
 class ModelOverloaded(ModelError):
-    """A server that asks the client to slow down (429, 529)."""
+    """A server that asks the client to wait (429, 529)."""
 
 
 class ModelUnavailable(ModelError):
@@ -214,30 +214,30 @@ class ModelUnavailable(ModelError):
 
 
 class ModelProtocolError(ModelError):
-    """A violation of the protocol by the server, or a stream that ended before it was complete."""
+    """An answer that violates the server's protocol, or a stream that ended before it was complete."""
 
 
 class ToolError(AgentnbError):
-    """A tool's own failure, with a text for the model, which is sent unchanged."""
+    """A tool's own failure; the model receives the message unchanged."""
 
     def __str__(self) -> str:
         return Exception.__str__(self)
 
 
 class StorageError(AgentnbError):
-    """A failure between agentnb and a recording."""
+    """A failure in reading or writing a recording."""
 
 
 class NotSerializable(StorageError, TypeError):
-    """A value that is not JSON; the message gives the path to it."""
+    """A value that is not JSON; the message has the path to it."""
 
 
 class RecordingMissing(StorageError, FileNotFoundError):
-    """A name without a recording; the message lists those that exist."""
+    """A file, store, run or snapshot that does not exist."""
 
 
 class RecordingCorrupt(StorageError):
-    """A recording that was changed or damaged; the message says where."""
+    """A recording that was changed or damaged; the message has the position."""
 
 
 class VersionMismatch(StorageError):
@@ -245,11 +245,11 @@ class VersionMismatch(StorageError):
 
 
 class RecordingMismatch(StorageError):
-    """A recording that belongs to another loop than the given one."""
+    """A recording that was made by another loop than the one it is used with."""
 
 
 class ReplayDiverged(RecordingMismatch):
-    """A loop that decides differently from its recording; `recorded` and `expected` are the two events."""
+    """A decision of a loop that differs from its recording; `recorded` and `expected` are the two events."""
 
     def __init__(self, message: str, recorded: Any, expected: Any) -> None:
         super().__init__(message)
@@ -258,8 +258,8 @@ class ReplayDiverged(RecordingMismatch):
 
 
 class StoreConflict(StorageError):
-    """Another process has continued the same run."""
+    """A run that another process has continued."""
 
 
 class StoreBusy(StorageError):
-    """Another process holds the store's lock; nothing was written, and the caller can try again."""
+    """A store whose lock another process holds; nothing was written, and the operation can be repeated."""
