@@ -93,11 +93,11 @@ _WHEN_ASKED_FOR = {
     "attach": "agentnb.notebook.attaching",
     "runs": "agentnb.notebook.table",
 }
-"""What is imported when it is asked for, because nobody uses all of it at once."""
+"""Names that are imported at their first use, and their modules: no program needs all of them."""
 _PACKAGES = frozenset(
     {"analysis", "core", "errors", "llms", "loops", "notebook", "run", "store", "testing", "tools", "widgets"}
 )
-"""What is in here, and is there without having been imported by name."""
+"""The packages that are available as attributes without an explicit import."""
 
 
 def __getattr__(name: str) -> Any:
@@ -134,14 +134,14 @@ if in_kernel() or in_terminal():
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """`%load_ext agentnb`: add the magics."""
+    """Add the magics; called by `%load_ext agentnb`."""
     from agentnb.notebook import load_magics
 
     load_magics(ipython)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """`%unload_ext agentnb`: take them out again."""
+    """Remove the magics; called by `%unload_ext agentnb`."""
     from agentnb.notebook import unload_magics
 
     unload_magics(ipython)

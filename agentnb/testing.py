@@ -1,8 +1,8 @@
-"""Scripted models, for tests and for notebooks that have to run the same everywhere.
+"""Scripted models, for tests and for notebooks whose results must not vary.
 
-A scripted model streams real chunks through the same path as any other; only where they come from differs. A turn is a
-list of chunks, or a function of the messages that gives one: such a model can read what the tools returned and answer
-from it.
+A scripted model streams its chunks through the same code path as any other model; only the source of the chunks
+differs. A turn is a list of chunks, or a function that receives the messages and returns such a list. With a function,
+the model can use the results of the tools in its answer.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Delay:
 
 
 def delay(seconds: float) -> Delay:
-    """A pause between two chunks."""
+    """Return a pause of `seconds` between two chunks."""
     return Delay(seconds)
 
 
 def text(content: str, *, pieces: int | None = None) -> list[dict[str, Any]]:
-    """Text as chunks: one a word, or `pieces` of equal length."""
+    """Return a text as a list of chunks: one for each word, or at most `pieces` chunks of equal length."""
     if pieces is None:
         words = content.split(" ")
         parts = [word if n == 0 else f" {word}" for n, word in enumerate(words)]
@@ -57,13 +57,13 @@ def text(content: str, *, pieces: int | None = None) -> list[dict[str, Any]]:
 
 
 def call(name: str, arguments: Mapping[str, Any] | None = None, *, id: str = "") -> dict[str, Any]:
-    """A tool call as a chunk; without an id the run gives it one."""
+    """Return a tool call as a chunk. Without `id`, the run assigns one."""
     return {"type": "tool_call", "id": id, "name": name, "arguments": dict(arguments or {})}
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the model was asked."""
+    """The arguments of one request to a model."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None
@@ -74,37 +74,39 @@ class Request:
 class ScriptedLLM:
     """A model that answers from a script, turn by turn.
 
-    Each run begins at the first turn, a restored one too; the loops inside a run, and the runs that its tools start,
-    share the script with it. A fork of a run that this model has answered, and a run restored from one, go on at the
-    turn behind those answered up to there. Outside of every run the turns come one after the other.
+    Each run starts at the first turn, including a restored run. Nested loops, and the runs that its tools start, share
+    the script with the run. A fork of a run that this model has answered, and a run restored from one, continue after
+    the turns that were answered before the fork. Requests outside of any run use the turns one after the other.
 
-    turns: each a list of chunks (what `text` and `call` make, or any other of `agentnb.llms.protocol`),
-    `delay(seconds)` between them where wanted, an exception to raise there; or a text; or one of these chunks alone; or
-    a function of the messages that gives any of it. `requests` keeps what it was asked; `assert_complete` checks that
-    every turn was used. A request after the last turn raises AssertionError. `repeat=True` starts over instead.
+    turns: a list. Each turn is a list of chunks (made by `text` and `call`, or any other of `agentnb.llms.protocol`),
+    which may contain `delay(seconds)` and exceptions to raise; or a string; or one chunk; or a function, sync or async,
+    that receives the messages and returns any of these. repeat: start over after the last turn. Without it, a request
+    after the last turn raises ScriptEnded, which is an AssertionError.
 
-    Raises UsageError where the turns are not a list.
+    `requests` records the requests; `assert_complete` checks that every turn was used.
+
+    Raises UsageError if the turns are not a list.
     """
 
     provider = "scripted"
     model = "script"
 
     def __init__(self, turns: Iterable[Turn], *, repeat: bool = False) -> None:
-        if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):  # a text would be a turn a letter
+        if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):  # a string would be a turn per letter
             raise UsageError(f"Turns come as a list, also a single one: [{turns!r:.80}].")
         self.turns = list(turns)
         self.repeat = repeat
         self.requests: list[Request] = []
         self._used: set[int] = set()
         self._outside = 0
-        """How many requests came from outside of every run."""
+        """The number of requests from outside of any run."""
         self._served: WeakKeyDictionary[Recording, int] = WeakKeyDictionary()
-        """How many requests each outermost run has made, those in the recording it goes on from included."""
+        """The number of requests of each outermost run, including those in the recording that it continues."""
         self._answers: set[tuple[int, float]] = set()
-        """The position and the time of each `model_start` that this model was asked for."""
+        """The position and the time of the `model_start` event of each request to this model."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has answered no run yet."""
+        """Return the state for a copy, which has not answered any run yet."""
         return {**self.__dict__, "_served": None, "_answers": set()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -118,8 +120,11 @@ class ScriptedLLM:
         schema: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncIterator[Chunk]:
-        """The next turn's chunks."""
-        if isinstance(messages, list):  # a long one is the same at each request, and grows
+        """Yield the chunks of the next turn.
+
+        An exception in the turn is raised at its position. Raises ScriptEnded if no turn is left.
+        """
+        if isinstance(messages, list):  # each request receives the same list, which grows
             messages = as_it_stands(messages)
         self.requests.append(Request(messages, tools, schema, options))
         number = self._next_number(asked_by.get())
@@ -140,12 +145,12 @@ class ScriptedLLM:
                 yield chunk
 
     def _next_number(self, asked: AskedBy | None) -> int:
-        """The number of the turn that this request is answered with, from 0."""
+        """Return the index of the turn that answers this request; `asked` is the request's run, None outside of any."""
         if asked is None:
             self._outside += 1
             return self._outside - 1
         number = self._served.get(asked.outermost)
-        if number is None:  # a run that begins, or goes on from a recording
+        if number is None:  # a run that starts, or continues a recording
             number = max(self._answered_in(run.events) for run in (asked.outermost, asked.run))
         self._served[asked.outermost] = number + 1
         if asked.path is not None:
@@ -155,7 +160,7 @@ class ScriptedLLM:
         return number
 
     def _answered_in(self, recording: Sequence[Event]) -> int:
-        """How many requests of a recording this model was asked, and has answered or failed to answer."""
+        """Return the number of requests in a recording that this model has answered or failed to answer."""
         count, is_ours = 0, dict[str, bool]()
         for event in recording:
             if isinstance(event, ModelStart):
@@ -177,15 +182,18 @@ def _chunks(turn: Any) -> Iterable[Chunk]:
 
 
 class Recorded(RecordedModel):
-    """A recording as the model of a test, and its tools as those of the test.
+    """A recording that serves as the model of a test; `tools` are its recorded tools.
 
         recorded = Recorded("nile.agentnb.json")
         run = SessionLoop(recorded, recorded.tools).start("How did the level change?")
 
-    recording: a run, a replay, a snapshot, or the path of a saved one. Requests are answered by their messages, calls
-    by their arguments. speed: how fast it answers, as a multiple of how fast the model did; None is at once. strict:
-    refuse a request whose messages were not recorded; code of your own that puts them together (`transform_context`) is
-    not in a recording, and what it makes is refused too. Raises UsageError where there is not one recording.
+    The answer to a request is found by its messages, the result of a call by its arguments.
+
+    recording: a run, a replay, a snapshot, or the path of a saved one. speed: the speed of the answers as a multiple of
+    the model's speed; None means without delay. strict: refuse a request whose messages were not recorded. Messages
+    that user-supplied code makes (`transform_context`) are not in a recording, so they are refused, too.
+
+    Raises UsageError unless `recording` is exactly one recording.
     """
 
     def __init__(self, recording: Any, *, speed: float | None = None, strict: bool = False) -> None:
@@ -197,14 +205,18 @@ class Recorded(RecordedModel):
 
 
 def write_test(recording: Any, path: str | Path, loop: str) -> Path:
-    """Write a pytest file that fails when the loop no longer decides what the recording says; gives its path.
+    """Write a pytest file that fails if the loop's decisions differ from the recording; return its path.
 
         write_test(run, "tests/test_nile.py", "my_project.agents:researcher")
 
-    The recording is saved beside it. loop: where the test finds the loop, `module:name`; a loop, or a function without
-    arguments that makes one. No model is asked and no tool runs in that test: it replays the recording against the
-    loop. Writes nothing, and raises UsageError where there is no such loop or `path` is no Python file, ReplayDiverged
-    where the loop decides otherwise already.
+    The test replays the recording against the loop; it sends no request to a model and runs no tool. The recording is
+    saved next to the test file, as `.agentnb.json`.
+
+    recording: a run, a replay, a snapshot, or the path of a saved one. path: the Python file to write. loop:
+    `module:name` of a loop, or of a function without arguments that returns a loop.
+
+    Raises UsageError if the loop does not exist or `path` is not a Python file, and ReplayDiverged if the loop's
+    decisions differ already. In these cases nothing is written.
     """
     from agentnb.analysis.sources import one_source
     from agentnb.run import Snapshot, replay
@@ -222,7 +234,7 @@ def write_test(recording: Any, path: str | Path, loop: str) -> Path:
     what = "_".join(letters.split()).strip("_") or "it"
     last = snapshot.position - 1
     text_of_test = _TEST.format(module=module, name=name, file=saved.name, what=what, last=last)
-    path.write_text(text_of_test, encoding="utf-8")  # as Python reads it, whatever the locale's is
+    path.write_text(text_of_test, encoding="utf-8")  # the encoding in which Python reads it, not that of the locale
     return path
 
 
@@ -245,7 +257,10 @@ def test_{what}_decides_as_recorded() -> None:
 
 
 def _found(where: str) -> Design:
-    """The loop at `module:name`, made where that makes one."""
+    """Return the loop at `module:name`, or the loop that the function there returns.
+
+    Raises UsageError if there is neither.
+    """
     given: object = where
     needed = f"loop= is 'module:name' of a loop, or of a function without arguments that makes one, not {where!r}."
     words = where.replace(":", ".").split(".") if isinstance(given, str) else []

@@ -1,4 +1,4 @@
-"""Recordings as data: tables, figures, differences, and policies tried on what was decided. Nothing here runs a loop.
+"""Recordings as data: tables, figures, differences, and back-tests of policies. Nothing here runs a loop.
 
 from agentnb.analysis import calls, diff, timeline
 
@@ -43,6 +43,6 @@ _WHERE = {
     "policies": ("Backtest", "backtest"),
     "tree": ("branches",),
 }
-"""Figures need matplotlib, which takes a second to import, and tables do not."""
+"""The public names of each module, imported at first use: matplotlib takes a second to import, and tables need none."""
 
 __getattr__, __dir__ = when_asked_for(__name__, _WHERE)

@@ -1,9 +1,14 @@
-"""Two recordings side by side: which event of one stands beside which of the other.
+"""The alignment of two recordings: pairs of corresponding events.
 
-Events are compared by what they say, and not by when they happened, in which run, or by which ids of calls. What both
-begin with stands side by side, and so does what both end with; in between, what each has once and both have in the same
-order (Cohen's patience diff); and between two of those what difflib finds. So the first pair that differs is where the
-two part, and one more message in the middle does not make everything after it look different.
+Events are compared by their content; times, run ids and call ids are ignored. The alignment has four steps:
+
+1. Pair the common events at the start, and the common events at the end.
+2. Between them, pair the events that occur exactly once in each recording, in the same order (Cohen's patience diff).
+3. Between two of those pairs, use difflib.
+4. In the stretches that differ, pair events of the same type in the same loop as changed.
+
+So the first pair that differs is the point at which the recordings diverge, and one additional message in the middle
+does not make all later events differ.
 """
 
 from __future__ import annotations
@@ -24,8 +29,11 @@ How = Literal["same", "changed", "left", "right"]
 _MIRRORED: dict[How, How] = {"left": "right", "right": "left"}
 
 WINDOW = 150
-"""Events that difflib compares at once: of more than 200 it passes over those that occur often, which in a run are
-nearly all, and to look at all of a hundred thousand would take it minutes."""
+"""The maximum number of events that difflib compares together.
+
+With 200 or more items, difflib ignores those that occur often, which in a run are nearly all. To compare a hundred
+thousand events would take minutes.
+"""
 
 _Item = TypeVar("_Item")
 _Span = tuple[int, int, int, int]
@@ -33,7 +41,7 @@ _Span = tuple[int, int, int, int]
 _MESSAGE = {
     "_date": True,
     "event": {"id", "timestamp", "invocation_id"},
-    # What its provider alone can read, and makes anew.
+    # Only the provider can read these, and it makes new ones for each request.
     "reasoning": {"__all__": {"signature", "redacted", "provider"}},
     "order": {"__all__": {"server", "block", "citations"}},
 }
@@ -45,12 +53,15 @@ UNSAID: dict[str, Any] = {
     "message": _MESSAGE,
     "error": _ERROR,
 }
-"""What of an event is stamped on it or measured, anew in each run: it is no difference. A fingerprint is one of the
-configuration beside it, or of a tool; a policy and limits show in what they decide."""
+"""The fields of an event that are not compared, in the form of pydantic's `exclude=`.
+
+They are stamped or measured, and new in each run. A fingerprint is computed from other fields or from a tool. A policy
+and limits are visible in their decisions.
+"""
 
 
 class Pair(NamedTuple):
-    """Two events side by side: the same, changed, or one that only the left or the right recording has."""
+    """Two corresponding events (equal or changed), or one event that only the left or the right recording has."""
 
     how: How
     left: Event | None
@@ -58,16 +69,16 @@ class Pair(NamedTuple):
 
 
 def aligned(left: Sequence[Event], right: Sequence[Event]) -> list[Pair]:
-    """All events of both in pairs, in order. The other way round it is the same pairs, mirrored."""
+    """Return all events of both recordings in pairs, in order. Swapped arguments return the pairs mirrored."""
     ours, theirs = _said(left), _said(right)
-    if (len(theirs), theirs) < (len(ours), ours):  # difflib prefers the side that it is given first
+    if (len(theirs), theirs) < (len(ours), ours):  # difflib prefers its first argument
         pairs = _aligned(right, left, theirs, ours)
         return [Pair(_MIRRORED.get(pair.how, pair.how), pair.right, pair.left) for pair in pairs]
     return list(_aligned(left, right, ours, theirs))
 
 
 def unsaid(of: Any, names: Any) -> Any:
-    """Plain data without what `names`, as pydantic's `exclude=` has them, leave out of it."""
+    """Return plain data without the fields in `names`, which have the form of pydantic's `exclude=`."""
     if isinstance(of, list) and isinstance(names, dict) and "__all__" in names:
         return [unsaid(item, names["__all__"]) for item in of]
     if not isinstance(of, dict):
@@ -77,15 +88,18 @@ def unsaid(of: Any, names: Any) -> Any:
 
 
 def in_common(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
-    """How many items, or characters, both begin with."""
+    """Return the length of the common start of two sequences or strings."""
     pairs = enumerate(zip(ours, theirs, strict=False))
     return next((number for number, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
 
 
 def said(event: Event, at: Places) -> str:
-    """What the event says, which is what it is compared by, as JSON; `at` are the places of its recording's calls."""
+    """Return the content of an event as JSON, by which events are compared.
+
+    at: the replacements for the call ids of the event's recording (`places`).
+    """
     nothing_queued = isinstance(event, RunStart) and not any(event.queued.values())
-    exclude = UNSAID | {"queued": True} if nothing_queued else UNSAID  # a queue of nothing is none
+    exclude = UNSAID | {"queued": True} if nothing_queued else UNSAID  # empty queues equal no queues
     return placed_json(event, to_json(unsaid(event.to_dict(), exclude)).decode(), at)
 
 
@@ -105,7 +119,10 @@ def _aligned(left: Sequence[Event], right: Sequence[Event], ours: list[str], the
 
 
 def _spans(ours: list[str], theirs: list[str], middle: _Span) -> Iterator[_Span]:
-    """Stretches of both, one behind the other: what they begin with, what is between, what they end with."""
+    """Yield corresponding stretches of both recordings in order, as bounds: left start and end, right start and end.
+
+    middle: the bounds of the events between the common start and the common end.
+    """
     begin, end, start, stop = middle
     yield 0, begin, 0, start
     a, b = begin, start
@@ -122,14 +139,19 @@ def _spans(ours: list[str], theirs: list[str], middle: _Span) -> Iterator[_Span]
 
 
 def _windows(a: int, b: int, c: int, d: int) -> Iterator[_Span]:
-    """Stretches of both that are short enough for difflib."""
+    """Yield consecutive stretches of at most `WINDOW` events: from `a` to `b` on the left, `c` to `d` on the right."""
     for one, other in zip_longest(range(a, b, WINDOW), range(c, d, WINDOW)):
         at, at_right = b if one is None else one, d if other is None else other
         yield at, min(at + WINDOW, b), at_right, min(at_right + WINDOW, d)
 
 
 def _anchors(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
-    """What both have exactly once, and in the same order: the longest such row, as positions on both sides."""
+    """Return the longest series of items that occur exactly once in both sequences and in the same order.
+
+    The items are returned as pairs of positions, left and right.
+    """
+    # Patience sort: `ends` has the smallest last right position of an increasing series of each length, `last` the
+    # index in `common` of that series' last item, and `before` the predecessor of each item.
     here, there = _once(ours), _once(theirs)
     common = [(number, there[said]) for said, number in here.items() if said in there]
     ends: list[int] = []
@@ -153,7 +175,7 @@ def _once(said: Sequence[str]) -> dict[str, int]:
 
 
 def _side_by_side(left: Sequence[Event], right: Sequence[Event]) -> Iterator[Pair]:
-    """Events of the same type in the same loop are one that was changed; the others are on one side only."""
+    """Pair events of the same type in the same loop as changed; yield all other events as present on one side only."""
     for at, to, at_right, to_right in _windows(0, len(left), 0, len(right)):
         one, other = left[at:to], right[at_right:to_right]
         kinds = SequenceMatcher(None, [_kind(event) for event in one], [_kind(event) for event in other])

@@ -1,6 +1,6 @@
-"""The calls of a recording and what was decided about them, as rows: each call gathered from the events about it.
+"""The calls of a recording, and the decisions about them, as rows. Each call is collected from its events.
 
-Times are seconds since the run's first event, NaN where a thing has not happened.
+Times are seconds since the run's first event, NaN if the event has not happened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentnb.core.state import CallState, State
 
 @dataclass(slots=True)
 class CallRow:
-    """One call, from when it was proposed to its result."""
+    """One call, from its proposal to its result; the fields are the columns of `agentnb.analysis.calls`."""
 
     run: str
     path: str
@@ -51,7 +51,7 @@ class CallRow:
 
 @dataclass(slots=True)
 class DecisionRow:
-    """One decision about a call."""
+    """One decision about a call; the fields are the columns of `agentnb.analysis.decisions`."""
 
     run: str
     seq: int
@@ -76,14 +76,14 @@ class DecisionRow:
 
 
 def _waited(decision: ApprovalDecision, asked: float, decided: float) -> float:
-    """How long a question waited; nobody has waited for a decision that a fork puts in the place of another."""
+    """Return the seconds from the question to the decision. A fork's replacement of a decision has no waiting time."""
     return decided - asked if decision.by != "fork" else NEVER
 
 
 class Calls:
-    """The calls of one recording, gathered event by event; `rows` has them in the order they were proposed.
+    """The calls of one recording, collected event by event; `rows` has them in the order of their proposals.
 
-    A call is inherited where all that has happened to it is.
+    A call is inherited if all its events are inherited.
     """
 
     def __init__(self, source: Source) -> None:
@@ -92,10 +92,10 @@ class Calls:
         self._open: dict[tuple[str, str], CallRow] = {}
         self._lost: set[tuple[str, str]] = set()
         self._here: set[int] = set()
-        """The identities of the rows with an event that is not counted in another recording."""
+        """The ids of the row objects with at least one event that is not counted in another source."""
 
     def counted(self) -> list[CallRow]:
-        """The rows, without those that are counted in another recording; each with what it comes to."""
+        """Return the rows that are not counted in another source, with `arguments_text` and `tries` set."""
         tries: dict[tuple[str, str, str], int] = {}
         for row in self.rows:
             row.arguments_text = text_of_arguments(row.arguments)
@@ -104,7 +104,7 @@ class Calls:
         return [row for row in self.rows if id(row) in self._here]
 
     def take(self, event: Event, state: State) -> None:
-        """An event has happened, and led to this state of its loop."""
+        """Add an event to the row of its call. `state` is the state of its loop after the event."""
         if isinstance(event, ModelEnd):
             for call in event.message.tool_calls:
                 self._propose(event, state, call)
@@ -115,7 +115,7 @@ class Calls:
             self._note_whose(row, event)
 
     def row(self, event: Event) -> CallRow | None:
-        """The call that an event is about."""
+        """Return the row of the call that an event concerns, or None."""
         call_id = call_id_of(event)
         return self._open.get((event.path, call_id)) if call_id is not None else None
 
@@ -142,7 +142,7 @@ class Calls:
         key = row.path, row.call_id
         if isinstance(event, ApprovalRequest):
             row.tool, row.arguments, row.asked = event.name, event.arguments, seconds
-            if event.unknown:  # from here on until somebody answers it waits, and for how long it ran nothing says
+            if event.unknown:  # the call's outcome is unknown, so the time for which it ran is unknown too
                 self._lost.add(key)
         elif isinstance(event, ApprovalDecision):
             row.decision, row.by, row.decided = event.decision, event.by, seconds
@@ -157,7 +157,7 @@ class Calls:
 
 
 def call_rows(source: Source) -> list[CallRow]:
-    """The calls, in the order they were proposed."""
+    """Return the calls of a recording in the order of their proposals, without those counted in another source."""
     calls = Calls(source)
     for event, state in walk(source.events):
         calls.take(event, state)
@@ -165,12 +165,12 @@ def call_rows(source: Source) -> list[CallRow]:
 
 
 def text_of_arguments(arguments: Mapping[str, Any]) -> str:
-    """Arguments as JSON text, the same for the same arguments: what can be grouped by."""
+    """Return arguments as JSON text with sorted keys, so that equal arguments have equal texts."""
     return json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=str)
 
 
 def decision_rows(source: Source) -> Iterator[DecisionRow]:
-    """The decisions about calls, in order; also those of a policy, of a deadline, and those that were taken back."""
+    """Yield the decisions about calls in order, including those of policies and deadlines and withdrawn decisions."""
     calls = Calls(source)
     for event, state in walk(source.events):
         row = calls.row(event)

@@ -1,7 +1,7 @@
-"""What two recordings have in common, where they part, and what that comes to (`diff`).
+"""The difference of two recordings: their common events, the first difference, and their final states (`diff`).
 
-Events and states are compared by what they say, and not by when they came about, in which run, or by which ids of
-calls (`agentnb.analysis.alignment`, `agentnb.analysis.places`).
+Events and states are compared by their content. Times, run ids and call ids are ignored (`agentnb.analysis.alignment`,
+`agentnb.analysis.places`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from agentnb.core.evolve import fold
 
 _LEFT_OUT = frozenset({"run_id", "started", "position", "reply"})
 ABSENT = "(absent)"
-"""What a `Change` has on the side that does not have the value."""
+"""The value of a `Change` on the side where the value is absent."""
 
 
 class Change(NamedTuple):
-    """A value of the state that is not the same: where it is, and what it is on each side."""
+    """A value of the state that differs: its path in the state, and the value on each side."""
 
     where: str
     left: Any
@@ -31,10 +31,10 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of two recordings. As the last line of a cell it is a table, the two side by side.
+    """The difference of two recordings. As the last line of a cell it is shown as a table with two columns.
 
-    `events` are all events in pairs, `first` the first pair that is not the same (None where all are), `common` how
-    many are the same before it, `state` what is different where the two stand at their ends.
+    `left` and `right` are the names of the recordings, `events` all their events in pairs, and `state` the differences
+    of their final states. A difference is true if there is one.
     """
 
     left: str
@@ -44,16 +44,16 @@ class Difference:
 
     @property
     def common(self) -> int:
-        """How many events are the same before the first difference."""
+        """The number of equal pairs before the first difference."""
         return next((number for number, pair in enumerate(self.events) if pair.how != "same"), len(self.events))
 
     @property
     def first(self) -> Pair | None:
-        """Where they part."""
+        """The first pair that differs, or None if all pairs are equal."""
         return self.events[self.common] if self.common < len(self.events) else None
 
     def __bool__(self) -> bool:
-        """Whether there is any difference."""
+        """Return True if the recordings differ."""
         return self.first is not None or bool(self.state)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Difference:
 def diff(left: Any, right: Any) -> Difference:
     """Compare two recordings: runs, replays, snapshots, or files of these.
 
-    Raises UsageError where one of them is not a recording.
+    Raises UsageError unless each argument is exactly one recording.
     """
     one, other = one_source(left), one_source(right)
     names = (one.name, other.name) if one.name != other.name else (f"{one.name} (left)", f"{other.name} (right)")
@@ -81,7 +81,7 @@ def _changes(left: Source, right: Source) -> Iterator[Change]:
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:
-    """A state without when it came about and in which run; the last answer is one of its messages."""
+    """Return a dumped state without times, run ids and other stamps; `reply` is left out, as it is also a message."""
     kept = {name: value for name, value in state.items() if name not in _LEFT_OUT}
     kept["children"] = {name: _plain(child) for name, child in state["children"].items()}
     kept["messages"] = [unsaid(message, UNSAID["message"]) for message in state["messages"]]
@@ -98,8 +98,11 @@ def _of_fact(value: Any) -> Any:
 
 
 def _between(where: str, left: Any, right: Any) -> Iterator[Change]:
-    """The smallest values that differ; of lists that part, what is behind what they have in common."""
-    if left == right or (left != left and right != right):  # NaN is no other NaN to Python
+    """Yield the smallest values that differ. Of lists of different lengths, yield the rest after their common start.
+
+    where: the path of the values in the state.
+    """
+    if left == right or (left != left and right != right):  # two NaN are equal here, unlike in Python
         return
     if isinstance(left, dict) and isinstance(right, dict):
         for key in dict.fromkeys([*left, *right]):

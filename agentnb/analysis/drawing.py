@@ -1,12 +1,13 @@
-"""What figures have in common: where they are drawn, how names and decisions look on them, and their key.
+"""Common parts of the figures: axes, labels, styles and legends.
 
-A figure is one picture, saved in a notebook that is read on a light page and on a dark one, so it stands on a ground of
-its own on both, as the panel and its diagram do. No ink keeps 4.5:1 on white and on JupyterLab's dark alike, and of
-markup that could follow the page's theme a notebook that is not trusted leaves nothing. Which ground and which ink is
-up to the user's matplotlib style: with `matplotlib.style.use("dark_background")` figures are dark throughout.
+A figure is a single image in a notebook that is read on light and on dark pages, so it has an opaque background, as the
+panel and its diagram have. No text colour has a contrast of 4.5:1 both on white and on JupyterLab's dark background.
+Markup that follows the page's theme is no alternative, because Jupyter removes it from a notebook that is not trusted.
+The user's matplotlib style sets the background and the text colour: with `matplotlib.style.use("dark_background")` all
+figures are dark.
 
-What a user has set up on axes that were given stays: a title or a label is written where there is none. Names come from
-models, tools and people; on a figure they are text on one line, and never mathematics.
+Titles and labels that a user has set on given axes are kept. Names come from models, tools and people; a figure shows
+them as text on one line and never as mathematical notation.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from agentnb.run.given import shown
 from agentnb.widgets.text import one_line, visible
 
 WIDTH = 36
-"""Characters of a name."""
+"""The maximum number of characters of a name."""
 
 SHADES = ("#2a78b8", "#d9a441", "#5b9279", "#c8553d", "#7d6b9e", "#8a96a3", "#b07d62", "#4f8fa3")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\")
-"""What tells those apart that have the same shade, as there are more of them than shades."""
+"""The hatches of parts with the same shade, used if there are more parts than shades."""
 MARKERS = (".", "s", "^", "v", "D")
 
 TICKS = 6
-"""Stretches that an axis in seconds is divided into, so that short times do not run into each other."""
+"""The number of intervals of an axis in seconds, chosen so that the labels of short times do not overlap."""
 
 
 class Chart(Figure):
-    """A figure that shows itself in a notebook, whether or not pyplot has been set up there."""
+    """A figure that a notebook displays, also if pyplot has not been set up there."""
 
     def _repr_png_(self) -> bytes:
         self.savefig(file := BytesIO(), format="png", dpi=110)
@@ -48,7 +49,10 @@ class Chart(Figure):
 
 
 def axes_for(axes: Axes | None, width: float, height: float) -> Axes:
-    """The axes that were given, or some on a figure of their own. Raises UsageError where what was given is none."""
+    """Return the given axes, or the axes of a new figure of `width` by `height` inches if `axes` is None.
+
+    Raises UsageError if `axes` are not matplotlib axes.
+    """
     if isinstance(axes, Axes):
         return axes
     if axes is not None:
@@ -60,7 +64,7 @@ def axes_for(axes: Axes | None, width: float, height: float) -> Axes:
 
 
 def entitle(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
-    """Write the title and what the axes are, where nobody has."""
+    """Set the title and the labels of the axes, each only if it is not set."""
     if not any(axes.get_title(where) for where in ("left", "center", "right")):
         axes.set_title(title, loc="left")
     if not axes.get_xlabel():
@@ -70,22 +74,25 @@ def entitle(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
 
 
 def say_empty(axes: Axes, words: str) -> None:
-    """Say why nothing is drawn: axes alone look as if something had gone wrong."""
+    """Write the reason for an empty figure, because empty axes look like an error."""
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=ink())
 
 
 def ink() -> Any:
-    """What is written in: the user's matplotlib style says so."""
+    """Return the text colour of the user's matplotlib style."""
     return rcParams["text.color"]
 
 
 def ground() -> Any:
-    """What is drawn on."""
+    """Return the background colour of the user's matplotlib style."""
     return rcParams["axes.facecolor"]
 
 
 def draw_dots(axes: Axes, rows: Mapping[str, Sequence[float]], shades: Mapping[str, str], shade: str) -> None:
-    """Seconds on a logarithmic axis, a row of dots for each name, with a line at the median; how many, in its label."""
+    """Draw a row of dots for each name, with a line at the median, on a logarithmic axis in seconds.
+
+    The label of a row has the number of dots. shades: the colours of some rows. shade: the colour of all others.
+    """
     for number, (name, seconds) in enumerate(rows.items()):
         drawn: dict[str, Any] = {"color": shades.get(name, shade), "alpha": 0.5, "markersize": 5, "markeredgewidth": 0}
         axes.plot(seconds, [number] * len(seconds), "o", **drawn)
@@ -99,7 +106,10 @@ def draw_dots(axes: Axes, rows: Mapping[str, Sequence[float]], shades: Mapping[s
 
 
 def _divide(axes: Axes, spread: float) -> None:
-    """Label a logarithmic axis so that it can be read also where it holds few powers of ten, or none."""
+    """Label a logarithmic axis so that it is readable also if it has few powers of ten or none.
+
+    spread: the ratio of the largest to the smallest value.
+    """
     axes.xaxis.set_minor_formatter(EngFormatter("s") if spread < 100 else NullFormatter())
     if 1 < spread < 4:
         axes.xaxis.set_major_locator(MaxNLocator(TICKS - 1))
@@ -109,30 +119,30 @@ def _divide(axes: Axes, spread: float) -> None:
 
 
 def name_rows(axes: Axes, labels: Sequence[str], *, rows: int = 2) -> None:
-    """Rows from the top to the bottom of the axes, each with its label; room for so many at the least."""
+    """Label the rows of the axes from top to bottom, with space for at least `rows` rows."""
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(max(rows, len(labels)) - 0.5, -0.5)
 
 
 def label(name: str, width: int = WIDTH) -> str:
-    """A name as it stands on a figure."""
+    """Return a name as one line of text of at most `width` characters, without mathematical notation."""
     text = one_line(visible(name), width).replace("$", r"\$")
-    return f" {text}" if text.startswith("_") else text  # matplotlib leaves those out of a key
+    return f" {text}" if text.startswith("_") else text  # matplotlib omits names with "_" from a legend
 
 
 def look(number: int) -> dict[str, Any]:
-    """The look of the number-th of many parts of a bar: no two have the same, as far as there are any."""
+    """Return the style of the bar part with this index. Styles repeat only after all shades and hatches are used."""
     hatch = HATCHES[number // len(SHADES) % len(HATCHES)]
     return {"facecolor": SHADES[number % len(SHADES)], "hatch": hatch, "edgecolor": ground(), "linewidth": 0}
 
 
 def draw_key(axes: Axes, names: Iterable[str], looks: Mapping[str, Mapping[str, Any]]) -> None:
-    """The legend of parts that look like that."""
+    """Draw a legend of bar parts. `looks` has the style of each name."""
     draw_legend(axes, [Patch(label=label(name), **looks[name]) for name in names])
 
 
 def draw_legend(axes: Axes, handles: Sequence[Artist], *, columns: int = 6) -> None:
-    """A legend, where it has anything: on a figure of our own outside of the axes, where it hides nothing."""
+    """Draw a legend if there are handles: outside the axes on a figure of `axes_for`, inside the axes on others."""
     if handles and isinstance(axes.figure, Chart):
         axes.figure.legend(handles=handles, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
     elif handles:

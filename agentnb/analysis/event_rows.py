@@ -36,7 +36,7 @@ from agentnb.widgets.text import as_json
 
 @dataclass(slots=True)
 class EventRow:
-    """One event."""
+    """One event; the fields are the columns of `agentnb.analysis.events`."""
 
     run: str
     seq: int
@@ -57,7 +57,7 @@ class EventRow:
 
 
 def event_rows(source: Source) -> Iterator[EventRow]:
-    """The events, in order."""
+    """Yield a row for each event of a recording, in order, without those counted in another source."""
     for event, state in walk(source.events):
         if event.seq in source.elsewhere:
             continue
@@ -83,7 +83,7 @@ def event_rows(source: Source) -> Iterator[EventRow]:
 
 
 def call_id_of(event: Event) -> str | None:
-    """The id of the call that an event is about, if it is about one."""
+    """Return the id of the call that an event concerns, or None."""
     if isinstance(event, CallProposed):
         return event.call.id
     return getattr(event, "call_id", None) or None
@@ -126,5 +126,5 @@ def _text(event: Event) -> str:
 
 
 def words_of(value: Any) -> str:
-    """A JSON value as text."""
+    """Return a JSON value as text: a string unchanged, null as "", any other value as JSON."""
     return value if isinstance(value, str) else "" if value is None else as_json(value).decode()

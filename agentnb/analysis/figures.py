@@ -1,8 +1,8 @@
-"""Figures of recordings, one call each (matplotlib).
+"""Figures of recordings, one function for each (matplotlib).
 
-A figure is made of axes that are returned, and of nothing else: pyplot and its state are never touched. Drawn without
-`axes=`, they come on a figure of their own, which shows itself as the last line of a cell: `timeline(run).figure`.
-With `axes=` they are drawn where you say, and what you have set up there stays.
+Each function returns the axes that it has drawn on, and uses neither pyplot nor its state. Without `axes=`, it makes a
+new figure, which is displayed as the last line of a cell: `timeline(run).figure`. With `axes=`, it draws on the given
+axes, and keeps the title and the labels that they have.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COLOURS: Mapping[str, str] = {
     "failed": "#c8553d",
     "paused": "#b9b9b9",
 }
-"""What each kind of thing is drawn in; told apart also without seeing colours, by where and how wide it is."""
+"""The colour of each kind of interval. Position and width distinguish the kinds too, for readers who see no colours."""
 
 DECIDED: Mapping[str, str] = {
     "approve": "#5b9279",
@@ -56,26 +56,29 @@ DECIDED: Mapping[str, str] = {
     "ask": "#8a96a3",
 }
 LANES = 60
-"""Rows of a timeline: of more, those that took longest are drawn, and the title says so."""
+"""The maximum number of rows of a timeline. If there are more, the longest are drawn, and the title says so."""
 BARS = 30
-"""Loops that get a bar each: of more, how their times are spread says more than a figure of many screens."""
+"""The maximum number of loops with one bar each. If there are more, the distribution of their times is drawn."""
 NAMED = 24
-"""Runs whose lines are told apart by colour and named: of more, the key alone would fill the figure."""
+"""The maximum number of runs with a colour and a name each. With more, the legend would fill the figure."""
 MARKED = 60
-"""Answers of a run that are marked each: of more, the line alone is drawn."""
+"""The maximum number of answers of a run with a marker each. If there are more, only the line is drawn."""
 
 
 def timeline(of: Any, *, axes: Axes | None = None) -> Axes:
-    """What ran when, in parallel, and waiting for whom: a row for each loop's model and for each call.
+    """Draw when models and calls ran or waited for a person: a row for each loop's model and for each call.
 
-    of: one recording. x is in seconds since its first event. Raises UsageError where it is not one.
+    The x axis is in seconds since the first event. Of more than 60 rows, the longest are drawn.
+
+    of: one recording. axes: the axes to draw on, None for a new figure. Returns the axes. Raises UsageError unless `of`
+    is exactly one recording and `axes` are matplotlib axes.
     """
     source = one_source(of)
     found = stretches(source)
     drawn = _longest(found, LANES)
     lanes = list(dict.fromkeys(stretch.lane for stretch in drawn))
     axes = axes_for(axes, 9, 1.2 + 0.24 * max(3, len(lanes)))
-    shortest = 0.002 * max((stretch.end for stretch in drawn), default=0)  # what takes no time is still to be seen
+    shortest = 0.002 * max((stretch.end for stretch in drawn), default=0)  # an interval without duration is visible
     for kind in COLOURS:
         for number, lane in enumerate(lanes):
             bars = [(s.start, max(s.end - s.start, shortest)) for s in drawn if (s.lane, s.kind) == (lane, kind)]
@@ -101,10 +104,14 @@ def _longest(found: Sequence[Stretch], lanes: int) -> list[Stretch]:
 
 
 def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
-    """How long each loop was in each of its phases: a bar for each loop, in seconds.
+    """Draw the time in seconds that each loop spent in each of its phases: a bar for each loop.
 
-    of: one recording or several; loops of several runs are told apart by the run's name. Of more than 30 loops there is
-    a row for each phase instead, with a dot for each loop and a line at the median, on a logarithmic axis.
+    With more than 30 loops, draw a row for each phase instead, with a dot for each loop and a line at the median, on a
+    logarithmic axis.
+
+    of: one recording or several; the labels of loops of several runs have the run's name. axes: the axes to draw on,
+    None for a new figure. Returns the axes. Raises UsageError if `of` is not a recording or `axes` are not matplotlib
+    axes.
     """
     found = sources(of)
     times: dict[tuple[str, str], dict[str, float]] = {}
@@ -116,7 +123,7 @@ def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
         return _spread(axes, times)
     axes = axes_for(axes, 9, 1.3 + 0.4 * max(1, len(times)))
     parts = dict.fromkeys(part for loop in times.values() for part in loop)
-    told = _told(parts, list(times.values()))  # they get the looks that are told apart best
+    told = _told(parts, list(times.values()))  # visible parts have the styles that are easiest to distinguish
     looks = {part: look(number) for number, part in enumerate(dict.fromkeys((*told, *parts)))}
     _stacked(axes, [label(f"{run} {loop}" if run else loop) for run, loop in times], list(times.values()), looks)
     entitle(axes, "how long in each phase", x="seconds")
@@ -125,13 +132,16 @@ def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
 
 
 def _spread(axes: Axes | None, times: Mapping[tuple[str, str], Mapping[str, float]]) -> Axes:
-    """How the times of many loops lie in each phase: each loop's phases apart, or where they are many, all loops'."""
+    """Draw the distribution of the times of many loops in each phase, and return the axes.
+
+    There is a row for each phase of each loop, or, if these would be more than `BARS`, for each phase of all loops.
+    """
     loops = {loop for _, loop in times}
     apart = len(loops) > 1 and len({(loop, phase) for (_, loop), spent in times.items() for phase in spent}) <= BARS
     took: dict[str, list[float]] = {}
     for (_, loop), spent in sorted(times.items(), key=lambda one: one[0][1]):
         for phase, seconds in spent.items():
-            if seconds > 0:  # no time at all has no place on a logarithmic axis
+            if seconds > 0:  # a logarithmic axis has no zero
                 took.setdefault(f"{loop}: {phase}" if apart else phase, []).append(seconds)
     axes = axes_for(axes, 9, 1.3 + 0.4 * max(2, len(took)))
     entitle(axes, f"how long in each phase ({len(times):,} loops)")
@@ -142,7 +152,10 @@ def _spread(axes: Axes | None, times: Mapping[tuple[str, str], Mapping[str, floa
 def _stacked(
     axes: Axes, labels: Sequence[str], amounts: Sequence[Mapping[str, float]], looks: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """A bar for each label, made of its parts, in the order of their looks."""
+    """Draw a bar for each label, which consists of its parts in the order of `looks`, and a legend of the parts.
+
+    amounts: the parts of each label's bar. looks: the style of each part.
+    """
     behind = [0.0] * len(amounts)
     parts = [part for part in looks if any(part in amount for amount in amounts)]
     for part in parts:
@@ -155,16 +168,19 @@ def _stacked(
 
 
 def _told(parts: Iterable[str], amounts: Sequence[Mapping[str, float]]) -> list[str]:
-    """The parts that can be seen in a bar, which the key names."""
+    """Return the parts that are wide enough to be visible in a bar, for the legend."""
     longest = max((sum(amount.values()) for amount in amounts), default=0)
     return [part for part in parts if max(one.get(part, 0) for one in amounts) > longest / 500]
 
 
 def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
-    """Tokens read and written, and what they cost, request by request: what each run has used up to there.
+    """Draw the cumulative number of tokens that each run has read and written, and their cost.
 
-    of: one recording or several. x counts the answers of a run, in the order they came; the cost, where models told it,
-    is on an axis of its own at the right, in the model's currency.
+    The x axis counts the answers of a run, in order. The cost has a separate axis at the right, in the model's
+    currency. It is drawn only if the models reported it.
+
+    of: one recording or several. axes: the axes to draw on, None for a new figure. Returns the axes of the tokens.
+    Raises UsageError if `of` is not a recording or `axes` are not matplotlib axes.
     """
     axes = axes_for(axes, 9, 3.6)
     costs = None
@@ -200,13 +216,13 @@ def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
 
 
 def _line(number: int) -> dict[str, Any]:
-    """The look of the number-th run's lines."""
+    """Return the style of the lines of the run with this index."""
     mark = MARKERS[number // len(SHADES) % len(MARKERS)]
     return {"color": SHADES[number % len(SHADES)], "marker": mark, "markersize": 4}
 
 
 def _name_lines(axes: Axes, runs: Sequence[str], *, has_cost: bool) -> None:
-    """What the lines are by how they are drawn, and behind that, where there are several runs, whose by colour."""
+    """Draw the legend: the line styles with their meanings, then the colour of each run if there are several runs."""
     named = 1 < len(runs) <= NAMED
     colour = ink() if named else SHADES[0]
     lines = [
@@ -224,9 +240,12 @@ def _running(amounts: Iterable[float]) -> list[float]:
 
 
 def latency(of: Any, *, axes: Axes | None = None) -> Axes:
-    """How long models and tools took: a dot for each request and call, and a line at the median.
+    """Draw the durations of model requests and tool calls: a dot for each, and a line at the median of each row.
 
-    of: one recording or several, taken together. The axis is logarithmic, in seconds.
+    The x axis is logarithmic, in seconds. There is a row for the models and one for each tool.
+
+    of: one recording or several, combined. axes: the axes to draw on, None for a new figure. Returns the axes. Raises
+    UsageError if `of` is not a recording or `axes` are not matplotlib axes.
     """
     took: dict[str, list[float]] = {}
     for source in sources(of):
@@ -245,10 +264,12 @@ def latency(of: Any, *, axes: Axes | None = None) -> Axes:
 
 
 def approvals(of: Any, *, axes: Axes | None = None) -> Axes:
-    """What was decided about the calls of each tool, and how long a person took: a bar for each tool.
+    """Draw the decisions about the calls of each tool: a bar for each tool.
 
-    of: one recording or several, taken together. Behind each tool's name is the median of the times from the question
-    to the answer, where a person was asked.
+    If a person was asked, the label of the tool has the median of the times from the question to the decision.
+
+    of: one recording or several, combined. axes: the axes to draw on, None for a new figure. Returns the axes. Raises
+    UsageError if `of` is not a recording or `axes` are not matplotlib axes.
     """
     rows = [row for source in sources(of) for row in call_rows(source) if row.decision is not None]
     rows.sort(key=lambda row: row.tool)

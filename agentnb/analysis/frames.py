@@ -1,9 +1,9 @@
-"""Tidy tables of recordings: one row an event, a call, a message or a decision (pandas).
+"""Tidy tables of recordings: one row for each event, call, message or decision (pandas).
 
-Each takes whatever holds recordings: a run (also one that goes on), a replay, a snapshot, a store, the path of either,
-a mapping of names to these, or several of them. The column `run` tells them apart. Times are seconds since the first
-event of the run, NaN where a thing has not happened. `COLUMNS` says what each column is and in which unit; a frame has
-the same in `frame.attrs["columns"]`.
+Each function takes a run (which may still be running), a replay, a snapshot, a store, the path of a snapshot or a
+store, a mapping of names to these, or a sequence of these. The column `run` identifies the recording. Times are seconds
+since the first event of the run, NaN if the event has not happened. `COLUMNS` has the meaning and the unit of each
+column; a frame has the same texts in `frame.attrs["columns"]`.
 """
 
 from __future__ import annotations
@@ -124,42 +124,56 @@ COLUMNS: dict[str, dict[str, str]] = {
         "inherited": _INHERITED,
     },
 }
-"""What each column of each frame is, with its unit (s: seconds)."""
+"""The meaning of each column of each frame, with its unit (s: seconds)."""
 
 
 def events(of: Any) -> DataFrame:
-    """What happened: a row for each event, in order. `COLUMNS["events"]` says what the columns are."""
+    """Return a row for each event, in order. `COLUMNS["events"]` describes the columns.
+
+    of: one recording or several. Raises UsageError if `of` is not a recording, or if pandas is not installed.
+    """
     frame = _frame("events", of, event_rows, EventRow)
     frame["time"] = _pandas().to_datetime(frame["time"], unit="s", utc=True).dt.as_unit("ns")
     return frame
 
 
 def calls(of: Any) -> DataFrame:
-    """A row for each call, in the order they were proposed. `COLUMNS["calls"]` says what the columns are."""
+    """Return a row for each call, in the order of their proposals. `COLUMNS["calls"]` describes the columns.
+
+    of: one recording or several. Raises UsageError as `events` does.
+    """
     return _frame("calls", of, call_rows, CallRow)
 
 
 def messages(of: Any) -> DataFrame:
-    """A row for each message of each history. `COLUMNS["messages"]` says what the columns are."""
+    """Return a row for each message of each loop's history. `COLUMNS["messages"]` describes the columns.
+
+    of: one recording or several. Raises UsageError as `events` does.
+    """
     return _frame("messages", of, message_rows, MessageRow)
 
 
 def decisions(of: Any) -> DataFrame:
-    """A row for each decision about a call, whoever made it. `COLUMNS["decisions"]` says what the columns are."""
+    """Return a row for each decision about a call, in order. `COLUMNS["decisions"]` describes the columns.
+
+    Decisions of people, policies and code are included, also those that were withdrawn.
+
+    of: one recording or several. Raises UsageError as `events` does.
+    """
     return _frame("decisions", of, decision_rows, DecisionRow)
 
 
 def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> DataFrame:
-    """A frame of rows that are all of one dataclass, which says what types its columns have: also where it is empty.
+    """Return a frame of rows of one dataclass. The type hints of `row` determine the column types, also without rows.
 
-    Raises UsageError where pandas is not installed.
+    columns: the description of each column, for `frame.attrs`. Raises UsageError if pandas is not installed.
     """
     pandas = _pandas()
-    text = pandas.Series([""]).dtype  # what this pandas has for it
+    text = pandas.Series([""]).dtype  # the text type of the installed pandas version
     types = {str: text, int: "int64", float: "float64", bool: "bool", bool | None: "boolean", int | None: "Int64"}
     frame: DataFrame = pandas.DataFrame(
         {
-            name: pandas.Series(  # with copies: what is done to a row must not happen to the recording
+            name: pandas.Series(  # copies: a change of a row must not change the recording
                 [to_plain(getattr(one, name)) for one in rows], dtype=types.get(_without_none(hint), object)
             )
             for name, hint in get_type_hints(row).items()
@@ -170,7 +184,7 @@ def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> Data
 
 
 def _without_none(hint: Any) -> Any:
-    """The type of a column: a word of several is text, and text may be missing; yes and no that may be is another."""
+    """Return the type of a column: str for a literal and for optional text, the hint itself otherwise."""
     if get_origin(hint) is Literal or hint == str | None:
         return str
     return hint

@@ -1,6 +1,6 @@
-"""The messages of a recording's histories, as rows: what models were told and what they said.
+"""The messages of a recording's histories, as rows.
 
-Times are seconds since the run's first event, NaN where a thing has not happened.
+Times are seconds since the run's first event, NaN if the event has not happened.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentnb.core.state import State
 
 @dataclass(slots=True)
 class MessageRow:
-    """One message of a history."""
+    """One message of a history; the fields are the columns of `agentnb.analysis.messages`."""
 
     run: str
     seq: int
@@ -49,7 +49,7 @@ class MessageRow:
 
 @dataclass(slots=True)
 class _Heard:
-    """How much of a loop's history is read, and when its model was asked last."""
+    """The reader's progress in a loop: the number of messages read, the last request, and the last aborted answer."""
 
     state: State
     messages: int = 0
@@ -60,7 +60,7 @@ class _Heard:
 
 
 def message_rows(source: Source) -> Iterator[MessageRow]:
-    """The messages, in the order they entered a history."""
+    """Yield the messages in the order in which they entered a history, without those counted in another source."""
     heard: dict[str, _Heard] = {}
     for event, state in walk(source.events):
         known = heard.get(event.path)
@@ -69,6 +69,7 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
             known = heard[event.path] = _Heard(state)
         if isinstance(event, ModelStart):
             known.asked, known.attempts, known.request = event.time, event.attempt, event
+        # Messages that this event has added to the history.
         for message in state.messages[known.messages :]:
             said_by = _said_by(event, state, message)
             if said_by.seq not in source.elsewhere:
@@ -76,6 +77,7 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
                 row.inherited = said_by.inherited
                 yield row
         known.messages = len(state.messages)
+        # An aborted answer is not part of the history.
         if isinstance(event, ModelFailed | RunEnd) and event.answer is not None:
             known.broke_off = event
             if event.seq not in source.elsewhere:
@@ -87,7 +89,7 @@ def message_rows(source: Source) -> Iterator[MessageRow]:
 
 
 def _results_of_broken_off(source: Source, known: _Heard | None) -> Iterator[MessageRow]:
-    """The results of an answer that broke off, once it is clear that the model was not asked again."""
+    """Yield the results of an aborted answer's calls. Called when it is certain that no other request follows."""
     if known is not None and known.broke_off is not None and known.broke_off.seq not in source.elsewhere:
         for message in known.state.broken_off[1:]:
             row = _message_row(source, known.broke_off, known.state, message, known)
@@ -96,13 +98,16 @@ def _results_of_broken_off(source: Source, known: _Heard | None) -> Iterator[Mes
 
 
 def _said_by(event: Event, state: State, message: Message) -> Event:
-    """The event that a message is of: a result enters the history with its call's end, or with an event behind that."""
+    """Return the event that made a message: for a call's result the end of the call, otherwise `event`.
+
+    A result may enter the history with an event after the end of its call.
+    """
     call = state.calls.get(message.tool_call_id) if message.tool_call_id is not None else None
     return call.end if call is not None and call.end is not None else event
 
 
 def _origin(event: Event, message: Message) -> str | None:
-    """Where a message came from that entered a history with this event, as results of calls may have before it."""
+    """Return the origin of a message that entered a history with this event, or None for answers and results."""
     if isinstance(event, MessageAdded):
         return event.origin if message is event.message else None
     return "history" if isinstance(event, RunStart) else None

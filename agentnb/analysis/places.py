@@ -1,7 +1,7 @@
-"""Calls by their place in the answer that made them, as recordings are compared.
+"""Replacements for call ids, for the comparison of recordings.
 
-A provider gives every call an id of its own, anew in each run. It says nothing, but that this result is that call's: so
-an id stands for the place its call has in its answer, wherever it is named.
+A provider assigns a new id to each call in each run. The id only links a result to its call. So each occurrence of an
+id is replaced by the position of its call in the model's answer.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from agentnb.core.events import ModelEnd, RunStart
 from agentnb.core.messages import Message
 
 Places = Mapping[str, str]
-"""What stands for each id."""
+"""The replacement of each call id."""
 
 
 def places(events: Iterable[Event]) -> Places:
-    """The place of each call that a model made, and of those in the history that a run goes on from."""
+    """Return the replacement of each call id in the models' answers and in the history that a run continues."""
     found: dict[str, str] = {}
     for event in events:
         for message in _answers(event):
@@ -30,7 +30,7 @@ def places(events: Iterable[Event]) -> Places:
 
 
 def placed(value: Any, at: Places) -> Any:
-    """Plain data with what stands for them in place of ids."""
+    """Return plain data with the call ids replaced."""
     if isinstance(value, dict):
         return {name: placed(inside, at) for name, inside in value.items()}
     if isinstance(value, list):
@@ -39,7 +39,10 @@ def placed(value: Any, at: Places) -> Any:
 
 
 def placed_json(event: Event, text: str, at: Places) -> str:
-    """The same for an event that is JSON already: all but a run's start name few ids, and are not taken apart."""
+    """Return the JSON of an event with the call ids replaced.
+
+    text: the event's JSON. Only the start of a run is parsed; the few ids of other events are replaced in the text.
+    """
     if isinstance(event, RunStart):
         return to_json(placed(from_json(text), at)).decode()
     for id in _named(event):

@@ -1,7 +1,7 @@
-"""What a policy would have decided about calls that people have decided about (`backtest`).
+"""Back-tests: a policy's decisions compared with the recorded decisions of people (`backtest`).
 
-Every call about which a person was asked, and which a person approved, edited, answered or rejected, is put to the
-policy as `approve=` would put it. Nothing runs; what the person did is what the policy is measured against.
+The policy is asked about every call that a person approved, edited, replaced, answered or rejected, in the same way as
+by `approve=`. Nothing runs. The person's decision is the reference.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Place = tuple[int, str, str]
-"""How many events there were when a policy was asked, or would have been, and the path and id of the call."""
+"""The number of events when a policy was asked, or would have been, and the path and the id of the call."""
 
 Comparison = Literal["agrees", "missed", "refused", "asks"]
 
@@ -55,12 +55,12 @@ COLUMNS = {
     "inherited": "whether it was decided in the run this one was forked from; read together, it is counted in that one"
     " alone",
 }
-"""What the columns of `Backtest.frame` are."""
+"""The meaning of each column of `Backtest.frame`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One decision of a person, and what the policy says instead."""
+    """One decision of a person, with the policy's decision about the same call."""
 
     run: str
     seq: int
@@ -79,48 +79,51 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """A policy measured against what people decided. As the last line of a cell it says what it comes to."""
+    """A policy's decisions compared with those of people. As the last line of a cell it is shown as a summary."""
 
     decisions: list[Judged] = field(repr=False)
 
     @property
     def prompts(self) -> int:
-        """How often a person was asked."""
+        """The number of questions that people decided."""
         return len(self.decisions)
 
     @property
     def saved(self) -> int:
-        """How many of these questions the policy answers."""
+        """The number of these questions that the policy decides without asking."""
         return self.prompts - len(self._that("asks"))
 
     @property
     def seconds_saved(self) -> float:
-        """How long people took to answer those, s."""
+        """The time in seconds that people took to decide the saved questions."""
         return sum(one.waited for one in self.decisions if one.compared != "asks")
 
     @property
     def missed(self) -> list[Judged]:
-        """The calls it lets run that a person has stopped, edited or answered: the dangerous ones."""
+        """The calls that the policy permits with arguments that the person did not permit: the dangerous ones."""
         return self._that("missed")
 
     @property
     def refused(self) -> list[Judged]:
-        """The calls it stops that a person has let run."""
+        """The calls that the policy stops and that a person permitted."""
         return self._that("refused")
 
     @property
     def failed(self) -> list[Judged]:
-        """The calls it came to no verdict about, because it failed: the person would be asked, and is told how."""
+        """The calls for which the policy failed. In a run the person would be asked, with the error as the reason."""
         return [one for one in self._that("asks") if one.reason.startswith(FAILED)]
 
     @property
     def agreement(self) -> float:
-        """The share of the questions it answers that it answers as the person did, from 0 to 1; NaN where of none."""
+        """The share of the saved questions that it decides as the person did, from 0 to 1; NaN if it saves none."""
         return len(self._that("agrees")) / self.saved if self.saved else float("nan")
 
     @property
     def frame(self) -> DataFrame:
-        """A row for each decision; `COLUMNS` says what the columns are. Needs pandas."""
+        """A pandas frame with a row for each decision; `COLUMNS` describes the columns.
+
+        Raises UsageError if pandas is not installed.
+        """
         return frame_of(self.decisions, Judged, COLUMNS)
 
     def _that(self, compared: Comparison) -> list[Judged]:
@@ -140,11 +143,13 @@ class Backtest:
 
 
 def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
-    """Try a policy on what people have decided.
+    """Compare a policy's decisions with the recorded decisions of people.
 
-    approve: what `start(approve=)` takes; a callable may be async. of: recordings, as `decisions` takes them. loop: the
-    loop whose tools, and those of the loops inside it, the policy gets to see as `call.tool`, by which rules on `needs`
-    are matched, and which the arguments must fit that it gives instead. Raises UsageError where `approve` is no policy.
+    approve: a policy as for `start(approve=)`; a callable may be async. of: recordings, as for `decisions`. loop: the
+    loop that made the calls. The policy then sees its tools and those of its nested loops as `call.tool`, rules on
+    `needs` can match, and the arguments of an edit are checked against the tool's schema.
+
+    Raises UsageError if `approve` is not a policy or `loop` is not a loop.
     """
     if not isinstance(loop, (Design, NoneType)):
         raise UsageError(f"loop= takes the loop whose tools were called, not {shown(loop)}.")
@@ -161,7 +166,7 @@ def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
         places = {row.seq: (seen[row.seq], row.path, row.call_id) for row in decided}
         contexts = _contexts_of(source, places.values())
         for row in decided:
-            rows.append(row)  # the policy gets a copy: what it does to a call must not happen to the recording
+            rows.append(row)  # the policy receives a copy: its changes to a call must not change the recording
             tool = tools.get(row.seq, {}).get(row.tool)
             call = propose(row.call_id, row.tool, row.arguments, tool)
             calls.append(call)
@@ -171,7 +176,7 @@ def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
 
 
 def _seen(source: Source) -> dict[int, int]:
-    """How much of a recording a policy has seen, or would have, when it was asked about the call of each decision."""
+    """Map each decision to the number of events that a policy saw, or would have seen, when asked about its call."""
     asked: dict[tuple[str, str], int] = {}
     seen: dict[int, int] = {}
     for event in source.events:
@@ -180,7 +185,7 @@ def _seen(source: Source) -> dict[int, int]:
         elif isinstance(event, ApprovalRequest):
             if event.seen is not None:
                 asked[event.path, event.call_id] = event.seen
-            else:  # no policy was asked, and none is where a decision is taken back
+            else:  # no policy was asked; a withdrawn decision keeps the position of the first question
                 asked.setdefault((event.path, event.call_id), event.seq)
         elif isinstance(event, ApprovalDecision):
             seen[event.seq] = asked.get((event.path, event.call_id), event.seq)
@@ -188,7 +193,7 @@ def _seen(source: Source) -> dict[int, int]:
 
 
 def _contexts_of(source: Source, places: Iterable[Place]) -> Callable[[Place], PolicyContext]:
-    """A function that gives the contexts at these places of a recording; it reads the recording when first asked."""
+    """Return a function that returns the context at one of these places. It reads the recording at its first call."""
 
     @cache
     def all_of_them() -> dict[Place, PolicyContext]:
@@ -201,7 +206,7 @@ def _contexts_of(source: Source, places: Iterable[Place]) -> Callable[[Place], P
 
 
 def _tools_of(source: Source, loop: Design | None) -> dict[int, Mapping[str, Tool]]:
-    """The tools of the loop that made the call, for each decision; none where no loop is given."""
+    """Map each decision to the tools of the loop that made its call; return an empty mapping without a loop."""
     if loop is None:
         return {}
     check, state = Check(loop), State()
@@ -215,7 +220,7 @@ def _tools_of(source: Source, loop: Design | None) -> dict[int, Mapping[str, Too
 
 
 def _fitting(verdict: Verdict, call: ProposedCall) -> Verdict:
-    """The verdict; a question where the arguments that it gives fit no call of the tool, as in a run."""
+    """Return the verdict, or a question if the verdict's arguments do not fit the tool's schema, as in a run."""
     if verdict.arguments is None or call.tool is None:
         return verdict
     try:
@@ -226,7 +231,7 @@ def _fitting(verdict: Verdict, call: ProposedCall) -> Verdict:
 
 
 def _verdicts(said: Sequence[Verdict | Awaitable[Verdict]]) -> list[Verdict]:
-    """What a policy says, sync or async; a notebook's own event loop runs already, so ours awaits it."""
+    """Return the verdicts of a sync or async policy. agentnb's event loop awaits them: a notebook's is running."""
     there = [one for one in said if isinstance(one, Verdict)]
     if len(there) == len(said):
         return there
@@ -238,7 +243,7 @@ def _verdicts(said: Sequence[Verdict | Awaitable[Verdict]]) -> list[Verdict]:
 
 
 def _decided_by_people(rows: Iterable[DecisionRow]) -> list[DecisionRow]:
-    """The decision of a person that held for each call: not those that were taken back, nor a policy's."""
+    """Return the last decision about each question if a person made it and it was not withdrawn."""
     held: dict[tuple[str, str, float], DecisionRow] = {}
     for row in rows:
         call = (row.path, row.call_id, row.asked)
@@ -264,7 +269,7 @@ def _judged(row: DecisionRow, verdict: Verdict) -> Judged:
 
 
 def _compare(row: DecisionRow, verdict: Verdict) -> Comparison:
-    """By what runs: the arguments, or None where nothing does."""
+    """Compare the two decisions by the arguments that the call would run with; None means that it would not run."""
     if verdict.decision == "ask":
         return "asks"
     let = {"approve": row.arguments, "edit": row.instead}.get(row.decision)

@@ -1,6 +1,6 @@
-"""A difference to be read: as lines of text, and as a table with the two recordings side by side.
+"""The rendering of a difference: as lines of text, and as an HTML table with a column for each recording.
 
-What models and tools said is text in both, never markup.
+Text from models and tools is escaped in both and never interpreted as markup.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from agentnb.analysis.difference import Change, Difference
 
 SHOWN = 60
-"""Rows of the table."""
+"""The number of pairs that are shown, after which no further differences are added."""
 CONTEXT = 2
-"""Rows that are the same, shown around those that are not."""
+"""The number of equal pairs shown before and after a pair that differs."""
 WIDTH = 160
-"""Characters of what an event says, and of a value."""
+"""The maximum number of characters of an event's summary, and of a value."""
 BEFORE = 40
-"""Characters before the place where two texts part that are cut to be told."""
+"""The number of characters shown before the first difference of two texts, if their starts are cut off."""
 _BothPlaces = tuple[Places, Places]
 
 
 def as_text(difference: Difference) -> str:
-    """The differences, a line each, after `-` on the left and after `+` on the right."""
+    """Return the differences as text: a line for each, with `-` for the left recording and `+` for the right one."""
     left, right = (one_line(visible(name)) for name in (difference.left, difference.right))
     if not difference:
         return f"{left} and {right} say the same in all their {len(difference.events)} events."
@@ -44,7 +44,7 @@ def as_text(difference: Difference) -> str:
 
 
 def as_table(difference: Difference) -> str:
-    """The differences as HTML, text alone: what models and tools said is never markup."""
+    """Return the differences as an HTML table. Text from models and tools is escaped."""
     if not difference:
         return f"<p>{escape(visible(str(difference)))}</p>"
     at = _places(difference)
@@ -61,7 +61,7 @@ def as_table(difference: Difference) -> str:
 
 
 def _shown(pairs: Sequence[Pair]) -> list[Pair | None]:
-    """The pairs that differ and a few around them, the first of very many; None where some are left out."""
+    """Return the pairs that differ with a few pairs around them, up to about `SHOWN`. None marks omitted pairs."""
     near: set[int] = set()
     for number in (number for number, pair in enumerate(pairs) if pair.how != "same"):
         near.update(range(max(0, number - CONTEXT), min(len(pairs), number + CONTEXT + 1)))
@@ -90,7 +90,7 @@ def _places(difference: Difference) -> _BothPlaces:
 
 
 def _told(pair: Pair, at: _BothPlaces) -> tuple[str, str]:
-    """A line about each of the two events; about what is different where their lines would be the same."""
+    """Return a line for each of the two events. If the summaries are equal, the lines show the difference instead."""
     left, right = (_summary(event) for event in pair[1:])
     if pair.how == "changed" and pair.left is not None and pair.right is not None and left == right:
         left, right = _apart(visible(said(pair.left, at[0])), visible(said(pair.right, at[1])))
@@ -114,7 +114,7 @@ def _values(change: Change) -> tuple[str, str]:
 
 
 def _apart(left: str, right: str) -> tuple[str, str]:
-    """The beginnings of both; where these are the same, what they are from a little before they part."""
+    """Return the starts of both texts, or, if these are equal, the parts from shortly before the first difference."""
     begun = one_line(left, WIDTH), one_line(right, WIDTH)
     if begun[0] != begun[1]:
         return begun
@@ -125,7 +125,7 @@ def _apart(left: str, right: str) -> tuple[str, str]:
 _COLOURS = {"left": "rgba(200, 85, 61, 0.16)", "right": "rgba(91, 145, 121, 0.20)", "same": "transparent"}
 _CELL = "text-align: left; vertical-align: top; padding: 2px 8px; overflow-wrap: anywhere; width: 50%;"
 _SIGNS = {"left": "\N{MINUS SIGN} ", "right": "+ ", "same": ""}
-"""A colour is not the only thing that tells the sides apart."""
+"""The signs of the sides, for readers who cannot distinguish the colours."""
 
 
 def _shown_pair(pair: Pair | None, at: _BothPlaces) -> Sequence[tuple[str, str]]:

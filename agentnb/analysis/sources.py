@@ -1,6 +1,6 @@
-"""What there is to analyse: a run, a replay, a snapshot, a file, a store with all its runs, or several of these.
+"""Sources: the recordings to analyse, read from a run, a replay, a snapshot, a file, a store, or several of these.
 
-Whatever it is, it comes down to events with a name; everything else here reads those, and runs nothing.
+A source is a sequence of events with a name. The other modules of this package read sources only.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from agentnb.run.recording import Recording
 from agentnb.store import RunInfo, Store, is_address, is_store
 
 NEVER = math.nan
-"""The time of what has not happened."""
+"""The time of an event that has not happened."""
 
 
 class Source(NamedTuple):
-    """A run as it was recorded; `name` is its own among those that are read together.
+    """A recorded run. `name` is unique among the sources that are read together.
 
-    `elsewhere` are the numbers of the events that it has inherited from a run that is read together with it, and that
-    are counted there alone.
+    `elsewhere` has the positions of the inherited events that are counted only in another source, the one of the run
+    from which this run was forked, or of another of its forks.
     """
 
     name: str
@@ -40,16 +40,18 @@ class Source(NamedTuple):
 
     @property
     def began(self) -> float:
-        """When its first event happened, in seconds since the epoch."""
+        """The time of the first event in seconds since the epoch, 0.0 without events."""
         return self.events[0].time if self.events else 0.0
 
 
 def sources(of: Any) -> list[Source]:
-    """The recordings in whatever is given, each with a name of its own.
+    """Return the recordings in `of`, each with a unique name.
 
-    of: a run, a replay or a snapshot; a `Store`, for all its runs, oldest first; the path or address of a store, the
-    path of a saved snapshot; a mapping of names to these; or a sequence of these. Raises UsageError for anything else,
-    and for a file what `Snapshot.load` and `Store` raise.
+    of: a run, a replay or a snapshot; a `Store`, for all its runs, oldest first; the path or address of a store; the
+    path of a saved snapshot; a mapping of names to these; or a sequence of these. A run of a store that cannot be read
+    is left out, with a RuntimeWarning.
+
+    Raises UsageError for any other argument, and for a file the errors of `Snapshot.load` and `Store`.
     """
     found: list[Source] = []
     taken: dict[str, int] = {}
@@ -60,7 +62,7 @@ def sources(of: Any) -> list[Source]:
 
 
 def _in_time(events: Sequence[Event]) -> Sequence[Event]:
-    """The events, each no earlier than the one before it: in older recordings a clock that was set back shows."""
+    """Return the events with times that never decrease. In older recordings, times decrease if a clock was set back."""
     if all(one.time <= next.time for one, next in pairwise(events)):
         return events
     latest = accumulate((event.time for event in events), max)
@@ -70,7 +72,7 @@ def _in_time(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def _marked(events: Sequence[Event]) -> Sequence[Event]:
-    """The events, those marked as inherited that are so: older recordings of forks do not say it of each."""
+    """Return the events with the inherited ones marked, as older recordings of forks do not mark each event."""
     start = events[0] if events else None
     if not isinstance(start, RunStart) or start.ancestors or not (ancestors := ancestors_of(start)):
         return events
@@ -79,8 +81,11 @@ def _marked(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def _counted_once(found: list[Source]) -> list[Source]:
-    """The sources, each with what of it is counted in another: an inherited event is, wherever that is there."""
-    counted: dict[str, int] = {}
+    """Return the sources with `elsewhere` set: an inherited event is counted once, in the run that recorded it.
+
+    If that run is not among the sources, the event is counted in the first of its forks.
+    """
+    counted: dict[str, int] = {}  # of each run: the number of events that are counted in some source
     for source in found:
         if source.events:
             run = source.events[0].run_id
@@ -95,14 +100,14 @@ def _counted_once(found: list[Source]) -> list[Source]:
                 run = next((run for run, end in ancestors if event.seq < end), ancestors[-1][0])
                 if event.seq < counted.get(run, 0):
                     elsewhere.add(event.seq)
-        for run, end in ancestors:  # of a run that is not there itself, the first of its forks is counted
+        for run, end in ancestors:  # if a run is not among the sources, its first fork counts its events
             counted[run] = max(end, counted.get(run, 0))
         once.append(source._replace(elsewhere=frozenset(elsewhere)))
     return once
 
 
 def one_source(of: Any) -> Source:
-    """The one recording that is given. Raises UsageError where there are several, or none."""
+    """Return the only recording in `of`. Raises UsageError if there are several or none."""
     found = sources(of)
     if len(found) != 1:
         names = ", ".join(source.name for source in found[:10]) or "nothing"
@@ -121,7 +126,7 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
             try:
                 events = of.events(info.id)
                 _check_possible(events)
-            except (RecordingCorrupt, UsageError) as error:  # one bad run hides no other
+            except (RecordingCorrupt, UsageError) as error:  # a damaged run must not hide the others
                 warnings.warn(f"The run {name!r} is left out: {error}", RuntimeWarning, stacklevel=2)
                 continue
             yield name, events

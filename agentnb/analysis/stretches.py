@@ -1,6 +1,6 @@
-"""When a recording's models ran, its calls waited and ran, its loops were in a phase: stretches of time in lanes.
+"""Stretches of time in a recording: when models ran, calls waited and ran, and loops were in a phase.
 
-Times are seconds since the run's first event. What had not ended when the recording does ends there.
+Times are seconds since the run's first event. A stretch that is still open at the end of the recording ends there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agentnb.widgets.views.spans import Span, Spans
 
 
 class Stretch(NamedTuple):
-    """From `start` to `end` something of this `kind` went on in this lane: its loop's path, what it is, its label."""
+    """An interval of one kind from `start` to `end`. A timeline's lane has the loop's path first and the label last."""
 
     lane: tuple[str, ...]
     kind: str
@@ -25,13 +25,14 @@ class Stretch(NamedTuple):
 
 
 _KINDS = {"run": {"model": "model", "call": "tool"}, "wait": {"call": "waiting", "pause": "paused"}}
-"""What a interval of a span is called here."""
+"""The kind of a stretch, by the kind of the interval and the kind of its span."""
 
 
 def stretches(source: Source) -> list[Stretch]:
-    """When its models ran, and its calls waited for a person and ran, by the rules of the panel's timeline.
+    """Return the stretches of model requests, calls and pauses, by the rules of the panel's timeline.
 
-    Calls that a loop performs are that loop's.
+    A call that a nested loop performs is left out, because the nested loop has its own lanes. Lanes are in the order of
+    their first stretch.
     """
     spans = Spans().follow(source.events)
     found = [stretch for number, span in enumerate(spans.rows()) for stretch in _of_span(number, span, spans)]
@@ -42,7 +43,7 @@ def stretches(source: Source) -> list[Stretch]:
 
 
 def _of_span(number: int, span: Span, spans: Spans) -> Iterator[Stretch]:
-    """The stretches of a request, a call or a pause: a loop's requests share a lane, and so do all pauses."""
+    """Yield the stretches of a request, a call or a pause. A loop's requests share a lane, and so do its pauses."""
     name = {"model": "model", "pause": "paused"}.get(span.kind, span.name)
     which = str(number) if span.kind == "call" else ""
     lane = (span.path, span.kind, which, f"{span.path}: {name}" if span.path else name)
@@ -55,7 +56,11 @@ def _of_span(number: int, span: Span, spans: Spans) -> Iterator[Stretch]:
 
 
 def phases(source: Source) -> Iterator[Stretch]:
-    """When its loops were in which phase; `kind` is the phase, the lane is the loop's path, or its name."""
+    """Yield when each loop was in each phase. `kind` is the phase.
+
+    The lane is the loop's path, or the name of the outermost loop. A stretch that ends with an event that is counted in
+    another source is left out.
+    """
     standing: dict[str, tuple[str, str, float]] = {}
     for event, state in walk(source.events):
         seconds = event.time - source.began

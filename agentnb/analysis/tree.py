@@ -1,4 +1,4 @@
-"""Which recording was forked from which, and where: the branches of what was tried, as a tree."""
+"""The tree of recordings: each recording with its forks and the positions at which they were forked."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from agentnb.core.events import RunEnd, RunStart
 from agentnb.widgets.text import one_line, visible
 
 WIDTH = 100
-"""Characters of what is told of a branch."""
+"""The maximum number of characters of a branch's line."""
 
 
 @dataclass(slots=True)
 class Branch:
-    """A recording in the tree: `at` is the event of the one above from which it departs, None for one of its own."""
+    """A recording in the tree. `at` is the position in its parent at which it was forked, None if it is not a fork."""
 
     name: str
     run_id: str
@@ -36,7 +36,7 @@ class Branch:
 
 
 class Branches(list[Branch]):
-    """The recordings that are forks of none here, each with its forks. As the last line of a cell it is a tree."""
+    """The roots of the tree, each with its forks. As the last line of a cell it is shown as a tree."""
 
     def __str__(self) -> str:
         return "\n".join(_lines(self)) or "no recordings"
@@ -49,9 +49,10 @@ class Branches(list[Branch]):
 
 
 def branches(of: Any) -> Branches:
-    """The tree of recordings: runs, snapshots, a store. A fork of one that is not among them stands by itself.
+    """Return the tree of recordings, by their forks.
 
-    Of a run that is there several times, by its snapshots, the one that goes furthest.
+    of: runs, snapshots or a store, as for `calls`. A fork is a root if its parent is not among them. If there are
+    several recordings of one run (its snapshots), the longest is used. Raises UsageError if `of` is not a recording.
     """
     found: dict[str, tuple[Branch, str]] = {}
     for source in sources(of):
@@ -70,7 +71,7 @@ def branches(of: Any) -> Branches:
 
 
 def _branch(source: Source) -> tuple[Branch, str]:
-    """The recording, and the id of the one that it was forked from."""
+    """Return the branch of a recording, and the id of the run that it was forked from ("" if it is not a fork)."""
     first, last = source.events[0], source.events[-1]
     above, _, at = first.forked_from.rpartition("@") if isinstance(first, RunStart) else ("", "", "")
     ended = last if isinstance(last, RunEnd) and not last.path else None
@@ -80,9 +81,9 @@ def _branch(source: Source) -> tuple[Branch, str]:
 
 
 def _walk(branches: Sequence[Branch]) -> Iterator[tuple[Branch, list[bool]]]:
-    """Each branch before its forks; with whether it is the last of its level, and those above it of theirs.
+    """Yield each branch before its forks. The flags tell of its ancestors and itself if each is the last of its level.
 
-    Not by recursion: a fork of a fork of a fork may be deeper than Python goes.
+    The function is not recursive, because a chain of forks may exceed Python's recursion limit.
     """
     waiting = [(branch, [branch is branches[-1]]) for branch in reversed(branches)]
     while waiting:

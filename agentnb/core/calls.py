@@ -1,9 +1,9 @@
-"""How the calls of a turn change where a loop stands, and how their results enter its history.
+"""How the calls of a turn change the state of a loop, and how their results enter its history.
 
-The rule that keeps a history valid for every provider lives here: the results of a turn's calls enter `messages`
-together, one per call, in the order the model made the calls, as soon as the last of them is known and before anything
-else (`say_results`). While a turn has calls without results nothing else can enter the history. A call that is
-detached is the exception: that it runs on is all the history says of it, and what comes of it is for the loop to say.
+The rule that keeps a history valid for every provider is implemented here: the results of a turn's calls enter
+`messages` together, one per call, in the order in which the model made the calls, as soon as the last result is known
+and before anything else (`say_results`). While a turn has calls without results, nothing else can enter the history. A
+detached call is the exception: the history only says that it still runs, and the loop reports its result.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from agentnb.core.messages import Content, Message, ToolCall, to_plain
 from agentnb.core.state import CallState, State
 
 RUNS_ON = "It has started, and runs on by itself."
-"""What the model is told of a detached call in place of a result."""
+"""The text that the model is sent for a detached call in place of a result."""
 
 NOT_MADE = "Not executed: the answer that made this call was broken off."
-"""The result of a call in an answer that broke off before its calls were looked at."""
+"""The result of a call in an answer that was interrupted before its calls were examined."""
 
 
 _FOR_NOTE = 100
-"""Characters that are enough for the words about what is left out."""
+"""The number of characters that are enough for the note about omitted text."""
 
 
 def render(result: Any, most: int | None = None) -> Content:
-    """A call's result as the content of the message that tells the model: text, blocks, or JSON as text.
+    """Return a call's result as the content of the message for the model: text, blocks, or JSON as text.
 
-    most: the characters of text that the model is sent at most; what is left out is said in the text. None for all.
+    most: the maximum number of characters of text that the model is sent; the text says how much is omitted. None for
+    no limit.
     """
     if isinstance(result, str):
         return _shortened(result, most)
@@ -57,7 +58,7 @@ def _shortened(text: str, most: int | None) -> str:
 
 
 def _shortened_blocks(blocks: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """The blocks with no more text than the model is sent; pictures are no text."""
+    """Return the blocks with at most `most` characters of text. Pictures do not count as text."""
     shortened = []
     for block in blocks:
         if block["type"] == "text":
@@ -68,16 +69,16 @@ def _shortened_blocks(blocks: list[dict[str, Any]], most: int) -> list[dict[str,
 
 
 def call_proposed(state: State, event: e.CallProposed) -> None:
-    """The loop has a call of its own, or the model one before its answer is complete."""
+    """Open a call that the loop makes itself, or that the model makes before its answer is complete."""
     if event.call.id in state.open:
         raise ImpossibleEvent(f"The call {event.call.id!r} is open already (seq {event.seq}).")
-    if state.model == "idle" and not state.open:  # the loop's own earlier calls have been looked at by now
+    if state.model == "idle" and not state.open:  # the loop has examined its own earlier calls by now
         state.calls = {call.id: call for call in state.calls.values() if not call.hidden}
     open_call(state, event.call, hidden=event.hidden)
 
 
 def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
-    """A call is open from here on."""
+    """Add a new call to the open calls."""
     opened = CallState(call, hidden)
     id = opened.id
     state.calls[id] = state.open[id] = opened
@@ -89,14 +90,14 @@ def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
 
 
 def open_again(state: State, id: str) -> None:
-    """A call that had failed is open as if it had just been made; how often it was started stays known."""
+    """Open a failed call again as if it had just been made. The number of its attempts is kept."""
     call = state.calls[id]
     call.status, call.end, call.approval, call.decision = "proposed", None, None, None
     state.open[id] = call
 
 
 def approval_request(state: State, event: e.ApprovalRequest) -> None:
-    """A person is asked about a call."""
+    """Record that a person is asked about a call."""
     call = _the_open(state, event)
     call.status = "asking"
     state.asking[call.id] = call
@@ -105,7 +106,7 @@ def approval_request(state: State, event: e.ApprovalRequest) -> None:
 
 
 def approval_decision(state: State, event: e.ApprovalDecision) -> None:
-    """A call is decided, or a decision taken back."""
+    """Apply a decision about a call, or take a decision back."""
     if event.decision == "ask":
         _take_back(state, event)
         return
@@ -117,7 +118,7 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
     if event.decision in ("edit", "replace"):
         call.undecided = ToolCall(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
         call.name = event.name if event.name is not None else call.name
-        if event.arguments is not None:  # a copy: a reader who changes the decision has not changed what runs
+        if event.arguments is not None:  # a copy: a reader that changes the decision does not change the call
             call.arguments = to_plain(event.arguments)
             if event.unchecked:
                 call.unchecked = call.arguments
@@ -127,7 +128,7 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
 
 
 def _take_back(state: State, event: e.ApprovalDecision) -> None:
-    """The decision `earlier` stands no more. A call that it let run, and that has not begun, waits for another."""
+    """Take back the decision `earlier`. A call that it approved, and that has not begun, waits for another decision."""
     note_rule(state, event)
     call = state.open.get(event.call_id)
     if call is None or call.status != "ready" or call.decision is None or call.decision.seq != event.earlier:
@@ -136,7 +137,8 @@ def _take_back(state: State, event: e.ApprovalDecision) -> None:
         before = call.undecided
         call.name, call.arguments, call.malformed = before.name, before.arguments, before.malformed
     call.decision = call.undecided = None
-    # At once, so that nothing can run it before it is asked about; and no answer to the old question counts any more.
+    # Set the status immediately, so that the call cannot run before the next question, and drop the old question, so
+    # that an answer to it has no effect.
     call.status = "asking"
     state.asking[call.id] = call
     call.approval = None
@@ -151,7 +153,7 @@ def note_rule(state: State, event: e.ApprovalDecision) -> None:
 
 
 def call_start(state: State, event: e.CallStart) -> None:
-    """A call begins, maybe not for the first time."""
+    """Mark a call as running, possibly not for the first time."""
     call = _the_open(state, event)
     call.status = "running"
     state.asking.pop(call.id, None)
@@ -166,12 +168,12 @@ def call_start(state: State, event: e.CallStart) -> None:
 
 
 def count_call(state: State, event: e.CallStart) -> None:
-    """What of a nested loop's call adds up."""
+    """Count a started tool call of a nested loop."""
     state.calls_started += not event.own
 
 
 def call_end(state: State, event: e.CallEnd) -> None:
-    """A call has its result."""
+    """Record the result of a call."""
     id = event.call_id
     call = state.calls.get(id)
     if call is None or (call.status == "ended" and (event.outcome != "skipped" or not state.unsaid)):
@@ -181,7 +183,7 @@ def call_end(state: State, event: e.CallEnd) -> None:
     call.end = event
     if state.open.pop(id, None) is not None and call.detached:
         state.detached -= 1
-    if state.broken_off:  # it was asked about when the answer broke off
+    if state.broken_off:  # a person was asked about the call when the answer was interrupted
         break_off(state, state.broken_off[0])
     if len(state.open) == state.detached:
         settle(state)
@@ -195,9 +197,10 @@ def _the_open(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.Ca
 
 
 def settle(state: State) -> None:
-    """Tell the history the results, now that the turn's last call has its own, unless the loop may replace them.
+    """Add the results to the history, now that every call of the turn has one, unless the loop may still replace them.
 
-    Nor while the answer that made the calls is not there: where it never comes, the end of the run tells them.
+    Results are also held back while the answer that made the calls is missing. If it never arrives, the end of the run
+    adds them.
     """
     if state.reply is None or not state.unsaid or state.failure is not None:
         return
@@ -206,7 +209,7 @@ def settle(state: State) -> None:
 
 
 def close_turn(state: State, what: str) -> None:
-    """Tell the history what it has not been told. Raises ImpossibleEvent where calls have no result."""
+    """Add the remaining results to the history. Raises ImpossibleEvent, with `what` in it, if calls have no result."""
     if state.open:
         refuse_with_open_calls(state, what)
     if state.unsaid:
@@ -214,17 +217,17 @@ def close_turn(state: State, what: str) -> None:
 
 
 def refuse_with_open_calls(state: State, what: str, *, visible: bool = False) -> None:
-    """Raise where calls have no result; with `visible` only the model's count, of which the history tells."""
+    """Raise ImpossibleEvent if calls have no result; with `visible`, only calls of the model count."""
     waiting = [call.id for call in state.open.values() if not (call.detached or (visible and call.hidden))]
     if waiting:
         raise ImpossibleEvent(f"{what} while calls have no result: {', '.join(waiting)}.")
 
 
 def say_results(state: State) -> None:
-    """One message per call, in the order the model made the calls, behind the answer that made them."""
+    """Add one message per call to the history, in the order of the calls, after the answer that made them."""
     state.unsaid = False
-    if state.reply is None:  # it broke off after its calls had begun, and nobody asked again
-        if state.broken_off:  # which tells it
+    if state.reply is None:  # the answer was interrupted after its calls had begun, and the model was not asked again
+        if state.broken_off:  # these messages already have the results
             return
         made = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
         state.messages.append(Message(role="assistant", tool_calls=made))
@@ -239,7 +242,7 @@ def say_results(state: State) -> None:
 
 
 def break_off(state: State, answer: Message) -> None:
-    """End the conversation with an answer that broke off, and a result for each of its calls."""
+    """End the conversation with an answer that was interrupted, and a result for each of its calls."""
     known = {call.id for call in answer.tool_calls}
     begun = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
     made = [*answer.tool_calls, *(call for call in begun if call.id not in known)]
@@ -258,7 +261,10 @@ def break_off(state: State, answer: Message) -> None:
 
 
 def result_message(call: CallState, end: e.CallEnd, most: int | None) -> Message:
-    """The message that tells the model how a call came out, in `most` characters of text; None for all."""
+    """Return the message that tells the model the result of a call.
+
+    most: the maximum number of characters of text; None for no limit.
+    """
     return Message(
         role="tool",
         content=render(end.result, most),

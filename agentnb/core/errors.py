@@ -1,40 +1,40 @@
-"""Every error agentnb raises on purpose, and who is to blame for it.
+"""The errors that agentnb raises deliberately, grouped by the cause of the failure.
 
     AgentnbError
-    ├── UsageError                  you asked for something that is not possible here
-    │   ├── IllegalTransition       a phase the loop's table does not allow from where it stands
+    ├── UsageError                  the caller asked for something that is not possible here
+    │   ├── IllegalTransition       the loop's table has no transition from the current phase to the requested one
     │   ├── ImpossibleEvent         an event that cannot follow those before it
     │   ├── InvalidArguments        arguments that do not fit the tool's schema; names the argument
-    │   ├── UnknownCall             no call with that id is waiting
-    │   ├── UnknownName             agentnb has nothing of that name
-    │   ├── ScriptEnded             a model of a test was asked for more than it has
-    │   └── AlreadyDecided          that call has been decided; the first decision stands
-    ├── RunError                    how a run ended, raised where its output was asked for
+    │   ├── UnknownCall             no call with that id is waiting for a decision
+    │   ├── UnknownName             agentnb has no attribute of that name
+    │   ├── ScriptEnded             a test's model received more requests than it has answers
+    │   └── AlreadyDecided          the call has been decided; the first decision remains valid
+    ├── RunError                    a run ended without an output; raised when the output is requested
     │   ├── RunFailed               the model, the loop or agentnb itself failed
-    │   ├── RunCancelled            somebody stopped it
-    │   └── LimitReached            a limit given to it was reached
-    ├── WaitTimeoutError            the time given to a wait is up; the run goes on
-    ├── ModelError                  between us and a model
+    │   ├── RunCancelled            the run was cancelled
+    │   └── LimitReached            a limit of the run was reached
+    ├── WaitTimeoutError            the timeout of a wait has passed; the run continues
+    ├── ModelError                  communication with a model failed
     │   ├── ModelRequestError       the request is at fault (400, 404, 413, 422): repeating it will not help
     │   │   ├── AuthenticationError the key is missing, wrong or not allowed to (401, 403)
     │   │   ├── ContextTooLong      the messages do not fit into the model's context
     │   │   └── ContentFiltered     the provider's content filter refused the request or its answer
-    │   ├── ModelOverloaded         the server asks us to wait (429, 529)
-    │   ├── ModelUnavailable        the server or the way to it failed (5xx, no connection, time-out)
-    │   └── ModelProtocolError      the server said something that is not its protocol, or stopped in mid-stream
-    ├── ToolError                   a tool's own failure, told to the model; raise it in a tool to choose the words
-    └── StorageError                between us and a recording
-        ├── NotSerializable         a value that is not JSON; says where in the value it stands
+    │   ├── ModelOverloaded         the server asks the client to wait (429, 529)
+    │   ├── ModelUnavailable        the server or the connection to it failed (5xx, no connection, time-out)
+    │   └── ModelProtocolError      the server violated its protocol, or the stream ended too early
+    ├── ToolError                   a tool's own failure; raise it in a tool to choose the text that the model receives
+    └── StorageError                reading or writing a recording failed
+        ├── NotSerializable         a value that is not JSON; names its position in the value
         ├── RecordingMissing        no file, store, run or snapshot of that name
-        ├── RecordingCorrupt        a recording that has been changed or damaged; says where
+        ├── RecordingCorrupt        a recording that has been changed or damaged; names the position
         ├── VersionMismatch         a recording made by a newer agentnb
-        ├── RecordingMismatch       a recording of another loop than the one it was given
-        │   └── ReplayDiverged      the loop decides otherwise than the recording; has both sides
-        ├── StoreConflict           another process goes on with the same run
-        └── StoreBusy               another process writes to the store just now
+        ├── RecordingMismatch       a recording made by another loop than the one it was used with
+        │   └── ReplayDiverged      the loop's decision differs from the recorded one; has both events
+        ├── StoreConflict           another process has continued the same run
+        └── StoreBusy               another process holds the store's lock
 
-A tool's failure goes to the model as a result, a model's pauses the run, ours ends it loudly (ARCHITECTURE.md,
-3. Three kinds of failure).
+A tool's failure becomes a result that the model receives. A model's failure pauses the run. A failure of agentnb or of
+the loop ends the run with an error (ARCHITECTURE.md, 3. Three kinds of failure).
 """
 
 from __future__ import annotations
@@ -80,17 +80,19 @@ __all__ = [
 
 
 THROWN_IN = (KeyboardInterrupt, GeneratorExit)
-"""What ends code from outside, as a cancellation does. Whatever else code that is not agentnb's raises is its own
-failure, also what is no Exception: a panic of a library written in Rust, `pytest.fail`, or `sys.exit()`, which ends
-that code and not the process. An event loop that meets a SystemExit stops, and whoever waits for anything in it waits
-for ever."""
+"""Exceptions that end code from outside, as a cancellation does.
+
+Any other exception raised by user-supplied code is a failure of that code, even if it is not an Exception: a panic of a
+library written in Rust, `pytest.fail`, or `sys.exit()`, which ends that code and not the process. A SystemExit must not
+reach an event loop: the event loop would stop, and everything that waits in it would wait forever.
+"""
 
 
 class AgentnbError(Exception):
-    """Base of everything agentnb raises on purpose.
+    """The base class of all errors that agentnb raises deliberately.
 
-    `str(error)` can be printed in a terminal: what a model or a tool put into it is shown as an escape where it is not
-    text. `args` have it as it was.
+    `str(error)` is safe to print in a terminal: control characters from a model or a tool are shown as escapes. `args`
+    has the original text.
     """
 
     def __str__(self) -> str:
@@ -98,67 +100,67 @@ class AgentnbError(Exception):
 
 
 class UsageError(AgentnbError):
-    """What was asked for is not possible here; nothing was changed."""
+    """A request that is not possible here; nothing was changed."""
 
 
 class IllegalTransition(UsageError):
-    """The loop's table does not allow this phase from where the run stands."""
+    """A phase change that the loop's table does not allow from the current phase."""
 
 
 class ImpossibleEvent(UsageError):
-    """An event that cannot follow those before it: the answer of a model that nobody has asked, for one."""
+    """An event that cannot follow the previous events, for example a model's answer without a request."""
 
 
 class InvalidArguments(UsageError, ValueError):
-    """Arguments do not fit the tool's schema; the message names each argument at fault."""
+    """Arguments that do not fit the tool's schema; the message names each invalid argument."""
 
 
 class UnknownCall(UsageError, KeyError):
-    """No call with that id is waiting for a decision."""
+    """A call id for which no call is waiting for a decision."""
 
     def __str__(self) -> str:
         return printable(str(self.args[0]), but="\n\t") if self.args else ""  # KeyError would show the repr
 
 
 class UnknownName(UsageError, AttributeError):
-    """agentnb has nothing of that name."""
+    """A name that agentnb does not have."""
 
 
 class ScriptEnded(UsageError, AssertionError):
-    """A scripted or recorded model was asked more often than it has answers."""
+    """A request to a scripted or recorded model that has no answer left for it."""
 
 
 class AlreadyDecided(UsageError):
-    """The call has been decided already; the first decision stands."""
+    """A second decision about a call; the first decision remains valid."""
 
 
 class RunError(AgentnbError):
-    """A run ended without an output."""
+    """The end of a run without an output."""
 
 
 class RunFailed(RunError):
-    """The model, the loop or agentnb failed; `__cause__` is the original exception where it is still at hand."""
+    """A failure of the model, the loop or agentnb; `__cause__` is the original exception if it is still available."""
 
 
 class RunCancelled(RunError):
-    """The run was cancelled; the message is the reason that was given."""
+    """The cancellation of a run; the message is the reason that was given."""
 
 
 class LimitReached(RunError):
-    """A limit on turns, calls, seconds, tokens or cost was reached."""
+    """The end of a run at a limit on turns, calls, seconds, tokens or cost."""
 
 
 class WaitTimeoutError(AgentnbError, TimeoutError):
-    """The time that was given to a wait is up; the run goes on."""
+    """The timeout of a wait has passed; the run continues."""
 
 
 class ModelError(AgentnbError):
-    """Something went wrong between agentnb and a model.
+    """A failure in the communication with a model.
 
-    `status` is the HTTP status, `retry_after` the seconds the server asked us to wait. `code` is the server's code for
-    the error, or its type where it has no code; `param` the part of the request that the server names; `request_id` the
-    id by which the provider finds the request; `body` the server's answer, parsed where it is a JSON object. Each is
-    None where the server gave none.
+    `status` is the HTTP status. `retry_after` is the time in seconds that the server asked the client to wait. `code`
+    is the server's code for the error, or the error's type if it has no code. `param` is the part of the request that
+    the server names. `request_id` is the id under which the provider knows the request. `body` is the server's answer,
+    parsed if it is a JSON object. Each is None if the server did not send it.
     """
 
     def __init__(
@@ -181,73 +183,73 @@ class ModelError(AgentnbError):
         self.body = body
 
     def reworded(self, message: str) -> Self:
-        """Return the same error with another message."""
+        """Return a copy of this error with another message."""
         again = type(self)(message)
         again.__dict__.update(self.__dict__)
         return again
 
 
 class ModelRequestError(ModelError):
-    """The request is at fault; sending it again would give the same answer."""
+    """An invalid request; sending it again would have the same result."""
 
 
 class AuthenticationError(ModelRequestError):
-    """The key is missing, wrong, or not allowed to do this."""
+    """A key that is missing, wrong, or without permission for the request."""
 
 
 class ContextTooLong(ModelRequestError):
-    """The messages, or the messages and the answer that was asked for, do not fit into the model's context."""
+    """Messages that do not fit into the model's context, alone or together with the requested answer."""
 
 
 class ContentFiltered(ModelRequestError):
-    """The provider's content filter refused the request, or stopped its answer."""
+    """A request that the provider's content filter refused, or an answer that it stopped."""
 
 
 class ModelOverloaded(ModelError):
-    """The server asks us to slow down (429, 529)."""
+    """A server that asks the client to wait (429, 529)."""
 
 
 class ModelUnavailable(ModelError):
-    """The server, or the way to it, failed: 5xx, no connection, time-out."""
+    """A failure of the server or of the connection to it: 5xx, no connection, time-out."""
 
 
 class ModelProtocolError(ModelError):
-    """The server broke its protocol, or the stream ended before it was complete."""
+    """An answer that violates the server's protocol, or a stream that ended before it was complete."""
 
 
 class ToolError(AgentnbError):
-    """A tool's own failure, in words meant for the model: it gets them as they are."""
+    """A tool's own failure; the model receives the message unchanged."""
 
     def __str__(self) -> str:
         return Exception.__str__(self)
 
 
 class StorageError(AgentnbError):
-    """Something went wrong between agentnb and a recording."""
+    """A failure in reading or writing a recording."""
 
 
 class NotSerializable(StorageError, TypeError):
-    """A value is not JSON; the message gives the path to it."""
+    """A value that is not JSON; the message has the path to it."""
 
 
 class RecordingMissing(StorageError, FileNotFoundError):
-    """There is no recording of that name; the message says which there are."""
+    """A file, store, run or snapshot that does not exist."""
 
 
 class RecordingCorrupt(StorageError):
-    """A recording was changed or damaged; the message says where."""
+    """A recording that was changed or damaged; the message has the position."""
 
 
 class VersionMismatch(StorageError):
-    """A recording was made by a newer agentnb than this one."""
+    """A recording that was made by a newer agentnb than this one."""
 
 
 class RecordingMismatch(StorageError):
-    """A recording belongs to another loop than the one it was given."""
+    """A recording that was made by another loop than the one it is used with."""
 
 
 class ReplayDiverged(RecordingMismatch):
-    """A loop decides otherwise than its recording says; `recorded` and `expected` are the two events."""
+    """A decision of a loop that differs from its recording; `recorded` and `expected` are the two events."""
 
     def __init__(self, message: str, recorded: Any, expected: Any) -> None:
         super().__init__(message)
@@ -256,8 +258,8 @@ class ReplayDiverged(RecordingMismatch):
 
 
 class StoreConflict(StorageError):
-    """Another process has gone on with the same run."""
+    """A run that another process has continued."""
 
 
 class StoreBusy(StorageError):
-    """Another process holds the store's lock; nothing was written, and it can be tried again."""
+    """A store whose lock another process holds; nothing was written, and the operation can be repeated."""

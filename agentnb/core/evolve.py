@@ -1,12 +1,12 @@
-"""evolve: how an event changes where a run stands; nothing else does.
+"""evolve: how an event changes the state of a run. Nothing else changes it.
 
-Folding the first n events of a journal gives the state at n, so a snapshot is a position, restoring is a fold and
-replaying is a fold that shows its work.
+Folding the first n events of a journal returns the state at n. A snapshot is therefore a position, restoring is a fold,
+and replaying is a fold that shows each step.
 
-A state is mutated in place. Copying the history at every event would make a run quadratic; whoever wants the state of
-another moment folds a prefix (`fold`).
+A state is mutated in place: copying the history at every event would make the cost of a run quadratic. To get an
+earlier state, fold a prefix of the events (`fold`).
 
-What the events about calls change, and how results enter the history, is in `agentnb.core.calls`.
+The changes made by events about calls, and the order in which results enter the history, are in `agentnb.core.calls`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentnb.core.state import Inside, State
 
 
 def fold(events: Iterable[e.Event]) -> State:
-    """The state after these events."""
+    """Return the state after these events."""
     state = State()
     for event in events:
         evolve(state, event)
@@ -31,9 +31,10 @@ def fold(events: Iterable[e.Event]) -> State:
 
 
 def evolve(state: State, event: e.Event, *, nested: bool = False) -> None:
-    """Let `event` have happened. Raises ImpossibleEvent where it cannot have, and changes nothing then.
+    """Apply `event` to the state.
 
-    `state` is the run's; with `nested`, that of the loop inside it which the event is of.
+    `state` is the state of the run; with `nested`, that of the nested loop that the event belongs to. Raises
+    ImpossibleEvent if the event cannot follow the earlier ones; the state is then unchanged.
     """
     handler = _HANDLERS.get(type(event))
     if handler is None:
@@ -50,7 +51,7 @@ def evolve(state: State, event: e.Event, *, nested: bool = False) -> None:
 
 
 def _evolve_nested(state: State, event: e.Event) -> None:
-    """What happens to a nested loop is its own, and adds to what the loops around it have used."""
+    """Apply an event to the state of its nested loop, and add its usage to the loops around it."""
     *above, name = event.path.split("/")
     around = [state]
     for outer in above:
@@ -68,7 +69,7 @@ def _evolve_nested(state: State, event: e.Event) -> None:
 
 
 def _begin_at(state: State, path: str) -> State:
-    """The state of a loop that begins at this path of the run, maybe not for the first time."""
+    """Return the state of a loop that begins at this path of the run, possibly not for the first time."""
     begun = State()
     if (place := state.places.get(path)) is None:
         state.places[path] = begun.place
@@ -86,7 +87,7 @@ def _child(state: State, name: str, event: e.Event) -> State:
 
 
 def walk(events: Iterable[e.Event]) -> Iterator[tuple[e.Event, State]]:
-    """Each event, and where the loop that it is of stands right after it; the state is the same object each time."""
+    """Yield each event with the state of its loop right after it. The state is the same object each time."""
     state = State()
     for event in events:
         evolve(state, event)
@@ -94,7 +95,7 @@ def walk(events: Iterable[e.Event]) -> Iterator[tuple[e.Event, State]]:
 
 
 def nested(state: State, path: str) -> State:
-    """The state of the loop at `path`; the state itself for `""`. Raises KeyError where there is none."""
+    """Return the state of the loop at `path`; the state itself for `""`. Raises KeyError if there is no such loop."""
     names = path.split("/") if path else []
     return reduce(lambda outer, name: outer.children[name], names, state)
 
@@ -144,7 +145,7 @@ def _state_update(state: State, event: e.StateUpdate) -> None:
 
 
 def _model_start(state: State, event: e.ModelStart) -> None:
-    if event.attempt == 1:  # a repetition goes on with the calls that the broken answer had made
+    if event.attempt == 1:  # another attempt keeps the calls that the interrupted answer had made
         if state.open or state.unsaid:
             calls.close_turn(state, "The model cannot be asked")
         state.calls = dict(state.open) if state.open else {}
@@ -216,9 +217,9 @@ def _run_resumed(state: State, event: e.RunResumed) -> None:
 
 
 def _forget_done(state: State) -> None:
-    """Let the loop that was suspended do again what it was suspended in, wherever in the run it is.
+    """Forget the completed own calls of the suspended loop, at any depth, so that it makes them again.
 
-    One that was suspended at a question to a person goes on from there.
+    A loop that was suspended while a person was asked resumes from that question instead.
     """
     if any(call.status == "asking" for call in state.open.values()):
         return
@@ -230,7 +231,7 @@ def _forget_done(state: State) -> None:
 
 
 def _ask_again(state: State) -> None:
-    """Every model that failed is asked again, in this loop or in the nested one that failed."""
+    """Ask every model that failed again, in this loop or in the nested loop that failed."""
     if state.failure is not None:
         state.failure = None
         state.broken_off.clear()

@@ -1,14 +1,14 @@
-"""A loop design: one pure decision, and a table of the phases it moves through.
+"""A loop design: one pure decision, and a table of the phases that the loop moves through.
 
-`advance(state)` is asked whenever nothing is in flight and nothing is wanted. It answers with the one fact that comes
-next, unstamped: ask the model (`ModelStart`), take a queued message (`MessageAdded`), propose a call of
-its own (`CallProposed`), set its own state (`StateUpdate`), enter a phase (`PhaseChange`), end (`RunEnd`). It does no
-input or output, reads no clock and awaits nothing; the same state always gives the same answer. One fact at a time,
-because a run may be stopped and restored between any two.
+`advance(state)` is called whenever nothing is in flight and no effect is required. It returns the next event,
+unstamped: ask the model (`ModelStart`), take a queued message (`MessageAdded`), propose a call of the loop's own
+(`CallProposed`), set the loop's own state (`StateUpdate`), enter a phase (`PhaseChange`), end (`RunEnd`). It does no
+input or output, reads no clock and awaits nothing; the same state always gives the same event. It returns one event at
+a time, because a run may be stopped and restored between any two.
 
-Phases are a table, `phases`, from each phase to those that may follow it; the first is where a run begins. `opened_by`
-names the events that open a phase by themselves. Diagrams are drawn from the table, and a transition that is not in it
-raises `IllegalTransition` and changes nothing.
+`phases` is a table that maps each phase to the phases that may follow it; a run begins in the first one. `opened_by`
+maps the types of events that open a phase to that phase. Diagrams are drawn from the table. A transition that is not in
+the table raises `IllegalTransition` and changes nothing.
 """
 
 from __future__ import annotations
@@ -33,78 +33,97 @@ from agentnb.core.unicode import printable
 from agentnb.core.wanted import Effect, wanted
 
 beside: ContextVar[object] = ContextVar("agentnb_beside", default=None)
-"""What stands beside the loop one of whose own calls this code performs (`Design.companion`)."""
+"""The companion of the loop for whose own call this code runs (`Design.companion`); None without one."""
 
 
 class Result(NamedTuple):
-    """What an activity that says things on its way comes to: the last thing it yields."""
+    """The result of an activity that yields events on its way: the last item that it yields."""
 
     value: Any
 
 
 _TYPES = frozenset(EVENT_TYPES)
 MANY_TOOLS = 8
-"""As many are named where a loop is shown."""
+"""The maximum number of tools that the `repr` of a loop names."""
 
 
 class Design(ABC):
-    """What makes a loop this loop. `agentnb.Loop` is the class to subclass; it adds `start` and `run`."""
+    """A loop design. `agentnb.Loop` is the class to subclass; it adds `start` and `run`."""
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {"running": ["done"], "done": []}
     opened_by: ClassVar[Mapping[str, str]] = {"run_end": "done"}
 
     checks_in_order: ClassVar[bool] = False
-    """Whether hooks and policies see the calls of a turn one after the other, and none runs before all are seen."""
+    """True if hooks and policies check the calls of a turn one after the other, and no call runs before all are
+    checked.
+    """
 
     limits_that_raise: ClassVar[frozenset[str]] = frozenset()
-    """Stop reasons for which awaiting the run raises LimitReached instead of giving the output."""
+    """The stop reasons for which awaiting the run raises LimitReached instead of returning the output."""
 
     name: str
     llm: Any = None
     tools: Sequence[Any] | Mapping[str, Any] = ()
     system_prompt: str | None = None
-    """Said to the model before the history, and not part of it."""
+    """A text that is sent to the model before the history, and is not part of the history."""
 
     activities: Mapping[str, Callable[[dict[str, Any], State], Any]] = {}
-    """The loop's own calls by name: what is asked for by a hidden `CallProposed`. They may be async, or async
-    generators, which say events on their way, or a `Delta` that is only shown. A hidden call of one of `tools` that is
-    no activity is checked, asked about and run as the model's calls are."""
+    """The loop's own calls by name, which a hidden `CallProposed` requests.
+
+    An activity may be async, or an async generator that yields events, or a `Delta` that is only displayed. A hidden
+    call of one of `tools` that is not an activity is checked, approved and run like the model's calls.
+    """
 
     answers_overlap: ClassVar[bool] = False
-    """Whether calls of an answer run before it has ended: the model is asked beside everything else then."""
+    """True if calls of an answer run before the answer has ended. The model request then runs concurrently with
+    everything else.
+    """
 
     listens: ClassVar[bool] = True
-    """Whether the loop has a conversation of its own, and hears what the user says in it; where it has none, the loops
-    inside it have theirs."""
+    """True if the loop has a conversation of its own and receives the user's messages in it. If not, the loops that are
+    nested in it have conversations.
+    """
 
     pauses_inside: ClassVar[bool] = True
-    """Whether a pause that somebody asks for may come while another loop performs a call of this one: that loop then
-    stands where it is. Otherwise it goes on to its end first, and the loops inside it too, whatever they say here."""
+    """True if a requested pause may take effect while a nested loop performs a call of this one: the nested loop then
+    stops where it is. Otherwise the nested loop, and the loops inside it, first continue to their end, regardless of
+    their own setting.
+    """
 
     max_result_chars: int | None = 100_000
-    """Characters of a call's result that the model is sent at most; None for all. What is left out is said in the text,
-    and the event of the result has it all. Set it on the loop before a run is started."""
+    """The maximum number of characters of a call's result that the model is sent; None for no limit.
+
+    The text says how much is left out; the event of the result has the whole result. Set it on the loop before a run is
+    started.
+    """
 
     prepare: Callable[[Sequence[Message]], Any] | None = None
-    """Makes what the model is sent from the history, where the plain history will not do. May be async."""
+    """A function that makes the messages for the model from the history, if the plain history is not suitable. May be
+    async.
+    """
 
     before_call: Callable[[CallState, State], Any] | None = None
-    """Asked before each of the model's calls; a text it returns blocks the call, and says why. May be async.
+    """A hook that runs before each of the model's calls. If it returns a text, the call is blocked, with the text as
+    the reason. May be async.
 
-    Where it changes the arguments of the call that it is given, the call is edited: they are not checked against the
-    schema again. It may also return an unstamped `CallEnd`, which is the call's result, or an `ApprovalDecision`: a
-    rejection, or another call instead, which with `recheck` is checked as the first one was."""
+    If it changes the arguments of the call that it receives, the call is edited: the new arguments are not checked
+    against the schema again. It may also return an unstamped `CallEnd`, which is the call's result, or an
+    `ApprovalDecision`: a rejection, or another call instead, which with `recheck` is checked as the first one was.
+    """
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
-    """Asked after each of the model's calls; a mapping it returns replaces fields of the result. May be async."""
+    """A hook that runs after each of the model's calls. If it returns a mapping, this replaces fields of the result.
+    May be async.
+    """
 
     call_graph: Callable[[State], CallGraph] | None = None
-    """Tells the calls of the current request and which of them read what others write, where calls depend on one
-    another. A pure function of the state, for views alone: it is asked whenever somebody looks."""
+    """A function that returns the calls of the current request and which of them read the results of others, if calls
+    depend on one another. It must be a pure function of the state. Only views call it, at any time.
+    """
 
     @abstractmethod
     def advance(self, state: State) -> Event | None:
-        """The fact that comes next, now that nothing is in flight but what is detached; None to wait for that."""
+        """Return the next event, or None to wait for detached calls. Nothing else is in flight when this is called."""
 
     def __repr__(self) -> str:
         names = [str(getattr(tool, "name", None) or getattr(tool, "__name__", tool)) for tool in self.tools]
@@ -112,12 +131,12 @@ class Design(ABC):
         return printable(f"<{type(self).__name__} {getattr(self, 'name', '')}{': ' * bool(shown)}{shown}>")
 
     def detaches(self, call: CallState) -> bool:
-        """Whether the loop goes on while this call runs, and only its end waits for it."""
+        """Return True if the loop continues while this call runs; only the end of the loop waits for it."""
         return False
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
-        """The fact a run starts with."""
-        return RunStart(  # validated, unlike other facts: the input is the user's
+        """Return the event that a run starts with."""
+        return RunStart(  # validated, unlike other events: the input is the user's
             **configured(self, {}),
             name=self.name,
             input=to_plain(input),
@@ -128,171 +147,207 @@ class Design(ABC):
         )
 
     def wanted(self, state: State) -> Sequence[Effect]:
-        """What must be in flight while there are open calls; a design that holds calls back overrides this."""
+        """Return the effects that must be in flight. A design that holds calls back overrides this."""
         return wanted(state)
 
     def with_room(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
-        """Of calls that nothing objects to, those that begin now: one that is only asked about takes no room."""
+        """Select the checked calls that may start now under the concurrency limit.
+
+        Calls that await approval do not count against it.
+        """
         return calls
 
     def instead_of(self, call: CallState, state: State) -> CallEnd | None:
-        """The end of a call of a tool that is said to begin and does not run yet, where it is passed over after all."""
+        """Return the result of a tool call that is skipped after its start was recorded, or None to run it."""
         return None
 
     def companion(self, state: State, recording: Sequence[Event], above: object) -> object:
-        """What the loop's code needs beside it as long as it is being run, and finds in `beside`.
+        """Return the object that the loop's code needs while the loop is run; the code finds it in `beside`.
 
-        state: where the loop stands, and will. recording: what it goes on from, its own facts and those of the loops
-        inside it. above: what stands beside the loop whose call it performs; unless a design says otherwise, the same.
+        state: the loop's state; it stays current. recording: the events that the loop resumes from, its own and those
+        of the loops inside it. above: the companion of the parent loop, whose call this loop performs. By default a
+        loop shares that one.
         """
         return above
 
     def perform(self, call: CallState, state: State) -> Any:
-        """Do one of the loop's own calls; as an activity, what comes of it may be async, or an async generator."""
+        """Perform one of the loop's own calls.
+
+        As for an activity, the returned value may be awaitable or an async generator.
+        """
         return self.activities[call.name](call.arguments, state)
 
     def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """The loop that performs this call, where one does: its events are nested in this loop's.
+        """Return the loop that performs this call, or None. The events of that loop are nested in this loop's events.
 
-        The driver says where this loop stands; whoever only wants to know what the other one looks like does not.
+        The scheduler passes the state of this loop. Code that only inspects the structure of the loops passes None.
         """
         return None
 
     def input_for(self, call: CallState, state: State) -> Any:
-        """What the loop that performs this call is given."""
+        """Return the input for the loop that performs this call."""
         return call.arguments.get("input")
 
     def result_given(self, call: CallState, result: Any) -> Any:
-        """What somebody gives as the result of one of the loop's own calls, as the call itself would have given it.
+        """Return a result given from outside for one of the loop's own calls, as the call would have returned it.
 
-        Raises UsageError where it can be no such result.
+        Raises UsageError if the result is not valid for this call.
         """
         return result
 
     def answer_to(self, id: str, result: Any, state: State) -> Event | None:
-        """The fact that answers what the loop was suspended for; None where there is none. Raises AlreadyDecided."""
+        """Return the event that answers the request for which the loop was suspended, or None.
+
+        Raises AlreadyDecided.
+        """
         return None
 
     def read_again(self, message: Message) -> Message:
-        """An answer of the model's whose text somebody has put in the place of another, read as if it had come so."""
+        """Return an answer of the model whose text was replaced, parsed as if the model had sent it."""
         return message
 
     def has_tools(self, tools: dict[str, Tool]) -> None:
-        """These are its tools by name, for whoever runs it, or only looks at a recording with it."""
+        """Receive the loop's tools by name.
+
+        Called by a run, and by code that only inspects a recording with this loop.
+        """
         return
 
     def taken_up(self, frame: Frame) -> None:
-        """A run of this loop is made or restored, alone or inside another; it finds here where that stands."""
+        """Receive the frame of this loop when a run of it is created or restored, nested or not.
+
+        The frame has the current state.
+        """
         return
 
     def hears(self, run: Hearing) -> None:
-        """A run of this loop has begun, alone or inside another: what is said to the loop itself is for that run."""
+        """Receive the run of this loop that has begun, nested or not.
+
+        Messages that are sent to the loop object are for that run.
+        """
         return
 
     def runs_as(self, run: Stoppable) -> None:
-        """A run of this loop itself, and not inside another, is made or restored, and is not over."""
+        """Receive the run when one of this loop, not nested in another, is created or restored and has not ended."""
         return
 
     def messages_for(self, state: State) -> list[dict[str, Any]] | None:
-        """What the model is sent, where the loop puts it together itself; None for the history.
+        """Return the messages for the model if the loop builds them itself, or None to send the history.
 
-        A new list each time, which is given up: what goes before it is put into it.
+        The list must be a new one for each call: the caller inserts the preceding messages into it.
         """
         return None
 
     @classmethod
     def sends(cls, state: State, config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """What the model of such a loop, configured like that, is sent where it stands at `state`, by the events alone.
+        """Return the messages that the model is sent at `state`, by a loop of this class with this configuration.
 
-        For whoever has a recording and not its loop; what `prepare` makes of the history, or the system prompt, is no
-        part of it.
+        For code that has a recording and not its loop: it is computed from events only. The system prompt, and changes
+        that `prepare` makes to the history, are not included.
         """
         instead = cls.sent_instead(state)
         return [instead.get(position, message) for position, message in without_broken_off(state.messages)]
 
     @classmethod
     def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:
-        """What `sends` has in place of the messages at these positions of the history."""
+        """Return the messages that `sends` has in place of the messages of the history, by their positions in it."""
         return {}
 
     def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
-        """What every request to the model carries beside the messages."""
+        """Return the options that every request to the model has in addition to the messages."""
         return {"tools": [specification(tool) for tool in tools]} if tools else {}
 
     def new_reply(self, state: State) -> Reply:
-        """What puts the model's answer together."""
+        """Return the object that assembles the model's answer."""
         return Reply(state.turn, state.place.ids)
 
     def arguments(self, call: CallState, state: State) -> dict[str, Any]:
-        """What the call runs with as things stand, looked at right before it is checked and before it is launched.
+        """Return the arguments that the call runs with, computed before the check and again before the start.
 
-        Where it changes between the two, the call is checked again, and whoever has approved it is asked again. Raises
-        InvalidArguments where it can never run.
+        If they change between the two, the call is checked again, and a person who approved it is asked again. Raises
+        InvalidArguments if the call can never run.
         """
         return call.arguments
 
     def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
-        """The call, ready to run. Raises InvalidArguments."""
+        """Return the call, ready to run. Raises InvalidArguments."""
         return tool.bind(arguments)
 
     def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
-        """How many events of a recording that ends with an error a restored run keeps; all of them: it stays over."""
+        """Return how many events a restored run keeps of a recording that ends with an error.
+
+        By default it keeps all of them, so that the run remains ended.
+        """
         return len(events)
 
     def failed_steps(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
-        """The calls whose failure has ended this recording, by the path of their loop: a restored run makes them
-        again.
+        """Return the calls whose failure has ended this recording, by the path of their loop.
+
+        A restored run makes them again.
         """
         return {}
 
     def outcome(self, value: Any) -> dict[str, Any]:
-        """What a tool returned, as fields of its `CallEnd`."""
+        """Return what a tool returned, as fields of its `CallEnd`."""
         return {"result": value}
 
     def amended(self, state: State) -> Mapping[int, dict[str, Any]]:
-        """What the model is sent in place of the messages at these positions of the history, which stays as it is."""
+        """Return the messages to send in place of those at these positions of the history.
+
+        The history is not changed.
+        """
         return {}
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
-        """How the calls of this answer are to be run, as fields of its `ModelEnd`."""
+        """Return how the calls of this answer are to be run, as fields of its `ModelEnd`."""
         return {}
 
     def may_call(self) -> Collection[str]:
-        """Names of functions that the loop may call besides its tools and activities, as far as its code tells."""
+        """Return the names of functions that the loop may call besides its tools and activities.
+
+        They are found in the loop's code, as far as it shows them.
+        """
         return ()
 
     def config(self) -> dict[str, Any]:
-        """What decides how this loop behaves, as plain data: a recording is checked against it when it is restored."""
+        """Return the configuration that determines the loop's behavior, as plain data.
+
+        A recording is checked against it when it is restored.
+        """
         return {}
 
     @classmethod
     def kind(cls) -> str:
-        """The design's name in recordings."""
+        """Return the design's name in recordings."""
         return cls.__name__
 
 
 def configured(design: Design, tools: Mapping[str, str]) -> dict[str, Any]:
-    """What the first fact of a run says of the kind of its loop, of how that is configured, and of its tools.
+    """Return the fields of a run's first event that describe the kind of its loop, its configuration and its tools.
 
-    tools: the fingerprint of each, by its name.
+    tools: the fingerprint of each tool, by its name.
     """
     kind, config = design.kind(), design.config()
     return {"loop": kind, "config": config, "tools": dict(tools), "fingerprint": fingerprint(kind, config, tools)}
 
 
 def fingerprint(kind: str, config: Mapping[str, Any], tools: Mapping[str, str] | None = None) -> str:
-    """A short hash of a loop's kind, its configuration, and the fingerprints of its tools."""
+    """Return a short hash of a loop's kind, its configuration, and the fingerprints of its tools."""
     parts: list[Any] = [kind, sorted(config.items()), *([sorted(tools.items())] if tools else [])]
     return hashlib.sha256(to_json(parts)).hexdigest()[:16]
 
 
 ENDED_FROM_OUTSIDE = frozenset({"error", "cancelled", "limit", "suspended"})
-"""Reasons that are no decision of the design's: such an end comes in every phase, whatever the table says, and where
-the table has no way from there to the end the phase stays what it was."""
+"""Stop reasons imposed from outside. They are legal in every phase; if the table has no transition to the phase that
+the end opens, the phase is left unchanged.
+"""
 
 
 def check_tables(design: Design) -> None:
-    """Raise UsageError where its tables of phases are none: they could not tell the end of the run either."""
+    """Raise UsageError if the design's tables of phases are not valid.
+
+    With an invalid table, a run could not record its end.
+    """
     phases: Any = design.phases
     opened_by: Any = design.opened_by
     if not phases or not isinstance(phases, Mapping) or any(map(_is_no_list, phases.values())):
@@ -309,7 +364,7 @@ def _is_no_list(phases: object) -> bool:
 
 
 def phase_opened(design: Design, current: str | None, event: Event) -> str | None:
-    """The phase that `event` opens, None where the loop stays in `current`. Raises IllegalTransition."""
+    """Return the phase that `event` opens, or None if the loop stays in `current`. Raises IllegalTransition."""
     if event.type == "run_start":
         return next(iter(design.phases))
     phase = event.phase if event.phase is not None else design.opened_by.get(event.type)

@@ -1,7 +1,8 @@
-"""Reply: a model's answer, put together from the chunks it streams (`agentnb.llms.protocol`).
+"""Reply: a model's answer, assembled from the chunks that it streams (`agentnb.llms.protocol`).
 
-A chunk is a dict, an object with the same attributes, or text alone. Tool calls come as fragments by index, whole one
-by one, or all together, with arguments as an object or as JSON text. Text and calls of one answer are both kept.
+A chunk is a dict, an object with the same attributes, or text alone. Tool calls arrive as fragments with an index,
+whole one by one, or all together, with arguments as an object or as JSON text. Text and calls of one answer are both
+kept.
 """
 
 from __future__ import annotations
@@ -16,32 +17,32 @@ from agentnb.core.readable import parse_arguments, readable
 from agentnb.core.unicode import mended, mended_inside
 
 TIMING_RESOLUTION = 25
-"""Milliseconds of text that share one entry of the timing: finer than a screen is refreshed, and short to store."""
+"""The milliseconds of text that share one entry of the timing: finer than a screen's refresh, and compact to store."""
 
 
 _SENT_BACK = ("signature", "redacted", "provider")
-"""What a block of reasoning may have beside its text: what its provider wants to see again, and only it can read."""
+"""Fields of a block of reasoning, besides its text, that its provider needs in later requests and only it can read."""
 
 _OTHER_WORDS = {"max_tokens": "length", "max_output_tokens": "length"}
-"""What models of one's own may hand on as their server has said it."""
+"""Stop reasons that a user's own model may pass on unchanged from its server, with agentnb's word for each."""
 
 _BROKEN_OFF = frozenset({"error", "aborted"})
-"""Reasons to stop by which a model says in its stream that the answer has failed."""
+"""The stop reasons by which a model says in its stream that the answer has failed."""
 
 CUT_OFF = "(the answer was cut off before them)"
-"""The arguments of a call that had none when its answer was cut short: nobody knows whether it was to have some."""
+"""The arguments of a call without any in an answer that was cut short: it is unknown if there would have been some."""
 
 _COUNTED_AS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
-"""OpenAI's words for counts: a model that hands them on as they are has them in its run's limits and figures too."""
+"""OpenAI's names for token counts, mapped to agentnb's names, so that limits and totals include them."""
 
 _ARGUMENTS = ("arguments", "args", "input")
-"""What a call's arguments are called: here, in LangChain's messages, in Anthropic's."""
+"""The names of the field with a call's arguments: here, in LangChain's messages, in Anthropic's."""
 
 _PAUSED = frozenset({"pause", "pause_turn"})
-"""Reasons to stop by which a model says that it is to be asked to go on with the same answer."""
+"""The stop reasons by which a model says that the next request must continue the same answer."""
 
 _OF_THE_RESPONSE = ("model", "response_id", "fingerprint", "service_tier", "upstream", "finish_reason")
-"""What a chunk of type `response` may have, and `ModelEnd` then has too."""
+"""The fields that a chunk of type `response` may have; `ModelEnd` has them too."""
 
 _TAKEN_BY = {
     "reasoning_delta": "_reason",
@@ -56,36 +57,44 @@ _TAKEN_BY = {
     "stop": "_stop",
     "retry": "_retry",
 }
-"""What takes in a chunk of each type but text, which comes by the hundred; by name: a design's reply has its own."""
+"""The names of the methods that handle each type of chunk except text.
+
+Text is not in it, because it has a faster path. Names, not functions, because a design's subclass may override a
+method.
+"""
 
 
 class Reply:
-    """The answer so far. `feed` chunks, then take the finished event with `end`."""
+    """The answer so far. Call `feed` with each chunk, then `end` for the finished event."""
 
     def __init__(self, turn: int, made: Set[str] = frozenset()) -> None:
-        """`made`: the ids of the calls that were made before, which those of this answer may not have."""
+        """Create an empty answer.
+
+        made: the ids of the calls that were made before; a call of this answer gets a different id.
+        """
         self._turn = turn
         self._text: list[str] = []
-        # What grows is kept in pieces, and joined once: adding to a text copies all of it.
+        # Growing texts are kept in pieces and joined once, because appending to a string copies all of it.
         self._reasoning: list[dict[str, Any]] = []
         self._fragments: dict[int, dict[str, Any]] = {}
-        self._behind: dict[int, list[Mapping[str, Any]]] = {}  # whole calls, by the one in pieces that they came after
+        self._behind: dict[int, list[Mapping[str, Any]]] = {}  # whole calls, by the index of the fragments before them
         self._calls: list[ToolCall] = []
         self._before = made
         self._taken: set[str] = set()
         self._usage: dict[str, float] = {}
-        self._used_before: dict[str, float] = {}  # by the requests that ended with a pause
-        # What is not text, each with the number of pieces of text before it.
+        self._used_before: dict[str, float] = {}  # the usage of the requests that ended with a pause
+        # The parts that are not text, each with the number of pieces of text before it.
         self._marks: list[tuple[int, dict[str, Any]]] = []
         self._details: dict[str, Any] = {}
         self._response: dict[str, Any] = {}
         self._finish_reason: str | None = None
         self.pauses = 0
-        """How often the model has paused this answer and was asked to go on."""
+        """The number of times the model has paused this answer and was asked to continue it."""
         self._timing: list[list[int]] = []
         self._stop_reason: str | None = None
         self.proposed: list[ToolCall] = []
-        """The calls that are complete and may start before the answer is; whoever feeds takes them off the list."""
+        """The calls that are complete and may start before the answer is. The caller of `feed` takes them off the list.
+        """
 
     @property
     def text(self) -> str:
@@ -93,8 +102,12 @@ class Reply:
         return mended("".join(self._text)) if self._text else ""
 
     def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
-        """Take in one chunk; gives what a watcher should see of it. Raises ModelProtocolError for what is no chunk."""
-        if type(chunk) is not dict and not isinstance(chunk, Mapping):  # the cheap question first: this is per token
+        """Add one chunk, and return the part of it to display, or None.
+
+        milliseconds: the time since the request. Raises ModelProtocolError if the chunk is not valid, ModelError if it
+        says that the answer has failed.
+        """
+        if type(chunk) is not dict and not isinstance(chunk, Mapping):  # the cheap test first: this runs for each token
             chunk = {"type": "text_delta", "content": chunk} if isinstance(chunk, str) else _attributes(chunk)
         kind = chunk.get("type")
         try:
@@ -116,27 +129,28 @@ class Reply:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the model has paused: it is to be asked to go on with this answer, of which `message` is a part.
+        """True if the model has paused: the next request must continue this answer.
 
-        A pause with calls is no pause: the model goes on when it has their results.
+        `message` then returns the first part of it. A pause in an answer with calls does not count: the model continues
+        when it has their results.
         """
         return self._stop_reason in _PAUSED and not self._fragments and not self._calls
 
     @property
     def used(self) -> dict[str, float]:
-        """What the requests for this answer have used so far."""
+        """The usage of all requests for this answer so far."""
         names = {**self._used_before, **self._usage}
         return {name: self._used_before.get(name, 0) + self._usage.get(name, 0) for name in names}
 
     def resume(self) -> None:
-        """Get ready for the rest of an answer that is paused."""
+        """Prepare for the rest of a paused answer."""
         self.pauses += 1
         for name, amount in self._usage.items():
             self._used_before[name] = self._used_before.get(name, 0) + amount
         self._usage, self._stop_reason = {}, None
 
     def message(self) -> Message:
-        """The answer as a message, as far as its calls are complete."""
+        """Return the answer as a message, with the calls that are complete."""
         text, order = self._in_order()
         reasoning = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
         return Message(
@@ -150,7 +164,10 @@ class Reply:
         )
 
     def end(self) -> ModelEnd:
-        """The finished answer. Raises ModelError for one that was cut off before it said anything."""
+        """Return the event of the finished answer.
+
+        Raises ModelError if the answer was cut off before it had text or calls.
+        """
         cut_off = self._stop_reason in CUT_OFF_REASONS
         for index in sorted(self._fragments):
             asked = self._put_together(index)
@@ -171,7 +188,10 @@ class Reply:
         return ModelEnd(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **response)
 
     def broken_off(self, stop_reason: str, why: str) -> Message:
-        """The answer so far as a message, for a history that no model is sent; `why` says what broke it off."""
+        """Return the answer so far as a message for the history. The message is not sent to a model.
+
+        stop_reason: `error` or `aborted`. why: the error message, which says what interrupted the answer.
+        """
         calls = list(self._calls)
         for index, call in sorted(self._fragments.copy().items()):
             pieces = [{**call, "arguments": "".join(call["arguments"]) or CUT_OFF}, *self._behind.get(index, ())]
@@ -190,7 +210,7 @@ class Reply:
         )
 
     def _in_order(self) -> tuple[str, list[dict[str, Any]]]:
-        """The text, and the parts of the answer in the order they came where that is not the usual one."""
+        """Return the text, and the parts of the answer in the order of arrival if that is not the usual order."""
         if not self._marks:
             return self.text, []
         texts: list[str] = []
@@ -208,7 +228,7 @@ class Reply:
         count = {kind: kinds.count(kind) for kind in ("reasoning", "call")}
         usual = ["reasoning"] * count["reasoning"] + ["text"] * bool(texts) + ["call"] * count["call"]
         is_usual = kinds == usual and not any("citations" in part for part in order)
-        # A design that reads calls out of the text has others than came as calls.
+        # A design that parses calls from the text has other calls than those that arrived as such.
         is_whole = count["call"] == len(self._calls) and count["reasoning"] == len(self._reasoning)
         return "".join(texts), [] if is_usual or not is_whole else order
 
@@ -218,10 +238,10 @@ class Reply:
     def _reason(self, chunk: Mapping[str, Any]) -> Delta:
         content = _fragment_of("reasoning", chunk.get("content"))
         sent_back = {name: chunk[name] for name in _SENT_BACK if chunk.get(name)}
-        # What is to be sent back closes the block of reasoning it belongs to (Anthropic's signature comes last).
+        # A field that must be sent back closes its block of reasoning (Anthropic's signature comes last).
         is_closed = not self._reasoning or len(self._reasoning[-1]) > 1
         if is_closed and not content and sent_back.keys() == {"provider"}:
-            # Nothing was thought here: this is about the whole answer, or about its calls.
+            # There is no reasoning here: the field is about the whole answer, or about its calls.
             self._marks.insert(0, (0, {"type": "reasoning"}))
             self._reasoning.insert(0, {"text": []})
             self._reasoning[0] |= sent_back
@@ -234,24 +254,24 @@ class Reply:
         return Delta(type="reasoning_delta", content=mended(content))
 
     def _still_reasons(self) -> bool:
-        """Whether nothing has come since the last piece of reasoning."""
+        """Return True if nothing else has arrived since the last piece of reasoning."""
         position, mark = self._marks[-1]
         return mark["type"] == "reasoning" and not any(self._text[position:])
 
     def _end_text(self, chunk: Mapping[str, Any]) -> None:
-        """The text so far ends a block; `citations` are those of this block, for `server`."""
+        """End a block of text. `citations` are those of this block, in the format of `server`."""
         given = {name: readable(chunk[name]) for name in ("citations", "server") if chunk.get(name)}
         self._mark("text_end", **given)
 
     def _keep_block(self, chunk: Mapping[str, Any]) -> None:
-        """A block that only its server can read, kept in its place."""
+        """Keep a block that only its server can read, at its position in the answer."""
         self._mark("block", server=str(chunk["server"]), block=readable(dict(chunk["block"])))
 
     def _keep_details(self, chunk: Mapping[str, Any]) -> None:
         self._details = {**self._details, **readable(dict(chunk["details"]))}
 
     def _respond(self, chunk: Mapping[str, Any]) -> None:
-        """Which model has answered, and what else the server says of the answer as a whole."""
+        """Record which model has answered, and the other data of the server about the whole answer."""
         for name in _OF_THE_RESPONSE:
             if chunk.get(name) is not None:
                 self._response[name] = mended(str(chunk[name]))
@@ -269,7 +289,7 @@ class Reply:
         return Delta(type="tool_call_delta", index=index, id=id, name=name, arguments=mended(arguments))
 
     def _put_together(self, index: int) -> dict[str, Any]:
-        """The call that has come in pieces, as far as they go; no more of them are expected."""
+        """Return the call whose fragments have this index, from the fragments so far, and remove them."""
         call = self._fragments.pop(index)
         return {**call, "arguments": "".join(call["arguments"])}
 
@@ -278,7 +298,7 @@ class Reply:
             self._whole(call if isinstance(call, Mapping) else _attributes(call))
 
     def _whole(self, call: Mapping[str, Any]) -> None:
-        """A call in one piece; it keeps its place among those that are still in pieces."""
+        """Add a call that arrived in one piece. Its order among the calls that are still in fragments is kept."""
         self._mark("call")
         if self._fragments:
             self._behind.setdefault(max(self._fragments), []).append(call)
@@ -302,11 +322,11 @@ class Reply:
         return ToolCall(id=id, name=name, arguments=arguments, malformed=malformed)
 
     def _another(self, id: str) -> str:
-        """The id with the call's number behind it: how many were made before, and this one.
+        """Return the id with the call's number appended: the number of calls made before, plus one.
 
-        Two calls of one message with the same id would get two results of the same id, which providers refuse. And a
-        loop that runs again, or a model that counts its calls from 1 in every answer, would leave a recording in which
-        nobody can tell whose a result is.
+        Two calls of one message with the same id would get two results with the same id, which providers refuse. If a
+        loop runs again, or a model counts its calls from 1 in every answer, equal ids would also make the recording
+        ambiguous.
         """
         number = len(self._before) + len(self._taken) + 1
         while (another := f"{id}_{number}") in self._taken or another in self._before:
@@ -316,7 +336,7 @@ class Reply:
     def _stop(self, chunk: Mapping[str, Any]) -> None:
         reason = mended(str(chunk["reason"])) if chunk.get("reason") is not None else None
         self._stop_reason = _OTHER_WORDS.get(reason, reason) if reason is not None else None
-        word = chunk.get("finish_reason", reason)  # the server's own, which is the reason where it says no other
+        word = chunk.get("finish_reason", reason)  # the server's own word; by default the reason
         self._finish_reason = mended(str(word)) if word is not None else None
         if self._stop_reason in _BROKEN_OFF:
             said = chunk.get("error") or chunk.get("error_message")
@@ -325,7 +345,7 @@ class Reply:
     def _use(self, chunk: Mapping[str, Any]) -> None:
         told = chunk.get("usage") or chunk
         for name, amount in (told if isinstance(told, Mapping) else _attributes(told)).items():
-            if isinstance(amount, (int, float)) and 0 <= amount < 2**53:  # NaN is no number, and no JSON either
+            if isinstance(amount, (int, float)) and 0 <= amount < 2**53:  # NaN is neither a count nor JSON
                 self._usage[_COUNTED_AS.get(name, name)] = amount
 
     @staticmethod
@@ -346,7 +366,7 @@ def _fragment_of(what: str, content: Any) -> str:
 
 
 def _given_to(call: Mapping[str, Any]) -> Any:
-    """The arguments of a call as they came, None where there are none."""
+    """Return the arguments of a call as they arrived, or None if it has none."""
     for name in _ARGUMENTS:
         if name in call:
             return call[name]
@@ -354,7 +374,10 @@ def _given_to(call: Mapping[str, Any]) -> Any:
 
 
 def _text(content: Any) -> str:
-    """The text of a piece that is not plainly one: some servers send null for none."""
+    """Return the text of a chunk whose content is not a plain string: some servers send null for an empty text.
+
+    Raises ModelProtocolError for any other value.
+    """
     if content is not None and not isinstance(content, str):
         raise ModelProtocolError(f"The model streamed {str(content)[:200]!r} where text was to come.")
     return str(content or "")

@@ -1,4 +1,4 @@
-"""State: where a run stands, folded from its events and from nothing else (`agentnb.core.evolve`). Plain data."""
+"""State: the state of a run, folded from its events and from nothing else (`agentnb.core.evolve`). Plain data."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CallStatus = Literal["proposed", "asking", "ready", "running", "ended"]
 
 @dataclass(init=False, slots=True)
 class CallState:
-    """One call of the current turn, from the moment it was proposed to its result.
+    """One call of the current turn, from its proposal to its result.
 
-    `name` and `arguments` are what runs, `proposed` is the call as it was made, `replaced` what the loop has put in its
-    place, `undecided` what it was before somebody else decided to change it. `detached`: it runs, and nothing but the
-    end of the run waits for it; `let_go`: the history says so. `unchecked` are the arguments that a hook has chosen,
-    which are not checked against the tool's schema.
+    `name` and `arguments` are those that run; `proposed` is the call as it was made; `replaced` is the call that the
+    loop has put in its place; `undecided` is the call before a decision changed it. `detached`: the call runs, and only
+    the end of the run waits for it; `let_go`: the history says so. `unchecked` are the arguments that a hook has
+    chosen, which are not checked against the tool's schema.
     """
 
     id: str
@@ -48,17 +48,17 @@ class CallState:
         self.detached = self.let_go = False
 
     def is_as_a_hook_made_it(self, arguments: dict[str, Any]) -> bool:
-        """Whether a hook has chosen these arguments, which are not checked against the tool's schema then."""
+        """Return True if a hook has chosen these arguments. They are then not checked against the tool's schema."""
         return self.unchecked is not None and same_json(arguments, self.unchecked)
 
     @property
     def made(self) -> ToolCall:
-        """The call as the model made it, or as the loop has put another in its place."""
+        """The call as the model made it, or the call that the loop has put in its place."""
         return self.replaced or self.proposed
 
 
 class Inside(NamedTuple):
-    """What was said in a loop that was run inside another: behind how many of the other one's messages it began."""
+    """The messages of a nested loop. `position` is the number of messages its parent had when it started."""
 
     position: int
     messages: list[Message]
@@ -68,7 +68,7 @@ class Inside(NamedTuple):
 
 @dataclass(slots=True)
 class Place:
-    """What the runs of a loop at one path have in common: how many have begun there, and the ids of all their calls."""
+    """Data shared by the runs of a loop at one path: how many have begun there, and the ids of all their calls."""
 
     runs: int = 1
     ids: set[str] = field(default_factory=set)
@@ -76,35 +76,34 @@ class Place:
 
 @dataclass(slots=True)
 class State:
-    """Where one loop stands. Plain data; read it, and leave the changing to `evolve`.
+    """The state of one loop. Plain data; only `evolve` changes it.
 
-    `model` is `asked` while an answer is wanted; `has_called` says whether it has made a call since the loop began.
-    `calls` are those of the current turn in the order they were made,
-    `open` those of them without a result, and those of earlier turns that are `detached` and run on; of these there are
-    `detached` many. `queues` hold what the user has said and nobody has heard yet, `heard` where
-    the messages since the last request to the model came from. `values` is the loop's own state. `own_calls` are the
-    hidden calls it has made since it began, `entered` the phases it has gone to by `PhaseChange`, each in order: with
-    `messages`, what a loop that is written top to bottom has done. `unsaid`: the turn has results that are not in
-    `messages` yet. `position` counts the events folded so far.
-
-    `broken_off` is the answer that failed, or that the end of the run broke off, with one result for each of its calls.
-    It ends the conversation until the model is asked again, and is no part of `messages`, which a model may be sent.
-
-    `children` are the loops that were run inside this one, each by the name it has in `path`, as they stand or ended;
-    one that is run again begins anew. `call` is the call of the loop above that a nested loop performs. `requests`,
-    `calls_started` (of tools, not of what a loop does itself) and `usage` (tokens, cost) add up, nested loops included,
-    and so do `failure` and `rules`, the decisions that are remembered. `approve` and `limits` are those of the whole
-    run, as they were recorded.
-
-    `own_usage` is that part of `usage` that was not inherited from the run that this one was forked from.
-
-    `listens` says whether the loop has a conversation of its own. Where it has none, `inside` has what was said in each
-    loop that it has run, and `conversation` has it all.
-
-    `place` is shared with the earlier runs of the loop at its path, so that no two calls there have the same id;
-    `places`, in the outermost loop's state, are those of all paths.
-
-    `memo` is no part of it: a place for what the design has worked out from this state and could work out again.
+    - `model` is `asked` while an answer is required. `has_called`: the model has made a call since the loop began.
+    - `calls` are the calls of the current turn in the order they were made. `open` are those of them without a result,
+      and the `detached` calls of earlier turns that still run; `detached` is the number of detached calls in `open`.
+    - `queues` hold the user's messages that are not delivered yet; `heard` are the origins of the messages that were
+      delivered since the last request to the model.
+    - `values` is the loop's own state. `own_calls` are the hidden calls that it has made since it began, `entered` the
+      phases that it has entered by `PhaseChange`, each in order. Together with `messages`, these are the progress of a
+      loop that is written from top to bottom.
+    - `unsaid`: the turn has results that are not in `messages` yet.
+    - `position` is the number of events folded so far.
+    - `broken_off` is the answer that failed or was interrupted by the end of the run, with one result for each of its
+      calls. It ends the conversation until the model is asked again, and is not part of `messages`, which a model may
+      be sent.
+    - `children` are the states of the loops that were run inside this one, by their name in `path`, also of those that
+      have ended. A loop that is run again begins with a new state. `call` is the call of the parent that a nested loop
+      performs.
+    - `requests`, `calls_started` (tool calls, not the loop's own calls) and `usage` (tokens, cost) include those of
+      nested loops, and so do `failure` and `rules`, the decisions that are remembered. `own_usage` is the part of
+      `usage` that was not inherited from the run that this one was forked from.
+    - `approve` and `limits` are those of the whole run, as recorded.
+    - `listens`: the loop has a conversation of its own. If not, `inside` has the messages of each loop that it has run,
+      and `conversation` has all of them.
+    - `place` is shared with the earlier runs of the loop at its path, so that no two calls there have the same id.
+      `places`, in the outermost loop's state, has those of all paths.
+    - `memo` is not part of the state: a cache for data that the design has computed from this state and could compute
+      again.
     """
 
     run_id: str = ""
@@ -156,34 +155,34 @@ class State:
 
     @property
     def over(self) -> bool:
-        """True once the run has ended."""
+        """True if the run has ended."""
         return self.stop_reason is not None
 
     @property
     def conversation(self) -> list[Message]:
-        """What was said: the messages, the answer that broke off, and where the loop has no conversation of its own
-        those of the loops it ran.
+        """All messages: the loop's own, the interrupted answer, and if the loop does not listen, those of nested loops.
 
-        What was said in one of these stays together, and stands where that began, however many ran at the same time.
+        The messages of one nested loop stay together, at the position where that loop began, even if several ran
+        concurrently.
         """
         return _in_order(self.messages, self.inside, self.broken_off)
 
     def own_id(self, id: str) -> str:
-        """`id`, which is unique among the loop's own calls of one run, as one that is unique among those of all runs.
+        """Return `id`, unique among the loop's own calls of one run, made unique among those of all runs at its path.
 
         The second run of a loop at its path makes `id#2`, the third `id#3`.
         """
         return id if self.place.runs == 1 else f"{id}#{self.place.runs}"
 
     def running(self, path: str = "") -> Iterator[tuple[str, State]]:
-        """The loop itself and those that are being run inside it, the outermost first, each with its path."""
+        """Yield the loop itself and the loops that are running inside it, the outermost first, each with its path."""
         yield path, self
         for name, child in self.children.items():
             if child.stop_reason is None and child.call in self.open:
                 yield from child.running(f"{path}/{name}" if path else name)
 
     def dump(self) -> dict[str, Any]:
-        """The state as plain JSON data."""
+        """Return the state as plain JSON data."""
         plain: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
             if name not in ("calls", "open", "asking", "own_calls", "children", "inside", "place", "places", "memo"):

@@ -1,9 +1,9 @@
-"""wanted: from where a run stands to what must be in flight now.
+"""Required effects: what must be in flight, derived from the state.
 
-Effects are derived, never emitted. The driver starts what is wanted and not running, and cancels what runs and is no
-longer wanted; so an approval is an effect that a person performs, a cancelled run wants nothing, and a restored state
-already says what must be in flight. (An effect that was emitted cannot be taken back: a state machine that emits them
-needs states for that alone.)
+The scheduler starts the effects that are required and not running, and cancels those that run and are no longer
+required. Loops never emit effects: an emitted effect would have to be tracked and revoked by extra states. Instead, an
+approval is an effect that a person performs, a cancelled run requires nothing, and a restored run requires the same
+effects as before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agentnb.core.state import State
 
 
 class Effect(NamedTuple):
-    """Something that must be in flight: the model's answer, a call, or a question to the person about a call."""
+    """An effect that must be in flight: the model's answer, a call, or a question to a person about a call."""
 
     kind: Literal["model", "call", "question"]
     id: str
@@ -25,10 +25,10 @@ MODEL = Effect("model", "")
 
 
 def wanted(state: State) -> list[Effect]:
-    """What must be in flight, in the order it should start.
+    """Return the effects that must be in flight, in the order in which they should start.
 
-    The calls of a sequential turn are wanted one after the other; one that waits for a person holds back those behind
-    it, so that each call is decided with the results of the earlier ones known.
+    The calls of a sequential turn are required one after the other. A call that waits for a person holds back the
+    following ones, so that each call is decided when the results of the earlier ones are known.
     """
     wants: list[Effect] = []
     if state.stop_reason is not None or state.cancelled is not None or state.failure is not None:

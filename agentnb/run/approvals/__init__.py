@@ -1,1 +1,1 @@
-"""Approvals: who decides about a call, and what was decided. A policy, a person, or nobody."""
+"""Approvals: decisions about tool calls, made by a policy, a person or a deadline."""

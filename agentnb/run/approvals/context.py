@@ -1,7 +1,7 @@
-"""The context of a call: what a policy is shown of the run besides the call itself.
+"""The context of a call: the part of the run that a policy can read, next to the call.
 
-It is worked out from the recorded events alone, so a back-test shows a policy the same as the run did. What is read
-grows with the run and is kept once for all contexts: a context holds how much of it there was.
+It is computed from the recorded events alone, so a back-test shows a policy the same context as the run did. Messages
+and decisions are stored once for all contexts of a run: a context stores only how many of them existed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from agentnb.run.journal import Journal
 
 @dataclass(frozen=True, slots=True)
 class PolicyContext:
-    """What a policy is shown of the run besides the call. It is data that cannot be changed.
+    """The part of the run that a policy can read, next to the call. Its data is immutable.
 
-    `path` says where in nested loops the call was made, `""` for the outermost.
+    `path` is the path of the loop that made the call, `""` for the outermost.
     """
 
     path: str
@@ -41,9 +41,9 @@ class PolicyContext:
 
     @property
     def messages(self) -> list[Any]:
-        """The messages that the model was sent when it made the call, the system prompt first.
+        """The messages of the model request that led to the call, the system prompt first.
 
-        What a hook of the loop makes of the messages before they are sent is not recorded, and not in here.
+        Changes that a hook of the loop makes to the messages of a request are not recorded, and not included.
         """
         messages = list(self._sent[: self._messages])
         for position, instead in self._instead.items():
@@ -52,14 +52,14 @@ class PolicyContext:
 
     @property
     def calls(self) -> list[Any]:
-        """The calls of the whole turn as the model made them, this one included: `id`, `name`, `arguments`."""
+        """The calls of the turn as the model made them, including this one: `id`, `name`, `arguments`."""
         return list(self._turn[: self._calls])
 
     @property
     def state(self) -> Any:
-        """The state of the loop: `loop`, `name`, `phase`, `turn`, `input`, `values`, `usage`, and how much it has done.
+        """The state of the loop: `loop`, `name`, `phase`, `turn`, `input`, `values`, `usage`, and two counts.
 
-        `requests` and `calls_started` count the requests to the model and the tool calls, those of nested loops too.
+        `requests` and `calls_started` are the numbers of model requests and tool calls, including nested loops.
         """
         return frozen(to_plain(dict(self._state)))
 
@@ -67,19 +67,19 @@ class PolicyContext:
     def decisions(self) -> list[Any]:
         """The decisions about calls of the run so far, oldest first.
 
-        Each has `seq`, `time`, `path`, `call_id`, `tool`, `arguments` (what was decided about), `decision`, `by`,
-        `reason`, and `instead`: the arguments of an edit.
+        Each has `seq`, `time`, `path`, `call_id`, `tool`, `arguments` (of the call at the decision), `decision`, `by`,
+        `reason`, and `instead`: the arguments of an edit or a replacement, otherwise None.
         """
         return list(self._decided[: self._decisions])
 
     def to_json(self) -> str:
-        """The context as JSON text."""
+        """Return the context as JSON text."""
         data = {"path": self.path, "messages": self.messages, "calls": self.calls}
         return json.dumps({**data, "state": self.state, "decisions": self.decisions}, ensure_ascii=False)
 
 
 class _Loop:
-    """What is known of one loop: what its model was sent last, and the calls of its turn."""
+    """One loop: the messages of its last model request, and the calls of its turn."""
 
     def __init__(self, start: RunStart) -> None:
         self.design = design_of(start.loop) or Design
@@ -88,7 +88,7 @@ class _Loop:
         self.prefix = [frozen({"role": "system", "content": prompt})] if isinstance(prompt, str) and prompt else []
         self.history: list[Any] = list(self.prefix)
         self.places: list[int | None] = []
-        """Where in `history` each message of the state is; None for one that no model is sent."""
+        """The index in `history` of each message of the state; None for a message that is never sent to a model."""
         self.sent: Sequence[Any] = ()
         self.instead: dict[int, Any] = {}
         self.messages = 0
@@ -96,12 +96,15 @@ class _Loop:
         self.ids: set[str] = set()
 
     def ask(self, state: State) -> None:
-        """Note what the model is sent where the loop is at `state`."""
+        """Store the messages of the request that a loop with this state sends."""
         self.instead = {}
+        # A design with a `sends` of its own: its messages cannot be shared between requests.
         if self.design.sends.__func__ is not Design.sends.__func__:  # type: ignore[attr-defined]  # of a class method
             self.sent = [*self.prefix, *map(frozen, self.design.sends(state, self.config))]
             self.messages = len(self.sent)
             return
+        # Otherwise the requests share one history: append the new messages, and store those that are sent in place of
+        # a message for this request only.
         for message in state.messages[len(self.places) :]:
             self.places.append(len(self.history) if message.role in ROLES else None)
             if message.role in ROLES:
@@ -112,14 +115,14 @@ class _Loop:
         self.sent, self.messages = self.history, len(self.history)
 
     def propose(self, calls: Iterable[ToolCall]) -> None:
-        """Note calls that the model has made in this turn."""
+        """Store calls that the model has made in this turn."""
         for call in calls:
             if call.id not in self.ids:
                 self.ids.add(call.id)
                 self.calls.append(_plain(call))
 
     def begin_turn(self) -> None:
-        """Forget the calls of the turn before."""
+        """Remove the calls of the previous turn."""
         self.calls, self.ids = [], set()
 
 
@@ -128,14 +131,14 @@ def _plain(call: ToolCall) -> Any:
 
 
 class Contexts:
-    """Gathers, event by event, what the contexts of a run's calls are made of."""
+    """The messages, calls and decisions of a run, collected event by event for the contexts of its calls."""
 
     def __init__(self) -> None:
         self._loops: dict[str, _Loop] = {}
         self._decisions: list[Any] = []
 
     def take(self, event: Event, state: State) -> None:
-        """An event has been recorded, and its loop is at `state` now."""
+        """Process an event that was recorded. `state` is the state of its loop after the event."""
         if isinstance(event, RunStart):
             self._loops[event.path] = _Loop(event)
         elif isinstance(event, ModelStart):
@@ -151,14 +154,14 @@ class Contexts:
             self._decisions.append(_decision(event, state))
 
     def of(self, path: str, call: CallState, state: State) -> PolicyContext:
-        """The context of a call of the loop at `path`, which is at `state`."""
+        """Return the context of a call of the loop at `path`. `state` is the current state of that loop."""
         loop = self._loops[path]
         turn = loop.calls
-        if call.hidden:  # a call of the loop's own, and those that it has made with it
+        if call.hidden:  # a call that the loop made itself, not the model: its turn is the open calls of that kind
             turn = [_plain(other.proposed) for other in state.open.values() if other.hidden]
         names = ("loop", "name", "phase", "turn", "input", "requests", "calls_started")
         told = {name: getattr(state, name) for name in names}
-        # A count is an int when a model tells it and a float when a file is read; here it is an int either way.
+        # A count is an int when it comes from a model, and a float when it was read from a file: make it an int.
         usage = {name: int(used) if float(used).is_integer() else used for name, used in state.usage.items()}
         told |= {"values": dict(state.values), "usage": usage}
         return PolicyContext(
@@ -195,14 +198,14 @@ def _decision(event: ApprovalDecision, state: State) -> Any:
 
 
 class LiveContexts:
-    """The contexts of a run that goes on. Nothing is gathered before the first is asked for."""
+    """The contexts of a run in this process. Events are collected only after the first context is requested."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._contexts: Contexts | None = None
 
     def of(self, frame: Frame, call: CallState) -> PolicyContext:
-        """The context of this call as it is now. Safe from every thread."""
+        """Return the current context of this call. Safe from every thread."""
         with self._journal.lock:
             if self._contexts is None:
                 self._contexts = Contexts()
@@ -219,9 +222,10 @@ class LiveContexts:
 def contexts_at(
     events: Sequence[Event], calls: Mapping[int, Sequence[tuple[str, str]]]
 ) -> dict[tuple[int, str, str], PolicyContext]:
-    """The contexts that calls had, by position, path and id.
+    """Return the contexts that calls of a recording had, by position, path and call id.
 
-    calls: the paths and ids of the calls, by how many events there were when the policy was asked about them.
+    calls: the paths and ids of the calls, by the number of events that existed when the policy was asked about them.
+    A call that does not exist at its position is left out.
     """
     contexts, run = Contexts(), State()
     found: dict[tuple[int, str, str], PolicyContext] = {}

@@ -1,10 +1,10 @@
-"""Decide about calls: approve, reject, edit, replace, answer, and take a decision back.
+"""Decisions about calls: approve, reject, edit, replace, answer, and undo.
 
-A decision binds what was shown (ARCHITECTURE.md, 4. Promises). It answers one question, identified by its run, its path
-and the number of its event; ids that models, servers or users choose identify nothing by themselves. An approved call
-runs with exactly the arguments of its question; edited arguments are checked against the tool's schema before anything
-changes. The first decision stands, unless it is taken back before the call begins; then the call is asked about again,
-which is another question. What is to be remembered is part of the decision itself.
+A decision applies to exactly the question that was shown (ARCHITECTURE.md, 4. Promises). A question is identified by
+its run, its path and the number of its event; ids chosen by models, servers or users are not unique. An approved call
+runs with exactly the arguments of its question. Edited arguments are checked against the tool's schema before anything
+changes. The first decision is final unless it is undone before the call starts; then a new question about the call is
+asked. A rule for later calls (`remember=`) is part of the decision event.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Found = tuple[Frame, CallState]
 
 
 class Decisions:
-    """The part of a run that decides about its calls; every method is safe from every thread."""
+    """The part of a run that records decisions about its calls. Every method is safe from every thread."""
 
     def __init__(
         self,
@@ -49,12 +49,13 @@ class Decisions:
         begin: Callable[[], None],
         decider: Decider = CODE,
     ) -> None:
-        """`unasked` gives the calls that wait for a person and have not been asked about yet.
+        """Create the decisions of a run.
 
-        `begin` makes the run's first fact one, where it is not yet. `decider`: who decides here.
+        unasked: returns the calls that wait for a person, but have no question yet. begin: appends the run's first
+        event, unless it has been appended. decider: the author of the decisions.
         """
         self.id = journal.run_id
-        """Of the run that is decided about."""
+        """The id of the run."""
         self._journal = journal
         self._unasked = unasked
         self._begin = begin
@@ -62,35 +63,38 @@ class Decisions:
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """While a thread holds this, no other makes anything a fact: what it looks at is what it decides about."""
+        """The lock of the journal. While a thread holds it, no other thread can append an event.
+
+        Hold it to read `pending` and decide without a change in between.
+        """
         return self._journal.lock
 
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
-        """The JSON schema of each tool's arguments; with `path`, of the tools of the loop that runs there."""
+        """Return the JSON schema of the arguments of each tool, by name; with `path`, only of the loop at that path."""
         return schemas(self._journal.frames, path)
 
     @property
     def pending(self) -> list[Pending]:
-        """The calls that wait for a person, in the order they were made; an answer that came now would count."""
+        """The calls that wait for a person and whose deadline has not passed, each loop's in the order it made them."""
         with self._journal.lock:
             found, now = waiting(self._journal.frames, self._unasked(), run_id=self.id), self._journal.now()
         return [one for one in found if one.deadline is None or now < one.deadline]
 
     @property
     def decided(self) -> list[Decided]:
-        """The calls that are decided and have not begun, in the order they were made; `undo` takes one back."""
+        """The calls that are decided and have not started, whose decisions `undo` can withdraw."""
         with self._journal.lock:
             return ready(self._journal.frames, run_id=self.id)
 
     def approve(self, id: str | Pending, *, remember: Remember | None = None, reviewer: str | None = None) -> None:
-        """Let the call run as shown. Raises AlreadyDecided, UnknownCall, or UsageError.
+        """Approve a call: it runs with exactly the arguments of its question.
 
-        id: the question, as `pending` gives it; or the call's id, where exactly one question waits under it. remember:
-        approve later calls of this run without asking, and those that wait now: every one of the same `tool`, or those
-        of it with exactly the same `arguments`. reviewer: the name of the person who decided.
+        id: an item of `pending`; or the id of the call, if exactly one question with it waits. remember: also approve
+        the waiting and later calls of this run, "tool" for all calls of the same tool, "arguments" for those with
+        exactly the same arguments. reviewer: the name of the person who decided.
 
-        AlreadyDecided: the question is decided, was asked again since, or is another run's. UnknownCall: no question
-        waits under this id. UsageError: two wait under it.
+        Raises AlreadyDecided if the question is decided, was asked again since, or belongs to another run; UnknownCall
+        if no question waits under this id; UsageError if several do.
         """
         with self._journal.saying():
             frame, call = self._waiting(id)
@@ -110,7 +114,10 @@ class Decisions:
         remember: Remember | None = None,
         reviewer: str | None = None,
     ) -> None:
-        """Do not let the call run; the model is told why. Arguments and errors as for `approve`."""
+        """Reject a call: it does not run, and its result tells the model the reason.
+
+        The other arguments and the errors are those of `approve`.
+        """
         check_text("reject(id, reason)", reason)
         with self._journal.saying():
             frame, call = self._waiting(id)
@@ -120,20 +127,27 @@ class Decisions:
                 decide_those_waiting(self._journal)
 
     def edit(self, id: str | Pending, arguments: dict[str, Any], *, reviewer: str | None = None) -> None:
-        """Let the call run with other arguments. Raises InvalidArguments, and as `approve`."""
+        """Approve a call with other arguments.
+
+        Raises InvalidArguments if they do not fit the tool's schema; otherwise as `approve`.
+        """
         with self._journal.saying():
             self._replace(*self._waiting(id), "edit", None, arguments, reviewer)
 
     def replace(self, id: str | Pending, name: str, arguments: dict[str, Any], *, reviewer: str | None = None) -> None:
-        """Let another tool run instead. Raises InvalidArguments, UnknownCall for an unknown tool, and as `approve`."""
+        """Run another tool instead of the call.
+
+        name: the tool. Raises UnknownCall if the loop has no such tool, InvalidArguments if the arguments do not fit
+        its schema; otherwise as `approve`.
+        """
         with self._journal.saying():
             self._replace(*self._waiting(id), "replace", name, arguments, reviewer)
 
     def answer(self, id: str | Pending, result: Any, *, reviewer: str | None = None) -> None:
-        """Give the call's result instead of running it, or the answer that a suspended run goes on with.
+        """Provide the result of a call without running it, or the answer that a suspended loop waits for.
 
-        A run that was suspended is restored first, and answered before it goes on. Raises as `approve`, and UsageError
-        where a suspended run is not restored.
+        Restore a suspended run before you answer it, and answer it before it continues. Raises UsageError if the run
+        has ended with a suspension and was not restored; otherwise as `approve`.
         """
         with self._journal.saying():
             if self._answer_what_it_was_suspended_for(id, result):
@@ -146,23 +160,25 @@ class Decisions:
                 **self._decided_by(frame, call, reviewer),
             )
             recorded = self._journal.append(decision, frame)
-            # A watcher that is told of the decision may have ended the run, and the call with it.
+            # A watcher of the decision may have ended the run, and the call with it.
             carry_out(self._journal, frame, call, recorded)
 
     def undo(self, id: str | Decided | Pending, *, reviewer: str | None = None) -> None:
-        """Take back what was decided about a call that has not begun: it is asked about again, with the time it had.
+        """Withdraw the decision about a call that has not started. The call is asked about again.
 
-        id: the call as `decided` gives it, or as `pending` gave it; or the call's id, where exactly one decided call
-        has it. What the decision was to be remembered for is forgotten with it.
+        id: an item of `decided`, or the former item of `pending`; or the id of the call, if exactly one decided call
+        has it. The new question has the same time limit as the first one. A rule that the decision created
+        (`remember=`) is removed.
 
-        Raises AlreadyDecided where the call has begun, where that decision was taken back already, or where it is
-        another run's; UnknownCall where no such call is open; UsageError where it is not decided, or where two decided
+        Raises AlreadyDecided if the call has started or ended, the decision was withdrawn already, or it belongs to
+        another run; UnknownCall if no open call has this id; UsageError if the call is not decided, or several decided
         calls have this id.
         """
         with self._journal.saying():
             frame, call = self._decided(id)
             decision, question = call.decision, call.approval
             assert decision is not None
+            # Withdraw the decision. This restores the name and the arguments of the call if the decision changed them.
             back = ApprovalDecision(
                 call_id=call.id,
                 decision="ask",
@@ -171,6 +187,8 @@ class Decisions:
                 reviewer=self._decider.name(reviewer),
             )
             self._journal.append(back, frame, call)
+            # Ask again. A question about a call with unknown outcome keeps its arguments; another shows the arguments
+            # that the call would run with now.
             had = question.deadline - question.time if question is not None and question.deadline is not None else None
             again = ApprovalRequest(
                 call_id=call.id,
@@ -186,9 +204,10 @@ class Decisions:
             self._journal.append(again, frame, call)
 
     def forget(self, event: int | Remembered, *, reviewer: str | None = None) -> None:
-        """Decide no more calls by a remembered decision, one of `remembered` or its number.
+        """Remove a remembered decision, so that it decides no more calls. Earlier decisions by it remain.
 
-        What it has decided already stands. Raises UsageError, and AlreadyDecided for one of another run.
+        event: an item of `remembered`, or the number of its event. Raises UsageError if no such decision is remembered
+        or the run has ended, AlreadyDecided if the item belongs to another run.
         """
         if isinstance(event, Remembered):
             if event.run_id != self.id:
@@ -211,7 +230,7 @@ class Decisions:
     # -- what a decision records -----------------------------------------------------------------------------------
 
     def _decided_by(self, frame: Frame, call: CallState, reviewer: str | None) -> dict[str, Any]:
-        """The fields of a decision about a call that waits: who decides, which question, and what was shown."""
+        """Return the fields of a decision about a waiting call: author, question, and digest of the shown question."""
         question = call.approval
         assert question is not None
         return {
@@ -235,7 +254,7 @@ class Decisions:
         tool = frame.tools.get(name if name is not None else call.name)
         if tool is None:
             raise UnknownCall(f"There is no tool {name or call.name!r}; there are {', '.join(sorted(frame.tools))}.")
-        frame.design.bind(tool, call, to_plain(arguments), frame.state)  # raises where they do not fit
+        frame.design.bind(tool, call, to_plain(arguments), frame.state)  # raises InvalidArguments if they do not fit
         made = ApprovalDecision(
             call_id=call.id,
             decision=decision,
@@ -245,12 +264,13 @@ class Decisions:
         )
         self._journal.append(made, frame)
 
-    # -- which question, and which call ----------------------------------------------------------------------------
+    # -- finding a question or a call ------------------------------------------------------------------------------
 
     def _waiting(self, one: str | Pending) -> Found:
-        """Return the call of a question that waits; one that nobody was asked about yet is asked about now.
+        """Return the call of a waiting question. If its question is not recorded yet, record it now.
 
-        A deadline that has passed has decided it, even if nobody has looked yet.
+        Raises AlreadyDecided if the deadline has passed, after recording the rejections of all such calls; otherwise
+        as `approve`.
         """
         frame, call = self._find_item(one) if isinstance(one, Pending) else self._find_waiting(one)
         if (frame, call) in self._unasked():
@@ -262,12 +282,13 @@ class Decisions:
         raise AlreadyDecided(f"The call {call.id!r} is decided already: {_how(call)}.")
 
     def _find_item(self, item: Pending) -> Found:
-        """Return the call of a question that `pending` gave. Raises AlreadyDecided where it does not wait any more."""
+        """Return the call of an item of `pending`. Raises AlreadyDecided if its question no longer waits."""
         self._check_run(item)
         frame = self._journal.frame_at(item.path)
         call = _call_at(frame, item.id)
         if frame is None or call is None:
             raise AlreadyDecided(f"The question about {item.name} ({_place(item.id, item.path)}) is decided already.")
+        # The question still waits: it is not recorded yet, or it is recorded and looks as it was shown.
         is_unasked = (frame, call) in self._unasked()
         if is_unasked and item.event is None and item.attempt == call.attempt:
             return frame, call
@@ -278,6 +299,7 @@ class Decisions:
                     " look at it again in run.pending."
                 )
             return frame, call
+        # Another question about the call waits, or none.
         if asked(call) is not None or is_unasked:
             number = call.approval.seq if call.approval is not None else None
             raise AlreadyDecided(
@@ -287,7 +309,11 @@ class Decisions:
         raise AlreadyDecided(f"The call {item.id!r} is decided already: {_how(call)}.")
 
     def _find_waiting(self, id: object) -> Found:
-        """Return the one call that waits under an id. Raises UsageError where several do, and as `_find_item`."""
+        """Return the one call that waits under an id.
+
+        Raises UsageError if several do, AlreadyDecided if a call with this id does not wait, UnknownCall if there is no
+        call with it.
+        """
         found = self._under(id, lambda frame, call: asked(call) is not None or (frame, call) in self._unasked())
         if len(found) == 1:
             return found[0]
@@ -300,7 +326,10 @@ class Decisions:
         raise UnknownCall(f"No call {shown(id)} is waiting for a decision; waiting: {waits}.")
 
     def _under(self, id: object, fits: Callable[[Frame, CallState], bool]) -> list[Found]:
-        """Return the calls of this id; where there are none, those of this path and id."""
+        """Return the calls with this id that `fits` accepts; if there are none, those whose path and id are `id`.
+
+        Path and id are joined by a slash: "review/critic/call_1".
+        """
         if not isinstance(id, str):
             return []
         by_id = [(frame, call) for frame in self._journal.frames if (call := _call_at(frame, id)) is not None]
@@ -312,7 +341,8 @@ class Decisions:
         return [(frame, call) for frame, call in by_path if call is not None and fits(frame, call)]
 
     def _decided(self, one: str | Decided | Pending) -> Found:
-        """Return the call that is decided and has not begun."""
+        """Return the call with a decision that can be withdrawn. Raises as `undo`."""
+        # Find the call.
         if not isinstance(one, Decided | Pending):
             found = self._under(one, lambda frame, call: call.status == "ready")
             if len(found) > 1:
@@ -328,6 +358,7 @@ class Decisions:
             if at is None or there is None:
                 raise AlreadyDecided(f"The call {one.id!r} is over; there is nothing to take back.")
             frame, call = at, there
+        # Check that it is decided, has not started, and that the decision is the one that `one` refers to.
         if call.status in ("proposed", "asking"):
             raise _not_decided(one, call)
         if call.status != "ready":
@@ -352,7 +383,11 @@ class Decisions:
             )
 
     def _answer_what_it_was_suspended_for(self, id: str | Pending, result: Any) -> bool:
-        """Answer what a loop of this run was suspended for under this id; False where none was."""
+        """Record the answer that a suspended loop of this run waits for under this id.
+
+        Returns False if no loop does. Raises AlreadyDecided if it was answered before, UsageError if several questions
+        wait under this id or the run has ended.
+        """
         if not isinstance(id, str):
             return False
         facts: list[tuple[Frame, Event]] = []
@@ -368,6 +403,7 @@ class Decisions:
             if answered is not None and not waits:
                 raise answered
             return False
+        # Exactly one question must wait under the id, in a run that has not ended.
         if len(facts) + len(waits) > 1:
             places = [frame.path or "the outermost loop" for frame, _ in [*facts, *waits]]
             raise UsageError(
@@ -387,27 +423,27 @@ class Decisions:
 
 
 def decided_by_person(decisions: Decisions, seconds: float | None) -> Decisions:
-    """Return what decides in the name of a person, who was shown the question `seconds` ago."""
+    """Return the decisions of the same run in the name of a person who was shown the question `seconds` ago."""
     return Decisions(decisions._journal, decisions._unasked, decisions._begin, Decider("human", seconds))
 
 
 def _call_at(frame: Frame | None, id: str) -> CallState | None:
-    """Return the call of this id in a loop: an open one, or one of the current turn that is over."""
+    """Return the call with this id in a loop: an open call, or one of the current turn that has ended."""
     return (frame.state.open.get(id) or frame.state.calls.get(id)) if frame is not None else None
 
 
 def _is_question(item: Pending, call: CallState) -> bool:
-    """Whether the call's newest question is the one that `item` shows."""
+    """Return True if the newest question of the call is the one that `item` shows."""
     question = call.approval
     if question is None or call.attempt != item.attempt:
         return False
-    if item.event is None:  # it was shown before it was asked, and asked once since
+    if item.event is None:  # the item was made before the question was recorded: only the first question fits
         return question.unknown == item.unknown and question.earlier is None
     return question.seq == item.event
 
 
 def _would_run_with(frame: Frame, call: CallState) -> dict[str, Any]:
-    """Return what the call would run with as it is now; what its references lead to, as far as that is known."""
+    """Return the arguments that the call would run with now: with references resolved, if that is possible."""
     try:
         return to_plain(call.arguments if frame.is_own(call) else frame.design.arguments(call, frame.state))  # type: ignore[no-any-return]
     except InvalidArguments:
@@ -415,7 +451,7 @@ def _would_run_with(frame: Frame, call: CallState) -> dict[str, Any]:
 
 
 def _how(call: CallState) -> str:
-    """Say how a call was decided."""
+    """Return a text that says how a call was decided."""
     if call.status == "asking":
         return "it is being asked about again"
     decided = call.decision
@@ -427,7 +463,7 @@ def _place(id: str, path: str) -> str:
 
 
 def _several(found: Sequence[Found], do: str, where: str) -> UsageError:
-    """The error for an id that does not identify one call."""
+    """Return the error for an id that several calls have."""
     which = " and ".join(
         f"{call.name}({', '.join(f'{name}={shown(value)}' for name, value in call.arguments.items())})"
         f" in {frame.path or 'the outermost loop'}"
@@ -444,7 +480,7 @@ def _not_decided(one: str | Decided | Pending, call: CallState) -> UsageError:
 
 
 def _remembering(call: CallState, remember: Remember | None) -> dict[str, Any]:
-    """The fields of a decision about a call that is to be remembered. Raises UsageError where it cannot be."""
+    """Return the fields of a decision that makes it a rule for later calls. Raises UsageError if that is impossible."""
     if remember not in (None, "tool", "arguments"):
         raise UsageError(f"remember= takes 'tool' or 'arguments', not {remember!r}.")
     question = call.approval

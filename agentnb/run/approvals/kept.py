@@ -1,4 +1,4 @@
-"""What of a run's policy its recording keeps: rules, True and False. A function stays with its process."""
+"""Policies in recordings: rules, True and False are recorded; of a function, only its name is."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from agentnb.run.given import shown
 
 
 def read_policy(approve: Any) -> Any:
-    """Return what `approve=` means: where it is the path of a JSON file, the rules, True or False in that.
+    """Return the policy for `approve=`: the content of the file if it is a path, otherwise the value itself.
 
-    Raises UsageError where the file cannot be read.
+    The file has rules, true or false as JSON. Raises UsageError if it cannot be read or has something else.
     """
     if not isinstance(approve, (str, os.PathLike)):
         return approve
@@ -39,7 +39,7 @@ def read_policy(approve: Any) -> Any:
 
 
 def recorded_policy(approve: Any) -> Any:
-    """Return a policy as it stands in a recording: JSON, and of a function only the name, `{"function": "check"}`."""
+    """Return a policy as it is recorded: as JSON data; for a function, its name as `{"function": "check"}`."""
     if approve is None or isinstance(approve, bool):
         return approve
     if callable(approve):
@@ -58,23 +58,23 @@ def _refuse(value: object) -> Any:
 
 
 def policy_of_a_recording(recorded: Any) -> Any:
-    """Return the policy of a recorded run, as `approve=` takes it; where that was a function, one that always asks."""
+    """Return the policy of a recorded run, as `approve=` takes it; for a function, a policy that always asks."""
     name = lost_function(recorded)
     return AsksInstead(name) if name is not None else recorded
 
 
 def lost_function(recorded: Any) -> str | None:
-    """Return the name of the function that a recorded run had as its policy; None where it had another, or none."""
+    """Return the name of the function that a recorded run had as its policy; None if its policy was no function."""
     return str(recorded["function"]) if isinstance(recorded, Mapping) and "function" in recorded else None
 
 
 class AsksInstead:
-    """The policy of a run whose own was a function, which its recording does not have: a person is asked each time."""
+    """The policy of a restored run whose policy was a function, which is not recorded: always ask a person."""
 
     def __init__(self, name: str) -> None:
         self.recorded_as = name
 
     def __call__(self, call: object) -> dict[str, Any]:
-        """Leave the call to a person, and say why."""
+        """Return the decision to ask a person, with the reason."""
         reason = f"The policy of this run was {self.recorded_as}, which its recording does not keep; approve= gives it."
         return {"decision": "ask", "reason": reason}

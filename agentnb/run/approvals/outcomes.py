@@ -1,4 +1,4 @@
-"""What comes of a decision: the end of a call that was rejected or answered, also by nobody in time."""
+"""Outcomes of decisions: the results of calls that were rejected or answered, or whose deadline has passed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from agentnb.run.synthetic_results import end_in_words
 
 
 def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str, **fields: Any) -> None:
-    """Decide a call with no, and tell the model so; `fields` are the decision's."""
+    """Record the rejection of a call, and the result that tells the model. `fields`: more fields of the decision.
+
+    Nothing is recorded if the call has ended in the meantime.
+    """
     fields = {"question": question_of(call), **fields}
     with journal.lock:
         decision = ApprovalDecision(call_id=call.id, decision="reject", by=by, reason=portable_text(reason), **fields)
@@ -23,7 +26,7 @@ def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: 
 
 
 def terminate(journal: Journal, frame: Frame, call: CallState, verdict: Verdict) -> None:
-    """Decide a call with no, and end the run, because a policy says so."""
+    """Reject a call and cancel the run, because a policy decided to terminate."""
     by = verdict.by or "rule"
     with journal.lock:
         reject(journal, frame, call, verdict.reason, by=by)
@@ -33,8 +36,11 @@ def terminate(journal: Journal, frame: Frame, call: CallState, verdict: Verdict)
 
 
 def carry_out(journal: Journal, frame: Frame, call: CallState, decision: ApprovalDecision | None) -> None:
-    """Give the call the end that was decided: the rejection, or the answer. `decision` is the recorded one, if any."""
-    if decision is None or call.decision is not decision:  # a watcher that was told of it has taken it back
+    """Record the result that follows from a decision: the rejection or the answer.
+
+    decision: the recorded event. With None, or if it is no longer the call's decision, nothing is recorded.
+    """
+    if decision is None or call.decision is not decision:  # a watcher of the decision may have withdrawn it
         return
     words = f"Rejected: {decision.reason}" if decision.reason else "Rejected by the user."
     end = end_in_words(call, words, "rejected")
@@ -44,13 +50,13 @@ def carry_out(journal: Journal, frame: Frame, call: CallState, decision: Approva
 
 
 def next_deadline(journal: Journal) -> float | None:
-    """When the first of the calls that wait for a person will have waited long enough (epoch seconds)."""
+    """Return the earliest deadline of the calls that wait for a person (epoch seconds); None if there is none."""
     deadlines = (_deadline(call) for frame in journal.frames for call in frame.state.asking.values())
     return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
 def expire(journal: Journal) -> None:
-    """No answer by the deadline means no."""
+    """Reject the waiting calls whose deadline has passed."""
     with journal.lock:
         for frame in list(journal.frames):
             for call in list(frame.state.asking.values()):

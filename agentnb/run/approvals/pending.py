@@ -1,7 +1,7 @@
-"""What waits for a person, and what a person can still take back, read from the loops that are being run.
+"""Pending calls and decided calls: a read-only view of the loops of a run.
 
-To look is not to decide: that is `agentnb.run.approvals.decisions`. A recording has such loops as well
-(`agentnb.run.past.asked`), and nothing in it is decided any more.
+Decisions are made in `agentnb.run.approvals.decisions`. The loops of a recording can be viewed as well
+(`agentnb.run.past.asked`), but their calls cannot be decided.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from agentnb.run.frame import Frame
 from agentnb.run.portable import portable_text, words_of
 
 VIEW = 4_000
-"""Characters of a tool's own view of a call that are shown."""
+"""The maximum number of characters of a tool's own view of a call that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
     """A call that waits for a person.
 
-    A question is identified by `run_id`, `path` (the loop whose call it is) and `event`, the number of its
-    `approval_request`: another one each time the call is asked about again; None where nobody has been asked yet.
-    `id` is the call's, and may be that of other calls too. `schema` is the JSON schema of the tool's arguments,
-    `reason` why it is asked, `deadline` when silence becomes no (epoch seconds), `unknown` whether the call was started
-    by a process that is gone: then `approve` runs it again, `answer` says what it gave, `reject` fails it. `attempt`
-    counts how often the call was started. `view` is the text that the tool makes of the arguments for a person
-    (`@tool(view=...)`). `shown` is the digest of all this as it is shown to a person.
+    The question is identified by `run_id`, `path` (of the loop that made the call) and `event`, the number of its
+    `approval_request`. Each new question about the same call has another number; None means that the question is not
+    recorded yet. `id` is the id of the call, which other calls may have, too.
+
+    `schema` is the JSON schema of the tool's arguments, `reason` the reason for the question, and `deadline` the time
+    at which the call is rejected (epoch seconds; None for no deadline). `unknown` is True if the call was started by a
+    process that has exited: then `approve` runs it again, `answer` records its result, and `reject` fails it. `attempt`
+    is the number of times that the call was started. `view` is the tool's own text about the arguments for a person
+    (`@tool(view=...)`). `shown` is the digest of the question as it is shown to a person.
     """
 
     id: str
@@ -53,11 +55,11 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A call that is decided and has not begun: `undo` takes the decision back.
+    """A call that is decided and has not started. `undo` withdraws the decision.
 
-    `id`, `path` and `run_id` as in `Pending`. `name` and `arguments` are what would run. `event` is the number of the
-    decision, made at `time` (epoch seconds) by whom `by` names (as in `ApprovalDecision`). `question` is the number of
-    the question that it answers; None where nobody was asked.
+    `id`, `path` and `run_id` are as in `Pending`. `name` and `arguments` are those that the call will run with. `event`
+    is the number of the decision, `time` its time (epoch seconds), `by` its author (as in `ApprovalDecision`).
+    `question` is the number of the question that it answers; None if no question was asked.
     """
 
     id: str
@@ -73,7 +75,7 @@ class Decided:
 
 
 class Stood(NamedTuple):
-    """A loop in a recording, in place of the frame of one that is being run."""
+    """A loop in a recording. It takes the place of a `Frame`, which only a loop that is being run has."""
 
     path: str
     state: State
@@ -81,7 +83,7 @@ class Stood(NamedTuple):
 
 
 def question_digest(name: str, question: ApprovalRequest, tool: Tool | None, view: str) -> str:
-    """Return the SHA-256 of a question as it is shown to a person, from its canonical JSON."""
+    """Return the SHA-256 digest of the canonical JSON of a question as it is shown to a person."""
     shown = {
         "name": name,
         "arguments": question.arguments,
@@ -95,7 +97,7 @@ def question_digest(name: str, question: ApprovalRequest, tool: Tool | None, vie
 
 
 def question_about_lost(call: CallState) -> ApprovalRequest:
-    """The question about a call that was started by somebody who is gone without leaving a result."""
+    """Return the question about a call that was started by a process that has exited without recording a result."""
     reason = (
         f"{call.name} was started and nobody knows how it ended. Approve to run it again, "
         "answer with its result if it happened, or reject to fail it."
@@ -104,30 +106,30 @@ def question_about_lost(call: CallState) -> ApprovalRequest:
 
 
 def question_after_undo(call: CallState) -> ApprovalRequest:
-    """The question about a call whose decision was taken back by somebody who is gone and could not ask again."""
+    """Return the question about a call whose decision was withdrawn by a process that exited before it asked again."""
     reason = f"What was decided about {call.name} was taken back."
     return ApprovalRequest(call_id=call.id, name=call.name, arguments=call.arguments, reason=reason)
 
 
 def question_to_ask(call: CallState) -> ApprovalRequest:
-    """The question about a call that waits for a person, and that nobody has been asked about yet."""
+    """Return the question to record about a call that waits for a person and has no question yet."""
     return question_about_lost(call) if call.status == "running" else question_after_undo(call)
 
 
 def asked(call: CallState) -> ApprovalRequest | None:
-    """The question about a call that waits for an answer; None where none does."""
+    """Return the question about a call, if it waits for a decision; otherwise None."""
     return call.approval if call.status == "asking" else None
 
 
 def shown_now(frame: Frame | Stood, call: CallState) -> str:
-    """The digest of the question about a call that waits for an answer, as it is shown now."""
+    """Return the digest of the question about a waiting call, as it is shown now."""
     question = call.approval
     assert question is not None
     return question_digest(call.name, question, frame.tools.get(call.name), _view_shown(frame, call, question))
 
 
 def question_of(call: CallState) -> int | None:
-    """The number of the question that a decision about the call answers now; None where none waits for an answer."""
+    """Return the event number of the question that a decision about the call would answer now; None if none waits."""
     question = asked(call)
     return question.seq if question is not None else None
 
@@ -135,7 +137,11 @@ def question_of(call: CallState) -> int | None:
 def waiting(
     frames: Iterable[Frame | Stood], unasked: Sequence[tuple[Frame, CallState]] = (), *, run_id: str = ""
 ) -> list[Pending]:
-    """The calls of these loops that wait for a person, in the order they were made; with those still `unasked`."""
+    """Return the calls that wait for a person, loop by loop, in the order in which each loop made them.
+
+    unasked: calls that wait, but have no recorded question yet; they are included. run_id: the id of the run, for the
+    items.
+    """
     return [
         _pending(frame, call, question, run_id)
         for frame, call in _open(frames)
@@ -144,12 +150,12 @@ def waiting(
 
 
 def ready(frames: Iterable[Frame | Stood], *, run_id: str = "") -> list[Decided]:
-    """The calls of these loops that are decided and have not begun, in the order they were made."""
+    """Return the calls that are decided and have not started, loop by loop, in the order in which each made them."""
     return [_decided(frame.path, call, run_id) for frame, call in _open(frames) if call.status == "ready"]
 
 
 def schemas(frames: Iterable[Frame | Stood], path: str | None) -> dict[str, dict[str, Any]]:
-    """The JSON schema of each tool's arguments, of all these loops or of the one at `path`."""
+    """Return the JSON schema of the arguments of each tool by name, of all these loops or only the one at `path`."""
     there = [frame for frame in frames if path in (None, frame.path)]
     return {name: tool.parameters for frame in there for name, tool in frame.tools.items()}
 
@@ -159,7 +165,7 @@ def _open(frames: Iterable[Frame | Stood]) -> list[tuple[Frame | Stood, CallStat
 
 
 def _decided(path: str, call: CallState, run_id: str) -> Decided:
-    """What was decided about a call of the loop at `path`."""
+    """Return the item of `ready` for a decided call of the loop at `path`."""
     decision = call.decision
     assert decision is not None
     return Decided(
@@ -182,7 +188,7 @@ def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, r
     return Pending(
         id=call.id,
         name=call.name,
-        arguments=copy.deepcopy(question.arguments),  # to be changed and given to `edit`, and not to change the history
+        arguments=copy.deepcopy(question.arguments),  # a caller may change them for `edit`; the event stays as it is
         schema=tool.parameters if tool is not None else {},
         reason=question.reason,
         deadline=question.deadline,
@@ -197,7 +203,10 @@ def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, r
 
 
 def _view_shown(frame: Frame | Stood, call: CallState, question: ApprovalRequest) -> str:
-    """What a tool makes of a question's arguments. It is made once: what was shown is what a decision names."""
+    """Return the tool's view of the arguments of a question.
+
+    In a running loop it is computed once for each question, so that a decision records the digest of what was shown.
+    """
     tool = frame.tools.get(call.name)
     if isinstance(frame, Stood) or getattr(tool, "view", None) is None:
         return view_of(tool, question.arguments)
@@ -209,12 +218,15 @@ def _view_shown(frame: Frame | Stood, call: CallState, question: ApprovalRequest
 
 
 def view_of(tool: Tool | None, arguments: Mapping[str, Any]) -> str:
-    """Return what the tool makes of the arguments for a person; where that fails, how."""
+    """Return the tool's own text about the arguments, for a person; empty if the tool has no `view`.
+
+    The text is cut off after `VIEW` characters. If the view function raises, the text is the error.
+    """
     make = getattr(tool, "view", None)
     if make is None:
         return ""
     try:
         view = portable_text(make(copy.deepcopy(dict(arguments))))
         return view if len(view) <= VIEW else f"{view[:VIEW]}… ({len(view):,} characters in all)"
-    except Exception as error:  # the question is asked all the same, with the arguments
+    except Exception as error:  # the question is asked nevertheless, with the arguments
         return f"The view of {getattr(tool, 'name', 'this tool')} failed: {words_of(error)}"

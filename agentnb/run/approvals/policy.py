@@ -1,17 +1,19 @@
-"""Approval policies: who decides about a call before a person is asked.
+"""Approval policies: automatic decisions about calls, before a person is asked.
 
-`approve=` of `start` is True (every call may run), False (none may), a callable of the call, rules, or the path of a
-JSON file with rules. A rule is `{"tool": glob or globs, "arguments": {name: glob or value}, "decision": "approve" |
-"reject" | "ask" | "terminate"}`; the first that matches wins, and no match means ask. `terminate` rejects the call and
-ends the run. An argument that the call leaves out is what its tool takes then, and one that is made
-something plain for the tool ("false" for a bool) is that. A rule may have a `reason`, and one that asks a `deadline` in
-seconds, after which the answer is no. Without a policy only tools declared with `approve=True` ask.
+`approve=` of `start` is True (approve every call), False (reject every call), a callable, rules, or the path of a JSON
+file with rules. Without a policy, only tools declared with `approve=True` ask.
 
-The callable gets the call (`id`, `name`, `arguments`, `tool`), and where it takes a second argument, or one that is
-called `context`, the context too: `messages` as the model was sent them, `calls` of the whole turn, `path`, `state` and
-`decisions` (`agentnb.run.approvals.context`). It returns True, False, None (ask), a word
-(`"approve"`, `"reject"`, `"ask"`, `"terminate"`), a mapping like a rule, or a mapping with `arguments` to run it with
-others. It may be async. A policy that fails has not said yes: the person is asked, and told how it failed.
+A rule is `{"tool": glob or globs, "arguments": {name: glob or value}, "decision": "approve" | "reject" | "ask" |
+"terminate"}`. The first rule that matches is applied; if none matches, a person is asked. `terminate` rejects the call
+and ends the run. Rules are compared with the arguments that the tool would run with: omitted arguments have their
+defaults, and values are converted to the types of the tool ("false" to False for a bool). A rule may have a `reason`,
+and a rule that asks may have a `deadline` in seconds, after which the call is rejected.
+
+A callable is called with the call (`id`, `name`, `arguments`, `tool`). If it has a second argument without a default,
+or an argument named `context`, it is also passed the context: the `messages` that the model was sent, the `calls` of
+the turn, `path`, `state` and `decisions` (`agentnb.run.approvals.context`). It returns True, False, None (ask), a word
+(`"approve"`, `"reject"`, `"ask"`, `"terminate"`), a mapping like a rule, or a mapping with `arguments`, which runs the
+call with those. It may be async. If a policy raises, the call is not approved: a person is asked, and shown the error.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ Word = Literal["approve", "reject", "ask", "edit", "terminate"]
 
 @dataclass(frozen=True, slots=True)
 class ProposedCall:
-    """A call as a policy sees it, with the arguments it would run with."""
+    """A call as it is passed to a policy, with the arguments that it would run with."""
 
     id: str
     name: str
@@ -49,9 +51,10 @@ class ProposedCall:
 
 
 def propose(id: str, name: str, arguments: Mapping[str, Any], tool: Any) -> ProposedCall:
-    """The call for a policy: a copy, because what that does to it must not happen to the call.
+    """Return a call for a policy, with a copy of the arguments: a policy must not change those of the call.
 
-    A model may say "false", and a function that takes a bool runs with False: whoever forbids that means both.
+    The arguments of a function tool are converted to its types, because the function runs with the converted values: a
+    policy that forbids False for a bool must also match the text "false".
     """
     copied = copy.deepcopy(dict(arguments))
     return ProposedCall(id, name, tool.read(copied) if isinstance(tool, FunctionTool) else copied, tool)
@@ -59,9 +62,10 @@ def propose(id: str, name: str, arguments: Mapping[str, Any], tool: Any) -> Prop
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a policy says about a call; `by` as in `ApprovalDecision`, and None where nobody had to decide.
+    """A policy's decision about a call.
 
-    `seen` is how many events there were when the policy was asked.
+    `deadline` is in seconds. `arguments` are those of an edit. `by` is as in `ApprovalDecision`; None if no decision
+    was needed. `seen` is the number of events that existed when the policy was asked.
     """
 
     decision: Word
@@ -73,10 +77,10 @@ class Verdict:
 
 
 Policy = Callable[[ProposedCall, Callable[[], PolicyContext]], "Verdict | Awaitable[Verdict]"]
-"""Judges a call. The context is made only where the policy asks for it."""
+"""A function that decides about a call. It calls its second argument for the context, which is computed only then."""
 
 FAILED = "The policy failed: "
-"""What the reason begins with of a verdict that a policy did not come to."""
+"""The beginning of the reason of a verdict that stands in for a policy that raised an error."""
 
 NO_POLICY = Verdict("approve", by=None)
 _WORDS = {
@@ -85,18 +89,18 @@ _WORDS = {
     "ask": "The policy leaves it to you.",
     "terminate": "The policy has ended the run.",
 }
-"""What a policy may decide, each with the reason where it gives none."""
+"""The decisions of a policy, each with the reason to record if the policy states none."""
 _RULE_KEYS = frozenset({"tool", "arguments", "needs", "decision", "reason", "deadline"})
 
 
 def why_it_asks(tool: Tool) -> str:
-    """What a person is told of a tool that is declared to ask, without a policy."""
+    """Return the reason to show for a tool that is declared to ask, in a run without a policy."""
     needs = f" It needs {', '.join(tool.needs)}." if tool.needs else ""
     return f"{tool.name} asks before every call.{needs}"
 
 
 def make_policy(approve: Any) -> Policy | None:
-    """The policy that `approve=` means. Raises UsageError where it means none."""
+    """Return the policy for `approve=`; None for None. Raises UsageError if the value is not a policy."""
     approve = read_policy(approve)
     if approve is None:
         return None
@@ -137,12 +141,12 @@ def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
 def _first_match(rules: Sequence[Mapping[str, Any]], call: ProposedCall) -> Verdict:
     for rule in rules:
         if _matches(rule, call):
-            return _verdict({name: value for name, value in rule.items() if name != "arguments"})  # they are patterns
+            return _verdict({name: value for name, value in rule.items() if name != "arguments"})  # patterns, no values
     return Verdict("ask", "No rule of the policy matches this call.")
 
 
 def _globs(rule: Mapping[str, Any]) -> Sequence[Any]:
-    """The tools that a rule is for."""
+    """Return the tool globs of a rule."""
     tools = rule.get("tool", "*")
     return tools if isinstance(tools, list | tuple) else [tools]
 
@@ -158,7 +162,7 @@ def _matches(rule: Mapping[str, Any], call: ProposedCall) -> bool:
 
 
 def _defaults(tool: Any) -> dict[str, Any]:
-    """What a call runs with where it does not say, as far as the tool's schema tells."""
+    """Return the default values of the tool's arguments, as far as its schema has them."""
     fields: Mapping[str, Any] = getattr(tool, "parameters", {}).get("properties", {})
     return {
         name: field["default"] for name, field in fields.items() if isinstance(field, Mapping) and "default" in field
@@ -168,7 +172,7 @@ def _defaults(tool: Any) -> dict[str, Any]:
 def _matches_value(pattern: Any, value: Any) -> bool:
     if isinstance(pattern, str) and isinstance(value, str):
         return fnmatchcase(value, pattern)
-    return isinstance(pattern, bool) is isinstance(value, bool) and bool(pattern == value)  # to Python 1 is True
+    return isinstance(pattern, bool) is isinstance(value, bool) and bool(pattern == value)  # in Python, 1 == True
 
 
 async def _await_verdict(said: Awaitable[Any], by: str) -> Verdict:
@@ -176,18 +180,20 @@ async def _await_verdict(said: Awaitable[Any], by: str) -> Verdict:
         return _verdict(await said, by)
     except (asyncio.CancelledError, *THROWN_IN):
         raise
-    except BaseException as error:  # a policy that fails has not said yes
+    except BaseException as error:  # a policy that raises must not approve the call
         return _failed(error)
 
 
 def takes_context(policy: Callable[..., Any]) -> Literal["second", "by name"] | None:
-    """How a policy takes the context: as its second argument, if that has no default, or as one named `context`.
+    """Return how a policy takes the context: as its second argument, or by name as `context`; None if it takes none.
 
-    None where it takes none. Raises UsageError where it can be called neither with the context nor without it.
+    A second argument with a default is passed only if it is named `context`. An argument `context` that is bound with
+    `functools.partial` is not passed. Raises UsageError if the policy can be called neither with the context nor
+    without it.
     """
     try:
         signature = inspect.signature(policy)
-    except (TypeError, ValueError):  # of some that are written in C
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return None
     parameters = signature.parameters
     by_position = [one for one in parameters.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
@@ -215,7 +221,7 @@ def call_with_context(
     call: ProposedCall,
     context: Callable[[], PolicyContext],
 ) -> Any:
-    """Call a policy with the call, and with the context as it takes it (`takes_context`)."""
+    """Call a policy with the call and, if `how` says so (`takes_context`), the context. Returns its result."""
     if how == "second":
         return policy(call, context())
     return policy(call, context=context()) if how == "by name" else policy(call)
@@ -233,7 +239,7 @@ def _ask_callable(
         return _await_verdict(said, by) if inspect.isawaitable(said) else _verdict(said, by)
     except (asyncio.CancelledError, *THROWN_IN):
         raise
-    except BaseException as error:  # a policy that fails has not said yes
+    except BaseException as error:  # a policy that raises must not approve the call
         return _failed(error)
 
 
@@ -242,14 +248,17 @@ def _failed(error: BaseException) -> Verdict:
 
 
 def _verdict(said: Any, by: str = "rule") -> Verdict:
-    """What a policy has said, with a reason that can be a fact, and who decides by it."""
+    """Return the verdict for the result of a policy, with a reason that can be recorded, and its author.
+
+    Raises UsageError if the result is not a decision.
+    """
     verdict = said if isinstance(said, Verdict) else _read(said)
     _check_reason(verdict.reason)
     return replace(verdict, reason=mended(verdict.reason), by=by)
 
 
 def _read(said: Any) -> Verdict:
-    if isinstance(yes := number_in(said), bool):  # what a comparison of columns gives
+    if isinstance(yes := number_in(said), bool):  # a bool of another library, as from a comparison of columns
         said = yes
     if isinstance(said, Mapping):
         return _verdict_of_mapping(said)
@@ -260,12 +269,12 @@ def _read(said: Any) -> Verdict:
 
 
 def _word(decision: Any) -> Any:
-    """True and False in a word."""
+    """Return the word for True or False; any other decision unchanged."""
     return ("approve" if decision else "reject") if isinstance(decision, bool) else decision
 
 
 def _verdict_of_mapping(said: Mapping[str, Any]) -> Verdict:
-    if unknown := sorted(map(str, said.keys() - _RULE_KEYS)):  # `args` would run the call as it is
+    if unknown := sorted(map(str, said.keys() - _RULE_KEYS)):  # with `args`, the call would run unedited
         raise UsageError(f"A policy's mapping may have {', '.join(sorted(_RULE_KEYS))}, and no {', '.join(unknown)}.")
     arguments = said.get("arguments")
     decision = _word(said.get("decision", "ask" if arguments is None else "edit"))

@@ -1,10 +1,9 @@
-"""Remembered decisions: what a person decided once, decided again for the calls that are like that one.
+"""Remembered decisions: rules that apply a person's decision to similar calls.
 
-A decision that is to be remembered says so itself (`ApprovalDecision.remember`). So the rule is as much a fact as the
-decision is: folded with the state, there after a restore, and every decision that follows from it names it. A rule is
-bound to the loop's path, the tool's name, and the fingerprint of its description and schema. It answers only where a
-person would have been asked. What a policy or a hook has refused stays refused, and a call of unknown outcome is always
-a person's to decide.
+The rule is part of the decision event (`ApprovalDecision.remember`). It is therefore folded into the state and kept by
+a restore, and each decision that follows from it refers to it. A rule is bound to the path of the loop, the name of the
+tool, and the fingerprint of the tool's description and schema. It applies only if a person would be asked otherwise:
+calls refused by a policy or a hook stay refused, and a call of unknown outcome is always decided by a person.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from agentnb.run.journal import Journal
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A decision that holds for later calls too.
+    """A decision that also applies to later calls.
 
-    It is for the calls of `tool` that the loop at `path` makes, as long as the description and the schema of the tool
-    stay the same. `event` is the number of the event of the run `run_id` that made it, at `time` (epoch seconds).
-    `arguments` are those it holds for; None: for every call.
+    It applies to the calls of `tool` by the loop at `path`, as long as the description and the schema of the tool stay
+    the same. `arguments` are those of the calls; None means any. `event` is the number of the event in the run `run_id`
+    that made the rule, and `time` its time (epoch seconds). `by` is the author of the decision, as in
+    `ApprovalDecision`, and `reviewer` the person's name, if known.
     """
 
     event: int
@@ -44,20 +44,20 @@ class Remembered:
 
     @classmethod
     def of(cls, rule: ApprovalDecision) -> Remembered:
-        """What the event says."""
+        """Return the remembered decision that an event made."""
         about = rule.name or "", rule.arguments, rule.reason
         return cls(rule.seq, rule.decision, *about, rule.by, rule.time, rule.reviewer, rule.path, rule.run_id)
 
 
 def remembering(call: CallState, arguments: dict[str, Any], remember: Remember | None) -> dict[str, Any]:
-    """The fields of a decision that is to be remembered."""
+    """Return the fields that make a decision about a call a rule for later calls; empty if `remember` is None."""
     if remember is None:
         return {}
     return {"remember": remember, "name": call.name, "arguments": arguments if remember == "arguments" else None}
 
 
 def decide_as_before(journal: Journal, frame: Frame, call: CallState, arguments: dict[str, Any]) -> bool:
-    """Decide a call as was decided about one like it; False where that was not to be remembered."""
+    """Decide a call by the remembered decision that applies to it. Returns False if there is none."""
     with journal.lock:
         rule = _rule_for(journal.state.rules, frame, call.name, arguments)
         if rule is None:
@@ -79,7 +79,7 @@ def decide_as_before(journal: Journal, frame: Frame, call: CallState, arguments:
 
 
 def decide_those_waiting(journal: Journal) -> None:
-    """A decision has just been remembered: the calls that are being asked about are decided by it too."""
+    """Decide the waiting calls by the remembered decisions. Called after a decision was remembered."""
     for frame in list(journal.frames):
         for call in list(frame.state.open.values()):
             if call.status == "asking" and call.approval is not None and not call.approval.unknown:
@@ -87,7 +87,7 @@ def decide_those_waiting(journal: Journal) -> None:
 
 
 def why_not_as_before(journal: Journal, frame: Frame, call: CallState) -> str:
-    """Say that a remembered decision about the tool no longer holds, because the tool has changed; empty where none."""
+    """Return a text that a remembered decision no longer applies because the tool has changed; empty if none exists."""
     changed = [rule for rule in _rules_of(journal.state.rules, frame, call.name) if not _is_same_tool(rule, frame)]
     if not changed:
         return ""
@@ -100,7 +100,7 @@ def why_not_as_before(journal: Journal, frame: Frame, call: CallState) -> str:
 def _rule_for(
     rules: Sequence[ApprovalDecision], frame: Frame, tool: str, arguments: Mapping[str, Any]
 ) -> ApprovalDecision | None:
-    """The newest rule for exactly this call of a loop's tool, or else the newest for the tool."""
+    """Return the newest rule for these arguments of the tool, or else the newest for the whole tool, or None."""
     of_tool = [rule for rule in reversed(_rules_of(rules, frame, tool)) if _is_same_tool(rule, frame)]
     exact = (rule for rule in of_tool if rule.arguments is not None and same_json(rule.arguments, arguments))
     return next(exact, None) or next((rule for rule in of_tool if rule.remember == "tool"), None)
@@ -111,5 +111,5 @@ def _rules_of(rules: Sequence[ApprovalDecision], frame: Frame, tool: str) -> lis
 
 
 def _is_same_tool(rule: ApprovalDecision, frame: Frame) -> bool:
-    """Whether the tool is as it was when that was decided; older recordings do not say."""
+    """Return True if the tool is unchanged since the decision, or if an older recording has no fingerprint of it."""
     return rule.tool_fingerprint is None or rule.tool_fingerprint == frame.fingerprints.get(rule.name or "")

@@ -1,4 +1,4 @@
-"""The name of the person who decides at the panel or at the console, and how a person's decision is recorded."""
+"""Reviewer: the name of the person who decides at the panel or the console, and the author of a decision."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _declared: str | None = None
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Who decides by way of a run: code, or a person who was shown the question `seconds` ago."""
+    """The author of decisions that are made through a run: code, or a person who saw the question `seconds` ago."""
 
     by: str = "code"
     seconds: float | None = None
 
     def name(self, given: str | None) -> str | None:
-        """Return the name to record: the one given with the decision, or that of the person in this process."""
+        """Return the name to record: the given one, or the one declared in this process if a person decides."""
         if given is not None:
             return checked_name("reviewer=", given)
         return declared_reviewer() if self.by == "human" else None
@@ -33,22 +33,25 @@ CODE = Decider()
 
 
 def reviewer(name: str | None) -> None:
-    """Name the person whose decisions at the panel and the console are recorded. Holds for this process.
+    """Declare the name of the person who decides at the panel and the console, for this process.
 
-    name: the person's name, or None for the one in the environment variable AGENTNB_REVIEWER. Raises UsageError for
-    what is no name.
+    name: the person's name, or None for the one in the environment variable AGENTNB_REVIEWER. Raises UsageError if it
+    is not a text or is empty.
     """
     global _declared
     _declared = checked_name("reviewer(name)", name) if name is not None else None
 
 
 def declared_reviewer() -> str | None:
-    """Return the person's name, as `reviewer` or else the environment declares it; None where neither does."""
+    """Return the person's name as declared by `reviewer`, or else by the environment; None if neither declares one."""
     return _declared or mended(os.environ.get(REVIEWER_VARIABLE, "")).strip() or None
 
 
 def checked_name(what: str, name: Any) -> str:
-    """Return a person's name as it is recorded. Raises UsageError where it is no name."""
+    """Return a person's name as it is recorded. Raises UsageError if it is not a text or is empty.
+
+    what: the name of the argument, for the error.
+    """
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"{what} takes a person's name, a text that is not empty, not {shown(name)}.")
     return mended(name).strip()
