@@ -15,9 +15,12 @@ DESIGNS = {
     "LoopAgent": "agentnb.loops.loop_agent",
     "SessionLoop": "agentnb.loops.session_loop",
 }
-"""Where each design is. They are imported when they are asked for."""
+"""The module of each design by class name. `design_of` imports a module on demand."""
 
 
 def design_of(kind: str) -> type[Design] | None:
-    """The design that recordings name so, if it is one of these: nothing else is ever imported because one names it."""
+    """Return the design class that a recording names, or None if it is not in `DESIGNS`.
+
+    A recording can cause the import of these modules only.
+    """
     return getattr(import_module(DESIGNS[kind]), kind) if kind in DESIGNS else None

@@ -1,7 +1,8 @@
-"""Loop: the class every design is a subclass of, and the one to subclass for a loop of your own.
+"""Loop: the base class of all designs and of user-supplied loops.
 
-A loop is its pure decision (`agentnb.core.loop.Design`) and the way to start it. Starting needs a driver, which lives a
-layer above; it is put in here when agentnb is imported, so that a loop module knows the core and nothing else.
+A loop combines a pure decision (`agentnb.core.loop.Design`) with the methods that start a run. Starting needs the
+driver, which belongs to a higher layer. `agentnb/__init__.py` registers the driver here (`use_driver`), so that loop
+modules depend on the core only.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _restore: Callable[..., Any] | None = None
 
 
 def use_driver(make_run: Callable[..., Any], restore: Callable[..., Any]) -> None:
-    """Make loops start by calling `make_run(loop, input=..., ...)`, and go on by `restore(run, loop, ...)`."""
+    """Register the functions that start a run, `make_run(loop, input=...)`, and resume one, `restore(run, loop)`."""
     global _make_run, _restore
     _make_run, _restore = make_run, restore
 
@@ -38,8 +39,8 @@ def use_driver(make_run: Callable[..., Any], restore: Callable[..., Any]) -> Non
 class Loop(Design):
     """A loop that can be started: override `advance`, and declare `phases`.
 
-    `advance(state)` is asked whenever nothing is in flight, and gives the one fact that comes next
-    (`agentnb.core.loop`). A critic, of which the panel, stepping, snapshots and restoring come for nothing:
+    `advance(state)` is called when nothing is in flight, and returns the next event (`agentnb.core.loop`). The panel,
+    stepping, snapshots and restoring work for every loop. A critic:
 
         from agentnb import Loop
         from agentnb.core.events import MessageAdded, ModelStart, RunEnd
@@ -66,9 +67,9 @@ class Loop(Design):
         def tell(words, phase):
             return MessageAdded(message=Message(role="user", content=words), phase=phase)
 
-    `Critic(llm).start("cats")` runs it. Values of its own it keeps by `StateUpdate`, in `state.values`; functions of
-    its own are `activities`, called by a hidden `CallProposed`, whose id `state.own_id` makes unique. The same loop can
-    be written top to bottom, as a generator: `Loop.from_generator`.
+    `Critic(llm).start("cats")` starts it. A loop keeps its own values in `state.values`; a `StateUpdate` sets them. Its
+    own functions are `activities`; a hidden `CallProposed` calls them, with an id that `state.own_id` makes unique.
+    `Loop.from_generator` makes a loop from a generator function that is written top to bottom.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Loop(Design):
         if name is not None and not isinstance(name, str):
             raise UsageError(f"name= takes the loop's name, a text, not {name!r:.80}.")
         if not isinstance(tools, (Mapping, Sequence)):
-            tools = list(tools)  # a generator, say, gives them once, and each run asks
+            tools = list(tools)  # an iterator can be read only once, and each run reads the tools
         self.llm = llm
         self.tools = tools
         if not isinstance(tools, Mapping):
@@ -102,46 +103,50 @@ class Loop(Design):
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
     ) -> Run:
-        """A run on this input; nothing has happened yet.
+        """Return a new run on this input. The run has no events yet.
 
-        name, store: keep the run's journal in the store, under that name. approve: who decides about calls before a
-        person is asked; True, False, a callable of the call, and of its context where it takes a second argument,
-        rules, or the path of a JSON file with rules (`agentnb.run.approvals.policy`). breakpoints: pause at these;
-        callables of `(event, state)`, an event type, a tool's or a function's name, a phase, or a dict of conditions
-        (`agentnb.run.gate.conditions`). At a call the run pauses before it starts, otherwise right behind the event.
-        limits: end at these; `turns, calls, seconds, tokens, cost`, of all the loops inside too. A call is one of a
-        tool. The seconds of a run that was restored or forked begin when it goes on. Tokens and cost are what the
-        server tells. OpenAI's and Anthropic's tell no cost, as OpenRouter's does, and a run ends at a limit of it; of
-        one that tells nothing at all (`usage` stays empty) neither is counted.
+        name, store: the run's journal is kept in the store under this name. approve: the policy that decides about
+        calls before a person is asked: True, False, a callable of the call (and of its context, if it accepts a second
+        argument), rules, or the path of a JSON file with rules (`agentnb.run.approvals.policy`). breakpoints: positions
+        at which the run pauses: callables of `(event, state)`, an event type, the name of a tool or function, a phase,
+        or a dict of conditions (`agentnb.run.gate.conditions`). At a call the run pauses before the call starts,
+        otherwise directly after the event.
+
+        limits: maximum `turns, calls, seconds, tokens, cost`; nested loops count too. The run ends when it reaches one.
+        Only calls of tools count as calls. The seconds of a restored or forked run start when it resumes. Tokens and
+        cost are the values that the server reports. OpenRouter reports the cost; OpenAI and Anthropic do not. If a
+        server reports tokens but no cost, a run with a cost limit ends. If it reports nothing (`usage` stays empty),
+        neither is counted.
         """
         return self._start(input=input, name=name, store=store, approve=approve, breakpoints=breakpoints, limits=limits)
 
-    def run(self, *input: Any, **options: Any) -> Any:  # open: a design's own `run` may take and give something else
-        """Run on this input to the end: a coroutine of the output.
+    def run(self, *input: Any, **options: Any) -> Any:  # untyped: a design may override it with another signature
+        """Run on this input to the end; return a coroutine of the output.
 
-        options: as for `start`. Raises RunFailed, RunCancelled or LimitReached where there is no output.
+        options: as for `start`. The coroutine raises RunFailed, RunCancelled or LimitReached if there is no output.
         """
         return _to_the_end(self.start(*(input or (None,)), **options))
 
     def run_async(self, parent_context: Any, **options: Unpack[StartOptions]) -> Any:
-        """Run in the code of an agent that is given a context (`agentnb.loops.loop_agent`): its events, as an agent's.
+        """Run inside the code of an agent that has an InvocationContext (`agentnb.loops.loop_agent`).
 
-        options: as for `start`. Raises UsageError where this is not such a context.
+        Return the events of this loop as agent events. options: as for `start`. Raises UsageError if `parent_context`
+        is not an InvocationContext.
         """
         if not hasattr(parent_context, "events_of"):
             raise UsageError(f"{self.name}.run_async(ctx) takes an InvocationContext, not {parent_context!r}.")
         return parent_context.events_of(self, **options)
 
     def go_on_from(self, run: Run, **options: Unpack[StartOptions]) -> Run:
-        """A run of this loop that goes on from where another was suspended. options: as for `start`."""
-        assert _restore is not None  # agentnb/__init__.py puts it in before any loop can be made
+        """Return a run of this loop that resumes a suspended run. options: as for `start`."""
+        assert _restore is not None  # agentnb/__init__.py registers it before a loop can be created
         restored: Run = _restore(run, self, **options)
         return restored
 
     def hears_as(self, input: Any) -> list[Message] | None:
-        """What a loop around this one has for it, as the first messages of its conversation.
+        """Return the input from a parent loop as the first messages of this loop's conversation.
 
-        None where what this one is given begins no conversation: it is given it all as one text.
+        None: the input does not start a conversation, and the parent passes it as one string.
         """
         return None
 
@@ -173,7 +178,7 @@ class Loop(Design):
     def from_generator(
         function: Function | None = None, /, llm: Any = None, tools: Any = (), **options: Any
     ) -> GeneratorLoop | Callable[[Function], GeneratorLoop]:
-        """A loop from a generator function of its input, which yields what it wants and returns the output.
+        """Return a loop made from a generator function of its input, which yields commands and returns the output.
 
             @Loop.from_generator(llm=llm, tools=[search])
             def answer(question):
@@ -182,21 +187,22 @@ class Loop(Design):
                     reply = yield ask()
                 return reply.content
 
-        `agentnb.loops.want` has what may be yielded. llm, tools, system_prompt: as for other loops. name: the
-        function's where none is given. phases: a table of those it enters by `yield phase(name)`, from each to those
-        that may follow it, or only their names, in the order they are drawn in; where none are declared, the phases are
-        `working, asking, acting`, and it need not say where it is.
+        `agentnb.loops.want` defines the values that may be yielded. Without a function, return a decorator.
 
-        Raises UsageError for a function that is no generator function.
+        llm, tools, system_prompt: as for other loops. name: defaults to the function's name. phases: the phases that
+        the function enters by `yield phase(name)`: a table from each phase to those that may follow it, or a list of
+        names in drawing order. By default the phases are `working, asking, acting`, entered automatically.
+
+        Raises UsageError if the function is not a generator function.
         """
-        from agentnb.loops.generator import GeneratorLoop  # it is a Loop itself
+        from agentnb.loops.generator import GeneratorLoop  # a subclass of Loop: importing it earlier is circular
 
         if function is None:
             return lambda function: GeneratorLoop(function, llm, tools, **options)
         return GeneratorLoop(function, llm, tools, **options)
 
     def _start(self, **options: Any) -> Run:
-        assert _make_run is not None  # agentnb/__init__.py puts it in before any loop can be made
+        assert _make_run is not None  # agentnb/__init__.py registers it before a loop can be created
         if not hasattr(self, "name"):
             raise UsageError(f"{type(self).__name__}.__init__ does not call super().__init__().")
         run: Run = _make_run(self, **options)
@@ -208,17 +214,20 @@ async def _to_the_end(run: Run) -> Any:
 
 
 def name_as_tool(tool: Any) -> str:
-    """What models call a tool by."""
+    """Return the name under which models call a tool."""
     return legal_name(tool.name) if isinstance(tool, Design) else _named(tool)
 
 
 def _named(tool: Any) -> str:
-    """What a tool is called by whoever writes it down."""
+    """Return the name of a tool in source code, or its repr."""
     return str(getattr(tool, "name", None) or getattr(tool, "__name__", None) or repr(tool))
 
 
 def count_of(name: str, value: Any, least: int = 0) -> Any:
-    """A limit as a whole number of Python's, or None, which is none. Raises UsageError where it is neither, or less."""
+    """Return a limit as an int, or None for no limit.
+
+    Raises UsageError if the value is neither None nor a whole number, or is less than `least`.
+    """
     value = plain_number(value)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         wanted = f"a whole number from {least}" if least else "a number that is whole and not negative"
@@ -227,18 +236,21 @@ def count_of(name: str, value: Any, least: int = 0) -> Any:
 
 
 def check_system_prompt(value: Any) -> None:
-    """Raise UsageError where this is neither a text nor None."""
+    """Raise UsageError if this is neither a string nor None."""
     if value is not None and not isinstance(value, str):
         raise UsageError(f"system_prompt= takes a text, or None, not {value!r:.80}.")
 
 
 def take(state: State, queue: Queue) -> MessageAdded:
-    """The fact that the oldest message of a queue is heard."""
+    """Return the event that moves the oldest message of a queue to the conversation."""
     return MessageAdded(message=state.queues[queue][0], origin=queue)
 
 
 def propose(state: State, id: str, name: str, arguments: dict[str, Any]) -> CallProposed:
-    """The fact that the loop asks for a call of its own; `id` is unique among those of one run of it."""
+    """Return the event that proposes a hidden call of the loop itself.
+
+    id: unique among the loop's own calls in one run of the loop.
+    """
     return CallProposed(call=ToolCall(id=state.own_id(id), name=name, arguments=arguments), hidden=True)
 
 

@@ -1,4 +1,4 @@
-"""Calling functions of the user's, sync or async: one that is sync runs in a thread, so that it holds up nobody."""
+"""Calls of user-supplied functions, sync or async. Sync functions run in a thread and do not block the event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentnb.core.threads import THREADS
 
 
 async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function gives, once that was awaited where it has to be; of one that yields, the list of that."""
+    """Call a function and return its result. Awaitables are awaited; the values of a generator become a list."""
     said = function(*args, **kwargs) if is_async(function) else await _in_thread(function, *args, **kwargs)
     return await listed(await settled(said), _in_thread)
 

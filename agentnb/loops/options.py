@@ -1,4 +1,4 @@
-"""What `start` takes beside the input, where something else passes it on."""
+"""The options of `Loop.start`, as a type for functions that forward them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class StartOptions(TypedDict, total=False):
-    """The options of `Loop.start`, which says what they do."""
+    """The keyword options of `Loop.start`, which documents them."""
 
     name: str | None
     store: Store | None

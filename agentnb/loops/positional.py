@@ -1,4 +1,4 @@
-"""Models that stand for dataclasses of the published designs: their fields may be given in order, too."""
+"""Pydantic models that replace dataclasses of the published designs and accept positional fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pydantic import BaseModel
 
 
 class Positional(BaseModel):
-    """A model whose fields may also be given in their order. Raises TypeError for more values than it has fields."""
+    """A model that also accepts its fields as positional arguments, in the order of declaration.
+
+    Raises TypeError for more values than fields.
+    """
 
     def __init__(self, *values: Any, **fields: Any) -> None:
         names = tuple(type(self).model_fields)

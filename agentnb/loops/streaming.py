@@ -1,4 +1,4 @@
-"""The stream of a design's own events: an async iterator over a run that is read in the design's words."""
+"""The stream of a design's own events: an async iterator that translates the events of a run."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Said = TypeVar("Said", bound=_Typed)
 
 
 class Telling(Generic[Said]):
-    """A run that is told in a design's words; `ended` is whether the last of them has been said.
+    """The translation of one run into a design's events. `ended` is True after the last of them.
 
-    A loop holds on to this and not to the stream, so that a stream that nobody has any more (a `break` has left it) is
-    closed as any async generator is, and the loop can be run again.
+    A loop keeps a reference to this object and not to the stream. A stream that the reader abandons (by `break`) is
+    then garbage-collected and closed like any async generator, and the loop can run again.
     """
 
     last: ClassVar[str]
-    """The type of the event that is the last."""
+    """The type of the last event of a stream."""
 
     def __init__(
         self,
@@ -39,24 +39,27 @@ class Telling(Generic[Said]):
         say: Callable[[Event | Delta], Iterable[Said]],
         fail: Callable[[ErrorInfo], Iterable[Said]],
     ) -> None:
-        """say, fail: what a fact is in those words, and the end where a model has failed."""
+        """say: translates an event of the run. fail: returns the final events after a model failure."""
         self.run = run
         self.ended = False
         self.stream: weakref.ref[Any] | None = None
         self.is_read = False
-        """Whether somebody has begun to read the stream."""
+        """True after the reader has requested the first event."""
         self._say, self._fail = say, fail
 
     def facts(self) -> Any:
-        """The run's own events, as an async iterator that can be closed."""
+        """Return the run's own events as an async iterator that can be closed."""
         return Inside(aiter(self.run))
 
     def is_said(self, error: RunFailed) -> bool:
-        """Whether this, which is no model's failure, is what the design's last event says."""
+        """Return True if the design's last event reports this error, which is not a model failure."""
         return False
 
     async def events(self) -> AsyncGenerator[Said, None]:
-        """What the run says in the design's words, to the last. Raises RunFailed where the loop itself has failed."""
+        """Yield the run's events, translated into the design's events.
+
+        Raises RunFailed if the loop itself has failed and the design has no event for it.
+        """
         last, say = self.last, self._say
         try:
             async with aclosing(self.facts()) as facts:
@@ -77,26 +80,25 @@ class Telling(Generic[Said]):
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody may go on with it. Where its reader has left it, its run is cancelled."""
+        """True while the stream can continue. If its reader has abandoned it, reading this property cancels the run."""
         if not self.ended and self.stream is not None and self.stream() is None:
             if self.is_read:
                 self.close()
-            elif not self.run.events:  # nobody has it, and nothing has happened
+            elif not self.run.events:  # abandoned before the first event: there is nothing to cancel
                 self.ended = True
         return not self.ended
 
     def close(self) -> None:
-        """Cancel the run, where it is not over."""
+        """Cancel the run if it has not ended."""
         self.run.cancel("the stream was closed")
         self.ended = True
 
 
 class DesignStream(Generic[Said]):
-    """The events of one run, as it goes on; it begins when the first is asked for.
+    """The events of one run, in the design's vocabulary. The run starts when the first event is requested.
 
-    Closing it before its end cancels the run, and so does leaving it where nobody else has it. Awaiting it goes on to
-    the end, and gives the run's output, or raises why there is none. `run` is the run, `ended` whether the last event
-    has been said.
+    Closing the stream before its end cancels the run; so does abandoning it. Awaiting the stream runs to the end and
+    returns the run's output, or raises the reason why there is none. `run` is the run.
     """
 
     def __init__(self, telling: Telling[Said]) -> None:
@@ -107,7 +109,7 @@ class DesignStream(Generic[Said]):
 
     @property
     def ended(self) -> bool:
-        """Whether the last event has been said."""
+        """True after the last event."""
         return self.telling.ended
 
     def __aiter__(self) -> AsyncIterator[Said]:
@@ -126,7 +128,7 @@ class DesignStream(Generic[Said]):
         return await self.run
 
     async def aclose(self) -> None:
-        """Cancel the run, where it is not over, and wait until all of it has stopped."""
+        """Cancel the run if it has not ended, and wait until all its work has stopped."""
         await self._events.aclose()
-        if not self.ended:  # it was closed before it began
+        if not self.ended:  # closed before the first event was requested
             self.telling.close()

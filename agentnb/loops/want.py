@@ -1,27 +1,27 @@
-"""What a loop in generator form may want: the words that it yields (`Loop.from_generator`).
+"""Commands that a loop in generator form yields (`Loop.from_generator`).
 
-    reply = yield ask("Which files?")           ask the model; gives its message, an assistant's
-    yield say("Use only the first.")            put a message of the user's into the history; gives None
-    text = yield call(read, path="a.csv")       call a function, a tool or another loop; gives what came of it
-    texts = yield [call(read, p) for p in ps]   several calls at once; gives the results in the same order
-    yield phase("reviewing")                    enter one of the loop's phases; gives None
+    reply = yield ask("Which files?")           ask the model; returns its message, with the role `assistant`
+    yield say("Use only the first.")            add a user message to the history; returns None
+    text = yield call(read, path="a.csv")       call a function, a tool or another loop; returns its result
+    texts = yield [call(read, p) for p in ps]   several concurrent calls; returns the results in the same order
+    yield phase("reviewing")                    enter one of the loop's phases; returns None
 
-ask: the model's tool calls are run before the message comes back, with approvals as everywhere, and their results are
-in the history by then; ask again to have them answered. What the user says meanwhile (`steer`, `follow_up`) enters the
-history before the model is asked; after the last question nobody hears it. A model that fails pauses the run, and
-resuming asks it again.
+ask: the model's tool calls run before the message is returned, with the usual approvals, and their results are already
+in the history. Ask again to let the model answer them. Messages that the user sends in the meantime (`steer`,
+`follow_up`) enter the history before the model request; after the last request they are not delivered. A model failure
+pauses the run, and resuming sends the request again.
 
-call: a plain function, sync (in a thread) or async, does whatever the loop itself must not; broken off by a crash, it
-runs again. One of the loop's tools, given as itself or by name, is called as the model calls it: checked, with
-approvals and policies, and asked about where nobody knows whether it ran. Another loop is run inside this one, with its
-own history. The history of this loop is told nothing of either. A call that fails, or that somebody rejects, raises
-`ToolError` at its `yield`; of several at once the first that failed does, when all have ended. (A mistake in another
-loop's own code is no failure of a call: it ends the whole run.)
+call: a plain function, sync (in a thread) or async, does the work that the loop itself must not do. After a crash it
+runs again. A tool of the loop, passed as an object or by name, is called as the model calls it: with checks, approvals
+and policies; after a crash a person decides if it is unknown whether the call ran. Another loop runs as a nested loop,
+with its own history. None of these calls enters the history of this loop. A call that fails or is rejected raises
+`ToolError` at its `yield`. If several calls are yielded together, the first failure is raised after all have ended.
+(An error in the code of a nested loop is not a failed call: it ends the whole run.)
 
-Arguments and results are facts of the run, and so they are JSON: a tuple comes as a list, a message as a dict, a number
-of numpy's as a number. Of results, any other object comes as its text; as an argument it is refused.
+Arguments and results are part of the run's events, and therefore JSON: a tuple is returned as a list, a message as a
+dict, a numpy number as a number. Any other object is returned as its text; as an argument it is refused.
 
-Parts of a loop are generators too: `draft = yield from write(topic)`.
+Parts of a loop can be generators too: `draft = yield from write(topic)`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SHOWN = 120
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The model's next message, with these put to it first."""
+    """A command for the model's next message, after these messages are added to the history."""
 
     words: tuple[Message, ...]
     options: dict[str, Any]
@@ -57,7 +57,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Messages in the history."""
+    """A command to add messages to the history."""
 
     words: tuple[Message, ...]
 
@@ -67,7 +67,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What comes of `called`: a function, a tool or its name, or a loop."""
+    """A command for the result of `called`: a function, a tool or its name, or a loop."""
 
     name: str
     arguments: dict[str, Any]
@@ -79,7 +79,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """That the loop is in this phase."""
+    """A command to enter this phase."""
 
     name: str
 
@@ -91,10 +91,12 @@ Want = Ask | Say | Call | Phase
 
 
 def ask(*words: str | Message | Mapping[str, Any], schema: Any = None, **options: Any) -> Ask:
-    """Ask the model, with `words` put to it first; a text is the user's.
+    """Return a command to ask the model, after `words` are added to the history; a string is a user message.
 
-    schema: a JSON schema, or a pydantic model, that the answer's text must follow. options: go into the request as
-    they are; `tools=None` offers the model no tools. Raises UsageError for a message that only a model or a tool makes.
+    schema: a JSON schema, or a pydantic model class, that the answer's text must follow. options: passed to the model
+    request unchanged; `tools=None` offers the model no tools.
+
+    Raises UsageError for a message that only a model or a tool can make.
     """
     if schema is not None:
         options["schema"] = schema.model_json_schema() if hasattr(schema, "model_json_schema") else schema
@@ -102,14 +104,18 @@ def ask(*words: str | Message | Mapping[str, Any], schema: Any = None, **options
 
 
 def say(*words: str | Message | Mapping[str, Any]) -> Say:
-    """Put messages into the history; a text is the user's. Raises UsageError for one that only a tool makes."""
+    """Return a command to add messages to the history; a string is a user message.
+
+    Raises UsageError for a message that only a tool can make.
+    """
     return Say(_messages(words))
 
 
 def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwargs: Any) -> Call:
-    """Call a function, one of the loop's tools (itself or its name), or a loop (with its input).
+    """Return a command to call a function, one of the loop's tools (object or name), or a loop (with its input).
 
-    Raises TypeError where the arguments do not fit, and NotSerializable where they are not JSON.
+    Raises TypeError if the arguments do not fit the signature, NotSerializable if they are not JSON, and UsageError if
+    `called` cannot be called in this way.
     """
     if isinstance(called, Design):
         arguments = {"input": _input(*args, **kwargs)}
@@ -126,32 +132,32 @@ def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwar
     name = name_of(called)
     try:
         bound = dict(inspect.signature(called).bind(*args, **kwargs).arguments)
-    except ValueError:  # of some that are written in C
+    except ValueError:  # some functions written in C have no signature
         raise UsageError(f"Nothing says what {name} takes: wrap it in a function of your own.") from None
     return Call(name, json_of(bound, name), called)
 
 
 def name_of(called: Any) -> str:
-    """The name under which a function, a tool or a loop is called."""
+    """Return the name under which a function, a tool or a loop is called."""
     if isinstance(called, (Design, Tool)):
         return called.name
     return str(getattr(_whole(called), "__name__", type(called).__name__))
 
 
 def phase(name: str) -> Phase:
-    """Enter a phase that the loop declares."""
+    """Return a command to enter a phase that the loop declares."""
     return Phase(name)
 
 
 def shown_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """A call, for people."""
+    """Return a call as a short string for display."""
     given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
     shown = given if len(given) <= _SHOWN else given[:_SHOWN] + "…"
     return printable(f"call({name}{', ' if given else ''}{shown})")
 
 
 def shown_message(message: Message) -> str:
-    """A message, for people."""
+    """Return the text of a message as a short string for display."""
     text = text_of(message.content)
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
@@ -175,5 +181,5 @@ def _whole(called: Any) -> Any:
 
 
 def _by_name(tool: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """A tool's arguments by name; whether they fit is the tool's to say."""
+    """Return a tool's arguments by name. The tool checks later that they fit."""
     return {**dict(zip(tool.parameters.get("properties", ()), args, strict=False)), **kwargs} if args else kwargs

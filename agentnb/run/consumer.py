@@ -1,8 +1,8 @@
-"""Consumers: whoever reads a run's events while it goes on.
+"""Consumers: readers of a run's events while the run continues.
 
-The first consumer of a run that nobody drives is its driver: the run moves on as it asks for the next event, and no
-further. Everybody else watches, from any thread and any event loop, each with a queue of their own that is filled as
-things happen and drained in bursts (a hand-over from task to task for each event would cost as much as the run).
+The first consumer of a run without an owner drives it: the run advances only when this consumer requests the next
+event. All other consumers watch, from any thread and event loop. Each has its own queue, which is filled as events
+occur and drained in bursts: switching tasks for each event would cost as much as the run itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Watching:
     """A queue between a run and one consumer in another task, event loop or thread."""
 
     def __init__(self, journal: Journal, told: int = 0) -> None:
-        """`told`: how many of the events the consumer has seen."""
+        """Start to watch. told: the number of events that the consumer has received already."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._news: asyncio.Future[None] | None = None
@@ -48,10 +48,10 @@ class Watching:
             self._news.set_result(None)
 
     async def wait(self, run: Ownership) -> None:
-        """Until there is something in the queue, or nothing more comes."""
+        """Wait until the queue has an item, no event can follow, or the owner has left the run to others."""
         self._news = self._loop.create_future()
         try:
-            # Looked at with the future in place, so that nothing is missed.
+            # Check again after the future was created, so that no event is missed in between.
             if not (self.queue or run.quiet or run.is_for_others):
                 with run.driver.unattended.waited_for():
                     await self._news
@@ -59,12 +59,15 @@ class Watching:
             self._news = None
 
     def wake(self) -> None:
-        """End a wait. Safe from every thread."""
+        """End the current wait, if any. Safe from every thread."""
         call_in(self._loop, self._wake)
 
 
 def consume(run: Ownership) -> AsyncGenerator[Event | Delta, None]:
-    """What has happened so far, then live, to the end; drives the run where nobody does."""
+    """Return an iterator over the events so far, then over events and deltas as they occur, to the end of the run.
+
+    It drives the run if the run has no owner.
+    """
     taker = Taker()
     is_direct = not hosting.environment.hosted or run.driver.wakeup.is_here()
     events = _pull(run, taker) if is_direct else _pull_from_host(run, taker)
@@ -73,10 +76,13 @@ def consume(run: Ownership) -> AsyncGenerator[Event | Delta, None]:
 
 
 async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, None]:
+    # After a failure of the model: yield the recorded events first. The run may be resumed while they are read.
     told, events = 0, run.journal.events
-    while run.settled and not run.state.over and told < len(events):  # it may be resumed while its failure is told
+    while run.settled and not run.state.over and told < len(events):
         yield events[told]
         told += 1
+
+    # Watch while another owner drives, or the run is settled. If the owner leaves the run to others, claim it.
     while run.settled or not run.claim("pull"):
         is_left = False
         async with aclosing(Inside(_look_on(run, told))) as seen:
@@ -88,6 +94,8 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
                     yield item
         if not is_left:
             return
+
+    # This consumer is the owner now: receive the events that it has not yielded yet, and all new ones.
     run.taken_by = taker
     news: deque[Event | Delta] = deque()
     with run.journal.lock:
@@ -95,6 +103,8 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
         stop = run.journal.watch(news.append)
     if run.driver.wakeup.is_due:
         run.driver.wakeup.flush()
+
+    # Drive the run, and yield the events of each of its steps before the next one.
     try:
         run.go_on_if_paused()
         while news:
@@ -104,12 +114,12 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
                 async for _ in pump:
                     while news:
                         yield news.popleft()
-            except GeneratorExit:  # before the pump is closed: what it performs is to know why it is broken off
+            except GeneratorExit:  # leave before the pump is closed, so that interrupted effects get the reason
                 run.leave("its consumer was closed")
                 raise
         while news:
             yield news.popleft()
-        if run.state.stop_reason == "error":  # the loop has ended in an error of its own
+        if run.state.stop_reason == "error":  # the loop itself has ended with an error: raise it
             outcome(run)
     except RunFailed:
         while news:
@@ -124,9 +134,13 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
 
 
 async def _look_on(run: Ownership, told: int) -> AsyncGenerator[Event | Delta | None, None]:
-    """What has happened and happens while somebody else drives; ends with None where they leave the run to others."""
+    """Yield the events after the first `told`, then new events and deltas, while another owner drives.
+
+    Yields None at the end if the owner leaves the run to others. Raises as `outcome` does if the model or the loop
+    failed, and UsageError if the owner can no longer drive or the caller iterates over the run.
+    """
     watching = Watching(run.journal, told)
-    if run.driver.wakeup.is_due:  # what nobody had been told of is not on disk yet
+    if run.driver.wakeup.is_due:  # some events are not on disk yet: write them before they are yielded
         run.driver.wakeup.flush()
     if run.gate.owner is None and not run.settled:  # calls of this run are in flight in another event loop
         run.play_on_host()
@@ -135,7 +149,7 @@ async def _look_on(run: Ownership, told: int) -> AsyncGenerator[Event | Delta | 
         while True:
             while watching.queue:
                 yield watching.queue.popleft()
-            with run.journal.lock:  # nothing becomes a fact, and nobody resumes it, between one look and the next
+            with run.journal.lock:  # between these checks no event is recorded, and the run is not resumed
                 if run.quiet and not watching.queue:
                     if run.state.stop_reason == "error" or not run.state.over:
                         outcome(run)
@@ -151,7 +165,7 @@ async def _look_on(run: Ownership, told: int) -> AsyncGenerator[Event | Delta | 
             await watching.wait(run)
     except (GeneratorExit, asyncio.CancelledError):
         stop()
-        if run.is_left:  # to this one, too
+        if run.is_left:  # the owner has left the run to this consumer, too
             await run.leave_and_close("its consumer was closed")
         raise
     finally:
@@ -160,7 +174,7 @@ async def _look_on(run: Ownership, told: int) -> AsyncGenerator[Event | Delta | 
 
 
 async def _pull_from_host(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, None]:
-    """Pull in agentnb's own thread, item by item; where the caller waits, clicks get in."""
+    """Pull in agentnb's own thread, item by item. While the caller waits, clicks in the notebook are processed."""
     remote = _pull(run, taker)
     step: Future[Event | Delta | None] | None = None
     try:
@@ -171,7 +185,7 @@ async def _pull_from_host(run: Ownership, taker: Taker) -> AsyncGenerator[Event 
             if item is None:
                 return
             yield item
-    except UsageError:  # nobody here can be asked, which is no reason to end a run that somebody else drives
+    except UsageError:  # no person can be asked here: stop to wait for the item
         if step is not None:
             step.cancel()
         raise
@@ -188,5 +202,5 @@ async def _pull_from_host(run: Ownership, taker: Taker) -> AsyncGenerator[Event 
 
 
 async def _next(news: AsyncIterator[Event | Delta]) -> Event | Delta | None:
-    """`anext` as a coroutine, which is what another thread's event loop takes; None at the end."""
+    """Return the next item, or None at the end. A coroutine, because `run_coroutine_threadsafe` needs one."""
     return await anext(news, None)

@@ -1,4 +1,4 @@
-"""Frames: the loops that are being run, as a stack of calls is: the outermost, and those that calls of it perform."""
+"""Frames: the loops of a run that are being run, like a call stack: the outermost loop, and nested loops."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from agentnb.run.portable import portable_start
 from agentnb.tools import as_tools, loop_of
 
 UNASKED = object()
-"""In place of what stands beside a loop, while nobody has asked for it."""
+"""The value of `Frame.companion` until the companion object is first requested."""
 UNKNOWN = object()
-"""In place of where a kind of move leads, before it has been made."""
+"""The default for a kind of transition that is not in `Frame.moves` yet."""
 
 
 class Frame:
     """One loop that is being run.
 
-    `path` says where it is: `""` the outermost, `"review/critic"` the one by the name `critic` in the one at `review`.
-    `above` is the loop whose call `call` it performs, `state` where it stands, in the state of the whole run. `said`
-    are the messages that were said to this loop itself, and not to whoever in the run listens. `finishes_calls`: a
-    pause waits for the end of what its calls run, because it, or a loop above, does not pause inside
-    (`Design.pauses_inside`); `finishes_first`: it waits for the end of the loop itself. `has_loops_inside`: some calls
-    may be performed by loops. `recorded` is how many facts of the run there were when it was taken up from a recording,
-    `companion` what stands beside it, once that is asked for (`run.companions`). `hearing` is what the loop knows of
-    the run, and holds on to no longer than anybody has the run. `views` are what tools have made of the arguments of
-    calls for a person, by call, with the number of the question. `reply` is the answer that its model is giving, while
-    the model is asked.
+    path: `""` for the outermost loop, `"review/critic"` for the loop named `critic` inside the one at `review`.
+    above, call: the parent loop, and the id of its call that this loop performs; None and `""` for the outermost.
+    state: the state of this loop, a part of the state of the run.
+    said: the messages that were sent to this loop itself, not to the loop of the run that listens.
+    finishes_calls: a pause waits until the calls of this loop have ended, because this loop or one above it does not
+    pause inside (`Design.pauses_inside`).
+    finishes_first: a pause waits until this loop itself has ended.
+    has_loops_inside: some calls of this loop may be performed by nested loops.
+    recorded: the number of events of the recording that the run resumed from; 0 if it started in this process.
+    companion: the companion object of the loop, once it was requested (`run.companions`).
+    hearing: the mailbox of the run that the loop has received. Only the frame keeps it alive.
+    moves: the phase that each kind of transition leads to, by phase, phase of the event and event type.
+    views: the tools' own views of calls, by call id, each with the number of its question.
+    reply: the answer that streams in from the model, during a request.
     """
 
     __slots__ = (
@@ -82,40 +86,44 @@ class Frame:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """The fingerprint of each tool, by its name."""
+        """The fingerprint of each tool, by its name. Computed on first use."""
         if self._fingerprints is None:
             self._fingerprints = {name: fingerprint_of(tool) for name, tool in self.tools.items()}
         return self._fingerprints
 
     def loop_for(self, call: CallState) -> Design | None:
-        """The loop that performs this call, where no tool and no activity does."""
+        """Return the loop that performs this call; None if a tool or an activity does."""
         loop = self.design.loop_for(call, self.state) if self._performs_loops else None
         if loop is None and self.has_loops_inside and not self.is_own(call):
             loop = loop_of(self.tools.get(call.name))
         return loop
 
     def is_own(self, call: CallState) -> bool:
-        """Whether the loop performs this call itself, and not one of its tools."""
+        """Return True if the loop performs this call itself, not one of its tools."""
         return call.hidden and (call.name in self.design.activities or call.name not in self.tools)
 
     def asks_where_it_was_lost(self, call: CallState) -> bool:
-        """Whether only a person can say how this call ended, where whoever started it is gone."""
+        """Return True if a person must decide about this call after a crash: it was running, and is not safe to repeat.
+
+        A call is safe to repeat if its tool is idempotent, or if the loop itself or a nested loop performs it.
+        """
         tool = self.tools.get(call.name)
         may_run_again = self.is_own(call) or self.loop_for(call) is not None or (tool is not None and tool.idempotent)
         return call.status == "running" and not may_run_again
 
     def opens(self, event: Event) -> str | None:
-        """The phase that an event opens, None where the loop stays in its own; found once for each kind of move.
+        """Return the phase that an event opens; None if the phase does not change.
 
-        Raises IllegalTransition.
+        The result is stored in `moves` for each kind of transition. Raises IllegalTransition if the loop's table of
+        phases does not have it.
         """
         phase = phase_opened(self.design, self.state.phase, event)
-        if not isinstance(event, RunEnd):  # which may come in any phase, where it comes from outside
+        if not isinstance(event, RunEnd):  # whether it is legal depends on its reason: an end from outside always is
             self.moves[self.state.phase, event.phase, type(event)] = phase
         return phase
 
     def begin(self, input: object) -> Event:
-        """The fact this loop starts with, as the performer of a call of the loop above."""
+        """Return the first event of this nested loop, with the call of the parent that it performs."""
         first = portable_start(self.design.begin(input))
         self.said += [message for messages in first.queued.values() for message in messages]
         return replace(first, call=self.call, **configured(self.design, self.fingerprints))

@@ -1,7 +1,7 @@
-"""What a user gives a run, looked at before anything is made of it.
+"""Validation of arguments that a user passes to a run.
 
-A wrong type would be found out somewhere inside, and told in the words of whatever stumbled over it. Here it is told in
-the user's own: which argument, what it takes, and what it was given.
+Without it, a wrong type would raise an error deep inside agentnb. The errors raised here name the argument, the values
+that it accepts, and the value that was passed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from agentnb.core.errors import UsageError
 from agentnb.core.unicode import mended
 
 SHOWN = 80
-"""Characters of a value that an error shows."""
+"""The maximum number of characters of a value in an error message."""
 
 
 def check_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> None:
-    """Raise UsageError where `start` or `restore` was given what it cannot take."""
+    """Raise UsageError if `start` or `restore` was passed an invalid option."""
     if not isinstance(name, (str, type(None))):
         raise UsageError(f"name= takes the run's name, not {shown(name)}.")
     if name:
@@ -35,41 +35,41 @@ def check_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> No
 
 
 def check_seconds(what: str, value: Any) -> None:
-    """Raise UsageError where this is neither a number of seconds nor None."""
+    """Raise UsageError if the value is neither a number of seconds nor None. what: the argument, for the error."""
     if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or value != value):
         raise UsageError(f"{what} takes a number of seconds, or None, not {shown(value)}.")
 
 
 def check_text(what: str, value: Any) -> None:
-    """Raise UsageError where this is no text."""
+    """Raise UsageError if the value is not a string."""
     if not isinstance(value, str):
         raise UsageError(f"{what} takes a text, not {shown(value)}.")
 
 
 def check_name(what: str, *values: Any) -> None:
-    """Raise UsageError where one of these is no text that every store can keep as a name."""
+    """Raise UsageError if one of the values cannot be a name in every store: a text, not empty, valid Unicode."""
     for value in values:
         if not isinstance(value, str) or not value or "\0" in value or mended(value) != value:
             raise UsageError(f"{what} takes a text of letters, not {shown(value)}.")
 
 
 def check_position(what: str, value: Any) -> None:
-    """Raise UsageError where this is no position in a recording."""
+    """Raise UsageError if the value is not a position in a recording: an int, 0 or greater."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise UsageError(f"{what} takes a position, 0 for the first event, not {shown(value)}.")
 
 
 def check_path(what: str, value: Any) -> None:
-    """Raise UsageError where this cannot be the path of a file."""
+    """Raise UsageError if the value cannot be the path of a file."""
     is_path = isinstance(value, (str, os.PathLike)) and isinstance(os.fspath(value), str)
     if not is_path or not Path(value).name or "\0" in os.fspath(value):  # "" and "." and "/" name no file
         raise UsageError(f"{what} takes the path of a file, not {shown(value)}.")
     scheme, address, _ = os.fspath(value).partition("://")
-    if address:  # its password is nobody's business
+    if address:  # the error does not show it, because it may contain a password
         raise UsageError(f"{what} takes the path of a file, not an address ({scheme}://...).")
 
 
 def shown(value: Any) -> str:
-    """A value in an error's words."""
+    """Return the representation of a value for an error message, cut off after `SHOWN` characters."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

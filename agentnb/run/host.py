@@ -1,11 +1,11 @@
-"""Where runs live, and how a caller waits for one.
+"""The host thread, and the environment: which event loop drives a run, and how a caller waits for it.
 
-Outside a kernel a run is driven by whoever awaits it, in their event loop. Inside a kernel it lives on a thread and an
-event loop of agentnb's own, so that it outlives the cell that started it and a cell that blocks does not stop it
+Outside a kernel, a run is driven in the event loop of the caller that awaits it. Inside a kernel, it is driven in an
+event loop on agentnb's own thread, so that it outlives the cell that started it and a cell that blocks does not stop it
 (ARCHITECTURE.md, 4. Promises). The same thread serves callers without an event loop, and `play()`.
 
-`environment` is the seam: `agentnb.notebook` puts its own in place when it finds itself in a kernel, because waiting
-there has to let clicks in (see `agentnb.notebook.gate`). Nothing here knows of Jupyter.
+`environment` can be replaced: inside a kernel, `agentnb.notebook` installs one that processes clicks while a caller
+waits (see `agentnb.notebook.gate`). This module does not depend on Jupyter.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ logger = logging.getLogger("agentnb")
 STOPPED = (
     "The run is cancelled with the cell. What it did is kept: agentnb.restore(run.snapshot(), loop) goes on from there."
 )
-"""What Stop in a cell that waits for a run has done."""
+"""The message after Stop in a cell that waits for a run."""
 STEP_STOPPED = "The step goes on to its end in the background, and another can begin then. run.cancel() ends the run."
-"""What Stop in a cell that waits for a step has done."""
+"""The message after Stop in a cell that waits for a step."""
 
 
 def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
-    """Call it in that event loop, from any thread. One that was closed meanwhile has nobody left who waits for it."""
+    """Call `function` in an event loop, from any thread. If the loop was closed, do nothing: no task can wait there."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function)
 
 
 class Environment(Protocol):
-    """Where agentnb runs: whether runs live on the host thread, and how a caller waits.
+    """The environment of agentnb: `hosted` is True if runs are driven on the host thread; and how a caller waits.
 
-    `asks` is the run that is waited for, whose questions have to reach a person meanwhile. Where they cannot, a wait
-    raises UsageError, which says what to do.
+    `asks` are the decisions of the run that the caller waits for: its questions have to reach a person meanwhile. If
+    they cannot, a wait raises UsageError with the remedy.
     """
 
     hosted: bool
@@ -56,32 +56,32 @@ class Environment(Protocol):
     def wait(
         self, future: concurrent.futures.Future[Any], timeout: float | None = None, asks: Decisions | None = None
     ) -> None:
-        """Block until the future is done. Raises TimeoutError when the time is up, nothing of the future's own."""
+        """Block until the future is done. Raises TimeoutError after `timeout` seconds, but not the future's error."""
 
     async def wait_async(self, future: concurrent.futures.Future[Any], asks: Decisions | None = None) -> None:
-        """Await until the future is done; raises nothing of the future's own."""
+        """Wait until the future is done, without blocking. Does not raise the future's error."""
 
     def stopped(self, stop: BaseException, words: str) -> None:
-        """Whoever waited was stopped, and with it what they waited for: `words` say so beside `stop`."""
+        """Report that a waiting caller was stopped by `stop`. `words`: the effect on the run or the step."""
 
     def absence(self) -> str | None:
-        """Why nobody can be asked here, in words; None where somebody may be there."""
+        """Return the reason why no person can be asked here; None if a person may be present."""
 
 
 class PlainPython:
-    """Outside a kernel and a shell: whoever starts a run there has said who decides."""
+    """The environment outside a kernel: runs are driven in the event loop of their caller."""
 
     hosted = False
 
     def wait(
         self, future: concurrent.futures.Future[Any], timeout: float | None = None, asks: Decisions | None = None
     ) -> None:
-        """Block until the future is done. Raises TimeoutError when the time is up."""
+        """Block until the future is done. Raises TimeoutError after `timeout` seconds."""
         if not concurrent.futures.wait([future], timeout).done:
             raise TimeoutError
 
     async def wait_async(self, future: concurrent.futures.Future[Any], asks: Decisions | None = None) -> None:
-        """Await until the future is done, in any event loop."""
+        """Wait until the future is done, in any event loop."""
         done = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()
 
@@ -93,18 +93,18 @@ class PlainPython:
         await done
 
     def stopped(self, stop: BaseException, words: str) -> None:
-        """Python tells it, with its traceback."""
+        """Add `words` as a note to the exception, which Python shows with the traceback."""
         stop.add_note(words)
 
     def absence(self) -> str | None:
-        """A script has nobody; an interpreter with a prompt has."""
+        """Return the reason in a script; None in an interpreter with a prompt."""
         if hasattr(sys, "ps1") or sys.flags.interactive:
             return None
         return "this is a script, without a notebook or a prompt"
 
 
 class Host:
-    """One daemon thread with an event loop, started when it is first needed."""
+    """A daemon thread with an event loop, started on first use."""
 
     def __init__(self) -> None:
         self._forget()
@@ -116,12 +116,12 @@ class Host:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The thread's event loop."""
+        """The event loop of the thread. The first access starts the thread."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                # The context carries IPython's parent header: output made over there belongs to the cell that started
-                # it.
+                # The context carries IPython's parent header, so that output of the thread appears in the cell that
+                # started it.
                 context = contextvars.copy_context()
                 thread = threading.Thread(
                     target=context.run, args=(self._serve, self._loop), name="agentnb", daemon=True
@@ -135,11 +135,11 @@ class Host:
         while True:
             try:
                 loop.run_forever()
-            except (SystemExit, KeyboardInterrupt):  # a task that a tool has left behind; the runs go on
+            except (SystemExit, KeyboardInterrupt):  # raised by a task that a tool left behind; runs must continue
                 logger.exception("Something called sys.exit() on agentnb's thread, which goes on")
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run the coroutine over there."""
+        """Run the coroutine in the thread's event loop, and return its future."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
 
@@ -148,13 +148,13 @@ environment: Environment = PlainPython()
 
 
 class Presenter(Protocol):
-    """What shows a run to a person; `agentnb.widgets` is one."""
+    """The interface of a package that displays runs; `agentnb.widgets` is one."""
 
     def panel(self, run: Any, parts: Sequence[str] | None = None) -> Any:
-        """The run's panel, as a widget: whole, or of these parts."""
+        """Return the panel of the run as a widget, with all parts or only these."""
 
     def present(self, run: Any) -> None:
-        """Show the run where the caller's output goes."""
+        """Display the run in the output of the caller."""
 
 
 def _no_presenter() -> Presenter:
@@ -165,12 +165,15 @@ presenter: Callable[[], Presenter] = _no_presenter
 
 
 def use_presenter(find: Callable[[], Presenter]) -> None:
-    """Show runs with what `find` gives; it is asked when a run is first shown, so that it may import what it needs."""
+    """Display runs with the presenter that `find` returns.
+
+    `find` is called only when a run is displayed, so that it can import the modules that it needs.
+    """
     global presenter
     presenter = find
 
 
 def use_environment(new: Environment) -> None:
-    """Put another environment in place; runs made from now on use it."""
+    """Replace the environment."""
     global environment
     environment = new

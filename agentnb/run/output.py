@@ -1,4 +1,4 @@
-"""What a run came to, for whoever asks for its output: that, or the error which says why there is none."""
+"""The output of a run, or the error that says why it has none."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from agentnb.core.state import State
 
 
 def output_of(state: State, design: Design, *, cause: BaseException | None = None) -> Any:
-    """The output of a run that stands at `state`, a copy; None where it is not over.
+    """Return a copy of the output of a run with this state; None if the run has not ended.
 
-    Raises RunFailed (from `cause`), RunCancelled or LimitReached where it has none.
+    Raises RunCancelled, LimitReached or RunFailed (from `cause`) if it ended without an output.
     """
     reason, error = state.stop_reason, state.error
     if reason == "cancelled":

@@ -1,4 +1,4 @@
-"""SessionLoop: a chat agent's loop, two loops in one (SEMANTICS.md)."""
+"""SessionLoop: the loop of a chat agent, with an inner loop for tool calls (SEMANTICS.md)."""
 
 from agentnb.loops.session_loop.hooks import ToolCallContext, TurnContext
 from agentnb.loops.session_loop.loop import SessionLoop

@@ -1,4 +1,4 @@
-"""A session's own methods: one conversation over several runs (SEMANTICS.md, 7. Failures and abort; 8. Continuing)."""
+"""The methods of a session: one conversation over several runs (SEMANTICS.md, 7. Failures and abort; 8. Continuing)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from agentnb.loops.streaming import Telling
 
 
 class SessionControls(Loop):
-    """What SessionLoop is besides its decision."""
+    """The part of SessionLoop that is not its decision: streams, the conversation and the queue."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class SessionControls(Loop):
         self.queue = queue if queue is not None else MessageQueue()
         self._telling: Telling[SessionEvent] | None = None
         self._latest: weakref.ref[Stoppable] | None = None
-        """The run that was begun, restored or forked last."""
+        """The run that was started, restored or forked last."""
         self._messages = to_messages(list(messages))
         self._stands_at: tuple[int, bool] | None = None
-        """Up to where `_messages` has the last run: its position, and whether its stream has ended."""
+        """The position of the last run that `_messages` reflects, and True if its stream had ended."""
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
-        """The run's first fact, with what is queued already."""
+        """Return the first event of a run. It includes the messages that are already queued."""
         return replace(super().begin(input, history), queued=self.queue.hand_over())
 
     def _start(self, **options: Any) -> Any:
@@ -65,25 +65,26 @@ class SessionControls(Loop):
         return super()._start(**options)
 
     def runs_as(self, run: Stoppable) -> None:
-        """It is this run that `abort` ends."""
+        """Record the run that `abort` ends."""
         self._latest = weakref.ref(run)
 
     def hears(self, run: Hearing) -> None:
-        """What is queued is for this run, alone or inside another loop's."""
+        """Attach the queue to this run of the loop, which may be nested in another loop."""
         self.queue.attach(run)
 
     def run(self, message: Any, **options: Unpack[StartOptions]) -> EventStream:
-        """Say something to the session; the stream of its ten kinds of events. Raises UsageError while one is open.
+        """Send a message to the session; return the stream of its events, which have ten types.
 
-        options: as for `start`.
+        options: as for `start`. Raises UsageError while a stream is open.
         """
         return self._open(message, options)
 
     def continue_(self, **options: Unpack[StartOptions]) -> EventStream:
-        """Go on without saying anything: answer a last message that is the user's or a tool's, or hear what is queued.
+        """Continue without a new message; return the stream of events.
 
-        options: as for `start`. Raises UsageError while a stream is open, and where there is nothing to go on from
-        (SEMANTICS.md, 8. Continuing).
+        The session answers a last message of the user or a tool, or takes the queued messages. options: as for `start`.
+        Raises UsageError while a stream is open, and if there is nothing to continue from (SEMANTICS.md, 8.
+        Continuing).
         """
         self._check_not_open()
         messages = showable(_read(self.messages))
@@ -106,13 +107,13 @@ class SessionControls(Loop):
 
     @property
     def _is_open(self) -> bool:
-        """Whether a run goes on. One that was aborted does not, even if nobody reads its stream to the end."""
+        """True while a run is in progress. An aborted run is not, even if its stream was not read to the end."""
         telling = self._telling
         return telling is not None and telling.is_open and not telling.run.state.over
 
     @property
     def messages(self) -> list[Message]:
-        """The conversation; assign to it to go on from another one, or add to it while nothing runs."""
+        """The conversation. Assign another one to continue from it. Change it only while no run is in progress."""
         if self._telling is None:
             return self._messages
         state, ended = self._telling.run.state, self._telling.ended
@@ -131,40 +132,43 @@ class SessionControls(Loop):
         self._telling, self._messages = None, _read(messages)
 
     def _take_queue_back(self) -> None:
-        """Keep what the last run has not heard: it may be waiting to be resumed, which is not for the session to do."""
+        """Move undelivered messages of the last run back to the queue. The session never resumes that run."""
         if self._telling is not None:
             self.queue.detach()
 
     def steer(self, text: Any) -> None:
-        """Redirect the session: heard as soon as `steering_mode` allows, or when it next runs."""
+        """Queue a message to redirect the session: delivered as soon as `steering_mode` allows, or in the next run."""
         self.queue.add_steering(text)
 
     def follow_up(self, text: Any) -> None:
-        """Say something for when the session would stop, or when it next runs."""
+        """Queue a message that is delivered when the session would stop, or in the next run."""
         self.queue.add_followup(text)
 
     def reset(self) -> None:
-        """Forget the conversation and what is queued. Raises UsageError while a stream is open."""
+        """Clear the conversation and the queue. Raises UsageError while a stream is open."""
         self._check_not_open()
         self.messages = []
         self.queue.dequeue_steering()
         self.queue.dequeue_followup()
 
     def abort(self, reason: str = "aborted") -> bool:
-        """End the run that is open; every call gets its result, what is queued stays queued. False where none is."""
+        """Cancel the latest run. Every call gets a result; queued messages stay queued.
+
+        Return False if there is no run to cancel.
+        """
         run = self._latest() if self._latest is not None else None
         return run is not None and run.cancel(reason)
 
 
 def _read(messages: Sequence[Any]) -> list[Message]:
-    """The conversation as messages; whoever has added to it may have added mappings."""
+    """Return the conversation as messages. A user may have added messages as mappings."""
     return [to_message(message) for message in messages]
 
 
 def _left_open(state: State) -> Iterator[Message]:
-    """Results for the calls of a run that stands still in the middle of them, because a loop inside failed or paused.
+    """Yield results for the calls of a run that stopped during its calls because a nested loop failed or paused.
 
-    Nobody need ever go on with it, and what the next run sends to the model must be valid.
+    The run may never be resumed, and the next run must send a valid conversation to the model.
     """
     if not any(not call.hidden for call in state.open.values()):
         return

@@ -1,8 +1,8 @@
-"""The conversation that a session goes on from, put in order for a model (SEMANTICS.md, 4. Tool calls).
+"""Repair of the conversation from which a session continues (SEMANTICS.md, 4. Tool calls).
 
-Whoever gives it may have kept it elsewhere, or only its end, or cut it where a process died: a call in it may be
-without a result or have several, a result without its call, and an answer may be there that never came to its end.
-Providers refuse the first two, and the last says nothing.
+A user-supplied conversation may have been stored elsewhere, shortened, or cut off when a process died. It may contain
+calls without a result or with several, results without a call, and incomplete answers. Providers refuse such calls and
+results; an incomplete answer has no value for the model.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from agentnb.core.state import State
 NO_RESULT = "No result provided"
 
 ENDED_FROM_OUTSIDE = frozenset({"cancelled", "error", "limit"})
-"""Reasons for which a session ends with an answer that never came."""
+"""Stop reasons for which the conversation ends with an aborted answer (`last_words`)."""
 
 
 def in_order(messages: Sequence[Message]) -> list[Message]:
-    """The messages that a model may be shown, with one result behind every call."""
+    """Return the messages that may be sent to a model, with exactly one result after every call."""
     return list(_answered(showable(messages)))
 
 
 def showable(messages: Sequence[Message]) -> list[Message]:
-    """The messages without the answers that were broken off, and without results of calls that are not there.
+    """Return the messages without aborted answers, and without results whose call is missing.
 
-    A provider refuses a result whose call it is not shown.
+    A provider refuses a result without its call.
     """
     broken_off = {position for position, message in enumerate(messages) if is_broken_off(message)}
     results = _results(messages)
@@ -39,12 +39,14 @@ def showable(messages: Sequence[Message]) -> list[Message]:
 
 
 def last_words(state: State) -> list[Message]:
-    """The end of a session whose run was ended from outside, or whose model failed: what it has not come to, and the
-    answer that broke off, or that was never begun, with one result for each of its calls.
+    """Return the last messages of a session whose run was ended from outside, or whose model failed.
+
+    These are the undelivered input and the aborted answer, with one result for each of its calls. If no answer had
+    started, an empty one with the reason is added.
     """
     if state.broken_off:
         return [*state.queues["input"], *state.broken_off]
-    failure = state.error or state.failure  # of a model inside it, whoever has ended the run then
+    failure = state.error or state.failure  # `failure` may be that of a nested loop's model
     answer = Message(
         role="assistant",
         stop_reason="error" if state.stop_reason == "error" or state.failure is not None else "aborted",
@@ -54,7 +56,7 @@ def last_words(state: State) -> list[Message]:
 
 
 def words_of_failures(state: State) -> dict[str, str]:
-    """What each call is told that a loop inside performs whose model has failed, by the call."""
+    """Return the error texts of calls whose nested loop has had a model failure, by call id."""
     return {
         child.call: f"{child.failure.type}: {child.failure.message}"
         for child in state.children.values()
@@ -63,7 +65,7 @@ def words_of_failures(state: State) -> dict[str, str]:
 
 
 def _answered(messages: Sequence[Message]) -> Iterator[Message]:
-    """The messages, the results in the order of their calls, and an error in the place of each that is missing."""
+    """Yield the messages with results in the order of their calls, and an error for each missing result."""
     results, told = _results(messages), set[int]()
     for position, message in enumerate(messages):
         if position in told:
@@ -79,7 +81,10 @@ def _answered(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _results(messages: Sequence[Message]) -> dict[tuple[int, str], list[int]]:
-    """Where results stand, by where their call was made and its id; ids may come again in later answers."""
+    """Return the positions of results, by the position of the answer that made the call and the call id.
+
+    Later answers may use a call id again.
+    """
     made: dict[str, int] = {}
     results: dict[tuple[int, str], list[int]] = {}
     for position, message in enumerate(messages):

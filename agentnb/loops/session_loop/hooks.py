@@ -1,4 +1,4 @@
-"""SessionLoop's hooks, as the core calls them (SEMANTICS.md, 6. Hooks). Each may be sync or async."""
+"""Adapters from SessionLoop's hooks to those of the core (SEMANTICS.md, 6. Hooks). Hooks may be sync or async."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from agentnb.core.state import CallState, State
 
 
 def copies(hook: str, state: State) -> list[Message]:
-    """The messages as copies for one hook, each made once: what it does to them happens to nobody else."""
+    """Return copies of the messages for one hook. Each message is copied once, and the copy is kept.
+
+    A change that a hook makes is visible only to the same hook, at its next call.
+    """
     kept: dict[str, list[Message]] = state.memo if isinstance(state.memo, dict) else {}
     state.memo = kept
     made = kept.setdefault(hook, [])
@@ -24,9 +27,9 @@ def copies(hook: str, state: State) -> list[Message]:
 
 @dataclass(frozen=True)
 class ToolCallContext:
-    """What a hook around a call is told: the call, its arguments, the messages; after it also its result.
+    """The argument of hooks around a call: the call, its arguments and the messages; after the call, its result too.
 
-    All of it is a copy. `before_tool_call` may change `args`: the call runs with them then.
+    All values but `args` are copies. If `before_tool_call` changes `args`, the call runs with the changed arguments.
     """
 
     tool_call: ToolCall
@@ -37,7 +40,7 @@ class ToolCallContext:
 
     @classmethod
     def of(cls, call: CallState, messages: list[Message], end: CallEnd | None = None) -> ToolCallContext:
-        """The context of a call as it stands, which is a copy."""
+        """Return the context of a call in its current state; with its end, the context of a finished call."""
         made = ToolCall(id=call.id, name=call.name, arguments=to_plain(call.arguments))
         if end is None:
             return cls(made, call.arguments, messages)
@@ -48,11 +51,11 @@ class ToolCallContext:
 
 
 class TurnContext(list[Message]):
-    """What `should_stop_after_turn` is told: the messages, and as attributes those of the turn that is over."""
+    """The argument of `should_stop_after_turn`: a list of the messages, with those of the last turn as attributes."""
 
     @property
     def messages(self) -> list[Message]:
-        """All of them, as in the other hooks' contexts."""
+        """All messages, as in the contexts of the other hooks."""
         return self
 
     @property
@@ -70,7 +73,10 @@ class TurnContext(list[Message]):
 
 
 def _dict_or_none(hook: str, said: Any, keys: Collection[str]) -> Mapping[str, Any]:
-    """What a hook said. Raises TypeError where it is not that: a misspelt `block` would let the call run."""
+    """Return the dict that a hook has returned, empty for None.
+
+    Raises TypeError for another type or an unknown key. A misspelt `block` would otherwise allow the call.
+    """
     if said is not None and not isinstance(said, Mapping):
         raise TypeError(f"{hook} returned {said!r}; it returns None or a dict.")
     if unknown := [name for name in said or {} if name not in keys]:
@@ -79,7 +85,10 @@ def _dict_or_none(hook: str, said: Any, keys: Collection[str]) -> Mapping[str, A
 
 
 def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, State], Any]:
-    """`before_tool_call` as the design's hook: None, or a dict with `block`, `reason` and `terminate`."""
+    """Return `before_tool_call` as the core's hook.
+
+    It returns None or a dict with `block`, `reason` and `terminate`.
+    """
 
     async def before(call: CallState, state: State) -> CallEnd | None:
         context = ToolCallContext.of(call, copies("before_tool_call", state))
@@ -96,18 +105,21 @@ def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, 
             terminate=bool(said.get("terminate")),
         )
 
-    before.__name__ = name_of_function(hook)  # under which an edit is recorded
+    before.__name__ = name_of_function(hook)  # an edit of the arguments is recorded under this name
     return before
 
 
 def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, CallEnd, State], Any]:
-    """`after_tool_call` as the design's hook: None, or a dict with what a tool's result has, field by field."""
+    """Return `after_tool_call` as the core's hook.
+
+    It returns None or a dict that replaces fields of the result: `content`, `details`, `is_error`, `terminate`.
+    """
     names = {"content": "result", "details": "details", "is_error": "is_error", "terminate": "terminate"}
 
     async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
         context = ToolCallContext.of(call, copies("after_tool_call", state), end)
         said = _dict_or_none("after_tool_call", await settled(hook(context)), names)
-        flags = {"is_error", "terminate"}  # read as what a tool returns: not only True is a yes
+        flags = {"is_error", "terminate"}  # any true value counts, as in the result of a tool
         return {names[k]: bool(value) if k in flags else value for k, value in said.items() if value is not None}
 
     return after
@@ -121,7 +133,10 @@ def _messages(hook: str, said: Any) -> list[Any]:
 
 
 def preparation(transform: Any, convert: Any) -> Callable[[Sequence[Message]], Any]:
-    """`transform_context`, then `convert_to_llm`, once per request; what they make is not written back."""
+    """Return a function that applies `transform_context`, then `convert_to_llm`, to the messages of one request.
+
+    The result is not written back to the history. The function raises TypeError if a hook does not return messages.
+    """
 
     async def prepare(messages: Sequence[Message]) -> Sequence[Any]:
         made: list[Any] = list(messages)

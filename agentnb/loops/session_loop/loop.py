@@ -1,17 +1,17 @@
-"""SessionLoop: a chat agent's loop, two loops in one (SEMANTICS.md).
+"""SessionLoop: the loop of a chat agent, with an inner loop for tool calls (SEMANTICS.md).
 
-Written top to bottom it would read:
+Written top to bottom, the algorithm is:
 
     while True:                                    # the outer loop: follow-ups
         while there is something to answer:        # the inner loop: tool rounds
-            ask the model; run its tool calls; take what the user has said to redirect it (steering)
-        if nobody has queued a follow-up:
+            ask the model; run its tool calls; take the user's messages that redirect it (steering)
+        if no follow-up is queued:
             break
 
-As a decision it is `advance`: take what has been said, ask the model while there is something to answer, then take a
-follow-up, then end. Steering is heard at the start and after every turn. What happens to a batch of calls when the user
-steers in the middle of it is `steering_mode` (`steering.py`). In every mode each call has exactly one result, in the
-order the model made the calls, before the next message (SEMANTICS.md, 4. Tool calls).
+As a decision it is `advance`: take the input and steering, ask the model while there is something to answer, then take
+a follow-up, then end. Steering is delivered at the start and after every turn. `steering_mode` decides about a batch of
+calls during which steering arrives (`steering.py`). In every mode each call has exactly one result, in the order in
+which the model made the calls, before the next message (SEMANTICS.md, 4. Tool calls).
 """
 
 from __future__ import annotations
@@ -49,21 +49,24 @@ Drain = Literal["one-at-a-time", "all"]
 
 
 class SessionLoop(SessionControls):
-    """Ask the model, run its tool calls, feed the results back, until nobody has anything to say.
+    """A session: ask the model, run its tool calls and return the results to it, until no message needs an answer.
 
-    llm, tools: the model and what it can call. queue: what the user says while it runs (`MessageQueue`). steering_mode:
-    what steering does to a batch of calls; `after_batch` runs it to its end, `skip_pending` passes over those that have
-    not started, `discard` also replaces the results there are. drain: queued messages are heard `one-at-a-time`, or
-    `all` at once. tool_execution: `parallel` or `sequential`. before_tool_call, after_tool_call: hooks around every
-    call; they get a `ToolCallContext` and return None or a dict (`block, reason, terminate`; `content, details,
-    is_error, terminate`). transform_context, convert_to_llm: make what the model is sent from the messages.
-    should_stop_after_turn: asked after every turn, with a `TurnContext`: the messages, and those of the turn by name.
-    Hooks may be async. Each gets copies of the messages, made once: the history keeps nothing of what a hook changes in
-    them, but the same hook finds its changes at its next call; to change a message for one request, copy it first.
-    max_turns: requests to the model at most; None is no limit. system_prompt: said to the model before the
-    conversation. messages: the conversation to go on from.
+    llm, tools: the model, and the tools that it can call. queue: the user's messages during a run (`MessageQueue`).
+    steering_mode: the effect of steering on a batch of calls. `after_batch` completes the batch, `skip_pending` skips
+    the calls that have not started, `discard` also replaces existing results. drain: queued messages are delivered
+    `one-at-a-time`, or `all` together. tool_execution: `parallel` or `sequential`. max_turns: maximum number of model
+    requests; None is no limit. system_prompt: sent to the model before the conversation. messages: the conversation to
+    continue from.
 
-    Raises UsageError for a mode it does not know.
+    Hooks may be async. before_tool_call, after_tool_call: called before and after every call with a `ToolCallContext`;
+    they return None or a dict (`block, reason, terminate`; `content, details, is_error, terminate`). transform_context,
+    convert_to_llm: compute the messages of a model request from those of the conversation. should_stop_after_turn:
+    called after every turn with a `TurnContext`, which has the messages, and those of the turn as attributes.
+
+    Each hook receives its own copies of the messages, which are made once. The history does not keep a hook's changes,
+    but the same hook sees them at its next call. To change a message for one request only, copy it first.
+
+    Raises UsageError for an unknown mode or an argument of the wrong type.
     """
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -125,7 +128,7 @@ class SessionLoop(SessionControls):
             self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(_with_results(state))}
 
     def hears_as(self, input: Any) -> list[Message]:
-        """Each thing that others have for it is a message: an object is said as JSON."""
+        """Return the input from a parent loop as messages: one for each item, an object as JSON text."""
         return input_messages(input)
 
     # -- the decision ----------------------------------------------------------------------------------------------
@@ -150,7 +153,7 @@ class SessionLoop(SessionControls):
         return self._end(state, _completed(state) if state.messages else "empty")
 
     def _after_turn(self, state: State) -> Event | None:
-        """The call of `should_stop_after_turn`, then the end where it says so or fails; None where it does not."""
+        """Return the call of `should_stop_after_turn`, then the end if the hook says so or fails; otherwise None."""
         if "should_stop_after_turn" not in self.activities:
             return None
         id = f"should_stop_after_turn_{state.turn}"
@@ -162,18 +165,21 @@ class SessionLoop(SessionControls):
         return self._end(state, _completed(state)) if asked.end is not None and asked.end.result else None
 
     def _unless_at_limit(self, state: State, fact: Event) -> Event:
-        """The fact, or the end where no further request may follow: what is queued stays queued then."""
+        """Return the event, or the end if `max_turns` is reached. Queued messages then stay queued."""
         if self.max_turns is not None and state.turn >= self.max_turns:
             return self._end(state, "max_turns")
         return fact
 
     @staticmethod
     def _begins_with_a_question(state: State) -> bool:
-        """Whether the history this run goes on from waits for an answer."""
+        """Return True if the history from which this run continues ends with a message to answer."""
         return state.reply is None and bool(state.messages) and state.messages[-1].role != "assistant"
 
     def wanted(self, state: State) -> Sequence[Effect]:
-        """Calls that are to be passed over are not wanted; one that has begun is, also if nobody knows how it ended."""
+        """Return the required effects without the calls to skip.
+
+        A call that has started stays required, even if its outcome is unknown after a crash.
+        """
         wants = wanted(state)
         if not wants or (why := why_pass_over(state, self.steering_mode)) is None:
             return wants
@@ -184,15 +190,19 @@ class SessionLoop(SessionControls):
 
     def instead_of(self, call: CallState, state: State) -> CallEnd | None:
         """Skip a call that is checked, but not started, when steering arrives (SEMANTICS.md, 5. Steering)."""
-        if self.steering_mode == "after_batch" or call.hidden or call.attempt > 1:  # one run again may have happened
+        # A call that is retried after a crash may have had effects: it is not skipped.
+        if self.steering_mode == "after_batch" or call.hidden or call.attempt > 1:
             return None
-        if state.reply is not None and state.reply.sequential:  # each runs as soon as it is checked
+        if state.reply is not None and state.reply.sequential:  # each call runs as soon as it is checked
             return None
         why = why_pass_over(state, self.steering_mode)
         return skip(call, why) if why is not None else None
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
-        """One call at a time, and results that may still be replaced, where the modes say so."""
+        """Return the execution of the reply's calls: sequential or not, and with provisional results or not.
+
+        Results are provisional in mode `discard`: they can be replaced until the next event.
+        """
         if self.tool_execution == "parallel" and self.steering_mode != "discard":
             return {}
         return {"sequential": self.tool_execution == "sequential", "provisional": self.steering_mode == "discard"}
@@ -211,26 +221,29 @@ class SessionLoop(SessionControls):
         return RunEnd(reason=reason, output=text_of(answer.content) if answer is not None else None)
 
     def outcome(self, value: Any) -> dict[str, Any]:
-        """A tool may return a dict with `content` and, beside it, `details`, `terminate` or `is_error`."""
+        """Return the fields of a call's result from the value that the tool returned.
+
+        A tool may return a dict with `content` and optionally `details`, `terminate` or `is_error`.
+        """
         if isinstance(value, dict) and "content" in value and set(value) <= _RESULT_KEYS:
             fields = {"result": value["content"], **{k: v for k, v in value.items() if k != "content"}}
             return {**fields, "terminate": bool(fields.get("terminate")), "is_error": bool(fields.get("is_error"))}
         return {"result": value}
 
     def config(self) -> dict[str, Any]:
-        """The modes and limits of this session."""
+        """Return the modes and limits of this session."""
         names = ("steering_mode", "drain", "tool_execution", "max_turns", "system_prompt")
         return {**super().config(), **{name: getattr(self, name) for name in names}}
 
 
 def _completed(state: State) -> StopReason:
-    """Why a session ends that has nothing more to say: it is completed, unless its last answer was cut off."""
+    """Return the stop reason at the end of a session: `completed`, unless its last answer was cut off."""
     reply = state.reply
     return (reply.cut_off if reply is not None and not reply.message.tool_calls else None) or "completed"
 
 
 def _with_results(state: State) -> TurnContext:
-    """The messages, and the results of the turn that may still be replaced, and are not among them yet."""
+    """Return the messages, and the provisional results of the turn, which are not yet in the history."""
     calls = state.calls.values() if state.unsaid else ()
     most = state.max_result_chars
     results = (result_message(call, call.end, most) for call in calls if not call.hidden and call.end is not None)

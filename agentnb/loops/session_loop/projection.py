@@ -1,10 +1,11 @@
 """SessionLoop's ten event types, as a projection of the run's events (SEMANTICS.md, 2. Vocabulary).
 
-`Projection` folds the same facts and says them in the design's words, so that the stream of a live run and of a
-recording are the same. Every start has its end, and `agent_end` is always the last.
+`Projection` folds the run's events and translates them into the design's events. A live run and its recording have the
+same stream. Every start event has an end event, and `agent_end` is always the last event.
 
-A call's start is said before anybody looks at it: a hook, or a person who is asked, may wait for whoever reads
-the stream. Where nobody does, it is said with the fact that the tool has begun: its reader may wait for the tool.
+The start of a call is emitted before a hook or a person decides about the call, because that decision may depend on the
+reader of the stream. Without a hook or an approval, the start is emitted with the event that the tool has started: the
+reader may wait for the tool.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Type = Literal[
 
 
 class SessionEvent(Record):
-    """One event of a session; which fields it has depends on its type (SEMANTICS.md, 2. Vocabulary)."""
+    """An event of a session. Its type determines its fields (SEMANTICS.md, 2. Vocabulary)."""
 
     type: Type
     message: Message | None = None
@@ -46,7 +47,7 @@ class SessionEvent(Record):
     tool_results: list[Message] | None = None
     delta: str | None = None
     assistant_message_event: dict[str, Any] | None = None
-    """What has come of an answer: its `type` (`text_delta`, `reasoning_delta`, `tool_call_delta`) and the `delta`."""
+    """A fragment of an answer: its `type` (`text_delta`, `reasoning_delta`, `tool_call_delta`) and the `delta`."""
     tool_call_id: str | None = None
     tool_name: str | None = None
     args: dict[str, Any] | None = None
@@ -56,7 +57,10 @@ class SessionEvent(Record):
 
 
 class Projection:
-    """Says a run's events in a session's words; `has_hook` is whether something looks at each call before it begins."""
+    """The translation of a run's events into a session's events.
+
+    has_hook: True if a hook checks each call before it starts.
+    """
 
     def __init__(self, *, has_hook: bool = False) -> None:
         self._has_hook = has_hook
@@ -69,23 +73,23 @@ class Projection:
         self._to_show: deque[CallState] = deque()
         self._to_end: deque[CallState] = deque()
         self._shown: CallState | None = None
-        """The call whose start was said last."""
+        """The call whose start was emitted last."""
         self._started: set[str] = set()
         self._ended: set[str] = set()
         self._results: list[Message] = []
         self._answer: Message | None = None
 
     def say(self, event: Event | Delta) -> Iterator[SessionEvent]:
-        """The session's events that this one is."""
+        """Yield the session's events for one event of the run."""
         if isinstance(event, Delta):
             yield from self._delta(event)
-        elif event.path:  # of a loop inside this one, which is one call here
+        elif event.path:  # of a nested loop, which appears as one call here
             evolve(self._state, event)
         else:
             yield from self._fact(event)
 
     def _fact(self, event: Event) -> Iterator[SessionEvent]:
-        if isinstance(event, RunEnd):  # a loop inside may have suspended the run in the middle of a call
+        if isinstance(event, RunEnd):  # a nested loop may have suspended the run during a call
             yield from self._end_calls()
         evolve(self._state, event)
         if event.type == "run_start":
@@ -151,8 +155,8 @@ class Projection:
                     self._results.append(message)
                 elif message.role == "assistant":
                     self._answer, self._text = message, ""
-            # An answer's turn is over with the last of its results, whenever those are told (discard: not before the
-            # next thing happens).
+            # The last result of an answer ends its turn. In mode `discard` results enter the history only with the
+            # next event.
             if self._answer is not None and len(self._results) == len(self._answer.tool_calls):
                 yield from self._close_turn(self._answer)
         self._said = len(messages)
@@ -165,14 +169,14 @@ class Projection:
         yield _event("message_end", message=message)
 
     def _show_next(self) -> Iterator[SessionEvent]:
-        """Say the start of the call that is looked at next: in source order, each once the one before has been."""
+        """Emit the start of the call that is checked next, in source order, after the check of the previous call."""
         before, reply = self._shown, self._state.reply
         one_by_one = reply is not None and reply.sequential
         if before is None or before.end is not None or (before.status != "proposed" and not one_by_one):
             yield from self._show_to(self._to_show[0])
 
     def _show_to(self, call: CallState) -> Iterator[SessionEvent]:
-        """Say the start of a call, where it is not said yet, behind those of the calls before it."""
+        """Emit the start of a call and of all calls before it, unless they have been emitted."""
         while self._to_show and not (call.hidden or call.id in self._started):
             self._shown = self._to_show.popleft()
             self._started.add(self._shown.id)
@@ -185,11 +189,11 @@ class Projection:
         if reply is None or not reply.sequential:
             yield from self._say_end(call)
             return
-        # One by one also where an abort ends the calls that have not begun before the one that runs.
+        # Keep source order also if an abort ends the calls that have not started before the call that runs.
         while self._to_end and (end := self._to_end[0].end) is not None:
             call = self._to_end.popleft()
             yield from self._say_end(call)
-            if not reply.provisional:  # results follow their calls one by one
+            if not reply.provisional:  # each result follows its call directly
                 self._results.append(result_message(call, end, self._state.max_result_chars))
                 yield from self._message(self._results[-1])
 
@@ -202,7 +206,7 @@ class Projection:
         yield _event("tool_execution_end", result=end.result, is_error=end.is_error, **_call_fields(call))
 
     def _last_words(self) -> Iterator[SessionEvent]:
-        """Undelivered input, and the answer that never came, with the reason (SEMANTICS.md, 7. Failures and abort)."""
+        """Emit undelivered input and the aborted answer with its reason (SEMANTICS.md, 7. Failures and abort)."""
         yield from self._open_turn()
         answer = None
         for message in last_words(self._state):
@@ -215,15 +219,15 @@ class Projection:
         yield _event("agent_end", messages=self.new)
 
     def fail(self, failure: ErrorInfo) -> Iterator[SessionEvent]:
-        """What is said where a model has failed, this loop's or that of one inside: the end of the stream.
+        """Yield the end of the stream after a model failure in this loop or a nested one.
 
-        The run may be resumed; a failure that it has gone on from is no end.
+        Call this only if the reader cannot continue the run: a run that is resumed after the failure has not ended.
         """
         yield from self._end_calls(words_of_failures(self._state))
         yield from self.say(RunEnd(reason="error", error=failure))
 
     def _end_calls(self, words: Mapping[str, str] = MappingProxyType({})) -> Iterator[SessionEvent]:
-        """End the calls that are left open, in these words or as broken off."""
+        """End the open calls with these results, by call id; calls without one are reported as aborted."""
         for call in list(self._state.open.values()):
             why = words.get(call.id, ABORTED)
             yield from self.say(CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="aborted"))
@@ -242,12 +246,12 @@ def _event(type: Type, **fields: Any) -> SessionEvent:
 
 
 def _call_of(delta: Delta) -> dict[str, Any]:
-    """Which call a fragment of one belongs to; its id and name come with the first."""
+    """Return the call to which a fragment belongs. Only its first fragment has its id and name."""
     if delta.type != "tool_call_delta":
         return {}
     return {"index": delta.index, "id": delta.id, "name": delta.name}
 
 
 def _call_fields(call: CallState) -> dict[str, Any]:
-    # A copy: whoever is shown a call that is about to run must not change what runs.
+    # A copy: a reader must not change the arguments of a call that is about to run.
     return {"tool_call_id": call.id, "tool_name": call.name, "args": to_plain(call.arguments)}

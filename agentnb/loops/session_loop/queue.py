@@ -1,4 +1,4 @@
-"""MessageQueue: what the user says while a session runs (SEMANTICS.md, 2. Vocabulary)."""
+"""MessageQueue: the user's messages during the run of a session (SEMANTICS.md, 2. Vocabulary)."""
 
 from __future__ import annotations
 
@@ -14,39 +14,40 @@ from agentnb.core.running import Hearing
 
 
 class MessageQueue:
-    """What the user says while a session runs: steering, and follow-ups. Safe to fill from any thread, at any time.
+    """The user's messages during the run of a session: steering and follow-ups. All methods are thread-safe.
 
-    While a run is open, alone or inside another loop's, the queue is the run's (each message is a fact as soon as it is
-    added); what nobody has heard when it ends stays here for the next one. Of several that are open at the same time,
-    it is the one that has begun last. A run that nobody has any more is none: what was said to it has gone with it,
-    unless it was over.
+    While a run of the session is open, top-level or nested, messages go to the run and are recorded as events
+    immediately. Messages that the run has not taken when it ends stay in the queue for the next run. If several runs
+    are open, messages go to the one that started last. A run that was garbage-collected no longer receives messages. If
+    it had not ended, its undelivered messages are lost.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # not held where a run is told something: it has a lock of its own
+        self._lock = threading.Lock()  # not held while a run is given a message: the run has its own lock
         self._kept: dict[Queue, list[Message]] = {"steering": [], "follow_up": []}
         self._runs: list[tuple[weakref.ref[Hearing], weakref.finalize[..., Hearing]]] = []
         self._left: deque[dict[Queue, list[Message]]] = deque()
-        """What runs have left that nobody has any more: put here wherever memory is asked for, also under the lock."""
+        """Undelivered messages of ended runs that were garbage-collected. A finalizer may append to the deque at any
+        allocation, even while this thread holds the lock."""
 
     def add_steering(self, message: Any) -> None:
-        """Redirect the run."""
+        """Queue a message that redirects the run."""
         self._add("steering", message)
 
     def add_followup(self, message: Any) -> None:
-        """Say something for when the run would stop."""
+        """Queue a message that is delivered when the run would stop."""
         self._add("follow_up", message)
 
     def dequeue_steering(self) -> list[Message]:
-        """Take back all the steering nobody has heard."""
+        """Withdraw all undelivered steering messages and return them."""
         return self._dequeue("steering")
 
     def dequeue_followup(self) -> list[Message]:
-        """Take back all the follow-ups nobody has heard."""
+        """Withdraw all undelivered follow-ups and return them."""
         return self._dequeue("follow_up")
 
     def waiting(self) -> dict[Queue, list[Message]]:
-        """What nobody has heard yet."""
+        """Return the undelivered messages, by queue."""
         with self._lock:
             self._keep_ended()
             run = self._open_run()
@@ -54,17 +55,17 @@ class MessageQueue:
             return {queue: [*queued.get(queue, ()), *kept] for queue, kept in self._kept.items()}
 
     def hand_over(self) -> dict[Queue, list[Message]]:
-        """What a run that begins now starts with: nothing where another one is open and has it already."""
+        """Return the messages for a run that starts now; empty if another open run has them already."""
         with self._lock:
             return self._take_kept() if self._open_run() is None else {}
 
     def detach(self) -> None:
-        """Keep here what nobody has heard: the run that has it will not go on."""
+        """Move undelivered messages of all runs back to this queue. The runs must not continue."""
         with self._lock:
             self._keep_ended(all=True)
 
     def attach(self, run: Hearing) -> None:
-        """Be the queue of this run until it ends."""
+        """Attach the queue to this run until the run ends."""
         with self._lock:
             is_the_only_one = self._open_run() is None
             gone = weakref.finalize(run, _leave, self._left, run.left)
@@ -73,15 +74,15 @@ class MessageQueue:
             since_it_began, has = self._take_kept() if is_the_only_one else {}, run.unheard()
         for queue, messages in since_it_began.items():
             for message in messages:
-                if message in has[queue]:  # a run that was restored has it from its recording
+                if message in has[queue]:  # a restored run has it from its recording
                     has[queue].remove(message)
                 else:
                     self._add(queue, message)
 
     def _open_run(self) -> Hearing | None:
-        """The run that hears, the newest; what newer ones that have ended have not heard is kept."""
+        """Return the newest open run, or None. Undelivered messages of newer runs that have ended are kept."""
         open, behind = None, len(self._runs)
-        while behind and open is None:  # not all of them: a thousand may be open at once
+        while behind and open is None:  # stop at the newest open run: a thousand may be open
             run = self._runs[behind - 1][0]()
             if run is not None and not run.over:
                 open = run
@@ -91,7 +92,7 @@ class MessageQueue:
         return open
 
     def _keep_ended(self, begin: int = 0, *, all: bool = False) -> None:
-        """Keep what the runs have not heard that have ended, from this place on; with `all`, open ones too."""
+        """Keep undelivered messages of the ended runs from this index on; with `all`, those of open runs too."""
         while self._left:
             self._keep_messages(self._left.popleft())
         attached, self._runs[begin:] = self._runs[begin:], []

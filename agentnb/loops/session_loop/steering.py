@@ -1,7 +1,7 @@
-"""What becomes of a batch of calls where the user steers in the middle of it (SEMANTICS.md, 5. Steering).
+"""The effect of steering on a batch of calls that has not finished (SEMANTICS.md, 5. Steering).
 
-`after_batch` runs it to its end, `skip_pending` passes over the calls that have not started, `discard` also replaces
-the results there are.
+`after_batch` completes the batch, `skip_pending` skips the calls that have not started, `discard` also replaces
+existing results.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ SKIPPED = "Skipped due to queued user message."
 
 
 def why_pass_over(state: State, mode: SteeringMode) -> str | None:
-    """What the calls of the turn are told instead of running, where they are to be passed over."""
+    """Return the result text for the skipped calls of the turn, or None if no calls are skipped."""
     return SKIPPED if mode != "after_batch" and state.queues["steering"] else None
 
 
 def first_in_turn(state: State) -> CallState | None:
-    """The call that a sequential turn begins with, before it begins: steering is looked for behind each call.
+    """Return the first call of a sequential turn if it has not ended; it runs because steering is checked after a call.
 
-    None where a person is asked about it: the call waits, and what the user has said may be why it is not to run.
+    None while the call waits for approval: the steering may be the reason not to run it.
     """
     if state.reply is None or not state.reply.sequential:
         return None
@@ -33,7 +33,7 @@ def first_in_turn(state: State) -> CallState | None:
 
 
 def passed_over(state: State, mode: SteeringMode) -> CallEnd | None:
-    """The next call of the turn that gets words instead of running, or instead of its result."""
+    """Return the end of the next call of the turn to skip, or whose result is replaced; None if there is none."""
     why = why_pass_over(state, mode)
     if why is None:
         return None
@@ -45,5 +45,5 @@ def passed_over(state: State, mode: SteeringMode) -> CallEnd | None:
 
 
 def skip(call: CallState, why: str) -> CallEnd:
-    """The end of a call that is told this instead of running."""
+    """Return the end of a call that is skipped for this reason."""
     return CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="skipped")
