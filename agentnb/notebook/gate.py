@@ -1,22 +1,22 @@
-"""The comm gate: clicks reach agentnb's own widgets while a cell runs.
+"""The comm gate: delivers clicks to agentnb's own widgets while a cell runs.
 
-A kernel takes one message after the other from its shell channel, so a click on a button lies in the queue behind the
-very cell that waits for it. The newer kernels know exceptions to this (subshells, comm messages dispatched beside an
-awaiting cell), but which of them applies depends on the kernel's version, on the front end and on which thread wrote
-to the widget last.
+A kernel processes the messages of its shell channel one after the other, so a click on a button waits in the queue
+until the cell that waits for the click has ended. Newer kernels have exceptions (subshells, comm messages that are
+dispatched while a cell awaits), but which of them applies depends on the kernel's version, on the front end and on the
+thread that wrote to the widget last.
 
-The gate therefore stands at the one place that every shell message comes through: the receive callback of the
-kernel's shell stream. It looks at each message, takes those that are addressed to a registered comm, and hands every
-other one to the kernel's own callback, untouched and in order. When this can happen is the `Mechanism`'s matter.
+The gate replaces the receive callback of the kernel's shell stream, through which all shell messages pass. It inspects
+each message, handles those that are addressed to a registered comm, and passes all others to the kernel's own callback,
+unchanged and in order. The `Mechanism` determines when this is possible.
 
-The page's request for all widgets is taken too: a page that is loaded again in the middle of a wait would otherwise
-show no button to end the wait with.
+The gate also handles a page's request for the state of all widgets. Otherwise a page that is reloaded during a wait
+would show no button that can end the wait.
 
-The callback stands as long as any comm is registered, so waits need no counting: any number of them, nested or on
-several threads, share it.
+The callback is installed as long as any comm is registered. So waits need not be counted: all waits, nested or on
+several threads, share the callback.
 
-Stop: a wait wakes every `TICK` seconds. asyncio does not wake for a signal by itself, so a bare `await` would notice
-Stop only when something else turned the loop.
+Stop: a wait wakes up every `TICK` seconds. A signal does not wake asyncio, so a plain `await` would notice Stop only
+when another event wakes the event loop.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from agentnb.notebook.kernel import current_kernel
 from agentnb.notebook.mechanism import Mechanism, probe
 from agentnb.notebook.stranded import Lookout
 
-TICK = 0.1  # seconds between two looks for Stop
-POLL = 0.02  # seconds that a main thread lies in zmq_poll before it looks whether its future is done
+TICK = 0.1  # seconds between two checks for Stop
+POLL = 0.02  # seconds that a main thread waits in zmq_poll before it checks if its future is done
 CONTROL_TARGET = "jupyter.widget.control"  # the comm over which a page asks for the state of all widgets
 
 logger = logging.getLogger(__name__)
@@ -49,14 +49,14 @@ _Handling = Callable[[], None]
 
 
 def _nothing() -> None:
-    """At a tick there is nothing to do."""
+    """Do nothing: the default for `at_tick`."""
 
 
 class CommGate:
-    """Lets messages for registered comms pass a running cell; one per kernel, see `comm_gate`.
+    """The gate of one kernel: messages for registered comms are handled while a cell runs. See `comm_gate`.
 
-    `kernel` is an ipykernel kernel or None. Every method may be called from any thread. What handles the messages must
-    not block, and in particular not wait for another message.
+    `kernel` is an ipykernel kernel or None. Every method may be called from any thread. Message handlers must not
+    block, and in particular must not wait for another message.
     """
 
     def __init__(self, kernel: Any | None) -> None:
@@ -65,30 +65,30 @@ class CommGate:
         self._registered: dict[str, Context] = {}
         self._lock = threading.Lock()
         self._kernel_callback: Callable[[list[Any]], Any] | None = None
-        self._inbox: SimpleQueue[_Handling] | None = None  # THREAD: what its thread works off
-        self._backlog: deque[_Handling] = deque()  # MAIN: what came while the stream was being flushed
+        self._inbox: SimpleQueue[_Handling] | None = None  # THREAD: messages for the gate's thread
+        self._backlog: deque[_Handling] = deque()  # MAIN: messages that arrived while the stream was flushed
         self._flushing = False
         self._delivery = Delivery(kernel)
         self._lookout = Lookout(kernel)
 
     @property
     def mechanism(self) -> Mechanism:
-        """The mechanism in force."""
+        """The mechanism that is in use; it changes to NATIVE if reading the stream fails."""
         return self._mechanism
 
     def describe(self) -> str:
-        """Say in one sentence when clicks are handled here and, where it is not at once, why."""
+        """Return one sentence that says when clicks are handled here, with the reason if the mechanism is NATIVE."""
         reason = f" ({self._reason})" if self._reason else ""
         return self._mechanism.description + reason
 
     def register(self, comm_id: str) -> None:
-        """Let this comm's messages pass. What their handlers print goes to the cell that registered the comm."""
+        """Handle this comm's messages while cells run. The output of their handlers goes to the registering cell."""
         with self._lock:
             self._registered[comm_id] = copy_context()
         self._settle_soon()
 
     def unregister(self, comm_id: str) -> None:
-        """Let this comm's messages wait like all others again; an unknown id is ignored, as for a second close."""
+        """Leave this comm's messages to the kernel again. An unknown id is ignored, as for a second close."""
         with self._lock:
             self._registered.pop(comm_id, None)
         self._settle_soon()
@@ -99,10 +99,11 @@ class CommGate:
         timeout: float | None = None,
         at_tick: Callable[[], object] = _nothing,
     ) -> None:
-        """Block until the future is done, whatever its outcome; our comm messages are handled meanwhile.
+        """Block until the future is done, with any outcome. Messages for registered comms are handled meanwhile.
 
-        `timeout` in seconds, None for ever; TimeoutError when it is over, KeyboardInterrupt on Stop. The future goes on
-        in both cases. `at_tick` is called again and again; what it raises ends the wait.
+        timeout: in seconds, None for no limit. at_tick: called at each wakeup; its exception ends the wait.
+
+        Raises TimeoutError when the timeout has passed, KeyboardInterrupt on Stop. The future continues in both cases.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -118,23 +119,23 @@ class CommGate:
                     at_tick()
         finally:
             if self._reads_stream():
-                # zmq_poll takes the edge from the socket's descriptor, after which the loop would not notice a message
-                # that came between the last poll and Stop; flushing re-arms it.
+                # The socket's descriptor is edge-triggered, and zmq_poll consumes the edge. The event loop would not
+                # notice a message that came between the last poll and Stop; flushing re-arms the descriptor.
                 self._read_stream(0)
 
     async def wait_async(
         self, future: concurrent.futures.Future[Any], at_tick: Callable[[], object] = _nothing
     ) -> None:
-        """Await until the future is done, whatever its outcome.
+        """Await until the future is done, with any outcome.
 
-        CancelledError on Stop and on any other cancellation; the future itself is never cancelled. `at_tick` is called
-        again and again; what it raises ends the wait.
+        at_tick: called at each wakeup; its exception ends the wait. Raises CancelledError on Stop and on any other
+        cancellation; the future itself is never cancelled.
         """
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
         def wake(_: object) -> None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+            with suppress(RuntimeError):  # the loop was closed meanwhile, so the wait has ended
                 loop.call_soon_threadsafe(done.set)
 
         future.add_done_callback(wake)
@@ -167,7 +168,7 @@ class CommGate:
             stream.on_recv(self._receive, copy=False)
             self._lookout.start()
         elif not wanted and self._kernel_callback is not None and stream._recv_callback == self._receive:
-            # Where somebody has put a callback over ours, ours stays below it and passes everything on.
+            # If other code has wrapped this callback, it remains installed and passes all messages on.
             stream.on_recv(self._kernel_callback, copy=False)
             self._kernel_callback = None
             self._lookout.stop()
@@ -176,7 +177,7 @@ class CommGate:
         try:
             handling = self._handling(frames)
         except Exception:
-            # Unsigned, malformed or of another protocol: the kernel has its own words for that.
+            # Unsigned, malformed or of another protocol: the kernel reports the error.
             logger.debug("left to the kernel: a message that cannot be read", exc_info=True)
             handling = None
         if handling is None:
@@ -191,7 +192,7 @@ class CommGate:
         return None
 
     def _handling(self, frames: list[Any]) -> _Handling | None:
-        """Prepare the handling of a message of ours; None for any other."""
+        """Return the handling of a message for a registered comm, or None for any other message."""
         session = self._kernel.session
         _, parts = session.feed_identities(frames, copy=False)
         peeked = session.deserialize(parts, content=False, copy=False)
@@ -202,11 +203,14 @@ class CommGate:
         if context is None:
             return None
         message = session.deserialize(parts, content=True, copy=False)  # a session allows this once for each message
-        # In a copy, because what one handler sets there is no business of the next one's.
+        # In a copy of the context, so that a handler's changes to it do not affect the next handler.
         return partial(context.copy().run, self._delivery.handle, message)
 
     def _context(self, kind: str, content: dict[str, Any]) -> Context | None:
-        """Look up the context of a comm of ours, and keep the books on the comms that the page opens and closes."""
+        """Return the context of a registered comm, or None.
+
+        Registers the control comms that pages open, and unregisters comms that pages close.
+        """
         with self._lock:
             if kind == "comm_open" and content.get("target_name") == CONTROL_TARGET:
                 # Any registering cell's context will do: all that ipykernel 7.0 needs in it is a parent message.
@@ -216,7 +220,7 @@ class CommGate:
             return self._registered.get(content["comm_id"])
 
     def _thread_inbox(self) -> SimpleQueue[_Handling]:
-        if self._inbox is None:  # only the shell channel's thread comes here
+        if self._inbox is None:  # only the shell channel's thread calls this
             self._inbox = SimpleQueue()
             threading.Thread(target=_work, args=(self._inbox,), name="agentnb clicks", daemon=True).start()
         return self._inbox
@@ -227,11 +231,14 @@ class CommGate:
         return self._mechanism is Mechanism.MAIN and threading.current_thread() is threading.main_thread()
 
     def _read_stream(self, seconds: float) -> None:
-        """Wait at most that long for messages, then take in all that are there."""
+        """Wait for messages, at most `seconds`, then receive and handle all that have arrived.
+
+        If reading fails, the mechanism becomes NATIVE.
+        """
         import zmq  # a kernel has it loaded; nothing else needs it
 
         stream = self._kernel.shell_stream
-        # Ours are handled after the flush, where Stop finds every message either handled or still in the backlog.
+        # Messages for registered comms are handled after the flush: at Stop, each is either handled or in the backlog.
         self._flushing = True
         try:
             self._settle()
@@ -255,7 +262,7 @@ def _work(inbox: SimpleQueue[_Handling]) -> None:
 
 
 def comm_gate() -> CommGate:
-    """Give the gate of the kernel we are in; off a kernel one that only waits."""
+    """Return the gate of this process's kernel; without a kernel, a gate that only waits."""
     return _gate_of(current_kernel())
 
 

@@ -1,7 +1,7 @@
-"""Which kernel or shell this process is, if it is one.
+"""Detection of the kernel or the IPython shell of this process.
 
-Asked through `sys.modules`, so that nothing of Jupyter is imported where there is none: in a plain interpreter
-IPython is not loaded; in a terminal it is, but its shell has no kernel.
+It uses `sys.modules`, so that Jupyter is not imported in processes without it. In a plain interpreter IPython is not
+loaded; in a terminal it is loaded, but its shell has no kernel.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Any
 
 
 def current_shell() -> Any | None:
-    """Give the IPython shell of this process, in a kernel or in a terminal; None where there is none."""
+    """Return the IPython shell of this process, in a kernel or in a terminal, or None."""
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return get_ipython() if callable(get_ipython) else None
 
 
 def current_kernel() -> Any | None:
-    """Give the running ipykernel of this process, or one that behaves like it; None anywhere else."""
+    """Return the running ipykernel of this process, or a kernel that behaves like it, or None."""
     return getattr(current_shell(), "kernel", None)
 
 
 def in_kernel() -> bool:
-    """Whether this process is a Jupyter kernel. Imports neither IPython nor ipykernel."""
+    """Return True if this process is a Jupyter kernel. Imports neither IPython nor ipykernel."""
     return current_kernel() is not None
 
 
 def in_terminal() -> bool:
-    """Whether this process is IPython in a terminal. Imports nothing of it."""
+    """Return True if this process is IPython in a terminal. Does not import IPython."""
     return current_shell() is not None and not in_kernel()

@@ -1,14 +1,14 @@
-"""The keyboard: how a cell that waits for a decision gets one where no page shows the question.
+"""The keyboard: asks the person by `input()` if no page shows the question that a cell waits for.
 
-A run that waits for a person, in a cell that waits for the run, is a knot: no other cell can run meanwhile. The panel's
-buttons untie it, but a front end without widgets (`jupyter console`, plain IPython) draws none, and a panel that was
-never displayed has none either. So a waiting cell looks at each tick whether a page has been heard from that shows the
-run and whose clicks get in. Where none has, it asks by `input()`, which every front end with a keyboard serves, over a
-channel of its own. Where there is no keyboard either (nbclient, papermill, Voila), it stops waiting and says what to
-do; the run goes on.
+If a run waits for a person and a cell waits for the run, there is a deadlock: no other cell can run. The panel's
+buttons resolve it, but a front end without widgets (`jupyter console`, plain IPython) has no buttons, nor has a panel
+that was never displayed. So at each tick, a waiting cell checks if a page shows the run, has sent a message, and can
+deliver clicks. If not, the cell asks by `input()`, which all front ends with a keyboard support, over a separate
+channel. Without a keyboard (nbclient, papermill, Voila), the cell stops waiting and raises an error that says what to
+do; the run continues.
 
-Only the main thread asks, because only there Stop interrupts an `input()`; but it asks for every run that anything
-waits for, a run that a tool of another one has started included.
+Only the main thread asks, because Stop interrupts `input()` only there. It asks about all runs that any thread waits
+for, including a run that a tool of another run has started.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from agentnb.run.approvals.pending import Pending
 from agentnb.widgets.comms import Audience
 from agentnb.widgets.text import for_reading, one_line, visible
 
-UNSEEN = 1.0  # seconds that a question stands which no panel shows, for code that decides by itself
-PERIOD = 0.1  # seconds between two looks
-SILENT = 5.0  # seconds that the page of a panel has to load and to say that it is there
+UNSEEN = 1.0  # seconds that a question without a panel is left to code that decides it, before the person is asked
+PERIOD = 0.1  # seconds between two checks
+SILENT = 5.0  # seconds that the page of a panel has to load and to send its first message
 
 NO_KEYBOARD = """\
 {name} ({id}) waits for a decision, and this front end shows neither the panel's buttons nor an input field while a \
@@ -43,21 +43,25 @@ run.reject({id!r}, "why"); then wait for it. Where no cell can run in between, s
 
 
 Question = tuple[str, str, object]
-"""What identifies a question: its run, its path and its number."""
+"""The identity of a question: its run, its path and its number."""
 
 
 class Seen(Protocol):
-    """Who shows a run."""
+    """A function that returns the audience of a run."""
 
     def __call__(self, run_id: str) -> Audience:
-        """Whether a panel of this run is open, and whether a page has been heard from it."""
+        """Return if a panel of this run is open, and if its page has sent a message."""
 
 
 class Keyboard:
-    """Asks the person at the keyboard about the calls of all runs that are waited for."""
+    """The questions at the keyboard, about the calls of all runs that cells or threads wait for."""
 
     def __init__(self, seen: Seen, absence: Callable[[], str | None]) -> None:
-        """`absence` tells why nobody can be asked, where that is so: then a declared policy decides, and not we."""
+        """Create a keyboard.
+
+        seen: returns the audience of a run. absence: returns the reason why no person can be asked, or None. If there
+        is a reason, the keyboard does not ask, and the run's declared policy decides.
+        """
         self._seen = seen
         self._absence = absence
         self._waited_for: list[Decisions] = []
@@ -68,7 +72,7 @@ class Keyboard:
 
     @contextmanager
     def listening(self, decisions: Decisions) -> Iterator[None]:
-        """Ask about this run too, as long as somebody waits for it."""
+        """Ask about this run too, as long as the context is active."""
         self._waited_for.append(decisions)
         try:
             yield
@@ -76,9 +80,9 @@ class Keyboard:
             self._waited_for.remove(decisions)
 
     def look(self) -> None:
-        """Ask where a question has stood long enough that no page shows; called by waits, again and again.
+        """Ask the questions that no page shows and that have waited long enough. Called by waits at each tick.
 
-        Raises UsageError where there is no keyboard, KeyboardInterrupt on Stop.
+        Raises UsageError if there is no keyboard, KeyboardInterrupt on Stop.
         """
         now = time.monotonic()
         if now < self._due or self._asking or threading.current_thread() is not threading.main_thread():
@@ -108,7 +112,7 @@ class Keyboard:
                     prompt = ""
         except NotImplementedError as error:  # IPython's StdinNotImplementedError
             if time.monotonic() - self._since[_question_of(item)] < SILENT:
-                return  # there may still come a page, or code that decides
+                return  # a page may still open, or code may decide
             raise UsageError(NO_KEYBOARD.format(name=item.name, id=item.id)) from error
         finally:
             self._asking = False
@@ -117,7 +121,7 @@ class Keyboard:
 
 
 def _question_of(item: Pending) -> Question:
-    """What identifies a question; one that was not asked yet, by its call and how often that was started."""
+    """Return the identity of a question. Before it is recorded, its number is the call's id and number of starts."""
     return item.run_id, item.path, item.event if item.event is not None else (item.id, item.attempt)
 
 
@@ -130,7 +134,10 @@ def _question(item: Pending) -> str:
 
 
 def _decided(decisions: Decisions, item: Pending, prompt: str, shown_at: float) -> bool:
-    """Ask once, and do what was answered; False where it has to be asked again."""
+    """Ask once and perform the answer. Return False if the question has to be asked again.
+
+    prompt: the text of the question, "" if it has been shown. shown_at: its monotonic time, for the recorded duration.
+    """
     answers = "[y]es, [n]o, [e]dit" + (", [a]nswer" if item.unknown else "")
     if prompt:
         _drop_what_was_typed_before()
@@ -139,7 +146,7 @@ def _decided(decisions: Decisions, item: Pending, prompt: str, shown_at: float) 
         given = _more(word, rest)
     except EOFError:
         word, given = "n", "nobody answered"
-    with decisions.lock:  # what was shown is what is decided
+    with decisions.lock:  # the decision must be about the call as it was shown
         now = next((one for one in decisions.pending if _question_of(one) == _question_of(item)), None)
         if now is None or now.shown != item.shown:
             print("It was decided or changed meanwhile.")  # noqa: T201
@@ -153,10 +160,10 @@ def _decided(decisions: Decisions, item: Pending, prompt: str, shown_at: float) 
 
 
 def _drop_what_was_typed_before() -> None:
-    """Drop the input of a terminal that is older than the question, which nobody can have read yet.
+    """Discard terminal input that was typed before the question was shown, because it cannot be an answer to it.
 
-    In a kernel these are the terminals of the consoles on this machine that are connected to it. What was typed ahead
-    in a console on another machine cannot be known here, and counts as an answer.
+    In a kernel, this applies to the terminals of the connected consoles on this machine. Input that was typed ahead in
+    a console on another machine cannot be detected here and counts as an answer.
     """
     if sys.platform == "win32":
         import msvcrt
@@ -167,7 +174,7 @@ def _drop_what_was_typed_before() -> None:
     import termios
 
     if not in_kernel():
-        with suppress(OSError, ValueError, termios.error):  # not every input is a terminal, and one may be gone
+        with suppress(OSError, ValueError, termios.error):  # the input may be no terminal, or a closed one
             if sys.stdin is not None:
                 termios.tcflush(sys.stdin, termios.TCIFLUSH)
         return
@@ -181,7 +188,7 @@ def _drop_what_was_typed_before() -> None:
 
 
 def _terminals_of_consoles() -> set[str]:
-    """The terminals of each `jupyter console` that has started this kernel or is connected to it."""
+    """Return the terminals of each `jupyter console` that has started this kernel or is connected to it."""
     psutil: Any = import_module("psutil")  # ipykernel has it
     application: Any = import_module("ipykernel.kernelapp").IPKernelApp
     port = application.instance().stdin_port if application.initialized() else 0
@@ -199,7 +206,7 @@ def _terminals_of_consoles() -> set[str]:
 
 
 def _more(word: str, rest: str) -> str:
-    """What belongs to the answer: the reason for a no, the new arguments, the result."""
+    """Return the rest of an answer: the reason, the new arguments or the result. Ask for the latter two if missing."""
     if rest or word not in ("e", "edit", "a", "answer"):
         return rest
     return input("new arguments, as JSON: " if word in ("e", "edit") else "what the call gave: ")
@@ -229,7 +236,7 @@ def _arguments(text: str) -> dict[str, object]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Stop interrupt `input()`: in a cell that awaits, a kernel's handler would only cancel the cell's task."""
+    """Let Stop interrupt `input()`. In a cell that awaits, the kernel's handler would only cancel the cell's task."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

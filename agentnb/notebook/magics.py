@@ -1,7 +1,7 @@
-"""The magics: a run stepped, paused, saved and restored in a line each.
+"""The magics: step, pause, save and restore a run with one line each.
 
-They act on the run that was started or restored last. Each is a function of `agentnb.notebook`, in fewer words; what
-they print is for reading, and what they return can be used (`events = %step turn`).
+They act on the run that was started or restored last. Each is a short form of a function of `agentnb.notebook`. Their
+output is for people; their return values can be used in code (`events = %step turn`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from agentnb.widgets.views.rows import GROUPS, row
 
 NAMES = ("step", "pause", "resume", "snapshot", "restore", "replay", "runs")
 LINE = 100
-"""Characters of a line about an event: as many as stand side by side under a cell beside JupyterLab's list of files."""
+"""The maximum number of characters of an event's line: the width of a cell's output next to JupyterLab's file list."""
 PLACE = 24
-"""Characters of the path of a loop."""
+"""The maximum number of characters of a loop's path."""
 _TYPES = max(map(len, GROUPS))
 
 T = TypeVar("T")
 
 
 def _in_one_line(magic: Callable[[RunMagics, str], T]) -> Callable[[RunMagics, str], T]:
-    """A user's mistake is one line, and the cells behind it are not run on what it has not done."""
+    """Show an AgentnbError of a magic in one line. It is still raised, so that the following cells do not run."""
 
     @wraps(magic)
     def said(self: RunMagics, line: str) -> T:
@@ -180,7 +180,7 @@ class RunMagics(Magics):
         raise UsageError(f"{magic} takes a name and, {why} to use. Names: {known}.")
 
     def _meant(self, name: str) -> str | Snapshot | Run:
-        """A recording in a variable, `run` or what `%snapshot` has given, unless one is called so."""
+        """Return the snapshot or run in the variable `name`, or `name` itself if it is a known name or no variable."""
         value = self._variables().get(name)
         return value if isinstance(value, (Snapshot, Run)) and not commands.is_name(name) else name
 
@@ -194,10 +194,10 @@ class RunMagics(Magics):
 
 
 class Quiet(list[Event]):
-    """A list a notebook does not print: the magic has said it in fewer words."""
+    """A list of events that a notebook does not display, because the magic has printed a short form."""
 
     def _ipython_display_(self) -> None:
-        """Show nothing."""
+        """Display nothing."""
 
 
 def _take_nothing(magic: str, line: str) -> None:
@@ -206,10 +206,10 @@ def _take_nothing(magic: str, line: str) -> None:
 
 
 def _lines(events: Sequence[Event], run: Run) -> Iterator[str]:
-    """Each event on a line, in the words of the panel's rows: position, type, the path of its loop, its summary."""
+    """Yield a line for each event, as in the panel's rows: position, type, the path of its loop, its summary."""
     room = LINE if in_kernel() else shutil.get_terminal_size((LINE, 0)).columns
     causes = Causes()
-    if any(event.type == "approval_decision" for event in events):  # only there it is asked, for the call's name
+    if any(event.type == "approval_decision" for event in events):  # the summary of a decision needs the call's name
         causes.follow(run.events, events[-1].seq + 1)
     places = [one_line(visible(f"in {event.path}"), PLACE) if event.path else "" for event in events]
     widest = max(map(len, places), default=0)

@@ -1,15 +1,15 @@
-"""How comm messages can get past a running cell in this kernel, found by looking at it.
+"""The mechanism by which comm messages are handled while a cell runs, detected by inspection of the kernel.
 
-Who reads the kernel's shell stream decides how much can be done:
+It depends on the thread that reads the kernel's shell stream:
 
-* `THREAD` (ipykernel 7): a thread of the kernel's own. Our messages are handled on the gate's thread, whatever the
-  main thread is doing, be it `time.sleep`.
-* `MAIN` (ipykernel 6): the main thread's event loop. While a cell awaits, the loop turns and our messages are handled
-  at once. While a cell blocks in the gate's wait, the wait reads the stream itself. While a cell blocks in anything
-  else, nobody can: a ZeroMQ socket belongs to its thread.
-* `NATIVE`: an attribute is missing. Waits only tick, and clicks arrive as the kernel delivers them.
+* `THREAD` (ipykernel 7): the kernel has a separate thread for the stream. The gate's thread handles agentnb's messages,
+  regardless of what the main thread does, even during `time.sleep`.
+* `MAIN` (ipykernel 6): the main thread's event loop reads the stream. While a cell awaits, the event loop runs and
+  handles agentnb's messages immediately. While a cell blocks in the gate's wait, the wait reads the stream. While a
+  cell blocks elsewhere, no code can read it: a ZeroMQ socket belongs to its thread.
+* `NATIVE`: an attribute is missing. Waits only check for Stop, and the kernel delivers the clicks.
 
-The attributes are private to ipykernel and pyzmq, hence looked for one by one and never inferred from a version.
+The attributes are private to ipykernel and pyzmq, so each is looked up; none is inferred from a version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 
 class Mechanism(StrEnum):
-    """How our comm messages get past a running cell."""
+    """The mechanism by which agentnb's comm messages are handled while a cell runs."""
 
     THREAD = "thread"
     MAIN = "main"
@@ -27,7 +27,7 @@ class Mechanism(StrEnum):
 
     @property
     def description(self) -> str:
-        """One sentence for people: when clicks are handled."""
+        """A sentence for the user that says when clicks are handled."""
         return _DESCRIPTIONS[self]
 
 
@@ -39,7 +39,7 @@ _DESCRIPTIONS = {
 
 
 def probe(kernel: Any | None) -> tuple[Mechanism, str]:
-    """Find the best mechanism the kernel has the attributes for, and what was missing for any at all."""
+    """Return the best mechanism for which the kernel has the attributes, and the reason if it is NATIVE (else "")."""
     if kernel is None:
         return Mechanism.NATIVE, "no kernel"
     try:
@@ -53,7 +53,7 @@ def probe(kernel: Any | None) -> tuple[Mechanism, str]:
         _require(kernel.io_loop, "add_callback")
         _require(stream.socket, "poll")
     except Exception as error:
-        # Any error: what a kernel of another make does when it is asked for ipykernel's attributes is not known.
+        # Any error: another kind of kernel may raise anything when ipykernel's attributes are accessed.
         return Mechanism.NATIVE, f"this kernel differs from ipykernel: {error}"
     return Mechanism.MAIN, ""
 

@@ -1,13 +1,13 @@
-"""What a cell shows of an error that agentnb raises on purpose: what, where, and what to do, in one screen.
+"""Short tracebacks: the display of agentnb's deliberate errors in a cell, on one screen.
 
-Such an error says in its own words what was wrong; the frames of agentnb and of the event loop between the cell and the
-place that found it out help nobody who did not write them. IPython asks an exception for `_render_traceback_` before it
-makes a traceback of its own; this module gives agentnb's errors that method. What is left are the frames of the cell
-and of the user's modules, and, where something of the user's has failed behind it (a model, a tool, a loop), that
-error with its own frames.
+The message of such an error says what was wrong, where, and what to do. The frames of agentnb and of the event loop
+are of no use to users, so they are left out. IPython calls an exception's `_render_traceback_`, if it has this method,
+instead of formatting the traceback; this module adds the method to agentnb's errors. The short form has the frames of
+the cell and of the user's modules. If the cause is an error in user-supplied code (a model, a tool, a loop), that error
+is shown with its own frames.
 
-`%tb` shows the whole traceback, as for any error: it asks when nothing is being handled any more. The environment
-variable AGENTNB_TRACEBACK=full shows it at once, always.
+`%tb` shows the whole traceback, as for any error. It is recognized by the fact that no exception is being handled when
+it runs. With the environment variable AGENTNB_TRACEBACK=full, the whole traceback is always shown immediately.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from agentnb.widgets.text import visible
 
 VARIABLE = "AGENTNB_TRACEBACK"
 FRAMES = 4
-"""Frames that are shown of one error, the innermost ones."""
+"""The maximum number of frames shown for one error; the innermost ones are shown."""
 AROUND = 2
-"""Lines before and after the one at fault."""
+"""The number of source lines shown before and after the line that raised the error."""
 MESSAGE = 4000
-"""Characters of a message."""
+"""The maximum number of characters of a message."""
 
 _RED, _GREEN, _DIM, _OFF = "\x1b[31m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 _OURS = str(Path(__file__).parents[1]) + os.sep
@@ -46,26 +46,29 @@ _KERNEL = (
 )  # pyzmq's, compiled, have no folder
 
 Frame = tuple[str, int, str]
-"""A frame's file, line and function."""
+"""The file, the line and the function of a frame."""
 
 
 def show_mistakes_in_one_screen() -> None:
-    """Let IPython render agentnb's errors by this module; twice is once."""
+    """Let IPython show all errors of agentnb in the short form. Further calls have no effect."""
     AgentnbError._render_traceback_ = _render  # type: ignore[attr-defined]  # IPython's protocol, not the core's
 
 
 def show_in_one_screen(error: BaseException) -> None:
-    """Let IPython render this one error by this module, whose type is not agentnb's."""
+    """Let IPython show this error in the short form; its type is not one of agentnb's."""
     error._render_traceback_ = partial(_render, error)  # type: ignore[attr-defined]
 
 
 def show_in_one_line(error: BaseException) -> None:
-    """Let IPython show its type and its words alone: a magic's line is the whole of what was done."""
+    """Let IPython show only the type and the message of this error, without frames, as a magic is one line of code."""
     error._render_traceback_ = partial(_render, error, in_short=_said)  # type: ignore[attr-defined]
 
 
 def _render(error: BaseException, in_short: Callable[[BaseException], Iterable[str]] | None = None) -> list[str]:
-    """What IPython prints for the error, in parts."""
+    """Return the text that IPython prints for the error, in parts.
+
+    in_short: yields the lines of the short form; None for the form with frames.
+    """
     if os.environ.get(VARIABLE) == "full" or sys.exc_info()[1] is not error:
         return _whole(error)
     return ["\n".join((in_short or _in_short)(error))]
@@ -85,23 +88,23 @@ def _in_short(error: BaseException) -> Iterator[str]:
             yield from _one(cause, frames)
             yield f"\n{_DIM}and so{_OFF}\n"
     frames = list(_frames(error.__traceback__))
-    # How a library was used on the way tells nothing, and takes the room of the cell that is at fault.
+    # Frames of libraries are left out: they do not help, and they would displace the frame of the cell.
     yield from _one(error, [frame for frame in frames if not frame[0].startswith(_INSTALLED)] or frames)
     yield f"\n{_DIM}%tb shows the whole traceback.{_OFF}"
 
 
 def _frames_behind(error: BaseException, cause: BaseException) -> list[Frame]:
-    """What to show of an error behind the one that was raised; nothing where that one says it all."""
+    """Return the frames to show of a cause. Without frames the cause is not shown: the raised error is sufficient."""
     frames = list(_frames(cause.__traceback__))
-    if isinstance(cause, AgentnbError):  # it names its reason: how a library was used on the way tells nothing
+    if isinstance(cause, AgentnbError):  # its message has the reason, so frames of libraries do not help
         return [frame for frame in frames if not frame[0].startswith(_INSTALLED)]
-    if not frames and isinstance(error, RunFailed):  # a mistake of ours is not hidden
+    if not frames and isinstance(error, RunFailed):  # an error in agentnb itself must not be hidden
         return list(_frames(cause.__traceback__, everything=True))
     return frames
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The errors behind it, nearest first, that are not agentnb's own words for the same thing."""
+    """Yield the chain of causes of an error, nearest first. A cycle ends the chain."""
     seen = {id(error)}
     cause = error.__cause__
     while cause is not None and id(cause) not in seen:
@@ -111,7 +114,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _frames(trace: TracebackType | None, *, everything: bool = False) -> Iterator[Frame]:
-    """The frames that are neither agentnb's nor Python's nor the kernel's own."""
+    """Yield the frames that do not belong to agentnb, Python or the kernel; with `everything=True`, all frames."""
     while trace is not None:
         code = trace.tb_frame.f_code
         file = code.co_filename
@@ -122,7 +125,7 @@ def _frames(trace: TracebackType | None, *, everything: bool = False) -> Iterato
 
 
 def _one(error: BaseException, frames: list[Frame]) -> Iterator[str]:
-    """One error: where it came from, and what it says."""
+    """Yield the lines of one error: its innermost frames with their source, then its message."""
     for file, line, function in frames[-FRAMES:]:
         inside = "" if function == "<module>" else f" in {function}"
         yield f"{_GREEN}{visible(_place(file))}{_OFF}, line {line}{inside}"
@@ -131,14 +134,14 @@ def _one(error: BaseException, frames: list[Frame]) -> Iterator[str]:
 
 
 def _said(error: BaseException) -> list[str]:
-    """Its type, and its words."""
+    """Return the type and the message of an error, with its notes."""
     text = str(error.args[0]) if isinstance(error, AgentnbError) and error.args else str(error)  # its str() has escapes
     words = visible("\n".join([text, *getattr(error, "__notes__", ())]).strip())
     return [f"{_RED}{type(error).__name__}{_OFF}: {words[:MESSAGE]}{'…' if len(words) > MESSAGE else ''}"]
 
 
 def _place(file: str) -> str:
-    """A file as people know it: a cell by its number."""
+    """Return the name of a file as IPython shows it: a cell with its number."""
     shell = current_shell()
     named: Any = shell.compile.format_code_name(file) if shell is not None else None
     return " ".join(named) if named else file

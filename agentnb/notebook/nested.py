@@ -1,8 +1,8 @@
 """Nested event loops, for users whose own code calls `asyncio.run` inside a cell.
 
-agentnb needs none of this: a run lives on a thread of its own. nest-asyncio2 patches the event loop's class for the
-whole process, and with it cancellation and time-outs no longer reach nested code; so it is applied when asked, and
-never at import. nest-asyncio, whose upkeep has ended, is the fallback; it breaks Python 3.14.
+agentnb does not need them, because its runs use a separate thread. nest-asyncio2 patches the event loop's class for the
+whole process; with the patch, cancellation and time-outs do not reach nested code. So it is applied only by an explicit
+call and never at import. nest-asyncio, which is no longer maintained, is the fallback; it breaks Python 3.14.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agentnb.core.errors import UsageError
 
 
 def allow_nested_asyncio() -> None:
-    """Let `asyncio.run` and `run_until_complete` be called inside a cell. Cannot be undone in this process.
+    """Allow calls of `asyncio.run` and `run_until_complete` inside a cell. This cannot be undone in the process.
 
     Raises UsageError if neither nest-asyncio2 nor nest-asyncio is installed, if only nest-asyncio is and Python is 3.14
     or newer, or if this kernel's event loop cannot be patched.

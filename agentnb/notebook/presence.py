@@ -1,11 +1,12 @@
-"""Whether somebody is at this kernel.
+"""Presence: detects if a person may be using this kernel.
 
-A front end with a person says with each cell that it can be asked for input (`allow_stdin`): JupyterLab, Notebook, VS
-Code and the consoles do. What executes a notebook by itself, nbclient and so papermill, nbconvert and `jupyter
-execute`, says that it cannot. So nobody is there as long as every cell has come without; one cell that can be asked is
-enough for the kernel's whole life, because the tab that sent it may be closed and come back. Where a kernel does not
-tell, somebody may be there. Voila executes a notebook in the same way, but for somebody who waits for the page. The
-other sign of a person, a page that speaks to a panel, is `agentnb.run.headless`'s.
+A front end with a person declares with each cell that it accepts requests for input (`allow_stdin`): JupyterLab,
+Notebook, VS Code and the consoles do. Programs that execute notebooks (nbclient, and so papermill, nbconvert and
+`jupyter execute`) declare that they do not. So no person is present as long as no cell has accepted input. One cell
+that accepts it is sufficient for the lifetime of the kernel, because its tab may be closed and reopened. If the kernel
+does not report the declaration, a person may be present. Voila executes a notebook in the same way as a program, but
+for a person who waits for the page. `agentnb.run.headless` handles the other sign of a person, a page that sends
+messages to a panel.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 
 class Presence:
-    """What the cells of one kernel have told of who sent them; `shell` is its IPython shell."""
+    """The declarations of the cells of one kernel; `shell` is its IPython shell."""
 
     def __init__(self, shell: Any) -> None:
         self._kernel = shell.kernel
@@ -24,7 +25,7 @@ class Presence:
         shell.events.register("pre_run_cell", self.look)
 
     def look(self, *_: object) -> None:
-        """Take note of who sent the cell that is about to run."""
+        """Record if the sender of the cell that is about to run accepts requests for input."""
         if self._asked:
             return
         get_parent = getattr(self._kernel, "get_parent", None)
@@ -35,7 +36,7 @@ class Presence:
             self._asked = said
 
     def absence(self) -> str | None:
-        """Why nobody can be asked here, in words; None where somebody may be there."""
+        """Return the reason why no person can be asked here, or None if a person may be present."""
         if self._asked is not False or os.environ.get("SERVER_SOFTWARE", "").startswith("voila/"):
             return None
         return "this notebook is executed by a program (its cells cannot ask for input, and no page has opened a panel)"

@@ -1,8 +1,8 @@
-"""A run that a store has and no process, or another one, drives: to be looked at where it stands.
+"""Recorded runs: read-only views of runs in a store that this process does not drive.
 
-It reads like a `Run` and shows the same panel without its buttons: its state is its events folded, like any run's. What
-another process goes on writing is read once a second, so the panel follows. `agentnb.attach(name, loop)` goes on with
-it here.
+A recorded run has the properties of a `Run` and the same panel without buttons; its state is the fold of its events, as
+for all runs. Events that another process appends are read once a second, so the panel follows the run.
+`agentnb.attach(name, loop)` resumes the run in this kernel.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from agentnb.run.watchers import Watchers
 from agentnb.store import RunInfo, Store
 
 EVERY = 1.0
-"""Seconds between two looks into the store."""
+"""The number of seconds between two reads of the store."""
 LATELY = 5.0
-"""A run that has grown within so many seconds is being driven by somebody."""
+"""The number of seconds after its last event for which a run is assumed to be driven by another process."""
 
 logger = logging.getLogger("agentnb")
 
 
 class RecordedRun(Recording):
-    """A run as a store has it; read only. `snapshot()` gives it to `restore`."""
+    """A run as recorded in a store, read-only. `restore` takes its `snapshot()`."""
 
     parts = ("graph", "events", "diagram")
 
@@ -56,7 +56,7 @@ class RecordedRun(Recording):
         self.loop = recorded_loop(self._events or [RunStart(loop=info.loop, name=info.loop)])
 
     def refresh(self) -> bool:
-        """Read what has come since; gives whether anything has."""
+        """Read the new events from the store; return True if there are any."""
         with self.lock:
             new = self.store.events(self.id, len(self._events))
             for event in new:
@@ -67,9 +67,9 @@ class RecordedRun(Recording):
         return bool(new)
 
     def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
-        """Call `watcher` with every event that comes from now on; gives a function that ends it.
+        """Call `watcher` with every new event; return a function that unsubscribes it.
 
-        One that raises is logged, and the others are told.
+        An exception of a watcher is logged and does not affect the other watchers.
         """
         stop = self._watchers.watch(watcher)
         if not self.state.over:
@@ -78,41 +78,41 @@ class RecordedRun(Recording):
 
     @property
     def watched(self) -> bool:
-        """Whether anybody wants to know what comes."""
+        """Return True if the run has watchers."""
         return bool(self._watchers.watchers)
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """While a thread holds this, nothing new is read."""
+        """The lock of the run. While a thread holds it, no new events are added."""
         return self._lock
 
     @property
     def state(self) -> State:
-        """Where the run stands in the store."""
+        """The state of the run after its last event that was read."""
         return self._state
 
     @property
     def events(self) -> Sequence[Event]:
-        """What the store has of it, oldest first."""
+        """The events that were read from the store, oldest first."""
         return Prefix(self._events)
 
     @property
     def driven(self) -> bool:
-        """Whether somebody elsewhere seems to drive it: it has grown lately."""
+        """Return True if another process appears to drive the run: its last event is recent, and it has not ended."""
         return not self.state.over and bool(self.events) and time.time() - self.events[-1].time < LATELY
 
     @property
     def pending(self) -> list[Pending]:
-        """The calls that wait for a person."""
+        """The calls that are waiting for a person's decision."""
         with self.lock:
             return waiting(stood(self.state), run_id=self.id)
 
     def snapshot(self, name: str | None = None) -> Snapshot:
-        """The run as it stands in the store."""
+        """Return a snapshot of the events that were read. `name` defaults to the name of the run."""
         return Snapshot.of(self.events, name=name or self.name)
 
     def panel(self) -> Any:
-        """The run's panel, without buttons."""
+        """Return the run's panel, without buttons."""
         return hosting.presenter().panel(self)
 
     def _ipython_display_(self) -> None:
@@ -134,7 +134,7 @@ _follower: threading.Thread | None = None
 
 
 def _follow(run: RecordedRun) -> None:
-    """Let one thread look after all recordings that may go on."""
+    """Add a run to those that the follower refreshes; one thread refreshes all recorded runs that may grow."""
     global _follower
     with _lock:
         _followed.add(run)
@@ -158,9 +158,9 @@ def _look() -> None:
 
 
 def _refresh_followed() -> bool:
-    """Look after each recording once; False where there is none any more.
+    """Refresh each followed run once. Return False if there are none left, so that the thread ends.
 
-    In a frame of its own: the thread, while it sleeps, is not to hold on to the last recording.
+    This is a separate function, so that the thread has no reference to a run while it sleeps.
     """
     global _follower
     with _lock:
@@ -172,10 +172,10 @@ def _refresh_followed() -> bool:
         is_readable = True
         try:
             run.refresh()
-        except BaseException:  # the store was closed, or damaged; the others are followed on, whatever it was
+        except BaseException:  # for example a closed or damaged store; the other runs are still followed
             logger.exception("The run %s cannot be followed any more", run.id)
             is_readable = False
-        with _lock:  # whoever begins to watch now follows it anew
+        with _lock:  # a watcher that is added later follows the run again
             if run.state.over or not run.watched or not is_readable:
                 _followed.discard(run)
     return True

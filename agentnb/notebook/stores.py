@@ -1,6 +1,6 @@
-"""Which stores there are: those that are open, and those that lie in the working directory.
+"""The known stores: the open stores and the stores in the working directory.
 
-After a restart of the kernel no variable names a store any more, so the files themselves are found.
+After a restart of the kernel, no variable refers to a store, so the files are searched.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ PATTERN = "*.db"
 
 
 class Found(NamedTuple):
-    """Stores that can be read, and of the others what is wrong with each."""
+    """The stores that can be read, and an error message for each store that cannot be read."""
 
     stores: list[Store]
     unreadable: list[str]
 
 
 def stores(store: Store | str | Path | None = None) -> list[Store]:
-    """The one that is given, as a store, a path or an address; otherwise all that are open or lie here as `*.db`.
+    """Return the given store, or else all readable stores that are open or in the working directory (`*.db`).
 
-    Raises RecordingMissing where the given file is not there, UsageError where it is no store.
+    store: a store, its path or its address. Raises RecordingMissing if the file does not exist, UsageError if it is not
+    a store.
     """
     return look(store).stores
 
 
 def look(store: Store | str | Path | None = None) -> Found:
-    """The same, with what is wrong with those that cannot be read: one that is damaged does not hide the others."""
+    """Return the stores as `stores` does, with the errors of the unreadable ones. A damaged store hides no others."""
     if isinstance(store, Store):
         return Found([store], [])
     if store is not None:
@@ -76,7 +77,10 @@ def _listed() -> str:
 
 
 def find(name: str, among: Found) -> tuple[Store, RunInfo]:
-    """The newest run of that name or id. Raises RecordingMissing and says which there are."""
+    """Return the newest run with this name or id, and its store.
+
+    Raises RecordingMissing if there is none; the message lists the runs.
+    """
     found = [(store, info) for store in among.stores for info in store.runs() if name in (info.name, info.id)]
     if not found:
         known = list(dict.fromkeys(info.name or info.id for store in among.stores for info in store.runs()))

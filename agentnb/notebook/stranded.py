@@ -1,31 +1,31 @@
-"""Finds the messages that a kernel leaves lying on its shell channel.
+"""Stranded messages: messages on the shell channel that a kernel has not noticed.
 
-A ZeroMQ socket tells only once that something has come, and whoever touches the socket next uses that up. ipykernel
-7.0 to 7.3 send their replies on the shell socket itself, past the stream that reads it: a request that comes in at that
-moment is noticed by nobody, and lies there until another one follows. It may be a click. (7.4 sends through the stream
-for this reason: its `SubshellManager._send_on_shell_channel` tells the story. Without agentnb a cell gets lost there
-after some hundred requests, as with it.)
+A ZeroMQ socket signals a new message only once, and the next operation on the socket consumes the signal. ipykernel 7.0
+to 7.3 send their replies directly on the shell socket, bypassing the stream that reads it. A request that arrives at
+that moment is not noticed until another request follows. It may be a click. (7.4 sends through the stream for this
+reason, see its `SubshellManager._send_on_shell_channel`. The defect does not depend on agentnb: without it too, a cell
+gets lost after some hundred requests.)
 
-The cure from outside is to look. As long as a comm of ours is open, the stream is asked every `PERIOD` seconds whether
-something is there, on the thread that owns it; the cells that would have been lost are found as well.
+The workaround is to poll. As long as a comm of agentnb is open, the stream is checked for messages every `PERIOD`
+seconds, on the thread that owns it. This also finds cells that would have been lost.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-PERIOD = 0.05  # seconds a message lies there at most
+PERIOD = 0.05  # seconds after which a stranded message is found, at most
 
 
 class Lookout:
-    """Looks at the shell stream of one kernel; every method is called on the thread that owns the stream."""
+    """A poller of one kernel's shell stream. Every method must be called on the thread that owns the stream."""
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
         self._timer: Any | None = None
 
     def start(self) -> None:
-        """Look from now on, if this kernel is one that strands messages; twice is once."""
+        """Start polling, if this kernel strands messages. Further calls have no effect."""
         if self._timer is not None or not sends_past_stream(self._kernel):
             return
         from tornado.ioloop import PeriodicCallback  # a kernel has it loaded; nothing else needs it
@@ -34,7 +34,7 @@ class Lookout:
         self._timer.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
@@ -46,6 +46,6 @@ class Lookout:
 
 
 def sends_past_stream(kernel: Any) -> bool:
-    """Whether the kernel sends its replies on the shell socket behind the back of the stream that reads it."""
+    """Return True if the kernel sends its replies on the shell socket, bypassing the stream that reads it."""
     manager = getattr(getattr(kernel, "shell_channel_thread", None), "_manager", None)
     return getattr(manager, "_shell_socket", None) is not None

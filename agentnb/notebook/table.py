@@ -1,4 +1,4 @@
-"""Runs as a table: name, design, where each stands, turns, calls, cost, when."""
+"""The table of runs: name, design, status, turns, calls, cost and time of each run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,22 @@ from agentnb.widgets.text import one_line, visible
 from agentnb.widgets.views.status import status_word
 
 SHOWN = 50
-"""Runs in a table; each is folded from its events to be told of."""
+"""The maximum number of runs in a table. For each row all events of the run are folded."""
 WIDTH = 40
-"""Characters of a name, or of where a run stands."""
+"""The maximum number of characters of a name, a design or a status."""
 
 _rows: dict[tuple[str, int], Row] = {}
-"""Of runs that are over nothing changes: their rows are kept, by id and number of events."""
+"""The cached rows of recorded runs that have ended, by id and number of events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run. `turns` are requests to a model, loops inside included; `cost` None where no model told it."""
+    """One run. `stands` is its status, `turns` its number of requests to models.
+
+    `turns`, `calls` and `cost` include those of nested loops. `cost` is None if no model reported it, and excludes the
+    cost inherited from the run that this one was forked from. `when` is in seconds since the epoch, 0.0 before the
+    start.
+    """
 
     name: str
     design: str
@@ -42,7 +47,7 @@ class Row:
     store: str
 
     def cells(self) -> tuple[str, ...]:
-        """What the table shows of it."""
+        """Return the texts of the table's cells."""
         cost = "" if self.cost is None else f"{self.cost:.4f}"
         when = _date(self.when) if self.when else "not begun"
         told = (self.name, self.design, self.stands)
@@ -52,7 +57,7 @@ class Row:
 def _date(when: float) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
-    except (OverflowError, ValueError, OSError):  # no date that there is: an older store took any number
+    except (OverflowError, ValueError, OSError):  # not a valid date: older stores accepted any number
         return f"{when:g} s"
 
 
@@ -61,7 +66,10 @@ _NUMBERS = frozenset({"turns", "calls", "cost"})
 
 
 class RunTable(Sequence[Row]):
-    """Rows to be read, in a notebook as HTML; `more` runs are not in it, nor those of stores that are `unreadable`."""
+    """The table of runs; a notebook shows it as HTML.
+
+    more: the number of older runs that are left out. places: the stores. unreadable: the errors of unreadable stores.
+    """
 
     def __init__(self, rows: Sequence[Row], more: int, places: Sequence[str], unreadable: Sequence[str]) -> None:
         self._rows = list(rows)
@@ -83,7 +91,7 @@ class RunTable(Sequence[Row]):
 
     @property
     def note(self) -> str:
-        """What stands below the table."""
+        """The text below the table: the number of omitted runs, the stores, and the errors of unreadable stores."""
         more = f"and {self.more:,} older; " if self.more else ""
         said = f"{more}from this kernel and {', '.join(self.places) or 'no store'}"
         return "; ".join([said, *self.unreadable])
@@ -124,10 +132,11 @@ def _html_row(row: Row) -> str:
 
 
 def runs(store: Store | str | Path | None = None) -> RunTable:
-    """The runs of this kernel and of the stores, newest first, as a table.
+    """Return a table of the runs of this kernel and of the stores, newest first.
 
-    store: a store or the path of one; without it all that are open, and those that lie in the working directory as
-    `*.db`. Raises RecordingMissing or UsageError where the given one is none.
+    store: a store or its path, to list only the runs in this store; without it, all open stores and all stores in the
+    working directory (`*.db`). Raises RecordingMissing if the store's file does not exist, UsageError if it is not a
+    store.
     """
     found, unreadable = look(store)
     here, kept = runs_in(found, only=store is not None)
@@ -145,12 +154,18 @@ def runs(store: Store | str | Path | None = None) -> RunTable:
 
 
 def _never_back(times: Sequence[float]) -> list[float]:
-    """Times, newest first, of what is in that order, whatever became of the clock in between."""
+    """Return the times of runs that are ordered newest first, corrected so that they never increase.
+
+    They increase if the clock was set back between two runs.
+    """
     return list(accumulate(reversed(times), max))[::-1]
 
 
 def runs_in(found: Sequence[Store], *, only: bool) -> tuple[list[tuple[Run, str | None]], list[tuple[Store, RunInfo]]]:
-    """The kernel's runs, each with where it is stored (`only`: those that are), and what is stored of all others."""
+    """Return the runs of this kernel, each with its store's address or None, and all other runs in the stores.
+
+    found: the stores. only: leave out the runs of this kernel that are in none of them.
+    """
     kept = [(at, info) for at in found for info in at.runs()]
     places = {info.id: at.where for at, info in kept}
     here = [(run, places.get(run.id)) for run in runs_here() if not only or run.id in places]
@@ -164,7 +179,7 @@ def _recorded_row(store: Store, info: RunInfo) -> Row:
     if row is None:
         try:
             row = _row_of(RecordedRun(store, info), info.created, store.where)
-        except Exception as error:  # whatever its events say, it hides no other
+        except Exception as error:  # a damaged run must not hide the others
             return Row(
                 info.name or info.id, info.loop, f"damaged: {error}", 0, 0, None, info.created, info.id, store.where
             )
@@ -180,7 +195,7 @@ def _row_of(run: Run | RecordedRun, when: float, place: str) -> Row:
 
 
 def where(run: Run | RecordedRun) -> str:
-    """Where a run stands, in some words: why it is over, whom it waits for, whether it goes on."""
+    """Return a short text with the status of a run: its stop reason, the calls it waits for, or if it is running."""
     waiting = ", ".join(call.name for call in run.pending)
     if run.state.over or (isinstance(run, Run) and not waiting):
         return status_word(run)
@@ -188,5 +203,5 @@ def where(run: Run | RecordedRun) -> str:
         return f"waiting for you: {waiting}"
     if run.state.failure is not None:
         return "model failed"
-    # Its process may have been killed since: nobody can tell from a store.
+    # The store does not show if the run's process has been killed since.
     return "running a moment ago" if run.driven else f"left off in {run.phase}"
