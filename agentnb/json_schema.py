@@ -231,6 +231,7 @@ def _cut(path: Path) -> tuple[Path, bool]:
     cut: Path = ()
     at, is_schema = 0, True
     while at < len(path):
+        # Step over a keyword, then over the name or the number of the schema that it holds.
         keyword = path[at]
         at, is_schema = at + 1, False
         if keyword in _INVERTING:
@@ -336,9 +337,12 @@ def _read_by(schema: Any, value: Any, root: Any) -> Any:
     schema = _resolved(schema, root)
     if not isinstance(schema, Mapping):
         return value
+
+    # Parse text if the schema accepts only other types.
     types = _types(schema, root)
     if isinstance(value, str) and types is not None and "string" not in types:
         value = _read_text(value, types)
+    # Read the properties of an object, without optional ones that are null and must not be.
     if isinstance(value, dict):
         properties = schema.get("properties")
         if not isinstance(properties, Mapping):
@@ -418,6 +422,5 @@ def _read_text(text: str, types: set[str]) -> Any:
 
 @functools.cache
 def _reader(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(
-        _READ_AS[name]
-    )  # created on first use: the first adapter of a process takes a tenth of the import time
+    # Created on first use: the first adapter of a process takes a tenth of the import time.
+    return TypeAdapter(_READ_AS[name])
