@@ -1,1 +1,1 @@
-"""The core: events, the state they fold to, what a state wants, and what a loop design is."""
+"""The core: events, the state that they fold to, the effects that a state requires, and the loop design."""

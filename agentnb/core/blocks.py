@@ -1,11 +1,11 @@
-"""Content blocks: the pieces of a tool's result that a model is sent as they are, text and pictures for example.
+"""Content blocks: the pieces of a tool's result that a model is sent unchanged, for example text and pictures.
 
 A tool may return a list of blocks. Most lists that a tool returns are data, and many of these have a key `type`: files,
-features of a map, nodes of a page. So a list counts as blocks only where each item is a block that a provider knows,
-with the fields that such a block has and no others. Anything else is data, and the model is sent it as JSON text.
+features of a map, nodes of a page. So a list counts as blocks only if each item is a block that a provider knows, with
+the fields of this kind of block and no others. Anything else is data, and the model is sent it as JSON text.
 
 A picture that a tool returns becomes a block: the bytes of a picture, an image of PIL, a figure of matplotlib, and any
-object that shows itself as a PNG. The libraries are not imported for it.
+object with a PNG representation. These libraries are not imported for it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 from pydantic_core import to_json
 
 _SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
-"""How the pictures that providers take begin, each with its media type; WEBP is the fourth."""
+"""The first bytes of the picture formats that providers accept, each with its media type; WEBP is the fourth."""
 
 INSIDE = '"media_type":"image/'
-"""What is in the JSON text of data that has pictures inside."""
+"""A substring of the JSON text of all data that contains pictures."""
 
 
 def picture_in(value: Any) -> dict[str, Any] | None:
-    """Return the picture that a value is, as a block; None where it is none."""
+    """Return a value that is a picture as a block; None for any other value."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         return _picture(data) if _kind_of(data) is not None else None
@@ -40,13 +40,14 @@ def picture_in(value: Any) -> dict[str, Any] | None:
 
 
 def _kind_of(data: bytes) -> str | None:
-    """Return the media type of a picture by its first bytes; None where these are of no picture that providers take."""
+    """Return the media type of a picture by its first bytes; None if providers do not accept its format."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for begin, kind in _SIGNATURES.items() if data.startswith(begin)), None)
 
 
 def _png_of(value: Any) -> bytes | None:
+    """Return the PNG representation of an object of matplotlib, PIL or IPython's protocol; None if it has none."""
     module = type(value).__module__
     if module.startswith("matplotlib.") and callable(getattr(value, "savefig", None)):
         file = io.BytesIO()
@@ -60,7 +61,7 @@ def _png_of(value: Any) -> bytes | None:
         return file.getvalue()
     shown = getattr(value, "_repr_png_", None)
     png = shown() if callable(shown) else None
-    if isinstance(png, tuple):  # with metadata, as IPython takes it
+    if isinstance(png, tuple):  # with metadata, which IPython accepts
         png = png[0]
     if isinstance(png, str):
         png = base64.b64decode(png)
@@ -73,9 +74,10 @@ def _picture(data: bytes) -> dict[str, Any]:
 
 
 def as_block(value: Any) -> dict[str, Any] | None:
-    """Return the content block that JSON data is; None where it is data of another kind.
+    """Return JSON data that is a content block as a block; None if it is other data.
 
-    Pictures in the shapes of OpenAI and of MCP are returned in the one shape that all providers' clients here take.
+    Pictures in the formats of OpenAI and of MCP are returned in the one format that the clients of all providers accept
+    here.
     """
     if not isinstance(value, dict) or not isinstance(kind := value.get("type"), str):
         return None
@@ -93,7 +95,7 @@ def _image_block(value: dict[str, Any]) -> dict[str, Any] | None:
     match value:
         case {"source": {"type": "base64", "media_type": str(), "data": str(data), **rest}, **more}:
             block = _image(data)
-        case {"data": str(data), "mimeType": str(), **more}:  # as MCP's servers write it
+        case {"data": str(data), "mimeType": str(), **more}:  # the format of MCP servers
             block = _image(data)
         case {"source": {"type": "url", "url": str(url), **rest}, **more} if _is_address(url):
             block = {"type": "image", "source": {"type": "url", "url": url}}
@@ -112,7 +114,7 @@ def _image_url_block(value: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _image(data: str) -> dict[str, Any] | None:
-    """Return the block of a picture that is given as base64, by the media type that it has; None where it is none."""
+    """Return the block of a picture that is given as base64, with its real media type; None if it is not a picture."""
     try:
         decoded = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
@@ -157,7 +159,7 @@ _BLOCKS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
 
 
 def blocks_in(result: Any) -> list[dict[str, Any]] | None:
-    """Return the content blocks that a list is, also with plain texts between them; None where it is data."""
+    """Return the content blocks of a list, which may have plain texts between them; None if the list is data."""
     if not isinstance(result, list) or not result or all(isinstance(item, str) for item in result):
         return None
     blocks = []
@@ -170,9 +172,9 @@ def blocks_in(result: Any) -> list[dict[str, Any]] | None:
 
 
 def with_pictures(data: Any) -> list[dict[str, Any]] | None:
-    """Return data with pictures inside as blocks: its JSON text, with a number for each picture, and the pictures.
+    """Return data that contains pictures as blocks: its JSON text, with a number for each picture, and the pictures.
 
-    A picture alone is one block. None where there is no picture inside.
+    A picture alone is one block. None if the data contains no picture.
     """
     pictures: list[dict[str, Any]] = []
     rest = _without_pictures(data, pictures)
@@ -182,7 +184,7 @@ def with_pictures(data: Any) -> list[dict[str, Any]] | None:
 
 
 def _without_pictures(value: Any, pictures: list[dict[str, Any]]) -> Any:
-    """Return the data with a number in place of each picture, and put the pictures into the list."""
+    """Return the data with a number in place of each picture, and append the pictures to the list."""
     if isinstance(value, list):
         return [_without_pictures(item, pictures) for item in value]
     if not isinstance(value, dict):

@@ -1,8 +1,9 @@
-"""Where a recording only tells how its run was ended from outside: cancelled, at a limit, or by an error.
+"""The end of a recording that was imposed from outside: a cancellation, a limit, or an error.
 
-Such an end is said in several facts (`agentnb.run.synthetic_results`): calls that are open are given a result, and the
-loops inside end, before the run does. None of that came of what the run did, so whoever goes on from it goes on from
-before all of it. A tool that has ended its own run gives its result behind that: this came of the run, and stays.
+Such an end consists of several events (`agentnb.run.synthetic_results`): open calls are given a result, and nested
+loops end, before the run does. None of these events follows from the run's own work, so a run that resumes from the
+recording resumes from before all of them. If a tool ended its own run, its result comes after these events: this result
+belongs to the run's own work, and is kept.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Sequence
 from agentnb.core.events import CallEnd, CancelRequested, Event, RunEnd
 
 ABORTED = "Operation aborted"
-"""What is said of a call that was broken off, or never began, because its run has ended."""
+"""The result of a call that was interrupted, or never began, because its run has ended."""
 
 _FROM_OUTSIDE = frozenset({"limit", "error"})
 
 
 def ending(events: Sequence[Event]) -> int:
-    """The position of the first event of such an end; how many events there are where there is none."""
+    """Return the index of the first event of an end imposed from outside, or `len(events)` if there is none."""
     begins = len(events)
     while begins and _is_of_an_end(events[begins - 1], is_last=begins == len(events)):
         begins -= 1
@@ -26,12 +27,12 @@ def ending(events: Sequence[Event]) -> int:
 
 
 def results_in(end: Sequence[Event]) -> list[Event]:
-    """What tools have given in the events of such an end."""
+    """Return the results that tools have returned among the events of such an end."""
     return [event for event in end if isinstance(event, CallEnd) and event.outcome != "aborted"]
 
 
 def is_suspended(event: Event) -> bool:
-    """Whether a run stands there to be gone on with later, and is not over."""
+    """Return True if the event suspends a run, which can then be resumed later and has not ended for good."""
     return isinstance(event, RunEnd) and event.reason == "suspended"
 
 
@@ -40,4 +41,4 @@ def _is_of_an_end(event: Event, *, is_last: bool) -> bool:
         return event.outcome == "aborted"
     if not isinstance(event, RunEnd) or event.reason not in _FROM_OUTSIDE:
         return False
-    return event.terminal or not is_last or event.reason == "limit"  # a loop inside may end with an error of its own
+    return event.terminal or not is_last or event.reason == "limit"  # a nested loop may end with an error of its own

@@ -1,11 +1,12 @@
-"""What every event has, and what is no event: `Delta`. `agentnb.core.events` has the events.
+"""The base of all events, and `Delta`, which is not an event. `agentnb.core.events` has the events.
 
-Events are frozen structs of msgspec: once made, nothing can change them. `msgspec.structs.replace` makes a changed
-copy; that is how the journal stamps an event. The dicts and lists inside an event can be changed, so whatever hands an
-event's values to other code hands over copies. A struct does not check the values it is made with: `checked` does.
+Events are frozen structs of msgspec: their fields cannot be set after creation. `msgspec.structs.replace` makes a
+changed copy; this is how the journal stamps an event. The dicts and lists inside an event can be changed, so code that
+passes an event's values to other code passes copies. A struct does not check the values that it is created with;
+`checked` does.
 
-JSON text is read and written by pydantic_core: recordings have numbers (NaN, long integers) that msgspec
-refuses in JSON text.
+JSON text is read and written by pydantic_core: recordings have numbers (NaN, long integers) that msgspec refuses in
+JSON text.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _Data(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain JSON data, without those at their default."""
-        # msgspec leaves out a text only if it is the very object that is the default.
+        # msgspec omits a default text only if it is the same object as the default.
         return _without_defaults(type(self), to_builtins(self))
 
     def to_json(self) -> str:
@@ -86,7 +87,7 @@ class _Data(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
-        """Let it be a field of a pydantic model."""
+        """Return the schema that allows this class as a field of a pydantic model."""
         return core_schema.no_info_plain_validator_function(
             lambda value: value if isinstance(value, cls) else cls.model_validate(value),
             serialization=core_schema.plain_serializer_function_ser_schema(cls.model_dump),
@@ -98,7 +99,7 @@ def _without_defaults(kind: type[Struct], values: dict[str, Any]) -> dict[str, A
     kept = {}
     for name, value in values.items():
         default = defaults.get(name, NODEFAULT)
-        if type(value) is not type(default) or value != default:  # the type first: an array is not to be compared
+        if type(value) is not type(default) or value != default:  # the type first: comparing an array fails
             kept[name] = value
     return kept
 
@@ -111,7 +112,7 @@ def _defaults(kind: type[Struct]) -> dict[str, Any]:
 
 
 def checked(data: AnyStruct) -> AnyStruct:
-    """Return an event that users' code made, with its fields checked and of its own.
+    """Return a copy of an event that users' code made, with its fields checked.
 
     Raises ImpossibleEvent with the field that is not valid.
     """
@@ -122,9 +123,9 @@ def checked(data: AnyStruct) -> AnyStruct:
 
 
 class ErrorInfo(_Data, frozen=True):
-    """An error as data: the exception's type, its message, and the traceback where it is ours to show.
+    """An error as data: the exception's type, its message, and the traceback if it may be shown.
 
-    `details`: what a model's server said about it: `status`, `code`, `param`, `request_id`, each where it was given.
+    `details`: what a model's server reported: `status`, `code`, `param`, `request_id`, each if it was given.
     """
 
     type: str
@@ -134,9 +135,10 @@ class ErrorInfo(_Data, frozen=True):
 
 
 class Event(_Data, frozen=True, kw_only=True, tag_field="type"):
-    """What every event has; `seq` is -1 and `time` 0 until the journal has stamped it.
+    """The fields of every event; `seq` is -1 and `time` 0 until the journal has stamped it.
 
-    `inherited`: it happened in the run that this one was forked from, and cost this one nothing.
+    `inherited`: the event happened in the run that this one was forked from, and does not count towards this run's
+    cost.
     """
 
     seq: int = -1
@@ -158,7 +160,7 @@ class Event(_Data, frozen=True, kw_only=True, tag_field="type"):
 
 
 class Delta(Struct, omit_defaults=True, repr_omit_defaults=True):
-    """Something on its way: shown to whoever is watching, then gone.
+    """A piece of an unfinished answer or call: displayed to consumers, and not recorded.
 
     `text_delta` and `reasoning_delta` have `content`; `tool_call_delta` has `index, id, name, arguments` (a fragment of
     JSON text); `call_delta`, a tool's progress, has `call_id` and `data`; `retry_delta` has the attempt in `data`.

@@ -1,18 +1,18 @@
-"""Events: the closed vocabulary of facts a run is made of.
+"""Events: the closed vocabulary of events that a run consists of.
 
-An event is an immutable fact. The driver stamps it with `seq` (its position in the journal, from 0), `time` (seconds
-since the epoch), `run_id`, `path` (where it happened in nested loops, `""` for the outermost) and `phase` (the phase of
-the loop that this event opens, None where it stays in the same one). Everything a run knows is folded from these
-(`agentnb.core.evolve`); nothing is ever taken back, except that `call_end` with outcome `skipped` replaces a
-result the model has not seen yet (loops/session_loop/SEMANTICS.md, 5. Steering: mode `discard`).
+An event is immutable. The driver stamps it with `seq` (its position in the journal, from 0), `time` (seconds since the
+epoch), `run_id`, `path` (the position among nested loops, `""` for the outermost) and `phase` (the phase of the loop
+that this event opens, None if the loop stays in the same one). The state of a run is folded from its events
+(`agentnb.core.evolve`). No event is ever taken back, except that `call_end` with outcome `skipped` replaces a result
+that the model has not seen yet (loops/session_loop/SEMANTICS.md, 5. Steering: mode `discard`).
 
-Loops do not add events of their own. What a loop decides is said in these words too: `advance` returns the fact that
-comes next, unstamped.
+Loops do not define events of their own. A loop's decisions are events of this vocabulary too: `advance` returns the
+next event, unstamped.
 
-Deltas are not facts. Streaming text, partial tool calls, a tool's progress and a retry go to whoever is watching as a
+Deltas are not events. Streaming text, partial tool calls, a tool's progress and a retry are sent to consumers as a
 `Delta`, without a `seq`; the journal keeps the finished message.
 
-The facts about calls are defined in `agentnb.core.call_events`, and are here like the others.
+The events about calls are defined in `agentnb.core.call_events` and exported here with the others.
 """
 
 from __future__ import annotations
@@ -99,22 +99,22 @@ StopReason = Literal[
     "empty",
 ]
 CutOff = Literal["length", "content_filter", "refusal"]
-"""Why a model's answer ended before it was complete; the run that ends with such an answer stops for this reason."""
+"""The reasons why a model's answer is incomplete. A run that ends with such an answer has the same stop reason."""
 CUT_OFF_REASONS = frozenset(get_args(CutOff))
 
 
 class RunStart(Event, frozen=True, tag="run_start"):
-    """A loop begins: its kind, its name, what decides how it behaves, its input, and what it goes on from.
+    """The start of a loop: its kind, its name, its configuration, its input, and its earlier messages.
 
-    `history` are the messages of earlier runs, `queued` what the user had queued before the run began. `call`: a nested
-    loop's, the call of the loop above that it performs. `forked_from`: a fork's, the run and the event it departs from
-    (`"4f2c…@17"`). `listens`: whether the loop has a conversation of its own. `max_result_chars`: how many characters
-    of a result the model is sent at most; None, as in older recordings, for all. `system_prompt`: what the model is
-    told first, where `config` does not have that. `tools`: the fingerprint of the description and the schema of each
-    tool, by its name; none in older recordings. `approve`, `limits`: the policy and the limits of the whole run: rules,
-    True or False, and `{"function": name}` for a policy that no recording keeps.
-    `ancestors`: a fork's, the runs that its first events were inherited from, the oldest first, each with the number of
-    the first event that is not of it or of one before it.
+    `history` are the messages of earlier runs, `queued` the messages that the user queued before the run began. `call`:
+    in a nested loop, the call of the parent loop that it performs. `forked_from`: in a fork, the run and the event that
+    it was forked from (`"4f2c…@17"`). `listens`: the loop has a conversation of its own. `max_result_chars`: the
+    maximum number of characters of a result that the model is sent; None, as in older recordings, for no limit.
+    `system_prompt`: the text that the model is sent first, if it differs from the one in `config`. `tools`: the
+    fingerprint of the description and the schema of each tool, by its name; empty in older recordings. `approve`,
+    `limits`: the policy and the limits of the whole run: rules, True or False, and `{"function": name}` for a policy
+    that cannot be recorded. `ancestors`: in a fork, the runs that its first events were inherited from, the oldest
+    first, each with the number of the first event that belongs neither to it nor to an earlier one.
     """
 
     loop: str
@@ -136,27 +136,27 @@ class RunStart(Event, frozen=True, tag="run_start"):
 
 
 class PhaseChange(Event, frozen=True, tag="phase_change"):
-    """The loop enters the phase in `phase`, coming from `source`."""
+    """A change of the loop's phase, from `source` to `phase`."""
 
     source: str
 
 
 class MessageAdded(Event, frozen=True, tag="message"):
-    """A message enters the history: the oldest of the queue it came from, or one of the loop's own."""
+    """A message that enters the history: the oldest of the queue that it came from, or one of the loop's own."""
 
     message: Message
     origin: Origin = "loop"
 
 
 class Queued(Event, frozen=True, tag="queued"):
-    """The user has queued a message: to redirect the run (`steering`) or for when it would stop (`follow_up`)."""
+    """A message that the user has queued: to redirect the run (`steering`) or for when it would stop (`follow_up`)."""
 
     queue: Queue
     message: Message
 
 
 class Withdrawn(Event, frozen=True, tag="withdrawn"):
-    """The user has taken `count` messages back out of a queue, from the one at `first` on: 0 is the oldest."""
+    """A withdrawal by the user of `count` messages from a queue, starting with the one at `first`: 0 is the oldest."""
 
     queue: Queue
     count: int
@@ -164,19 +164,19 @@ class Withdrawn(Event, frozen=True, tag="withdrawn"):
 
 
 class StateUpdate(Event, frozen=True, tag="state_update"):
-    """The loop sets values of its own state."""
+    """New values of the loop's own state."""
 
     values: dict[str, Any]
 
 
 class ModelStart(Event, frozen=True, tag="model_start"):
-    """The model is asked; `turn` counts the requests that were not repetitions, from 1.
+    """A request to the model; `turn` counts the requests that were not repetitions, from 1.
 
-    `provider` and `model` say who is asked: the client's own word, and the name of the model that is asked for.
-    `options` has every option that was sent (temperature, seed, limits), tools by their names, schemas by their title,
-    and no secret. `loop_options` are those that the loop set for this request; a repetition of the request sends them
-    again. `attempt` is more than 1 where a request is repeated, and where the model had paused its answer and is asked
-    to go on with it, which `continues` says.
+    `provider` and `model` name the recipient: the client's own name for its provider, and the name of the requested
+    model. `options` has every option that was sent (temperature, seed, limits), tools by their names, schemas by their
+    title, and no secret. `loop_options` are those that the loop set for this request; a repetition of the request sends
+    them again. `attempt` is more than 1 if a request is repeated, or if the model paused its answer and is asked to
+    continue it; in the second case `continues` is True.
 
     A loop that asks its model gives the options of its request as `options`; the run fills in the rest.
     """
@@ -196,16 +196,16 @@ class ModelStart(Event, frozen=True, tag="model_start"):
 
 
 class ModelEnd(Event, frozen=True, tag="model_end"):
-    """The model has answered. Its calls are open from here on.
+    """The model's answer. Its calls are open from here on.
 
-    `usage` has counts of tokens (`input_tokens`, `output_tokens`, ...) and `cost` where the model told it. `timing` is
-    `[[milliseconds since the request, characters], ...]` for the text as it came. `sequential`: its calls run one at a
-    time. `provisional`: the loop may replace results until it goes on, so the history is told no sooner.
+    `usage` has counts of tokens (`input_tokens`, `output_tokens`, ...), and `cost` if the model reported it. `timing`
+    is `[[milliseconds since the request, characters], ...]` for the text as it arrived. `sequential`: its calls run one
+    at a time. `provisional`: the loop may replace results until it continues, so they enter the history no sooner.
 
-    `model` is the model that answered, `response_id` the provider's id of the answer, `fingerprint` its word for the
-    configuration it ran with, `service_tier` the tier that served it, `upstream` the provider behind a gateway, and
-    `finish_reason` the reason to stop in the server's own word, of which `stop_reason` is ours. Each is None where the
-    server did not say it.
+    `model` is the model that answered, `response_id` the provider's id of the answer, `fingerprint` its identifier of
+    the configuration it ran with, `service_tier` the tier that served it, `upstream` the provider behind a gateway, and
+    `finish_reason` the server's own word for the reason to stop, for which `stop_reason` is agentnb's word. Each is
+    None if the server did not report it.
     """
 
     message: Message
@@ -223,15 +223,15 @@ class ModelEnd(Event, frozen=True, tag="model_end"):
 
     @property
     def cut_off(self) -> CutOff | None:
-        """Why the answer is not complete; None where it is."""
+        """The reason why the answer is not complete; None if it is."""
         reason: Any = self.stop_reason
         return reason if reason in CUT_OFF_REASONS else None
 
 
 class ModelFailed(Event, frozen=True, tag="model_error"):
-    """The model could not be asked, or its answer broke off. The run waits; resuming asks again.
+    """A request to the model that failed, or whose answer was interrupted. The run waits; resuming asks again.
 
-    `partial` is the text so far. `answer` is all of the answer so far, with `stop_reason` `error` and the
+    `partial` is the text so far. `answer` is the whole answer so far, with `stop_reason` `error` and the
     `error_message`; older recordings have none.
     """
 
@@ -241,9 +241,9 @@ class ModelFailed(Event, frozen=True, tag="model_error"):
 
 
 class RunPaused(Event, frozen=True, tag="run_paused"):
-    """Nothing is in flight any more, and nothing new starts until it is resumed.
+    """A pause: nothing is in flight any more, and nothing new starts until the run is resumed.
 
-    `by`: whether somebody has asked for it (`human`), or it stands where a `step` of a run that plays ended, or at a
+    `by` is the cause: `human` (the pause was requested), `step` (a step of a run that plays has ended), or
     `breakpoint`. `before`: the path and id of the call that the breakpoint stops before; the call has not begun.
     """
 
@@ -253,10 +253,10 @@ class RunPaused(Event, frozen=True, tag="run_paused"):
 
 
 class RunResumed(Event, frozen=True, tag="run_resumed"):
-    """The run goes on: after a pause, after a failure of the model, or, restored, after it was `suspended`.
+    """The run continues: after a pause, after a failure of the model, or, restored, after it was `suspended`.
 
     `again` are the failed calls that are made again, by the path of their loop: those whose failure had ended the run.
-    `approve`, `limits`: the policy and the limits it goes on with, where it was restored with others.
+    `approve`, `limits`: the policy and the limits that apply from now on, if the run was restored with others.
     """
 
     suspended: bool = False
@@ -266,16 +266,16 @@ class RunResumed(Event, frozen=True, tag="run_resumed"):
 
 
 class CancelRequested(Event, frozen=True, tag="cancel"):
-    """Somebody wants the run to end; it wants nothing from here on."""
+    """A request to end the run. No effect is required from here on."""
 
     reason: str = ""
 
 
 class RunEnd(Event, frozen=True, tag="run_end"):
-    """The loop is over, and why. One that is `suspended` may have calls open: it goes on from there when restored.
+    """The end of the loop, with its reason.
 
-    `answer` is the answer that this end broke off, as far as it came, with `stop_reason` `aborted` and the reason as
-    its `error_message`.
+    If it is `suspended`, calls may be open, and a restored run resumes from there. `answer` is the answer that this end
+    interrupted, as far as it arrived, with `stop_reason` `aborted` and the reason as its `error_message`.
     """
 
     reason: StopReason
@@ -285,7 +285,7 @@ class RunEnd(Event, frozen=True, tag="run_end"):
 
     @property
     def terminal(self) -> bool:
-        """True where it is the outermost loop's."""
+        """True if this is the end of the outermost loop."""
         return self.path == ""
 
 
@@ -338,7 +338,7 @@ def encode_event(event: Event, *, without: Collection[str] = ()) -> bytes:
 
 
 def encode_body(event: Event) -> bytes:
-    """Return the event as one line of JSON without its run and its position, for a store that is keyed by these."""
+    """Return the event as one line of JSON without its run and its position, for a store that has these as keys."""
     return encode_event(event, without=("run_id", "seq"))
 
 

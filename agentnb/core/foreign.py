@@ -1,7 +1,7 @@
 """Numbers of other libraries: a scalar of numpy or torch is a number, and JSON has numbers.
 
-As its text it would be one that nobody can compute with any more: neither the model, nor the call that is given it, nor
-a table of the results. Nothing is imported for it: such scalars have no dimensions, and give themselves by `item()`.
+Converted to text, it could no longer be used in computations: by the model, by the call that receives it, or in a table
+of results. The libraries are not imported: these scalars have no dimensions, and `item()` returns their value.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 
 def plain_number(value: Any) -> Any:
-    """A number of another library as one of Python's, as those of a table's column are; anything else as it is."""
+    """Return a number of another library as a number of Python, and any other value unchanged."""
     number = number_in(value)
     return value if number is None else number
 
 
 def number_in(value: Any) -> bool | int | float | None:
-    """The number that this scalar is; None for everything else, a moment or a span of time included."""
+    """Return the number of a scalar; None for every other value, including a date, a time or a duration."""
     shape = getattr(value, "shape", None)
     if not isinstance(shape, tuple) or shape or getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M"):
         return None

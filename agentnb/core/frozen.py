@@ -1,4 +1,4 @@
-"""JSON data that cannot be changed: what is shared with code that is only to look at it.
+"""JSON data that cannot be changed, for sharing with code that only reads it.
 
 A frozen object is a dict and a frozen array is a list, so they compare, print and are written as JSON like the data
 they were made from. The fields of an object can also be read as attributes. A copy of either is an ordinary dict or
@@ -45,7 +45,7 @@ class FrozenList(list[Any]):
 
 
 def frozen(value: Any) -> Any:
-    """A copy of JSON data that cannot be changed."""
+    """Return a copy of JSON data that cannot be changed."""
     if isinstance(value, dict):
         return FrozenDict({name: frozen(item) for name, item in value.items()})
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""The call graph: the calls of a request, and which of them read what others write.
+"""The call graph: the calls of a request, and which of them read the results of others.
 
-A loop whose calls depend on one another can tell it from its state (`Design.call_graph`). It is a view: nothing is
-decided by it, and it says what holds at that state and no more.
+A loop whose calls depend on one another can compute it from its state (`Design.call_graph`). It is only a view of that
+state: no decision uses it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 CallStanding = Literal[
-    "blocked",  # something it reads is not there
-    "unblocked",  # everything is there, and it has not started
-    "confirming",  # the loop is asked about it
+    "blocked",  # data that it reads is missing
+    "unblocked",  # all data that it reads exists, and it has not started
+    "confirming",  # the loop is asked to confirm it
     "waiting",  # a person is asked about it
     "running",
     "completed",
@@ -21,11 +21,11 @@ CallStanding = Literal[
 
 
 class GraphCall(NamedTuple):
-    """One call: its tool, how it stands, and what ties it to others.
+    """One call: its tool, its status, and its relations to other calls.
 
-    reads: the ids of the calls that write what it refers to. missing: what it refers to that is not there, as the model
-    wrote it. writes: where its result goes. note: what went wrong, as JSON data. earlier: it was made by an earlier
-    request, and is there because a call of this one reads what it wrote.
+    reads: the ids of the calls that write the data it refers to. missing: its references to data that does not exist
+    yet, as the model wrote them. writes: the path that its result is written to. note: the error, as JSON data.
+    earlier: it was made by an earlier request, and is included because a call of this one reads its result.
     """
 
     id: str
@@ -39,7 +39,7 @@ class GraphCall(NamedTuple):
 
 
 class CallGraph(NamedTuple):
-    """The calls of one request, in the order they were made, behind those of earlier requests that they read."""
+    """The calls of one request, in the order they were made, after those of earlier requests that they read."""
 
     request: int
     calls: tuple[GraphCall, ...]

@@ -1,7 +1,7 @@
-"""What the code of a loop says, as the JSON data that stands in its events.
+"""Values from the code of a loop, as the JSON data that its events contain.
 
-A tool may return any object, and what JSON cannot say becomes its text; the code of a loop is told that it has given
-such a thing, because it will read it again.
+A tool may return any object, and values that JSON cannot express become their text. The code of a loop gets an error
+for them instead, because it will read the data again.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from agentnb.core.unicode import mended_inside
 
 
 def json_of(value: Any, whose: str) -> Any:
-    """The value as JSON data. Raises NotSerializable, with what is at fault."""
+    """Return the value as JSON data.
+
+    whose: the source of the value, for the message. Raises NotSerializable, with the cause, if the value is not JSON.
+    """
     try:
         return mended_inside(to_jsonable_python(to_plain(value), fallback=_number))
-    except Exception as error:  # whatever the methods of an object raise while it is read
+    except Exception as error:  # the methods of an object may raise anything while it is read
         raise NotSerializable(f"{whose}: what becomes a fact of the run must be JSON. {error}") from None
 
 
 def is_json(value: Any) -> bool:
-    """Whether a value is JSON data already, all through: no number of numpy's, and no tuple."""
+    """Return True if a value is JSON data at every level: without numbers of numpy and without tuples."""
     if type(value) is list:
         return all(is_json(item) for item in value)
     if type(value) is dict:
@@ -35,7 +38,7 @@ def is_json(value: Any) -> bool:
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Whether two values say the same, as JSON: to Python 1 would be True and 1.0 too, and NaN no other NaN."""
+    """Return True if two values are equal as JSON. In Python, 1 equals True and 1.0, and NaN does not equal NaN."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

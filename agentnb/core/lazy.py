@@ -1,4 +1,4 @@
-"""Packages that import what they give when it is asked for, because nobody uses all of it at once."""
+"""Packages that import their modules on first use, because no program uses all of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 def when_asked_for(
     package: str, where: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and the `__dir__` of a package (PEP 562); `where` has the names that each module of it gives.
+    """Return the `__getattr__` and the `__dir__` of a package (PEP 562).
 
-    No module may have the name of something it gives: it would stand in its place once it is imported.
+    where: the names that the package exports, by the module that defines them. No module may have the same name as one
+    of its exports: once imported, the module would replace the export.
     """
     modules = {name: f"{package}.{module}" for module, names in where.items() for name in names}
 

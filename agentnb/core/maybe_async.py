@@ -1,4 +1,4 @@
-"""Functions of the user's, which may be async or not, and may yield."""
+"""Functions of the user, which may be async or not, and may be generators."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Inside(AsyncIterator[T], Generic[T]):
-    """An async generator that another one iterates over, and closes.
+    """An async generator that another generator iterates over and closes.
 
-    An event loop that ends closes every generator that it knows of, all at the same time, and reports an error for one
-    that another generator is closing already. So it must know of the outermost alone.
+    An event loop that ends closes all generators that it knows of concurrently, and reports an error for one that
+    another generator is already closing. So it must know only of the outermost one.
     """
 
     def __init__(self, generator: AsyncGenerator[T, None]) -> None:
@@ -27,7 +27,7 @@ class Inside(AsyncIterator[T], Generic[T]):
         if self._begun:
             return anext(self._generator)
         self._begun = True
-        hooks = sys.get_asyncgen_hooks()  # by which the event loop gets to know of it, now or never
+        hooks = sys.get_asyncgen_hooks()  # the event loop registers a generator through these, only at its first step
         sys.set_asyncgen_hooks(None, None)
         try:
             return anext(self._generator)
@@ -40,7 +40,7 @@ class Inside(AsyncIterator[T], Generic[T]):
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether it is async, as a function or as an object that is called."""
+    """Return True if a function, or the `__call__` of a callable object, is async."""
     return any(
         is_such(one)
         for one in (function, type(function).__call__)
@@ -49,15 +49,15 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 async def settled(value: Any | Awaitable[Any]) -> Any:
-    """The value itself, or what awaiting it gives: what such a function gave."""
+    """Return the value, or the result of awaiting it if it is awaitable: the result of a function that may be async."""
     return await value if inspect.isawaitable(value) else value
 
 
 async def listed(value: Any, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]) -> Any:
-    """The value itself, or the list of what it yields: what such a function gave, where it is a generator.
+    """Return the value, or the list of its items if it is a generator: the result of a function that may be one.
 
-    What it gave tells, and not what it is or wraps: a decorator may have changed that. One that is not async runs
-    `in_thread`, as a function does.
+    The returned value is tested, not the function: a decorator may have changed the function. A generator that is not
+    async runs `in_thread`, as a sync function does.
     """
     if isinstance(value, AsyncGenerator):
         async with aclosing(value):

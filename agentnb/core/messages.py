@@ -1,12 +1,12 @@
-"""Messages: what a model is sent and what it answers, in one shape everywhere.
+"""Messages: the data that a model is sent and its answers, in one format everywhere.
 
 A message has a `role` (`system`, `user`, `assistant`, `tool`, or a role of your own), `content` (text, or a list of
-blocks that each have a `type`), and where they apply `tool_calls`, `tool_call_id`, `is_error`. It is a dict that cannot
-be changed, in the form that a model is sent and that is written as JSON: `message["role"]`, `dict(message)`,
+blocks that each have a `type`), and, if they apply, `tool_calls`, `tool_call_id`, `is_error`. It is a dict that cannot
+be changed, in the format that a model is sent and that is written as JSON: `message["role"]`, `dict(message)`,
 `json.dumps(message)` and `message == {"role": "user", "content": "hi"}` need no conversion. Its fields can also be read
-as attributes: `message.role`; a field that the message does not have is read as its default.
+as attributes: `message.role`; reading a field that the message does not have returns its default.
 
-The lists and dicts inside a message can be changed, so whatever hands messages to other code hands over copies
+The lists and dicts inside a message can be changed, so code that passes messages to other code passes copies
 (`to_plain`).
 """
 
@@ -28,7 +28,7 @@ from agentnb.core.record import Record
 Content = str | list[dict[str, Any]]
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-"""The roles that a provider knows: messages of other roles are sent to no model."""
+"""The roles that a provider knows. Messages of other roles are not sent to a model."""
 
 
 class _Fields(FrozenDict):
@@ -59,7 +59,7 @@ class _Fields(FrozenDict):
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The same as `to_dict()`."""
+        """The fields as plain dicts and lists, as `to_dict()` returns them."""
         return self.to_dict()
 
     def to_json(self) -> str:
@@ -68,19 +68,22 @@ class _Fields(FrozenDict):
 
     @classmethod
     def model_validate(cls, fields: Mapping[str, Any]) -> Self:
-        """Do as `of` does."""
+        """Return an instance with these fields, as `of` does."""
         return cls.of(fields)
 
     def model_dump(self, *, mode: str = "json") -> dict[str, Any]:
-        """Do as `to_dict` does."""
+        """Return the fields as plain dicts and lists, as `to_dict` does."""
         return self.to_dict()
 
     def model_dump_json(self) -> str:
-        """Do as `to_json` does."""
+        """Return the fields as JSON text, as `to_json` does."""
         return self.to_json()
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with the fields in `update` replaced; with `deep`, of the lists and dicts inside it too."""
+        """Return a copy with the fields in `update` replaced.
+
+        deep: copy the lists and dicts inside it too.
+        """
         return type(self)(**{**(to_plain(self) if deep else self), **(update or {})})
 
     @classmethod
@@ -96,9 +99,9 @@ class _Fields(FrozenDict):
 
 
 class ToolCall(_Fields):
-    """A call a model asks for: `id`, the tool's `name`, its `arguments`.
+    """A call that a model requests: `id`, the tool's `name`, its `arguments`.
 
-    `malformed` is the text of the arguments where it was not a JSON object; `arguments` is empty then. Raises
+    `malformed` is the text of the arguments if it was not a JSON object; `arguments` is empty then. Raises
     InvalidArguments for a field of a wrong type.
     """
 
@@ -120,13 +123,13 @@ class ToolCall(_Fields):
             super().__init__(id=id, name=name, arguments=arguments, malformed=malformed)
 
     def __missing__(self, name: str) -> None:
-        """Return None for `malformed` of a call that was well formed."""
+        """Return None for `malformed` of a well-formed call."""
         if name != "malformed":
             raise KeyError(name)
 
     @property
     def id(self) -> str:
-        """What its result refers to it by."""
+        """The id by which its result refers to it."""
         id: str = self["id"]
         return id
 
@@ -144,20 +147,21 @@ class ToolCall(_Fields):
 
     @property
     def malformed(self) -> str | None:
-        """The text of the arguments where it was not a JSON object."""
+        """The text of the arguments if it was not a JSON object, or None."""
         return self.get("malformed")
 
 
 class Message(_Fields):
-    """One message of a conversation; fields of your own are kept. Raises InvalidArguments for a field of a wrong type.
+    """One message of a conversation. Unknown fields are kept. Raises InvalidArguments for a field of a wrong type.
 
-    `order` has the parts of a model's answer in the order they came, where that is not reasoning, text and calls:
-    `{"type": "reasoning"}` is the next block of `reasoning`, `{"type": "call"}` the next of `tool_calls`,
-    `{"type": "text", "length": n}` the next n characters of `content`, with the `citations` of these and their
-    `server`, and `{"type": "block", "server": ..., "block": ...}` a block that only that server can read. `details` of
-    an answer has what else came with it: `logprobs`, `annotations`.
+    `order` has the parts of a model's answer in the order of their arrival, if that is not reasoning, text and calls:
+    `{"type": "reasoning"}` is the next block of `reasoning`, `{"type": "call"}` the next of `tool_calls`, `{"type":
+    "text", "length": n}` the next n characters of `content`, with their `citations` and the `server` of these, and
+    `{"type": "block", "server": ..., "block": ...}` a block that only that server can read. `details` of an answer has
+    the other data that came with it: `logprobs`, `annotations`.
 
-    Only `role` and `content` are always there: a field of `OPTIONAL` that is None, False or an empty list is left out.
+    Only `role` and `content` are always present: a field of `OPTIONAL` that is None, False or an empty list is left
+    out.
     """
 
     __slots__ = ()
@@ -189,13 +193,13 @@ class Message(_Fields):
 
     @property
     def role(self) -> str:
-        """Whose message it is."""
+        """The role of the message's author."""
         role: str = self["role"]
         return role
 
     @property
     def content(self) -> Content:
-        """Text, or blocks."""
+        """The content: text, or blocks."""
         content: Content = self["content"]
         return content
 
@@ -207,17 +211,17 @@ class Message(_Fields):
 
     @property
     def tool_call_id(self) -> str | None:
-        """The call that this is the result of."""
+        """The id of the call that this message is the result of, or None."""
         return self.get("tool_call_id")
 
     @property
     def is_error(self) -> bool:
-        """Whether the call that this is the result of failed."""
+        """True if this is the result of a call that failed."""
         return bool(self.get("is_error", False))
 
     @property
     def name(self) -> str | None:
-        """The name of the tool that this is the result of, or of who wrote it."""
+        """The name of the tool that this is the result of, or of the author."""
         return self.get("name")
 
     @property
@@ -228,23 +232,23 @@ class Message(_Fields):
 
     @property
     def order(self) -> list[dict[str, Any]]:
-        """The parts of an answer in the order they came."""
+        """The parts of an answer in the order of their arrival, if that is not the usual one."""
         parts: list[dict[str, Any]] = self.get("order", [])
         return parts
 
     @property
     def details(self) -> Any:
-        """What else came with it."""
+        """The other data that came with the message."""
         return self.get("details")
 
     @property
     def stop_reason(self) -> str | None:
-        """Why an answer ended before it was complete."""
+        """The reason why an answer ended before it was complete, or None."""
         return self.get("stop_reason")
 
     @property
     def error_message(self) -> str | None:
-        """What broke an answer off."""
+        """The error that interrupted an answer, or None."""
         return self.get("error_message")
 
 
@@ -259,7 +263,7 @@ OPTIONAL: dict[str, type] = {
     "stop_reason": str,
     "error_message": str,
 }
-"""The fields of a message besides its role and its content, each with its type; any others are somebody's own."""
+"""The fields of a message besides its role and its content, each with its type. Other fields are the user's own."""
 
 _KINDS: dict[type, str] = {str: "text", bool: "True or False", dict: "a dict"}
 
@@ -312,9 +316,9 @@ def to_plain(value: Any) -> Any:
 
 
 def to_message(value: Any) -> Message:
-    """A message from a message, a mapping, an object with `role` and `content`, or text (which is the user's).
+    """Return a message from a message, a mapping, an object with `role` and `content`, or text (a user message).
 
-    A field that is null counts as absent, and calls may have OpenAI's shape. Raises InvalidArguments for anything else.
+    A null field counts as absent, and calls may have OpenAI's format. Raises InvalidArguments for anything else.
     """
     if isinstance(value, Message):
         return value
@@ -336,19 +340,19 @@ def to_message(value: Any) -> Message:
 
 
 def is_message_object(value: Any) -> bool:
-    """Whether this is a message of another library: an object with `role` and `content`, no mapping and no class."""
+    """Return True for a message of another library: an object with `role` and `content`, not a mapping or a class."""
     if isinstance(value, (str, Mapping, type)):
         return False
     return isinstance(getattr(value, "role", None), str) and hasattr(value, "content")
 
 
 def plain_message(value: Any) -> Any:
-    """A message object as plain data; any other value as it is."""
+    """Return a message object as a message; any other value unchanged."""
     return to_message(value) if is_message_object(value) else value
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    """What a mapping or an object says, by name."""
+    """Return the fields of a mapping or an object, by name."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, BaseModel):
@@ -361,7 +365,10 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 
 def _read_call(call: Any) -> Any:
-    """A call of an assistant's message in agentnb's shape; OpenAI's nests name and arguments, as JSON text."""
+    """Return a call of an assistant's message in agentnb's format.
+
+    OpenAI's format nests the name and the arguments, as JSON text.
+    """
     if isinstance(call, ToolCall):
         return call
     given = _fields_of(call)
@@ -377,7 +384,7 @@ def _read_call(call: Any) -> Any:
 
 
 def to_said(value: Any) -> Message:
-    """A message that somebody says. Raises UsageError for a call, or the result of one, which nobody else can make."""
+    """Return a message that a user or code sends to a run. Raises UsageError for a tool call or a tool result."""
     message = to_message(value)
     if message.role == "tool" or message.tool_calls:
         raise UsageError("A tool call and its result come from a model and a tool; nobody else can say them.")
@@ -385,7 +392,7 @@ def to_said(value: Any) -> Message:
 
 
 def to_messages(value: Any) -> list[Message]:
-    """What a run is given as its input, as messages: None, text, a message, or a sequence of these."""
+    """Return the input of a run as messages: from None, text, a message, or a sequence of these."""
     if value is None:
         return []
     if isinstance(value, (str, Mapping)) or is_message_object(value):
@@ -396,7 +403,7 @@ def to_messages(value: Any) -> list[Message]:
 
 
 def input_messages(input: Any) -> list[Message]:
-    """A run's input, as it is recorded, as messages; an object or a list that holds none is said as JSON text."""
+    """Return the recorded input of a run as messages. An object or a list without messages becomes JSON text."""
     items = input if isinstance(input, list) else [input] if isinstance(input, dict) else []
     if all(isinstance(item, str) or (isinstance(item, dict) and item.keys() & {"role", "content"}) for item in items):
         return to_messages(input)
@@ -404,19 +411,22 @@ def input_messages(input: Any) -> list[Message]:
 
 
 def text_of(content: Content) -> str:
-    """The text in `content`, blocks of other types left out."""
+    """Return the text in `content`, without blocks of other types."""
     if isinstance(content, str):
         return content
     return "".join(str(block.get("text", "")) for block in content if block.get("type", "text") == "text")
 
 
 def is_broken_off(message: Mapping[str, Any]) -> bool:
-    """Whether it is an answer that failed or was aborted: no model is sent it."""
+    """Return True for an answer that failed or was aborted. It is not sent to a model."""
     return message.get("role") == "assistant" and message.get("stop_reason") in ("error", "aborted")
 
 
 def without_broken_off(messages: Iterable[Message]) -> Iterator[tuple[int, Message]]:
-    """The messages that a model may be sent, each with its position: no answer that broke off, and no result of it."""
+    """Yield the messages that a model may be sent, each with its position.
+
+    Interrupted answers and their results are left out.
+    """
     skips = False
     for position, message in enumerate(messages):
         if message.role != "tool":  # the results of an answer follow it
@@ -426,10 +436,11 @@ def without_broken_off(messages: Iterable[Message]) -> Iterator[tuple[int, Messa
 
 
 def parts_in_order(message: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the parts of an answer in the order they came, each with what it is.
+    """Return the parts of an answer in the order of their arrival, each with its content.
 
     `text` parts have their `text`, `reasoning` parts their `reasoning`, `call` parts their `call`; blocks and citations
-    are as in `order`. None where the message has no order of its own, or was changed since, so that it no longer fits.
+    are as in `order`. None if the message has no order of its own, or was changed since so that the order no longer
+    fits.
     """
     order, text = message.get("order"), message.get("content")
     thoughts, calls = list(message.get("reasoning") or ()), list(message.get("tool_calls") or ())

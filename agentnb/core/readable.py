@@ -1,7 +1,7 @@
-"""JSON that can be written, and that nobody could read again.
+"""JSON that can be written but not read back.
 
 pydantic writes 250 levels and integers of any length; it reads 200 levels and 4300 digits, and Python no more digits
-than that. A recording of what is between would be one that is lost.
+than that. A recording with values between these limits would be lost.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from pydantic_core import from_json, to_json
 from agentnb.core.unicode import mended, mended_inside
 
 _ABOVE = 20
-"""More levels than anything in an event stands below the line of a file that the event is in."""
+"""The maximum number of levels around an event in a line of a file, rounded up."""
 _FEW = 200 - _ABOVE
-"""Levels that are not too many."""
+"""The number of levels that a value may always have."""
 _SHORT = 2 * _FEW
-"""Bytes that cannot have more."""
+"""The number of bytes below which JSON text cannot have too many levels."""
 BITS = 14_000
-"""Of an integer that is not too long."""
+"""The number of bits that an integer may always have."""
 _JSON_TEXT = (str, bytes, bytearray)
 
 
 def readable(value: Any) -> Any:
-    """The JSON data, its text mended where it is not Unicode. Raises ValueError or RecursionError as below."""
+    """Return the JSON data, with text that is not Unicode mended.
+
+    Raises ValueError or RecursionError if the data could not be read back.
+    """
     try:
         line = to_json(value)
-    except ValueError:  # as for text that is not Unicode
+    except ValueError:  # for example text that is not Unicode
         value = mended_inside(value)
         line = to_json(value)
     check_readable(line)
@@ -37,13 +40,13 @@ def readable(value: Any) -> Any:
 
 
 def check_readable(line: bytes) -> None:
-    """Raise ValueError for JSON that cannot be read, or not where it will stand."""
+    """Raise ValueError if JSON text could not be read back at its later position, inside an event in a file."""
     if len(line) > _SHORT:
         from_json(_ABOVE * b"[" + line + _ABOVE * b"]")
 
 
 def check_levels(line: bytes | str) -> None:
-    """The same for a whole event, of whose values each is known to be readable, unless it has too many levels."""
+    """Raise ValueError if a whole event is nested too deeply to be read back. Its values have been checked before."""
     if len(line) > _SHORT:
         text = line.encode() if isinstance(line, str) else line
         if text.count(b"[") + text.count(b"{") > _FEW:
@@ -51,19 +54,19 @@ def check_levels(line: bytes | str) -> None:
 
 
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
-    """A call's arguments as an object, and the text itself where it is not one.
+    """Return a call's arguments as an object, and None, or an empty object and the text if it is not an object.
 
-    A call without any has none, an empty text or null. A text of JSON that holds the text of an object is that object:
-    some servers write a call's arguments as JSON twice.
+    A missing value, an empty text or null means no arguments. JSON text that contains the text of an object is parsed
+    twice: some servers write a call's arguments as JSON twice.
     """
     try:
-        if type(arguments) is dict:  # as most models give them: in half the time of what follows
+        if type(arguments) is dict:  # the usual case, in half the time of the general one
             return readable(arguments.copy()), None
         parsed = arguments
         for _ in range(2):
             if not isinstance(parsed, _JSON_TEXT):
                 break
-            if isinstance(parsed, str) and parsed.rstrip().endswith('}""'):  # some write the text of nothing behind it
+            if isinstance(parsed, str) and parsed.rstrip().endswith('}""'):  # some servers append an empty JSON text
                 parsed = parsed.rstrip().removesuffix('""')
             parsed = json.loads(parsed) if parsed.strip() else None
         return ({} if parsed is None else _object(parsed)), None
@@ -72,7 +75,7 @@ def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
 
 
 def _object(parsed: Any) -> dict[str, Any]:
-    """A JSON object that can be written and read again. Raises TypeError or ValueError where it is none."""
+    """Return a JSON object that can be written and read back. Raises TypeError or ValueError for any other value."""
     if type(parsed) is not dict and not isinstance(parsed, Mapping):
         raise TypeError(f"not a {type(parsed).__name__}")
     given: dict[str, Any] = readable(dict(parsed))

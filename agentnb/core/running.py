@@ -1,4 +1,7 @@
-"""What a loop knows of a run of it: as much as it is told (`Design.taken_up`, `hears` and `runs_as`), and no more."""
+"""The interface that a run has for its own loop (`Design.taken_up`, `hears` and `runs_as`).
+
+It is limited to the functions that a loop needs.
+"""
 
 from __future__ import annotations
 
@@ -12,51 +15,54 @@ from agentnb.core.state import State
 
 
 class Frame(Protocol):
-    """A loop that is being run: where it stands."""
+    """The frame of a loop that is being run, with its state."""
 
     state: State
 
 
 class Hearing(Protocol):
-    """A run of a loop, as whoever says something to that loop itself needs it. Safe from every thread."""
+    """A run of a loop, as seen by code that sends messages to the loop itself. Safe to use from every thread."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing that is said is heard any more."""
+        """True if messages are no longer delivered, because the run has ended."""
 
     def queue_if_open(self, queue: Queue, message: Any) -> bool:
-        """Put a message into one of the loop's queues; False where the run is over."""
+        """Append a message to one of the loop's queues; return False if the run has ended."""
 
     def withdraw(self, queue: Queue) -> list[Message] | None:
-        """Take everything back out of a queue; None where the run is over."""
+        """Remove all messages from a queue and return them; return None if the run has ended."""
 
     def unheard(self) -> dict[Queue, list[Message]]:
-        """What is queued; of a run that is over, what was said to the loop itself and nobody has heard."""
+        """Return the queued messages.
+
+        For a run that has ended: those sent to the loop itself that were not delivered.
+        """
 
     @property
     def left(self) -> Callable[[], dict[Queue, list[Message]]]:
-        """`unheard` of a run that is over and that nobody has any more; it does not hold the run."""
+        """A function that returns `unheard` of a run that has ended. It does not keep the run alive."""
 
 
 class Stoppable(Protocol):
-    """A run of a loop, as whoever ends it by way of that loop needs it."""
+    """A run of a loop, as seen by code that ends it through the loop."""
 
     def cancel(self, reason: str) -> bool:
-        """End the run; False where it is over."""
+        """End the run; return False if it has already ended."""
 
 
 class Recording(Protocol):
-    """The events of a run that goes on."""
+    """The events of a run that has not ended."""
 
     @property
     def events(self) -> Sequence[Event]:
-        """Everything that has happened in it so far, oldest first."""
+        """All events of the run so far, oldest first."""
 
 
 class AskedBy(NamedTuple):
-    """On whose behalf code runs: the outermost run, the run itself, and the path of the loop that asks its model.
+    """The context of running code: the outermost run, the run itself, and the path of the loop that asks its model.
 
-    The two runs differ where the code of a call has started a run of its own. `path` is None in the code of a call.
+    The two runs differ if the code of a call has started a run of its own. `path` is None in the code of a call.
     """
 
     outermost: Recording
@@ -65,10 +71,10 @@ class AskedBy(NamedTuple):
 
 
 asked_by: ContextVar[AskedBy | None] = ContextVar("agentnb_asked_by", default=None)
-"""On whose behalf the code of a model or a call runs; None outside of every run."""
+"""The run and loop for which the code of a model or a call runs; None outside of every run."""
 
 
 def act_for(run: Recording, path: str | None) -> None:
-    """Say on whose behalf the rest of this context runs."""
+    """Set the run and loop for which the rest of this context runs."""
     around = asked_by.get()
     asked_by.set(AskedBy(run if around is None else around.outermost, run, path))

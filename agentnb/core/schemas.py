@@ -1,4 +1,4 @@
-"""JSON schemas: inside others, and what does not follow one, in words that a model can mend it by."""
+"""JSON schemas: nesting one inside another, and texts about invalid arguments from which a model can correct them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 from pydantic import ValidationError
 
 _SHOWN = 80
-"""Characters of a value that is at fault."""
+"""The number of characters that are displayed of a value at fault."""
 
 
 def hoist_definitions(schema: Mapping[str, Any], prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Give the schema ready to stand inside another one: its `$defs` moved to `definitions`, each name after `prefix`.
+    """Return the schema ready to be nested in another one: its `$defs` moved to `definitions`, renamed with `prefix`.
 
-    A `$ref` counts from the root of the document, so a schema that is nested without this refers to nothing.
+    A `$ref` is relative to the root of the document, so a schema that is nested without this would have dangling
+    references.
     """
     own = schema.get("$defs", {})
     renamed = {f"#/$defs/{name}": f"#/$defs/{prefix}{name}" for name in own}
@@ -35,12 +36,18 @@ def _rename(schema: Any, renamed: Mapping[str, str]) -> Any:
 
 
 def why_none(error: Exception) -> str:
-    """Why pydantic has no schema for a type, without what would have to be set in a model that nobody sees."""
+    """Return the reason why pydantic has no schema for a type.
+
+    Pydantic's advice to set `arbitrary_types_allowed` is removed: the model that it refers to is internal.
+    """
     return str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0].rstrip(".")
 
 
 def misfits(error: ValidationError, *inside: str) -> str:
-    """What pydantic has found in arguments, or in what is called `inside`: where, what, and what is there instead."""
+    """Return the faults that pydantic has found in arguments: the path, the fault and the given value of each.
+
+    inside: the path of the checked part, which comes before the path of each fault.
+    """
     faults = []
     for fault in error.errors(include_url=False):
         where = ".".join(map(str, (*inside, *fault["loc"]))) or "arguments"

@@ -1,4 +1,4 @@
-"""What the core and the driver ask of a tool; `agentnb.tools` makes them from functions."""
+"""The interface of a tool for the core and the driver; `agentnb.tools` makes tools from functions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from typing import Any, Protocol, runtime_checkable
 from agentnb.core.errors import UsageError
 
 Progress = Callable[[Any], None]
-"""Tell whoever watches how far a tool is: JSON data, at any time, from any thread."""
+"""A function that reports a tool's progress to consumers: JSON data, at any time, from any thread."""
 
 Invocation = Callable[[Progress], Awaitable[Any]]
 
 current_call: ContextVar[tuple[str, str, str, object] | None] = ContextVar("agentnb_current_call", default=None)
-"""The run, the loop in it and the call on whose behalf this code runs, and the task that performs it: a tool that
-cancels its own run is not cut off by that, and does not wait for it."""
+"""The run, the loop in it and the call for which this code runs, and the task that performs the call.
+
+With it, a tool that cancels its own run is not interrupted by that, and does not wait for the run.
+"""
 
 
 class Acted:
-    """The result of a tool after which its loop ends; `{"escalate": True}` leaves the loop around that too."""
+    """The result of a tool after which its loop ends; `{"escalate": True}` also ends the loop around that one."""
 
     def __init__(self, result: Any, actions: dict[str, Any]) -> None:
         self.result = result
@@ -31,12 +33,12 @@ class Acted:
 
 @runtime_checkable
 class Tool(Protocol):
-    """Something a model can call.
+    """An object that a model can call.
 
-    `parameters` is the JSON schema of its arguments. `approve`: a person is asked before each call, or a function of
-    the call that returns whether to ask. `idempotent`: it may run again when nobody knows whether it ran. `timeout` in
-    seconds. `needs`: what it touches, in words a policy and a person can judge by. `sequential`: no other call runs
-    beside it.
+    `parameters` is the JSON schema of its arguments. `approve`: True to ask a person before each call, or a function of
+    the call that returns whether to ask. `idempotent`: a call may run again if it is unknown whether it ran. `timeout`
+    in seconds. `needs`: the resources that it uses, in words for a policy and a person. `sequential`: no other call
+    runs concurrently with it.
     """
 
     name: str
@@ -49,22 +51,25 @@ class Tool(Protocol):
     sequential: bool
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
-        """The call with these arguments, ready to run. Raises InvalidArguments that names the argument at fault."""
+        """Return the call with these arguments, ready to run.
+
+        Raises InvalidArguments that names the argument at fault.
+        """
 
 
 FOR_PROVIDERS = ("strict", "cache_control", "defer_loading")
-"""What a tool may have beside these, and its specification then has too: how a provider is to treat it."""
+"""The optional attributes of a tool that its specification includes: instructions for a provider."""
 
 
 def legal_name(name: str) -> str:
-    """The name in the letters that every provider takes for a tool."""
+    """Return the name with only the characters that every provider accepts in a tool's name."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "loop"
 
 
 def check_names(named: Iterable[tuple[str, Any]]) -> None:
-    """Raise UsageError for two tools of one name, of which a call would run only one; `named` are names and tools.
+    """Raise UsageError for two tools with the same name, because a call would run only one of them.
 
-    The same tool may be given twice.
+    named: pairs of a name and a tool. The same tool may be given twice.
     """
     given: dict[str, Any] = {}
     for name, item in named:
@@ -77,7 +82,7 @@ def check_names(named: Iterable[tuple[str, Any]]) -> None:
 
 
 def _shown(item: Any) -> str:
-    """A tool in words that tell it apart from another of its name: where its function is, or its server."""
+    """Return a text that distinguishes a tool from another of the same name: its function's path, or its server."""
     if source := getattr(item, "source", None):
         return str(source)
     function = getattr(item, "function", item)
@@ -86,13 +91,13 @@ def _shown(item: Any) -> str:
 
 
 def fingerprint_of(tool: Tool) -> str:
-    """A short hash of the tool as a model and a person are told of it: its name, its description and its schema."""
+    """Return a short hash of the tool's specification: its name, its description and its schema."""
     text = json.dumps(specification(tool), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def specification(tool: Tool) -> dict[str, Any]:
-    """The tool as a model is told of it, with what a provider wants said of it where the tool says that."""
+    """Return the tool's description for a model, with the tool's instructions for a provider, if it has any."""
     told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     given = {name: getattr(tool, name, None) for name in FOR_PROVIDERS}
     return told | {name: value for name, value in given.items() if value is not None and not callable(value)}

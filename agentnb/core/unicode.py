@@ -1,7 +1,7 @@
-"""Text that is not Unicode, mended where it comes in.
+"""Text that is not Unicode, mended when it is received.
 
-A JSON escape may stand for half of a character (d83d, say), and a stream may be cut between the two halves. Python
-keeps such a half as a lone surrogate, which UTF-8 cannot write: a recording of it could not be saved.
+A JSON escape may encode half of a character (d83d, say), and a stream may be cut between the two halves. Python keeps
+this half as a lone surrogate, which UTF-8 cannot write: a recording of it could not be saved.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pydantic_core import to_json
 
 
 def mended(text: str) -> str:
-    """`text` with halves of characters put together, and replaced by U+FFFD where the other half is missing."""
+    """Return `text` with halves of characters joined, and replaced by U+FFFD if the other half is missing."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def printable(text: str, *, but: str = "") -> str:
-    """`text` for a terminal: what is not to be printed there, or not seen, is shown as an escape.
+    """Return `text` for a terminal, with unprintable and invisible characters displayed as escapes.
 
     but: characters that stay, such as line breaks.
     """
@@ -27,7 +27,7 @@ def printable(text: str, *, but: str = "") -> str:
 
 
 def mended_inside(value: Any) -> Any:
-    """The same for all the text in JSON data; the value itself where there is nothing to mend."""
+    """Return JSON data with all its text mended; the value itself if there is nothing to mend."""
     try:
         to_json(value)
     except (ValueError, UnicodeError):

@@ -1,4 +1,4 @@
-"""A growing list as it stands: a copy where it is short, and where it is long a view, which copies nothing."""
+"""The present items of a growing list: a copy of a short list, and a view of a long one, which copies nothing."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import TypeVar, overload
 T = TypeVar("T")
 
 COPY_LIMIT = 256
-"""Messages up to which a model gets a list of its own. Copying one costs less than 1 µs here and 50 µs at 20,000
-messages, which would make every turn of a long run dearer than the one before."""
+"""The number of messages up to which a model gets a copy of the list.
+
+Copying one costs less than 1 µs at this length and 50 µs at 20,000 messages, which would make every turn of a long run
+more expensive than the one before.
+"""
 
 
 def as_it_stands(items: list[T]) -> Sequence[T]:
-    """The items of a growing list as it stands now: a list of their own where they are few, or else a view."""
+    """Return the present items of a growing list: as a new list if they are few, otherwise as a view."""
     return items.copy() if len(items) <= COPY_LIMIT else Prefix(items)
 
 
 class Prefix(Sequence[T]):
-    """The items of a list that were in it when this was made. The list may grow, and must not change otherwise.
+    """The items that were in a list when this was created. The list may grow, and must not change otherwise.
 
-    It is equal to a list of the same items, and reads like one.
+    It is equal to a list of the same items, and has the interface of a sequence.
     """
 
     __slots__ = ("_items", "_length")

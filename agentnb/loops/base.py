@@ -178,7 +178,7 @@ class Loop(Design):
     def from_generator(
         function: Function | None = None, /, llm: Any = None, tools: Any = (), **options: Any
     ) -> GeneratorLoop | Callable[[Function], GeneratorLoop]:
-        """Return a loop made from a generator function of its input, which yields requests and returns the output.
+        """Return a loop made from a generator function of its input, which yields commands and returns the output.
 
             @Loop.from_generator(llm=llm, tools=[search])
             def answer(question):

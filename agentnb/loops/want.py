@@ -1,10 +1,10 @@
-"""Requests that a loop in generator form yields (`Loop.from_generator`).
+"""Commands that a loop in generator form yields (`Loop.from_generator`).
 
-    reply = yield ask("Which files?")           ask the model; gives its message, an assistant's
-    yield say("Use only the first.")            put a message of the user's into the history; gives None
-    text = yield call(read, path="a.csv")       call a function, a tool or another loop; gives what came of it
-    texts = yield [call(read, p) for p in ps]   several calls at once; gives the results in the same order
-    yield phase("reviewing")                    enter one of the loop's phases; gives None
+    reply = yield ask("Which files?")           ask the model; returns its message, with the role `assistant`
+    yield say("Use only the first.")            add a user message to the history; returns None
+    text = yield call(read, path="a.csv")       call a function, a tool or another loop; returns its result
+    texts = yield [call(read, p) for p in ps]   several concurrent calls; returns the results in the same order
+    yield phase("reviewing")                    enter one of the loop's phases; returns None
 
 ask: the model's tool calls run before the message is returned, with the usual approvals, and their results are already
 in the history. Ask again to let the model answer them. Messages that the user sends in the meantime (`steer`,
@@ -46,7 +46,7 @@ _SHOWN = 120
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request for the model's next message, after these messages are added to the history."""
+    """A command for the model's next message, after these messages are added to the history."""
 
     words: tuple[Message, ...]
     options: dict[str, Any]
@@ -57,7 +57,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """A request to add messages to the history."""
+    """A command to add messages to the history."""
 
     words: tuple[Message, ...]
 
@@ -67,7 +67,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request for the result of `called`: a function, a tool or its name, or a loop."""
+    """A command for the result of `called`: a function, a tool or its name, or a loop."""
 
     name: str
     arguments: dict[str, Any]
@@ -79,7 +79,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A request to enter this phase."""
+    """A command to enter this phase."""
 
     name: str
 
@@ -91,7 +91,7 @@ Want = Ask | Say | Call | Phase
 
 
 def ask(*words: str | Message | Mapping[str, Any], schema: Any = None, **options: Any) -> Ask:
-    """Return a request to ask the model, after `words` are added to the history; a string is a user message.
+    """Return a command to ask the model, after `words` are added to the history; a string is a user message.
 
     schema: a JSON schema, or a pydantic model class, that the answer's text must follow. options: passed to the model
     request unchanged; `tools=None` offers the model no tools.
@@ -104,7 +104,7 @@ def ask(*words: str | Message | Mapping[str, Any], schema: Any = None, **options
 
 
 def say(*words: str | Message | Mapping[str, Any]) -> Say:
-    """Return a request to add messages to the history; a string is a user message.
+    """Return a command to add messages to the history; a string is a user message.
 
     Raises UsageError for a message that only a tool can make.
     """
@@ -112,7 +112,7 @@ def say(*words: str | Message | Mapping[str, Any]) -> Say:
 
 
 def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwargs: Any) -> Call:
-    """Return a request to call a function, one of the loop's tools (object or name), or a loop (with its input).
+    """Return a command to call a function, one of the loop's tools (object or name), or a loop (with its input).
 
     Raises TypeError if the arguments do not fit the signature, NotSerializable if they are not JSON, and UsageError if
     `called` cannot be called in this way.
@@ -145,7 +145,7 @@ def name_of(called: Any) -> str:
 
 
 def phase(name: str) -> Phase:
-    """Return a request to enter a phase that the loop declares."""
+    """Return a command to enter a phase that the loop declares."""
     return Phase(name)
 
 

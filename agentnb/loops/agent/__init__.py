@@ -1,4 +1,4 @@
-"""Agent: a model, its tools and a retriever, as one stream of events (SEMANTICS.md)."""
+"""Agent: a loop of a model, its tools and a retriever, with one stream of events (SEMANTICS.md)."""
 
 from agentnb.loops.agent.events import AgentEvent, AgentEventType, EventCollector, ToolCall, ToolResult
 from agentnb.loops.agent.executor import AgentExecutor

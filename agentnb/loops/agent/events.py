@@ -1,7 +1,7 @@
-"""The vocabulary of an agent's stream: AgentEvent and what it carries (SEMANTICS.md, 2. Vocabulary).
+"""AgentEvent, the events of an agent's stream, and the types of their fields (SEMANTICS.md, 2. Vocabulary).
 
-All of it is data, JSON in and out. `tool_result` and `error` are fields of an event and constructors of the
-class: the constructors are methods of the metaclass, where an instance does not find them.
+All types can be read from and written to JSON. `tool_result` and `error` are both fields of an event and constructors
+of the class. The constructors are methods of the metaclass, so that instances have only the fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentnb.loops.positional import Positional
 
 
 class AgentEventType(StrEnum):
-    """The kinds of events; those that Agent never says are there for code that was written for the design."""
+    """The types of events. Agent never emits some of them; they exist for code written for the published design."""
 
     ITERATION_START = "iteration_start"
     ITERATION_END = "iteration_end"
@@ -61,7 +61,7 @@ LLM_CONTENT = frozenset({T.LLM_DELTA, T.LLM_COMPLETE, T.AGENT_FINISH})
 
 
 class ToolCall(Positional, Record):
-    """A call the model asks for; an empty id becomes one of its own."""
+    """A call that the model requests. An empty id is replaced by a new one."""
 
     id: Annotated[str, AfterValidator(lambda id: id or f"call_{uuid.uuid4().hex[:8]}")] = Field(
         default="", validate_default=True
@@ -71,7 +71,7 @@ class ToolCall(Positional, Record):
 
 
 class ToolResult(Positional, Record):
-    """How a call came out: what the model is told, and how long it took where it ran."""
+    """The result of a call: the content for the model, and the time in milliseconds if the call ran."""
 
     tool_call_id: str
     tool_name: str
@@ -82,7 +82,7 @@ class ToolResult(Positional, Record):
 
 
 def _as_data(error: Any) -> Any:
-    """An exception as data; anything else as it is."""
+    """Return an exception as ErrorInfo, and any other value unchanged."""
     return ErrorInfo(type=type(error).__name__, message=str(error)) if isinstance(error, BaseException) else error
 
 
@@ -91,23 +91,23 @@ if TYPE_CHECKING:
 else:
 
     class _Constructors(type(BaseModel)):
-        """The constructors of events that share their name with a field."""
+        """The constructors of events whose names are also names of fields."""
 
         def tool_result(cls, result: ToolResult, **metadata: Any) -> AgentEvent:
-            """A tool has given its result."""
+            """Return the event that a tool has returned a result."""
             return cls(type=T.TOOL_RESULT, tool_result=result, metadata=metadata)
 
         def error(cls, error: BaseException | ErrorInfo, **metadata: Any) -> AgentEvent:
-            """The run has failed, and is over."""
+            """Return the event that the run has ended with an error."""
             return cls(type=T.ERROR, error=error, metadata=metadata)
 
 
 class AgentEvent(Positional, Record, metaclass=_Constructors):
-    """One event of an agent's stream; which fields it has depends on its type.
+    """An event of an agent's stream. Its type determines its fields.
 
-    `tool_result` is what a tool gave; `result` is the same, and may be given in its place. `error` is what went wrong,
-    as data; an exception that is given becomes that. `iteration` counts turns from 0; `turn_id` is the turn's and
-    `run_id` the run's, on every event. `AgentEvent.tool_result(result)` and `AgentEvent.error(exception)` make events.
+    `tool_result` is the result of a tool; `result` is another name for it, also as an argument. `error` is ErrorInfo;
+    an exception passed as argument is converted. `iteration` counts turns from 0. All events of a run have `turn_id`
+    and `run_id`. `AgentEvent.tool_result(result)` and `AgentEvent.error(exception)` return new events.
     """
 
     type: AgentEventType
@@ -132,72 +132,72 @@ class AgentEvent(Positional, Record, metaclass=_Constructors):
 
     @property
     def result(self) -> ToolResult | None:
-        """What a tool gave."""
+        """The result of a tool."""
         return self.tool_result
 
     @classmethod
     def phase_start(cls, phase: str, **metadata: Any) -> Self:
-        """A phase begins."""
+        """Return the event that a phase starts."""
         return cls(type=T.PHASE_START, phase=phase, metadata=metadata)
 
     @classmethod
     def phase_end(cls, phase: str, **metadata: Any) -> Self:
-        """A phase is over."""
+        """Return the event that a phase has ended."""
         return cls(type=T.PHASE_END, phase=phase, metadata=metadata)
 
     @classmethod
     def llm_delta(cls, content: str, **metadata: Any) -> Self:
-        """A piece of the model's text."""
+        """Return the event for a fragment of the model's text."""
         return cls(type=T.LLM_DELTA, content=content, metadata=metadata)
 
     @classmethod
     def tool_progress(cls, tool_name: str, status: Any, **metadata: Any) -> Self:
-        """How far a tool is."""
+        """Return the event for the progress of a tool."""
         return cls(type=T.TOOL_PROGRESS, metadata={"tool_name": tool_name, "status": status, **metadata})
 
     @classmethod
     def agent_finish(cls, content: str, **metadata: Any) -> Self:
-        """The agent is done, and this is its answer."""
+        """Return the event that the agent has finished with this answer."""
         return cls(type=T.AGENT_FINISH, content=content, metadata=metadata)
 
     @classmethod
     def failed(cls, failure: BaseException | ErrorInfo, **metadata: Any) -> Self:
-        """Something went wrong, and the run is over; the same as `AgentEvent.error(failure)`."""
+        """Return the event that the run has ended with an error, as `AgentEvent.error(failure)` does."""
         return cls(type=T.ERROR, error=_as_data(failure), metadata=metadata)
 
     def is_terminal(self) -> bool:
-        """Whether nothing follows this event."""
+        """Return True if this is the last event of a stream."""
         return self.type in TERMINAL
 
     def is_llm_content(self) -> bool:
-        """Whether it has text of the model."""
+        """Return True if the event contains text of the model."""
         return self.type in LLM_CONTENT
 
     def is_tool_event(self) -> bool:
-        """Whether it is about tools."""
+        """Return True if the event is about tools."""
         return self.type.startswith("tool_")
 
 
 class EventCollector:
-    """Keeps the events of a stream, and picks out what they say."""
+    """A list of the events of a stream, with queries for their content."""
 
     def __init__(self) -> None:
         self.events: list[AgentEvent] = []
 
     def add(self, event: AgentEvent) -> None:
-        """Keep an event."""
+        """Add an event to the list."""
         self.events.append(event)
 
     def filter(self, event_type: AgentEventType | str) -> list[AgentEvent]:
-        """The events of one type."""
+        """Return the events of one type."""
         return [event for event in self.events if event.type == event_type]
 
     def get_llm_content(self) -> str:
-        """All the text the model has streamed, in all turns."""
+        """Return the text that the model has streamed in all turns."""
         return "".join(event.content or "" for event in self.filter(T.LLM_DELTA))
 
     def get_tool_results(self) -> list[ToolResult]:
-        """The result of every call; those of calls that failed say `is_error`."""
+        """Return the results of all calls. Results of failed calls have `is_error`."""
         return [
             event.tool_result
             for event in self.events
@@ -205,7 +205,7 @@ class EventCollector:
         ]
 
     def get_errors(self) -> list[ErrorInfo]:
-        """What went wrong besides calls: the failure that ended the run, and retrievals that failed."""
+        """Return the errors that are not errors of calls: the failure that ended the run, and failed retrievals."""
         return [
             event.error
             for event in self.events
@@ -213,6 +213,6 @@ class EventCollector:
         ]
 
     def get_final_response(self) -> str | None:
-        """The agent's answer; None where it has not come to one."""
+        """Return the agent's answer, or None if the agent has not finished."""
         finishes = self.filter(T.AGENT_FINISH)
         return finishes[-1].content if finishes else None

@@ -1,6 +1,6 @@
-"""AgentExecutor: an agent that continues from messages and a turn (SEMANTICS.md, 2. Vocabulary).
+"""AgentExecutor: runs an agent from given messages and a given turn (SEMANTICS.md, 2. Vocabulary).
 
-The design persists the messages and the turn's state at each turn, and calls `execute_stream` with them again.
+The published design stores the messages and the turn state after each turn and passes them to `execute_stream` again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AgentExecutor:
-    """Run an agent from the messages and the turn that it stands at."""
+    """An agent that continues from given messages and a given turn."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -32,11 +32,11 @@ class AgentExecutor:
         cancel_token: Any = None,
         **options: Unpack[StartOptions],
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Go on from a conversation; the stream of the agent's events, as `Agent.execute` gives it.
+        """Continue a conversation; yield the agent's events as `Agent.execute` does.
 
-        messages: the conversation so far. turn_state: the turn that comes next, which numbers the turns and has the
-        limit of all of them; the first, with the agent's own limit, where it is None. cancel_token, options: as for
-        `Agent.execute`.
+        messages: the conversation so far. turn_state: the next turn. It sets the number of the turn and the limit for
+        all turns, including the earlier ones. None: the first turn, with the agent's own limit. cancel_token, options:
+        as for `Agent.execute`.
         """
         agent = copy.copy(self.agent)
         if turn_state is not None and turn_state.max_iterations is not None:

@@ -1,16 +1,16 @@
-"""Agent: a model, its tools and a retriever, as one stream of events (SEMANTICS.md).
+"""Agent: a loop of a model, its tools and a retriever, with one stream of events (SEMANTICS.md).
 
-Written top to bottom it would read:
+Written top to bottom, the algorithm is:
 
     for turn in range(max_iterations):
-        take what the user has said to redirect it; retrieve for the user's last message; ask the model
+        take the user's messages that redirect it; retrieve for the user's last message; ask the model
         if it has made no calls:
             return its text
         run the calls
     raise LimitReached
 
-The design itself recurs once per turn; here it is a loop, and a turn costs the same however many there were. As
-a decision it is `advance`, and its events are a projection of the run's (`agent_stream`).
+The published design recurses once per turn. Here it is a loop, and the cost of a turn does not depend on the number of
+earlier turns. As a decision it is `advance`, and its events are a projection of the run's events (`stream`).
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 
 
 class Agent(Loop):
-    """Ask the model and run its tool calls until it answers with text alone.
+    """An agent: ask the model and run its tool calls until it answers without tool calls.
 
-    llm, tools: the model and what it can call. system_prompt: said to the model before the conversation. retriever: an
-    object with `retrieve(query)`, or a function; sync or async; asked in every turn for the user's last message.
-    max_iterations: requests to the model at most; None is no limit. tool_execution: `sequential` or `parallel`.
+    llm, tools: the model, and the tools that it can call. system_prompt: sent to the model before the conversation.
+    retriever: an object with `retrieve(query)`, or a function; sync or async. It is called in every turn with the
+    user's last message. max_iterations: maximum number of model requests; None is no limit. tool_execution:
+    `sequential` or `parallel`.
 
-    Raises UsageError for what it does not know.
+    Raises UsageError for an argument that is not valid.
     """
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -85,7 +86,7 @@ class Agent(Loop):
             self.activities = {RETRIEVE: lambda arguments, state: retrieve(arguments["query"])}
 
     def hears_as(self, input: Any) -> list[Message]:
-        """Each thing that others have for it is a message: an object is said as JSON."""
+        """Return the input from a parent loop as messages: one for each item, an object as JSON text."""
         return input_messages(input)
 
     # -- the decision ----------------------------------------------------------------------------------------------
@@ -110,13 +111,13 @@ class Agent(Loop):
         return ModelStart(turn=state.turn + 1)
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
-        """One call at a time, unless they may run beside each other."""
+        """Return the phase and the execution of the reply's calls: sequential or parallel. Empty without calls."""
         if not reply.message.tool_calls:
             return {}
         return {"phase": "tool_execution", "sequential": self.tool_execution == "sequential"}
 
     def ends_at_limit(self, state: State) -> bool:
-        """Return True if the limit ends the run, which goes before a cancellation (SEMANTICS.md, 3. Algorithm)."""
+        """Return True if the limit ends the run. The limit precedes a cancellation (SEMANTICS.md, 3. Algorithm)."""
         is_between_turns = state.model == "idle" and not state.open and not state.over and _answer(state) is None
         return is_between_turns and self.max_iterations is not None and state.turn >= self.max_iterations
 
@@ -125,22 +126,22 @@ class Agent(Loop):
         return RunEnd(reason="max_iterations", error=ErrorInfo(type="LimitReached", message=why))
 
     def result_given(self, call: CallState, result: Any) -> Any:
-        """What a retriever may give, as the documents it stands for."""
+        """Return a user-supplied result of a retrieval as documents; other results unchanged."""
         return documents(result) if call.name == RETRIEVE else result
 
     def amended(self, state: State) -> Mapping[int, dict[str, Any]]:
-        """The user's last message, with what was retrieved for it."""
+        """Return the user's last message with the documents retrieved for it, by position."""
         return amended(state)
 
     @classmethod
     def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:
-        """The user's last message, with what was retrieved for it."""
+        """Return the user's last message with the documents retrieved for it, by position."""
         return amended(state)
 
     # -- the agent -------------------------------------------------------------------------------------------------
 
     def config(self) -> dict[str, Any]:
-        """What decides how this agent behaves."""
+        """Return the settings that determine how this agent behaves."""
         names = ("system_prompt", "max_iterations", "tool_execution")
         chosen = {name: getattr(self, name) for name in names}
         return {**super().config(), **chosen, "retrieves": self.retriever is not None}
@@ -148,11 +149,11 @@ class Agent(Loop):
     async def execute(
         self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Run on a prompt; the stream of its events, the last of which is the only terminal one.
+        """Run on a prompt; yield the agent's events. Only the last event is terminal.
 
-        The run moves as the events are asked for, and closing the stream cancels it. cancel_token: anything with
-        `is_set()`, `is_cancelled()` or `cancelled`, or a function that says so; looked at between chunks, before
-        each tool and turn, and while a person is asked. options: as for `start`.
+        The run advances when an event is requested. Closing the stream cancels the run. cancel_token: an object with
+        `is_set()`, `is_cancelled()` or `cancelled`, or a function that returns True to cancel. It is checked between
+        chunks, before each tool and turn, and during an approval. options: as for `start`.
         """
         async with aclosing(Inside(self.events(self.start(prompt, **options), cancel_token))) as events:
             async for event in events:
@@ -160,23 +161,24 @@ class Agent(Loop):
 
     @property
     def executor(self) -> AgentExecutor:
-        """What runs this agent from messages and a turn."""
+        """An executor that runs this agent from given messages and a given turn."""
         return AgentExecutor(self)
 
     def events(self, run: Run, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
-        """A run of this agent, started or restored, as the stream that `execute` gives."""
+        """Return the stream of events, as of `execute`, for a started or restored run of this agent."""
         return stream(run, asks_token(cancel_token), self.ends_at_limit)
 
     async def ainvoke(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
-        """`run`, by the design's other name for it."""
+        """Run on a prompt and return the text of the answer. This is the published design's other name of `run`."""
         return await self.run(prompt, cancel_token, **options)
 
     async def run(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
-        """Run on a prompt; gives the text of the answer.
+        """Run on a prompt and return the text of the answer.
 
-        Raises what the model raised, LimitReached where it has made its requests and is not done, RunCancelled where it
-        was cancelled, and RunFailed where the loop failed, or a loop inside it has suspended the run. cancel_token,
-        options: as for `execute`.
+        cancel_token, options: as for `execute`.
+
+        Raises the model's exception if the model fails, LimitReached after `max_iterations` requests without an answer,
+        RunCancelled after a cancellation, and RunFailed if the loop fails or a nested loop suspends the run.
         """
         run = self.start(prompt, **options)
         try:
@@ -185,7 +187,7 @@ class Agent(Loop):
                     async for _ in events:
                         pass
             answer = await run
-            if run.stop_reason == "suspended":  # which is no answer, and an error in `execute`
+            if run.stop_reason == "suspended":  # there is no answer; `execute` reports an error, too
                 raise RunFailed(run.stop_reason)
             return str(answer or "")
         except RunFailed as error:
@@ -196,6 +198,6 @@ class Agent(Loop):
 
 
 def _answer(state: State) -> ModelEnd | None:
-    """The model's last word: an answer without calls, after which nobody has said anything."""
+    """Return the model's last reply if it has no calls and no message was taken after it; otherwise None."""
     reply = state.reply
     return reply if reply is not None and not reply.message.tool_calls and not state.heard else None

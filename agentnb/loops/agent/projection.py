@@ -1,8 +1,9 @@
-"""What a run's facts are in an agent's words (SEMANTICS.md, 5. Event pairs).
+"""Agent's events, as a projection of the run's events (SEMANTICS.md, 5. Event pairs).
 
-`Projection` reads the facts one by one, so that the stream of a live run and of a recording tell the same. What it
-opens is written down with what closes it. Every start has its end, except for what a failure has cut off: a
-model that fails has no LLM_COMPLETE, so that whoever counts these counts answers. The one terminal event comes last.
+`Projection` reads the run's events one by one, so that a live run and its recording have the same stream. It records
+for each start event the end event that is due. Every start has an end, except after a failure: a failed model request
+has no LLM_COMPLETE, so that the number of LLM_COMPLETE events is the number of answers. The terminal event is the last
+one.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from agentnb.loops.agent.turns import TurnState
 T = AgentEventType
 CONTEXT_ASSEMBLY = "context_assembly"
 CHARACTERS_PER_TOKEN = 4
-"""As many as a token has in most texts: nothing here knows the tokenizer of the model."""
+"""The approximate number of characters in a token. The model's tokenizer is unknown here."""
 
 
 class Projection:
-    """Says a run's events in the words of an agent."""
+    """The translation of a run's events into an agent's events."""
 
     def __init__(self, turn: TurnState | None = None) -> None:
-        """turn: the one that the run begins with, where it goes on from somewhere."""
+        """turn: the first turn of a run that continues a conversation; None for turn 0."""
         self.ended = False
         self._first = turn
         self._characters = 0
         self._run_id = ""
         self._time = 0.0
         self._turn = TurnState.initial(run_id="")
-        self._where: dict[str, Any] = {}  # what every event of the turn says of it
+        self._where: dict[str, Any] = {}  # the fields that all events of the turn have
         self._turns = 0
-        self._closers: list[AgentEventType] = []  # what closes what is open, the innermost last
+        self._closers: list[AgentEventType] = []  # the end events that are due, the innermost last
         self._calls: dict[str, ToolCall] = {}  # the turn's calls without a result
-        self._started: dict[str, float] = {}  # when those of them that were begun were
+        self._started: dict[str, float] = {}  # the start times of those that have started
         self._recovering = False
         self._reason = ""
 
     def say(self, item: e.Event | e.Delta) -> Sequence[AgentEvent]:
-        """The agent's events that this one is."""
-        if self.ended or item.path:  # a loop inside this one has events of its own
+        """Return the agent's events for one event of the run."""
+        if self.ended or item.path:  # nested loops have their own events
             return ()
         if isinstance(item, e.Event):
             self._characters += _length(item)
@@ -62,9 +63,9 @@ class Projection:
         return list(handler(self, item))
 
     def fail(self, failure: e.ErrorInfo) -> Iterator[AgentEvent]:
-        """The end that is an error, also of calls left open because a loop inside failed, or suspended the run.
+        """Yield the end of the stream with an error. Calls left open by a nested loop get an error, too.
 
-        A model's failure is no end by itself: the run may have gone on from it.
+        Call this only if the run does not continue: a run may be resumed after a model failure.
         """
         if self.ended:
             return
@@ -81,10 +82,10 @@ class Projection:
                     time=self._time,
                 )
             )
-        self._closers.clear()  # it has cut them off
+        self._closers.clear()  # a failure leaves the open starts without an end
         yield from self._end(T.ERROR, error=failure)
 
-    # -- words -----------------------------------------------------------------------------------------------------
+    # -- the agent's events --------------------------------------------------------------------------------------------
 
     def _event(self, type: AgentEventType, **fields: Any) -> AgentEvent:
         return AgentEvent(type=type, timestamp=self._time, **self._where, **fields)
@@ -98,7 +99,7 @@ class Projection:
         return self._event(start, **fields)
 
     def _close(self, end: AgentEventType, **fields: Any) -> Iterator[AgentEvent]:
-        """The end of what was opened with it, and of what is open inside; nothing where it is not open."""
+        """Yield this end event, after those of the starts nested in it; nothing if it is not due."""
         while end in self._closers:
             closer = self._closers.pop()
             yield self._event(closer, **(fields if closer is end else {}))
@@ -109,7 +110,7 @@ class Projection:
         self.ended = True
         yield self._event(type, **fields)
 
-    # -- facts -----------------------------------------------------------------------------------------------------
+    # -- events of the run ---------------------------------------------------------------------------------------------
 
     def _run_start(self, event: e.RunStart) -> Iterator[AgentEvent]:
         self._run_id = event.run_id
@@ -145,7 +146,7 @@ class Projection:
 
     def _model_start(self, event: e.ModelStart) -> Iterator[AgentEvent]:
         yield from self._open_turn()
-        if T.LLM_COMPLETE not in self._closers:  # asked again, after a crash
+        if T.LLM_COMPLETE not in self._closers:  # a request may be repeated after a crash
             yield self._open(T.LLM_START, T.LLM_COMPLETE)
 
     def _model_end(self, event: e.ModelEnd) -> Iterator[AgentEvent]:
@@ -169,7 +170,7 @@ class Projection:
         yield self._event(T.TOOL_PROGRESS, tool_call=call, metadata=metadata)
 
     def _call_start(self, event: e.CallStart) -> Iterator[AgentEvent]:
-        if event.call_id in self._calls and event.call_id not in self._started:  # a second time, after a crash
+        if event.call_id in self._calls and event.call_id not in self._started:  # it may be started again after a crash
             call = ToolCall(id=event.call_id, name=event.name, arguments=event.arguments)
             self._calls[call.id] = call
             yield self._begin(call)
@@ -185,7 +186,7 @@ class Projection:
                 yield from self._retrieved(event)
             return
         ran = self._started.pop(call.id, None)
-        if ran is not None or event.outcome != "aborted":  # a call that was never begun needs no end
+        if ran is not None or event.outcome != "aborted":  # an aborted call that never started needs no end
             if ran is None:
                 yield self._begin(call)
                 del self._started[call.id]
@@ -220,7 +221,7 @@ class Projection:
             error = event.error or e.ErrorInfo(type="RunFailed", message=event.reason)
             yield from self.fail(error)
 
-    # -- what is no fact -------------------------------------------------------------------------------------------
+    # -- deltas --------------------------------------------------------------------------------------------------------
 
     def _delta(self, delta: e.Delta) -> Iterator[AgentEvent]:
         if delta.type == "call_delta" and delta.call_id in self._calls:
@@ -238,7 +239,7 @@ class Projection:
 
 
 def _length(event: e.Event) -> int:
-    """How many characters the event adds to what the model is sent."""
+    """Return the number of characters that the event adds to the model request."""
     if isinstance(event, e.RunStart):
         said = sum(len(text_of(message.content)) for message in event.history)
         return said + len(event.config.get("system_prompt") or "")
@@ -248,7 +249,7 @@ def _length(event: e.Event) -> int:
 
 
 def _error_of(event: e.CallEnd) -> e.ErrorInfo:
-    """What went wrong with a call; one that was refused has no exception behind it."""
+    """Return the error of a failed call. A refused call has no exception; its result is the message."""
     return event.error or e.ErrorInfo(type="ToolError", message=str(event.result))
 
 

@@ -1,8 +1,7 @@
 """Retrieval: documents that are looked up for the user's last message (SEMANTICS.md, 6. Retrieval).
 
-What is found is a fact of the run, and is sent to the model together with the message it was looked up for: before the
-user's own words and in the user's name, because a document is no instruction of the system's. The history stays as it
-was said.
+The documents are recorded in an event of the run. They are sent to the model as part of the user's message, before its
+text, because a document must not have the authority of a system message. The history is not changed.
 """
 
 from __future__ import annotations
@@ -18,14 +17,18 @@ from agentnb.loops import functions
 from agentnb.loops.base import propose
 
 RETRIEVE = "retrieve"
-"""The name of the agent's own call that looks something up."""
+"""The name of the agent's own call of the retriever."""
 
 TEXT_FIELDS = ("content", "page_content", "text")
 OTHER_FIELDS = ("id", "doc_id", "title", "score", "metadata")
 
 
 def retrieve_first(state: State) -> Event | None:
-    """What comes before the model may be asked: looking up the user's last message, then keeping what was found."""
+    """Return the next event of the retrieval before a model request.
+
+    The first event proposes the call of the retriever for the user's last message; the second stores its result. None:
+    the model can be asked.
+    """
     position = _last_of_the_user(state)
     if position is None:
         return None
@@ -35,13 +38,13 @@ def retrieve_first(state: State) -> Event | None:
         return propose(state, id, RETRIEVE, {"query": text_of(state.messages[position].content)})
     known = state.values.get("retrieved", {})
     if asked.end is None or (asked.end.is_error and known.get("position") == position):
-        return None  # what an earlier turn has found for this message stays
+        return None  # keep the documents that an earlier turn has found for this message
     found = {"position": position, "text": "" if asked.end.is_error else _told(asked.end.result)}
     return StateUpdate(values={"retrieved": found}) if found != known else None
 
 
 def amended(state: State) -> Mapping[int, dict[str, Any]]:
-    """The message that something was retrieved for, as the model is sent it."""
+    """Return the message with retrieved documents as it is sent to the model, by position. Empty without documents."""
     retrieved = state.values.get("retrieved")
     if not retrieved or not retrieved["text"]:
         return {}
@@ -51,17 +54,18 @@ def amended(state: State) -> Mapping[int, dict[str, Any]]:
 
 
 def _last_of_the_user(state: State) -> int | None:
-    """Where the user's last message stands."""
+    """Return the position of the user's last message, or None."""
     if not state.heard and "retrieved" in state.values:
-        return int(state.values["retrieved"]["position"])  # nobody has said anything since; a search would take longer
+        return int(state.values["retrieved"]["position"])  # no new message: the position is known
     messages = state.messages
     return next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role == "user"), None)
 
 
 def asks_retriever(retriever: Any) -> Callable[[str], Any]:
-    """What asks the retriever, an object with `retrieve(query)` or a callable. Raises UsageError where it is neither.
+    """Return an async function that calls the retriever and returns documents.
 
-    A function that is not async runs in a thread, so that a search in a large index does not hold up the run.
+    retriever: an object with `retrieve(query)`, or a callable. A sync function runs in a thread, so that a search in a
+    large index does not block the run. Raises UsageError for any other object.
     """
     ask = getattr(retriever, "retrieve", retriever)
     if not callable(ask):
@@ -77,7 +81,7 @@ def asks_retriever(retriever: Any) -> Callable[[str], Any]:
 
 
 def documents(found: Any) -> list[dict[str, Any]]:
-    """Whatever a retriever gives as a list of documents: dicts that have `content`."""
+    """Return the result of a retriever as a list of documents: dicts with `content`."""
     if found is None:
         return []
     alone = isinstance(found, (str, Mapping)) or not isinstance(found, Iterable)
@@ -98,14 +102,14 @@ def _document(found: Any) -> dict[str, Any]:
 
 
 def title_of(document: Mapping[str, Any]) -> str | None:
-    """A document's title, where it has one."""
+    """Return a document's title, or None."""
     metadata = document.get("metadata")
     title = document.get("title") or (metadata.get("title") if isinstance(metadata, Mapping) else None)
     return str(title) if title else None
 
 
 def relevance_of(document: Mapping[str, Any]) -> Any:
-    """How well a document fits, as its retriever says; 0.0 where it does not."""
+    """Return a document's score as given by its retriever; 0.0 without a score."""
     metadata = document.get("metadata")
     score = document.get("score")
     if score is None and isinstance(metadata, Mapping):
@@ -114,7 +118,7 @@ def relevance_of(document: Mapping[str, Any]) -> Any:
 
 
 def _told(documents: Sequence[Mapping[str, Any]]) -> str:
-    """The documents as the model is told of them; nothing where there are none."""
+    """Return the documents as one string for the model, or an empty string without documents."""
     if not documents:
         return ""
     parts = []
@@ -125,7 +129,7 @@ def _told(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _with_retrieved(text: str, content: Content) -> Content:
-    """A message's content with what was retrieved for it before it."""
+    """Return a message's content with the retrieved text before it."""
     if isinstance(content, str):
         return f"{text}\n\n{content}"
     return [{"type": "text", "text": text}, *content]

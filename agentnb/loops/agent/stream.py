@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 
 LOOKS_EVERY = 0.05
-"""Seconds between two looks at a cancel token while a person is asked, and nothing else happens."""
+"""Seconds between two checks of the cancel token during an approval, when no events arrive."""
 
 
 class _Stopping:
-    """Cancels a run once `cancelled` says so, unless the run `ends_first` of itself."""
+    """A check that cancels a run when `cancelled()` is true.
+
+    The run is not cancelled while `ends_first(state)` is true, because it is about to end normally.
+    """
 
     def __init__(self, run: Run, cancelled: Callable[[], bool] | None, ends_first: Callable[[State], bool]) -> None:
         self._run = run
@@ -33,13 +36,13 @@ class _Stopping:
         self._next: asyncio.TimerHandle | None = None
 
     def look(self) -> None:
-        """Ask whether to go on."""
+        """Check the cancel token once."""
         state = self._run.state
         if self._cancelled is not None and self._cancelled() and state.failure is None and not self._ends_first(state):
             self._run.cancel("the cancel token is set")
 
     def look_after(self, news: Event | Delta) -> None:
-        """Ask it after this; and, where a person is asked, until that is decided."""
+        """Check the cancel token after an event. During an approval, check it repeatedly until the decision."""
         self.look()
         if news.type == "approval_request" and self._cancelled is not None and self._next is None:
             self._look_while_asking()
@@ -50,7 +53,7 @@ class _Stopping:
         self._next = again(LOOKS_EVERY, self._look_while_asking) if self._run.pending else None
 
     def leave_off(self) -> None:
-        """Ask no more."""
+        """Stop the repeated checks."""
         if self._next is not None:
             self._next.cancel()
 
@@ -61,10 +64,11 @@ async def stream(
     ends_first: Callable[[State], bool],
     turn: TurnState | None = None,
 ) -> AsyncGenerator[AgentEvent, None]:
-    """The run's events as they happen: the run moves as they are asked for, and closing the stream cancels it.
+    """Yield the agent's events of a run. The run advances when an event is requested; closing the stream cancels it.
 
-    Before anything else happens `cancelled` is asked whether to go on, unless the run `ends_first` of itself. turn: the
-    one that the run begins with.
+    cancelled: returns True to cancel the run; None for no check. It is called first before the run advances.
+    ends_first: returns True if the run is about to end normally and must not be cancelled. turn: the first turn of the
+    run, None for turn 0. Raises RunFailed if the loop itself has failed.
     """
     stopping = _Stopping(run, cancelled, ends_first)
     projection = Projection(turn)
@@ -76,7 +80,7 @@ async def stream(
                     yield event
                 stopping.look_after(item)
     except RunFailed:
-        if (failure := run.state.failure) is None:  # not a model's failure, but the loop's own
+        if (failure := run.state.failure) is None:  # the loop itself has failed, not a model
             raise
         for event in projection.fail(failure):
             yield event
@@ -85,9 +89,10 @@ async def stream(
 
 
 def asks_token(token: Any) -> Callable[[], bool] | None:
-    """What asks a cancel token: anything with `is_set`, `is_cancelled` or `cancelled`, or a function that is asked.
+    """Return a function that checks a cancel token, or None for no token.
 
-    Raises UsageError otherwise.
+    token: an object with `is_set`, `is_cancelled` or `cancelled` (a method or an attribute), or a function. Raises
+    UsageError for any other object.
     """
     if token is None:
         return None

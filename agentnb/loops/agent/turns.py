@@ -1,7 +1,7 @@
-"""TurnState: which turn an agent is in, as a value (SEMANTICS.md, 4. Turns).
+"""TurnState: the current turn of an agent, as an immutable value (SEMANTICS.md, 4. Turns).
 
-The limit, and whether the history was compressed, are part of it and are carried from turn to turn. A turn's id
-is the run's and its number, so the same recording always tells of the same turns.
+The limit and the flag for a compressed history are copied from turn to turn. The id of a turn consists of the run's id
+and the number of the turn, so that a recording always has the same turn ids.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from agentnb.loops.positional import Positional
 
 
 class TurnState(Positional, Record):
-    """A turn: its number from 0, its id and its predecessor's, and the limit. Immutable; JSON in and out.
+    """A turn: its number from 0, its id, the id of the previous turn, and the limit. Immutable, and stored as JSON.
 
-    `max_iterations` of None is no limit. `compacted`: the history has been compressed.
+    max_iterations: maximum number of turns; None is no limit. compacted: True if the history has been compressed.
     """
 
     turn_counter: int
@@ -31,12 +31,18 @@ class TurnState(Positional, Record):
 
     @classmethod
     def initial(cls, max_iterations: int | None = 10, *, run_id: str | None = None, **metadata: Any) -> Self:
-        """The first turn; `run_id` is what its id, and those of the turns after it, begin with."""
+        """Return the first turn.
+
+        run_id: the prefix of the ids of this turn and all later ones; None for a random one.
+        """
         root = run_id if run_id is not None else uuid.uuid4().hex[:12]
         return cls(turn_counter=0, turn_id=f"{root}-0", max_iterations=max_iterations, metadata=metadata)
 
     def next_turn(self, compacted: bool | None = None, **metadata: Any) -> Self:
-        """The turn after this one: all is carried over, `compacted` unless it is given; `metadata` is added."""
+        """Return the turn after this one, with the same limit and metadata.
+
+        compacted: None keeps the current value. metadata: added to the current metadata.
+        """
         counter = self.turn_counter + 1
         return type(self)(
             turn_counter=counter,
@@ -49,14 +55,14 @@ class TurnState(Positional, Record):
 
     @property
     def is_final(self) -> bool:
-        """Whether the limit is reached, so that this turn is not run."""
+        """True if the limit is reached, so that this turn does not run."""
         return self.max_iterations is not None and self.turn_counter >= self.max_iterations
 
     def to_dict(self) -> dict[str, Any]:
-        """The turn as plain JSON data."""
+        """Return the turn as plain JSON data."""
         return self.model_dump(mode="json")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The turn in plain data. Raises pydantic's ValidationError where it is none."""
+        """Return the turn from plain JSON data. Raises pydantic's ValidationError if the data is not a turn."""
         return cls.model_validate(dict(data))

@@ -1,4 +1,4 @@
-"""Loops in generator form: written top to bottom, as a generator that yields what it wants (SEMANTICS.md)."""
+"""Loops in generator form: written top to bottom, as a generator that yields commands (SEMANTICS.md)."""
 
 from agentnb.loops.generator.loop import Function, GeneratorLoop, Phases
 

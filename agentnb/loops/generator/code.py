@@ -1,4 +1,4 @@
-"""The names that a generator's code mentions: one of them may be a function that it has not called yet."""
+"""The names in a generator's code. They include the names of functions that it may call later."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from agentnb.loops.want import name_of
 
 
 def names_in_code(function: Any) -> frozenset[str]:
-    """The names in a function's code, and those of what they stand for, as far as Python can tell.
+    """Return the names in a function's code, and the names of the callables and loops that it refers to.
 
-    What the code refers to may be called by a name of its own, or be a list or a dict of such things.
-    Generators that it refers to are read too, for it may delegate to them (`yield from`).
+    An object may have another name than the variable that refers to it, and may be an item of a list or dict. Generator
+    functions that the code refers to are read too, because it may delegate to them (`yield from`).
     """
     names: set[str] = set()
     seen: set[int] = set()
@@ -37,7 +37,10 @@ def names_in_code(function: Any) -> frozenset[str]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The names in some code and in the functions defined inside it; also texts, for a tool is called by its name."""
+    """Yield the names in a code object and in the functions defined inside it.
+
+    String constants are included, because a tool may be called by its name.
+    """
     yield from (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars)
     for constant in code.co_consts:
         if isinstance(constant, str):
@@ -48,18 +51,18 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _referred_to(function: Any, code: CodeType) -> Iterator[Any]:
-    """The values of the names that the code takes from around it."""
+    """Yield the values of the closure variables and globals that the code uses."""
     cells = function.__closure__ or ()
     for cell in cells:
         try:
             yield cell.cell_contents
-        except ValueError:  # defined later than the generator
+        except ValueError:  # the variable has no value yet
             continue
     yield from (function.__globals__[name] for name in code.co_names if name in function.__globals__)
 
 
 def _each(value: Any) -> Iterable[Any]:
-    """A value, or what is in a list or a dict."""
+    """Return the items of a list, tuple, set or dict (keys and values), or the single value."""
     if isinstance(value, Mapping):
         return (*value.values(), *value)
     return value if isinstance(value, (list, tuple, set)) else (value,)

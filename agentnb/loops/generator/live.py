@@ -1,8 +1,8 @@
-"""A generator that has come to what it wants now, kept beside the state it belongs to (`State.memo`).
+"""A generator suspended at its current command, kept with the state to which it belongs (`State.memo`).
 
-Feeding a generator from the start costs as much as the run is long; one that is kept goes on from where it was. A state
-that none is kept with gets a new one: after a restore, for a moment looked at again, for each of the runs that one loop
-has at the same time.
+Replaying all results to a new generator costs time in proportion to the length of the run. A generator that is kept
+continues from its current position. A state without one gets a new generator: after a restore, for an earlier state
+that is viewed again, and for each of several simultaneous runs of one loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from agentnb.loops.want import Call, Want
 
 
 class Live:
-    """A generator that has come to what it wants now."""
+    """A generator suspended at its current command.
+
+    want: the current command. fact: the next event that the command needs, or None while it waits for a result. place:
+    the position in the record of the run. is_over: True after the generator has returned `output`.
+    """
 
     __slots__ = ("_accept", "_generator", "fact", "is_over", "loop", "output", "place", "want")
 
@@ -34,7 +38,7 @@ class Live:
         self._resume(generator.send, None)
 
     def follow(self, state: State) -> None:
-        """Feed the generator with every result there is."""
+        """Send all recorded results to the generator, until a command has no result or the generator returns."""
         while not self.is_over:
             self.fact = self.place.missing(self.want, state)
             came_to = self.place.take(self.want, state) if self.fact is None else None
@@ -57,5 +61,5 @@ class Live:
             try:
                 self.want: Want | list[Call] = self._accept(yielded)
                 return
-            except UsageError as error:  # raised where it was yielded
+            except UsageError as error:  # raise it at the `yield`
                 resume, given = self._generator.throw, error

@@ -1,13 +1,14 @@
-"""The generator form: a loop written top to bottom, on the same core as a decision (SEMANTICS.md).
+"""The generator form: a loop that is written top to bottom and runs on the same core as other loops (SEMANTICS.md).
 
-A plain generator yields what it wants (`agentnb.loops.want`), is sent what came of it, and returns the run's output. As
-every loop it is a pure decision over the state: `advance` finds how far the generator has come in what is recorded, and
-gives the next fact it needs. A generator cannot be saved, so it is run again: every result that is recorded is fed to
-it anew, and nothing is performed. So a run restores anywhere, in any process, as long as the generator always wants the
-same when it is given the same; where it does not, the run ends with the step that differs.
+A generator yields commands (`agentnb.loops.want`), receives their results, and returns the run's output. Like every
+loop it is a pure decision over the state: `advance` replays the recorded results to the generator and returns the next
+event that its current command needs. A generator cannot be stored. To restore a run, a new generator receives all
+recorded results, and no command is performed again. A run can therefore be restored at any position and in any process,
+as long as the generator is deterministic: the same results must lead to the same commands. Otherwise the run ends with
+an error that shows the step that differs.
 
-While a run goes on its generator is kept (`State.memo`), so that a turn costs the same however many there were.
-What a generator does in `finally` is done whenever it is dropped: that is no place to do anything.
+During a run the generator is kept (`State.memo`), so that the cost of a turn does not depend on the number of earlier
+turns. Code in a `finally` of the generator runs whenever the generator is dropped, so it must not have effects.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _MAY_BE_YIELDED = "A loop yields ask(...), say(...), call(...), phase(...), or a
 
 
 class GeneratorLoop(Loop):
-    """A loop that a generator is. Made by `Loop.from_generator`."""
+    """A loop made from a generator function. `Loop.from_generator` creates it."""
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {
         "working": ["asking", "acting", "done"],
@@ -78,56 +79,59 @@ class GeneratorLoop(Loop):
         self.description = (inspect.getdoc(function) or "").partition("\n\n")[0]
         check_system_prompt(system_prompt)
         self.system_prompt = system_prompt
-        vars(self)["listens"] = llm is not None  # what other loops have in common with all of their class
+        vars(self)["listens"] = llm is not None  # a class variable in other loops
         if phases is not None:
             vars(self).update(phases=_table(phases), opened_by={"run_end": "done"})
         self._callable = _tools_by_name(self.tools)
         self._loops: WeakValueDictionary[str, Design] = WeakValueDictionary()
 
     def config(self) -> dict[str, Any]:
-        """The function's name, the phases, and what the model is told first."""
+        """Return the function's name, the phases and the system prompt."""
         phases = {phase: list(after) for phase, after in self.phases.items()}
         name = getattr(self.function, "__name__", "")
         return {**super().config(), "function": name, "phases": phases, "system_prompt": self.system_prompt}
 
     def may_call(self) -> Collection[str]:
-        """The names in the generator's code, and in the generators that it delegates to."""
+        """Return the names in the generator's code, and in the generators to which it delegates."""
         return names_in_code(self.function)
 
     # -- the decision ----------------------------------------------------------------------------------------------
 
     def advance(self, state: State) -> Event:
-        """The next fact that the generator needs, or its end."""
+        """Return the next event that the generator needs, or the end of the run after the generator has returned."""
         live = self._follow(state)
         if not live.is_over:
             assert live.fact is not None, f"{live.want} waits for what is not in flight"
             return live.fact
         live.place.check_end("its end", state, live.place.messages, live.place.calls, live.place.phases)
         state.memo = None
-        reply = state.reply  # the last that the model has said
+        reply = state.reply
         cut_off = reply.cut_off if reply is not None and not reply.message.tool_calls else None
         return RunEnd(reason=cut_off or "completed", output=json_of(live.output, f"The output of {self.name}"))
 
     def wanted(self, state: State) -> Sequence[Effect]:
-        """Several calls at once are all proposed before the first starts."""
+        """Return the required effects; none until all calls of a list command are proposed."""
         live = self._follow(state) if any(call.hidden for call in state.open.values()) else None
         return [] if live is not None and live.place.missing_calls(live.want, state) else wanted(state)
 
     def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """The loop that the generator calls; without a state, the one it has called last by that name."""
+        """Return the nested loop that the generator calls by this call, or None if it calls something else.
+
+        Without a state, return the loop that the generator has called last under that name.
+        """
         if state is None or not call.hidden:
             return self._loops.get(call.name) if call.hidden else None
         called = self._called(call, state)
         return called if isinstance(called, Design) else None
 
     async def perform(self, call: CallState, state: State) -> Any:
-        """Call the function with the arguments that are recorded."""
+        """Call the function with the recorded arguments and return its result."""
         function = self._called(call, state)
         bound = inspect.BoundArguments(inspect.signature(function), to_plain(call.arguments))
         return await functions.call(function, *bound.args, **bound.kwargs)
 
     def _called(self, call: CallState, state: State) -> Any:
-        """What the generator calls by this call."""
+        """Return the object that the generator calls by this call; None if the call is not in its current command."""
         live = self._follow(state)
         wants = live.want if isinstance(live.want, list) else [live.want]
         for want, other in zip(wants, state.own_calls[live.place.calls :], strict=False):
@@ -136,13 +140,13 @@ class GeneratorLoop(Loop):
         return None
 
     def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
-        """Up to the error: a generator that has been mended goes on from there."""
+        """Return the number of events before the error. A restored run keeps them and continues with corrected code."""
         return ending(events)
 
     def failed_steps(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
-        """The calls of the last step of a generator that their failure has ended, here or in a loop inside.
+        """Return the failed calls that have ended a generator, of this loop or a nested one, by the path of the loop.
 
-        A failure that the generator has caught has ended nothing.
+        They are calls of the generator's last step. Failures that the generator has caught are not included.
         """
         over = ending(events)
         failed: dict[str, list[str]] = {}
@@ -157,7 +161,7 @@ class GeneratorLoop(Loop):
     # -- the generator ---------------------------------------------------------------------------------------------
 
     def _follow(self, state: State) -> Live:
-        """The generator, fed with every result there is."""
+        """Return the generator after it has received all recorded results."""
         live = state.memo
         if not isinstance(live, Live) or live.loop is not self:
             live = state.memo = Live(self, self.function(to_plain(state.input)), self._accept)
@@ -169,7 +173,7 @@ class GeneratorLoop(Loop):
         return live
 
     def _accept(self, yielded: Any) -> Want | list[Call]:
-        """What was yielded, as what it wants. Raises UsageError for anything else."""
+        """Return a yielded value as a checked command. Raises UsageError if it is not a valid command."""
         if isinstance(yielded, (list, tuple)):
             if odd := [item for item in yielded if not isinstance(item, Call)]:
                 raise UsageError(f"{_MAY_BE_YIELDED}; {odd[0]!s:.200} cannot be one of several things at once.")
@@ -198,7 +202,10 @@ class GeneratorLoop(Loop):
 
 
 def _table(phases: Phases) -> dict[str, list[str]]:
-    """The table of phases: as it is given, or each of these names after each other; `done` where it has no end."""
+    """Return the table of phases. For a list of names, each phase may follow each other one.
+
+    If the phase `done` is missing, it is added and may follow every phase. Raises UsageError for an empty table.
+    """
     if isinstance(phases, Mapping):
         table = {phase: list(after) for phase, after in phases.items()}
     else:

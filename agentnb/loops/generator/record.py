@@ -1,10 +1,9 @@
-"""Where a generator stands in the record of its run: what of a want has happened, what is missing, what it came to.
+"""The position of a generator in the record of its run, and the comparison of its commands with the record.
 
-A generator's state is the list of results it has been fed (SEMANTICS.md, 1. State). They need no own record: what it
-said and heard are the run's messages, what it called the run's own calls, and the phases it has entered stand in the
-state too, each in order. So a `Place` is a position in these three lists, and a want is compared with what stands
-there. Where it is not what the generator wanted then, the generator is not the one that was recorded, or does not
-always want the same.
+A generator's state is the list of results that it has received (SEMANTICS.md, 1. State). The results need no record of
+their own. The state of the run has the messages, the loop's own calls and the entered phases, each in order. A `Place`
+is a position in these three lists, and a command is compared with the entries at that position. If they differ, the
+generator is not the one that was recorded, or it is not deterministic.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from agentnb.loops.want import Ask, Call, Phase, Say, Want, shown_call, shown_me
 
 
 class Place:
-    """How much of the record the wants before this one have used up; `step` counts the wants, from 1."""
+    """A position in the record: the numbers of entries that earlier commands used. `step` counts commands from 1."""
 
     __slots__ = ("calls", "messages", "phases", "step")
 
@@ -31,9 +30,9 @@ class Place:
         self.step = self.messages = self.calls = self.phases = 0
 
     def missing(self, want: Want | list[Call], state: State) -> Event | None:
-        """The fact that has to come next for this want; None where it has all it needs, or waits for it.
+        """Return the next event that this command needs; None if the command is complete or waits for a result.
 
-        Raises RecordingMismatch where something else is recorded here.
+        Raises RecordingMismatch if the record has a different entry at this position.
         """
         fact: Event | None
         if isinstance(want, (Ask, Say)):
@@ -50,7 +49,10 @@ class Place:
         return fact
 
     def check_end(self, wanted: str, state: State, messages: int, calls: int, phases: int) -> None:
-        """Raise RecordingMismatch where the record goes on, and the generator wants what is not in it."""
+        """Raise RecordingMismatch if the record has more entries than these numbers of messages, calls and phases.
+
+        wanted: the command of the generator that is not in the record, as text for the error.
+        """
         if len(state.own_calls) > calls:
             self._differs(_recorded_call(state.own_calls[calls]), wanted)
         if len(state.messages) > messages:
@@ -59,14 +61,14 @@ class Place:
             self._differs(str(Phase(state.entered[phases])), wanted)
 
     def take(self, want: Want | list[Call], state: State) -> tuple[Any, ToolError | None] | None:
-        """What the want came to, a value or an error, and move behind it; None where it has not come to it yet."""
+        """Return the result of the command (a value, or an error) and move past it; None if there is no result yet."""
         if isinstance(want, Ask):
             position = self._reply(want, state)
             reply = state.messages[position] if position is not None else None
             if position is None or reply is None or len(state.messages) <= position + len(reply.tool_calls):
                 return None
             self.messages = position + 1 + len(reply.tool_calls)
-            return reply.model_copy(deep=True), None  # a copy: the facts are not the loop's
+            return reply.model_copy(deep=True), None  # a copy: the generator must not change the record
         if isinstance(want, Say):
             self.messages += len(want.words)
             return None, None
@@ -75,7 +77,7 @@ class Place:
             return None, None
         return self._take_calls(want, state)
 
-    # -- what is said ----------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     def _missing_words(self, want: Ask | Say, state: State) -> Event | None:
         there = state.messages[self.messages : self.messages + len(want.words)]
@@ -92,16 +94,16 @@ class Place:
         return ModelStart(turn=state.turn + 1, options=want.options)
 
     def _reply(self, want: Ask, state: State) -> int | None:
-        """Where the answer is: behind the words, and what the user has said meanwhile."""
+        """Return the position of the answer, after the command's and the user's messages; None if it is missing."""
         for position in range(self.messages + len(want.words), len(state.messages)):
             if state.messages[position].role == "assistant":
                 return position
         return None
 
-    # -- what is called --------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------------------
 
     def missing_calls(self, want: Want | list[Call], state: State) -> bool:
-        """Whether calls of this want are still to be proposed: none of them starts before all are."""
+        """Return True if calls of a list command are not yet proposed. They start only after all are proposed."""
         return isinstance(want, list) and len(state.own_calls) < self.calls + len(want)
 
     def _missing_call(self, wants: Sequence[Call], state: State) -> Event | None:
@@ -126,10 +128,10 @@ class Place:
                 if end.error is not None and end.error.traceback:
                     error.add_note(end.error.traceback)
                 return None, error
-        results = [to_plain(end.result) for end in ends if end is not None]  # a copy: the facts are not the loop's
+        results = [to_plain(end.result) for end in ends if end is not None]  # a copy: see `take`
         return (results if isinstance(want, list) else results[0]), None
 
-    # -- the phases ------------------------------------------------------------------------------------------------
+    # -- phases --------------------------------------------------------------------------------------------------------
 
     def _missing_phase(self, want: Phase, state: State) -> Event | None:
         if len(state.entered) == self.phases:
@@ -147,11 +149,14 @@ class Place:
 
 
 _TRIED_AGAIN = frozenset({"raised", "timed_out", "invalid"})
-"""How a step has failed that may come out otherwise; a decision that somebody has made stays."""
+"""Outcomes of failed calls that are worth another attempt. A person's decision, such as a rejection, is kept."""
 
 
 def failed_in_last_step(state: State, error: ErrorInfo) -> list[str]:
-    """The calls of the generator's last step that have failed, where this error is the failure that it was given."""
+    """Return the ids of the failed calls in the generator's last step, if their failure has caused this error.
+
+    Only outcomes that are worth another attempt count. Empty if the error has another cause.
+    """
     failed = [call for call in state.calls.values() if call.hidden and call.end is not None and call.end.is_error]
     if not failed or failed[0].end is None or failed[0].end.outcome not in _TRIED_AGAIN:
         return []
@@ -164,11 +169,14 @@ def failed_in_last_step(state: State, error: ErrorInfo) -> list[str]:
 
 
 _FROM = "The above exception was the direct cause of the following exception"
-"""What a traceback has between an error and the one that was raised from it."""
+"""The text in a traceback between an error and the error that was raised from it."""
 
 
 def _of_the_user(message: Message) -> Message:
-    """What was said meanwhile, never in the model's place: the next message of the assistant's is the answer."""
+    """Return a queued message with the role `user` if it has the role of a model or tool.
+
+    The next assistant message must be the model's answer.
+    """
     return message.model_copy(update={"role": "user"}) if message.role in ("assistant", "tool") else message
 
 
@@ -185,4 +193,4 @@ def _shown(calls: list[Call]) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return bool(one == other) or to_json(one) == to_json(other)  # not a number is not itself
+    return bool(one == other) or to_json(one) == to_json(other)  # NaN is not equal to itself

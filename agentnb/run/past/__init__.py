@@ -1,1 +1,1 @@
-"""The past: a journal made portable, gone on from, changed at one place, or walked through."""
+"""The past of a run: snapshots, restored runs, forks and replays."""

@@ -1,7 +1,7 @@
-"""What a recording can be asked: the loops that were being run at a moment, of which is read what waited for a person.
+"""Queries to a recording: the loops that were running at a position, and from them the calls that awaited a person.
 
-With the loop that was recorded, or one like it, these have their tools; of a recording alone there is what its events
-say. Nothing can be decided about any call of theirs, and nothing else be done (`missing`).
+If the recorded loop, or a similar one, is given, the running loops include their tools. Otherwise only the contents of
+the events are known. A recording accepts no decisions and no other actions (`missing`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ _DECIDING = ("approve", "reject", "edit", "replace", "answer", "undo", "forget")
 _DRIVING = ("play", "pause", "resume", "cancel", "step", "submit_step", "result", "suspend_at_questions")
 _TALKING = ("steer", "follow_up", "queue", "queue_if_open", "withdraw")
 _ACTS = frozenset([*_DECIDING, *_DRIVING, *_TALKING])
-"""What a run can do and a recording cannot; a replay steps all the same, and has a result, and so is not asked here."""
+"""The methods of a run that a recording does not have. A replay has `step` and `result`, and looks up neither here."""
 
 
 def stood(state: State) -> list[Stood]:
-    """The loops that were being run, by the events alone."""
+    """Return the running loops, as far as the events describe them: without tools."""
     return [Stood(path, loop, {}) for path, loop in state.running()]
 
 
 def loops_at(loop: Design, state: State) -> list[Frame] | list[Stood]:
-    """The loops that were being run, as far as `loop` knows them; where it is only a recording's, by the events."""
+    """Return the running loops, outermost first.
+
+    If `loop` is a real loop, return frames, and omit nested loops that `loop` does not have. If it is a RecordedLoop,
+    use the events only.
+    """
     if isinstance(loop, RecordedLoop):
         return stood(state)
     frames = [Frame(loop, state)]
@@ -40,7 +44,10 @@ def loops_at(loop: Design, state: State) -> list[Frame] | list[Stood]:
 
 
 def missing(recording: object, name: str, instead: str) -> AttributeError:
-    """The error for what a recording does not have; where a run has it, with what to do `instead`."""
+    """Return the error for an attribute that a recording does not have.
+
+    If a run has a method of this name, the message ends with `instead`, the advice for the user.
+    """
     if name not in _ACTS:
         return AttributeError(f"{type(recording).__name__!r} object has no attribute {name!r}")
     return UnknownName(f"Nothing happens in a recording, so it has no {name}(). {instead}")

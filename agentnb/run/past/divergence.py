@@ -1,9 +1,9 @@
-"""Divergence: whether a loop still decides as its recording says (ARCHITECTURE.md, 4. Promises).
+"""Divergence: compares the decisions of a loop with its recording (ARCHITECTURE.md, 4. Promises).
 
-What comes from outside is taken as it was recorded: what a person did, what a model answered, what a tool gave. What
-the loop decided is asked of it again, from the same state: its next fact (`advance`), what a call runs with, whether a
-call fits its tool, whether that tool asks before it runs, and which loop performs it, configured how. A loop is asked
-nothing while anything of it is in flight, as when it runs.
+Input from outside is taken from the recording: actions of a person, answers of a model, results of tools. The decisions
+of the loop are requested again, from the same state: its next event (`advance`), the arguments of a call, the check of
+these arguments against the tool, the question before the call, and the nested loop that performs the call, with its
+configuration. As in a run, a loop is asked for its next event only if it has nothing in flight.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _DECIDED = {"message", "model_start", "call_proposed", "state_update", "phase_ch
 
 
 class Check:
-    """Compares a recording with what a loop would do, event by event."""
+    """The comparison of a recording with the decisions of a loop, event by event."""
 
     def __init__(self, loop: Design) -> None:
         self._loop = loop
         self._frames: dict[str, Frame] = {}
 
     def look_at(self, event: Event) -> None:
-        """Compare the event that comes next in this state. Raises ReplayDiverged where the loop does otherwise."""
+        """Compare the next event of the recording. Raises ReplayDiverged if the loop decides differently."""
         expected = self._start(event) if isinstance(event, RunStart) else self._expected(event)
         if expected is not None and _said(expected) != _said(event):
             raise ReplayDiverged(
@@ -48,16 +48,16 @@ class Check:
             )
 
     def take(self, event: Event, state: State) -> None:
-        """The event has happened."""
+        """Register an event that has been applied. `state`: of the whole run, after the event."""
         if isinstance(event, RunStart):
             self._begin(event, state)
 
     def frame(self, path: str) -> Frame | None:
-        """The loop that runs at this path; None where no loop is known to."""
+        """Return the frame of the loop at this path, or None if no loop is known for it."""
         return self._frames.get(path)
 
     def tools(self, path: str) -> Mapping[str, Tool]:
-        """The tools of the loop that runs at this path; none where no loop is known to."""
+        """Return the tools of the loop at this path, by name; empty if no loop is known for it."""
         frame = self.frame(path)
         return frame.tools if frame is not None else {}
 
@@ -74,13 +74,16 @@ class Check:
                 self._frames[event.path] = Frame(loop, inside, name=name, above=outer, call=event.call)
 
     def _performed(self, event: RunStart) -> tuple[Frame, CallState] | None:
-        """The call that a nested loop performs, in the loop that made it."""
+        """Return the frame of the parent of a nested loop and the call that it performs, or None if unknown."""
         outer = self._frames.get(event.path.rpartition("/")[0])
         call = outer.state.open.get(event.call) if outer is not None else None
         return (outer, call) if outer is not None and call is not None else None
 
     def _start(self, event: RunStart) -> Event | None:
-        """How the loop that is to run begins now; a call's result, where none performs that call any more."""
+        """Return the expected first event of a loop, or None if it cannot be told.
+
+        If a tool now performs the call instead of a nested loop, return the end of that call.
+        """
         loop: Design | None = self._loop
         if event.path:
             if (found := self._performed(event)) is None:
@@ -89,11 +92,11 @@ class Check:
             if (loop := outer.loop_for(call)) is None:
                 return None if outer.is_own(call) else CallEnd(call_id=call.id, name=call.name)
         assert loop is not None
-        # Another description of a tool is no other decision of the loop.
+        # Compare with the recorded fingerprints of the tools: a changed description is not a decision of the loop.
         return replace(event, **configured(loop, event.tools))
 
     def _expected(self, event: Event) -> Event | None:
-        """What the loop would do now; None where that is not the loop's to say."""
+        """Return the event that the loop decides on now, or None if the loop does not decide about this event."""
         frame = self._frames.get(event.path)
         if frame is None:
             return None
@@ -111,14 +114,20 @@ class Check:
         return frame.design.advance(state)
 
     def _of_call(self, frame: Frame, event: ApprovalRequest | CallStart | CallEnd) -> Event | None:
-        """A call starts with what the loop says it runs with, where it fits a tool of the loop's, or another loop."""
+        """Return the event expected for a call now, or None if the loop does not decide about this event.
+
+        A call starts with the arguments that the loop resolves, if a tool of the loop accepts them. Otherwise it is
+        refused. A call that a nested loop performs starts with that loop.
+        """
         call = frame.state.open.get(event.call_id)
         if call is None or frame.is_own(call):
             return None
+        # A nested loop performs the call now. The recording diverges if a tool has returned the result.
         if (loop := frame.loop_for(call)) is not None:
             begun = any(inside.call == call.id for inside in frame.state.children.values())
             instead = isinstance(event, CallEnd) and event.outcome == "returned" and not begun
             return RunStart(name=loop.name, call=call.id, **configured(loop, {})) if instead else None
+        # A recorded refusal must still be a refusal, and a recorded start or question must not be one.
         made = _ready(frame, call)
         if isinstance(event, CallEnd):
             if event.outcome != "invalid" or isinstance(made, Refusal):
@@ -126,6 +135,7 @@ class Check:
             return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
         if isinstance(made, Refusal):
             return made.end
+        # A tool that requires approval must have a question before the start; a question of the tool must still apply.
         asks = why_it_asks(tool) if (tool := frame.tools[call.name]).approve is True else None
         if isinstance(event, CallStart) and asks is not None and call.decision is None:
             return ApprovalRequest(call_id=call.id, name=call.name, arguments=made, reason=asks)
@@ -135,7 +145,7 @@ class Check:
 
 
 def frame_at(events: Iterable[Event], path: str, loop: Design) -> Frame | None:
-    """The loop at `path` as it stands behind these events; None where none runs there."""
+    """Return the frame of the loop at `path` after these events, or None if no loop of `loop` runs there."""
     check, state = Check(loop), State()
     for event in events:
         evolve(state, event)
@@ -144,7 +154,7 @@ def frame_at(events: Iterable[Event], path: str, loop: Design) -> Frame | None:
 
 
 def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
-    """What the call runs with, or the no that it gets because it fits no tool."""
+    """Return the arguments that the call runs with, or the refusal if no tool accepts the call."""
     tool = frame.tools.get(call.name)
     if tool is None or call.malformed is not None:
         return misfit(call, frame.tools)
@@ -159,9 +169,12 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
 
 
 def _said(event: Event) -> str:
-    """What an event says, without where and when it was said: as JSON, for to Python NaN would be no other NaN."""
+    """Return the comparable content of an event, without number, time and place, as JSON text.
+
+    As JSON, NaN equals NaN; as a Python float, it does not.
+    """
     said = event.model_dump(mode="json", exclude=_STAMP)
-    if isinstance(event, ModelStart):  # who is asked is no decision of the loop's
+    if isinstance(event, ModelStart):  # the choice of the model is not a decision of the loop
         said = {"turn": event.turn, "attempt": event.attempt, "options": event.set_by_loop}
     return json.dumps({"type": event.type, **said}, sort_keys=True)
 

@@ -1,10 +1,11 @@
-"""Forks: a new run that shares another's past up to one of its events, with one thing changed there.
+"""Forks: new runs that share the past of another run up to one of its events, with at most one change at that event.
 
-The past is taken over as facts, so it costs nothing: no model is asked and no tool is run for it. What comes after the
-fork runs anew. Calls that were running at that moment, and have a result in the recording, keep that result: the change
-came after they had been started, and running them again would do twice what they do.
+The fork inherits the events of the past, so this part needs no model requests and no tool calls. After the fork, the
+new run advances on its own. A call that was running at the fork and has a result in the recording keeps this result:
+the call started before the change, and a second execution would repeat its side effects.
 
-The other run stays as it is. `RunStart.forked_from` says where a branch comes from, so branches show as a tree.
+The original run is not changed. `RunStart.forked_from` names the origin of a fork, so that forks can be shown as a
+tree.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_
 DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
 
 BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
-"""Who made a decision that a fork puts in the place of another: no person was shown it, and none took time for it."""
+"""The origin of a decision that a fork replaces: no person saw the question, and no time was measured."""
 
 
 class Unchanged(Enum):
-    """What is not given where None is a value like others: the result of a call may be None."""
+    """The default of an argument for which None is a valid value: the result of a call may be None."""
 
     UNCHANGED = "unchanged"
 
@@ -64,7 +65,11 @@ UNCHANGED = Unchanged.UNCHANGED
 
 @dataclass(frozen=True)
 class Change:
-    """What is different in a fork; at most one of these is given. An event is replaced as a whole."""
+    """The change that a fork makes. At most one field is given; otherwise UsageError is raised.
+
+    `event` replaces the event at the fork as a whole. `message` replaces the message of that event, or is a steering
+    message if the event has none. `arguments`, `result` and `decision` concern the call of that event.
+    """
 
     event: Event | None = None
     message: Any = None
@@ -78,15 +83,17 @@ class Change:
 
     @property
     def given(self) -> list[str]:
-        """The names of what is given."""
+        """The names of the fields that are given."""
         return [field.name for field in fields(self) if getattr(self, field.name) is not field.default]
 
 
 @dataclass(frozen=True)
 class Branch:
-    """The past of a fork, and what is to be said where it begins; `suspended`: that it goes on from a suspension.
+    """The past of a fork, and the input to apply at its start.
 
-    shared: the number of its first events that are those of the recording, except for event 0.
+    `events`: the past. `shared`: the number of first events that equal those of the recording, except for event 0 and
+    the mark `inherited`. `suspended`: the fork resumes from a suspension. `steer`: a steering message to queue, or
+    None. `decided`: a decision to record, or None.
     """
 
     events: list[Event]
@@ -94,16 +101,23 @@ class Branch:
     suspended: bool = False
     steer: Message | None = None
     decided: tuple[str, str, ApprovalDecision] | None = None
-    """The loop's path, the call in it, and what is decided about that call."""
+    """The path of a loop, the id of a call in it, and the decision about that call."""
 
 
 def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> Branch:
-    """The past of a run that departs at the event `seq` of this recording. Raises UsageError where it cannot."""
+    """Return the past of a run that forks at the event `seq` of a recording.
+
+    loop: the loop that the fork runs. Raises UsageError if there is no such event or the change is not possible there,
+    RecordingMismatch if the recording is of another kind of loop, UnknownCall or InvalidArguments if the decision does
+    not fit the call.
+    """
     if events and isinstance(events[0], RunStart):
         check_kind(events[0], loop)
     if type(seq) is not int or not 0 <= seq < len(events):
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
     event = events[seq]
+
+    # Replace the event; or keep it and add a steering message; or decide about its call; or change nothing.
     if (instead := _instead(events, event, change, loop)) is not None:
         past = past_of_a_fork(events, seq, loop, instead=instead)
         made = Branch(past, common_with_a_fork(events, seq, changed=True))
@@ -114,6 +128,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         made = _with_decision(events, event, change, loop)
     else:
         made = Branch(past_of_a_fork(events, seq, loop), common_with_a_fork(events, seq))
+    # The events must be a possible recording: the events before the fork and the changed event must fit.
     try:
         fold(made.events)
     except ImpossibleEvent as error:
@@ -122,12 +137,12 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
 
 
 def settle(made: Branch, journal: Journal) -> None:
-    """Make what was changed at the fork a fact of the new run."""
+    """Record the decision of a fork in the new run and apply it to its call. Without a decision, do nothing."""
     if made.decided is None:
         return
     path, id, decision = made.decided
     frame = journal.frame_at(path)
-    assert frame is not None  # `_checked` has seen it
+    assert frame is not None  # `_checked` has found it
     call = frame.state.open[id]
     decision = structs.replace(decision, question=question_of(call))
     recorded = journal.append(decision, frame)
@@ -136,7 +151,10 @@ def settle(made: Branch, journal: Journal) -> None:
 
 
 def _checked(made: Branch, loop: Design) -> Branch:
-    """The branch, if what is decided in it can be, and as it is kept. Raises UnknownCall or InvalidArguments."""
+    """Return the branch with its decision in the recorded form. Raises UnknownCall or InvalidArguments.
+
+    The errors are raised if the call is not open at the fork, or cannot run as decided.
+    """
     if made.decided is None:
         return made
     path, id, decision = made.decided
@@ -153,7 +171,7 @@ def _checked(made: Branch, loop: Design) -> Branch:
 
 
 def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> None:
-    """Raise UnknownCall or InvalidArguments where the call cannot run as is decided."""
+    """Raise UnknownCall or InvalidArguments if the call cannot run as decided."""
     if frame.is_own(call):
         if decision.decision == "approve":
             return
@@ -162,15 +180,15 @@ def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> Non
     if name not in frame.tools:
         there = f"there are {', '.join(sorted(frame.tools))}" if frame.tools else f"{frame.design.name} has none"
         raise UnknownCall(f"There is no tool {name!r}; {there}.")
-    if decision.decision != "approve":  # what that runs with, which may not be there yet, is seen when it starts
+    if decision.decision != "approve":  # the arguments of an approved call are checked at its start
         frame.design.bind(frame.tools[name], call, dict(decision.arguments or {}), frame.state)
 
 
-# -- what is changed ---------------------------------------------------------------------------------------------------
+# -- the change --------------------------------------------------------------------------------------------------------
 
 
 def _instead(events: Sequence[Event], event: Event, change: Change, loop: Design) -> Event | None:
-    """What is to stand in the place of this event; None where what is different comes behind it, if anything does."""
+    """Return the event that replaces this event, or None if the change, if any, comes after it."""
     before = cache(partial(frame_at, events[: event.seq], event.path, loop))
     made: Event | None = None
     if change.event is not None:
@@ -185,7 +203,10 @@ def _instead(events: Sequence[Event], event: Event, change: Change, loop: Design
 
 
 def _stamped(event: Event, place: Event) -> Event:
-    """The event in the place of another. Raises UsageError for one of another type: the rest would not follow."""
+    """Return the event with the number, time, path and phase of the event that it replaces.
+
+    Raises UsageError if the types differ: the later events would not be valid after an event of another type.
+    """
     if event.type != place.type:
         raise UsageError(
             f"Event {place.seq} is of type {place.type}: none of type {event.type} can stand in its place."
@@ -197,7 +218,10 @@ def _stamped(event: Event, place: Event) -> Event:
 
 
 def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]) -> Event | None:
-    """The event with another message where one was said by it; None for every other event."""
+    """Return the event with another message, or None if the event has no message that can be replaced.
+
+    before: returns the frame of the event's loop before the event, or None.
+    """
     if isinstance(event, RunStart):
         return structs.replace(event, input=portable_input(message))
     if isinstance(event, ModelEnd):
@@ -214,7 +238,10 @@ def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]
 
 
 def _answer_instead(event: ModelEnd, message: Any) -> Message:
-    """The answer that takes another's place; text alone changes what it says, and not which calls it makes."""
+    """Return the message that replaces a model's answer. Text replaces the content only, and keeps the tool calls.
+
+    Raises UsageError if the message does not have the role assistant.
+    """
     if isinstance(message, str):
         return event.message.model_copy(update={"content": portable(message)})
     answer = to_message(portable_input(message))
@@ -224,7 +251,7 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
 
 
 def _ended_with(end: CallEnd, result: Any, frame: Frame | None) -> CallEnd:
-    """The end of a call that gave another result, which its loop reads where the call is its own."""
+    """Return the end of a call with another result. The loop converts the result of its own call."""
     result = portable(result)
     call = frame.state.open.get(end.call_id) if frame is not None else None
     if frame is not None and call is not None and frame.is_own(call):
@@ -234,7 +261,10 @@ def _ended_with(end: CallEnd, result: Any, frame: Frame | None) -> CallEnd:
 
 
 def _check_calls_stay(answer: ModelEnd, frame: Frame | None) -> None:
-    """Raise UsageError where calls that the answer began with, in the loop at `frame`, are none of it any more."""
+    """Raise UsageError if the answer lacks calls that were recorded before the original answer was complete.
+
+    frame: the loop before the answer, or None.
+    """
     made = {call.id for call in frame.state.calls.values() if not (call.hidden or call.let_go)} if frame else set()
     if begun := sorted(made - {call.id for call in answer.message.tool_calls}):
         raise UsageError(
@@ -244,7 +274,11 @@ def _check_calls_stay(answer: ModelEnd, frame: Frame | None) -> None:
 
 
 def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: Design) -> Branch:
-    """Another decision about the call that the event is about, behind the event that the decision would follow."""
+    """Return a branch that ends with another decision about the event's call.
+
+    The new decision takes the place of an approval_decision or call_start event, and follows any other event.
+    Raises UsageError if the event does not concern exactly one call, or if it ends the call.
+    """
     path, id = _call_of(event)
     if event.type == "call_end":
         start = next((e for e in reversed(events[: event.seq]) if _is_start(e, path, id)), None)
@@ -252,7 +286,7 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: 
         raise UsageError(f"Event {event.seq} ends the call {id!r}: its result can be changed; for the rest, {where}.")
     followed = event.type not in ("approval_decision", "call_start")
     past = past_of_a_fork(events, event.seq, loop, without=not followed)
-    # Nobody has waited since the recording was made: it is decided when it was then.
+    # Use the recorded time: the time since the recording is not waiting time.
     decision = structs.replace(_decision(id, change), time=max(event.time, past[-1].time))
     shared = common_with_a_fork(events, event.seq, changed=not followed)
     return Branch(past, shared, decided=(path, id, decision))
@@ -284,7 +318,7 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if change.result is not UNCHANGED:
         return ApprovalDecision(call_id=id, decision="answer", by="fork", result=portable(change.result))
     given = change.decision
-    if isinstance(given, bool):  # as a policy may say it
+    if isinstance(given, bool):  # a policy may return a bool as well
         given = "approve" if given else "reject"
     if isinstance(given, str):
         given = {"decision": given}

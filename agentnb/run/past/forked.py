@@ -1,4 +1,4 @@
-"""Making the run that a fork is."""
+"""The construction of the run for a fork."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ OPTIONS = frozenset({"name", "store", "approve", "breakpoints", "limits"})
 
 
 def forked(origin: Recording, at: int | None, change: Change, loop: Design | None, **options: Any) -> Run:
-    """A run that departs from a recording at one of its events; at the one it stands at where none is named."""
+    """Return a run that forks from a recording at the event `at`.
+
+    at: the number of an event; None for the last event before the current position. change: the change at that event.
+    loop: the loop of the new run; None for the loop of the recording. options: options of start(), see `OPTIONS`. The
+    policy and the limits of the other run apply unless others are given.
+
+    Raises UsageError if an option is unknown, if there is no loop or no event to fork from, or if the change is not
+    possible (`branch`, which raises other errors too).
+    """
     if unknown := sorted(options.keys() - OPTIONS):
         raise UsageError(f"fork() takes {', '.join(sorted(OPTIONS))} of what start() takes, and no {unknown[0]}.")
     loop = loop if loop is not None else origin.loop
@@ -32,7 +40,7 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
     if at is None and not origin.events:
         raise UsageError("The replay stands before its first event: say by at= which one the fork departs from.")
     made = branch(origin.recording, len(origin.events) - 1 if at is None else at, change, loop)
-    # A fork says itself by which policy and limits it runs: those of the other run, unless others are given.
+    # The first event of the fork records its policy and limits: those of the other run, unless others are given.
     given, chosen = {**origin._fork_options, **options}, {}
     given["approve"] = read_policy(given.get("approve"))
     if "approve" in options or given["approve"] is not None:
@@ -46,11 +54,11 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
         recording=past,
         shared=(origin.recording[0].run_id, shared),
         suspended=made.suspended,
-        judges_open_questions="approve" in options,  # the other run's own policy has judged them
+        judges_open_questions="approve" in options,  # the policy of the other run has judged them already
         **given,
     )
     with run.lock:
-        if run.state.failure is not None:  # the model is asked again, as it may be another one
+        if run.state.failure is not None:  # request the model again: it may be another one
             run.resume()
         if made.steer is not None:
             run.queue("steering", made.steer)
@@ -59,9 +67,10 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
 
 
 def _chosen(made: Branch, chosen: dict[str, Any]) -> tuple[list[Event], int]:
-    """Return the past of a run, as if it had had this policy and these limits from its beginning.
+    """Return the past of a run with this policy and these limits from its start.
 
-    The second value is the number of its first events that are still those of the recording.
+    chosen: the fields of the first event to set. The second value is the number of first events that still equal those
+    of the recording, except for event 0.
     """
     if not chosen:
         return made.events, made.shared

@@ -1,6 +1,6 @@
-"""The place where a replay stands: what the recording's events up to there fold to, checked on the way.
+"""The position of a replay: the state after the events up to it, with an optional check of each event.
 
-To go on is to fold one event more, and to go back is to fold fewer of them, from the first one on.
+A replay moves forwards by applying the next event, and backwards by applying fewer events, from the first event on.
 """
 
 from __future__ import annotations
@@ -16,33 +16,36 @@ from agentnb.run.past.divergence import Check
 
 
 class Place:
-    """A place in a recording, before its first event to begin with. Belongs to one thread at a time."""
+    """A position in a recording, initially before the first event. Only one thread may use it at a time."""
 
     def __init__(self, recorded: Sequence[Event], loop: Design, *, check: bool) -> None:
-        """`check`: whether each thing that the recording says the loop decided is asked of that loop again."""
+        """Start before the first event. `check`: compare each recorded decision with the decision of `loop`."""
         self._recorded = recorded
         self._loop = loop
         self._check = Check(loop) if check else None
         self._diverged: ReplayDiverged | None = None
         self.state = State()
         self.moves = 0
-        """How often it has moved."""
+        """The number of moves."""
 
     @property
     def diverged(self) -> ReplayDiverged | None:
-        """What the loop does instead of the event that comes next, where that has been found to be another."""
+        """The divergence found at the next event, or None."""
         found = self._diverged
         return found if found is not None and found.recorded.seq == self.state.position else None
 
     def go_to(self, position: int) -> None:
-        """Go to where so many events have happened. Raises ReplayDiverged on the way there, and stands before that."""
+        """Move to the position after the first `position` events.
+
+        Raises ReplayDiverged if the loop decides differently on the way; the position is then before that event.
+        """
         if position < self.state.position:
             self._stand_at(position)
         while self.state.position < position:
             self.go_on()
 
     def go_on(self) -> Event:
-        """Let the next event happen. Raises ReplayDiverged where the loop decides otherwise, and then it has not."""
+        """Apply the next event and return it. Raises ReplayDiverged, and does not move, if the loop diverges."""
         event = self._recorded[self.state.position]
         if self._check is not None:
             try:
@@ -59,15 +62,15 @@ class Place:
     def _stand_at(self, position: int) -> None:
         check = Check(self._loop) if self._check is not None else None
         state = State()
-        for event, state in folded(self._recorded[:position]):  # up to here it has agreed before
+        for event, state in folded(self._recorded[:position]):  # these events have been checked before
             if check is not None:
                 check.take(event, state)
-        # At last, at once: who reads where it stands without the lock sees no moment in between.
+        # Assign in one statement, last: a thread that reads the state without the lock sees no intermediate state.
         self.state, self._check, self.moves = state, check, self.moves + 1
 
 
 def folded(events: Sequence[Event]) -> Iterator[tuple[Event, State]]:
-    """These events, the first of a run, each with the state it led to; it is one state, which changes."""
+    """Yield the first events of a run, each with the state after it. The state is one object, which changes."""
     state = State()
     for event in events:
         evolve(state, event)

@@ -1,7 +1,7 @@
-"""Whether the events of a recording can be those of a run: a file from elsewhere may say anything in the right words.
+"""The check that a run can have produced the events of a recording. A file may contain any events.
 
-Looked at is what agentnb itself writes (numbers of events, times, counts) and what follows from the events before. What
-models, tools and people have said may be anything.
+The check covers the values that agentnb writes (event numbers, times, counts) and the consistency with the previous
+events. Texts of models, tools and people are not checked.
 """
 
 from __future__ import annotations
@@ -12,23 +12,29 @@ from agentnb.core.evolve import evolve
 from agentnb.core.state import State
 
 LATEST = 253_402_300_799.0
-"""The last second of the year 9999: no later date can be told."""
+"""The last second of the year 9999, in seconds since the epoch. Python cannot represent a later date."""
 
 
 def check_time(what: str, time: float | None) -> None:
-    """Raise ImpossibleEvent where this is no time, in seconds since the epoch; None is none, and that may be."""
-    if time is not None and not 0 <= time <= LATEST:  # so that NaN is none either
+    """Raise ImpossibleEvent if this is not a time in seconds since the epoch. None is accepted.
+
+    what: the subject of the error message.
+    """
+    if time is not None and not 0 <= time <= LATEST:  # refuses NaN as well
         raise ImpossibleEvent(f"{what} is {time}, and that is no time.")
 
 
 class Possible:
-    """Takes the events of one recording in, one after the other, and raises at the first that cannot be."""
+    """A check of the events of one recording, one after the other. `state` is the state after them."""
 
     def __init__(self) -> None:
         self.state = State()
 
     def take(self, event: Event) -> None:
-        """Take the next event in. Raises ImpossibleEvent, which says why it cannot come next."""
+        """Check the next event and apply it to the state.
+
+        Raises ImpossibleEvent or IllegalTransition, with the reason, if the event cannot be the next one.
+        """
         position = self.state.position
         if (position == 0) is not (isinstance(event, RunStart) and not event.path):
             raise ImpossibleEvent(

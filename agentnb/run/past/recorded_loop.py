@@ -1,4 +1,4 @@
-"""The loop of a recording that nobody has a loop for: what its events say of it, and nothing that could run."""
+"""The substitute for the loop of a recording if no loop is given: its description in the events, which cannot run."""
 
 from __future__ import annotations
 
@@ -13,26 +13,30 @@ from agentnb.loops import design_of
 
 
 class RecordedLoop(Design):
-    """A loop that can be shown, and asked nothing."""
+    """A loop that can be displayed, but makes no decisions."""
 
     def __init__(self, start: RunStart, phases: Mapping[str, Sequence[str]]) -> None:
         self.name = start.name
-        self.phases = phases  # type: ignore[misc]  # of the design that was recorded, whose class is not at hand
+        self.phases = phases  # type: ignore[misc]  # of the recorded design, whose class may be unknown
         self._config = start.config
         self.system_prompt = start.config.get("system_prompt")
         self.kind = lambda: start.loop  # type: ignore[method-assign]
 
     def advance(self, state: State) -> Event:
-        """Nothing is decided here. Raises UsageError."""
+        """Raise UsageError, because a recorded loop makes no decisions."""
         raise UsageError(f"This is a recording of a {self.kind()}: give the loop itself to go on with it.")
 
     def config(self) -> dict[str, Any]:
-        """As it was recorded."""
+        """Return the recorded configuration."""
         return dict(self._config)
 
 
 def recorded_loop(events: Sequence[Event]) -> Design:
-    """What a recording says of its loop: its name, and its phases by the design's table or as they came."""
+    """Return the loop that a recording describes. Raises UsageError if there is no first event.
+
+    Its phases are those of the design, if the design is known; otherwise those in the recorded configuration; otherwise
+    those of the events, with the transitions that occurred.
+    """
     start = events[0] if events else None
     if not isinstance(start, RunStart):
         raise UsageError("There is nothing recorded yet.")

@@ -1,10 +1,10 @@
-"""Replay: a recording as a run that performs nothing (ARCHITECTURE.md, 4. Promises).
+"""Replay: a recording that is read like a run, but performs no effects (ARCHITECTURE.md, 4. Promises).
 
-Every moment is a fold of the events up to it, so going back is folding fewer of them. No model is asked, no tool runs
-and no clock is read; what a replay gives is what was recorded.
+The state at a position is the fold of the events up to it, so a replay moves backwards by folding fewer events. It
+makes no model requests, runs no tools and reads no clock; all its values come from the recording.
 
-With a loop to check against, each thing that the recording says the loop decided is asked of that loop again. Where it
-would decide otherwise the replay stops before that event and raises ReplayDiverged, which has both sides.
+If a loop is given, the replay compares each recorded decision with the decision of this loop. If they differ, the
+replay stops before the event and raises ReplayDiverged, which holds both events.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _INSTEAD = (
 
 
 class Replay(Recording):
-    """A recording that is walked through. It stands before its first event to begin with.
+    """A recording with a position that can be moved. The initial position is before the first event.
 
-    Its panel has a slider, which moves it as `to` does. Safe to use from several threads.
+    The panel of a replay has a slider, which moves the position as `to` does. Thread-safe.
     """
 
     parts = ("position", "approvals", "graph", "events", "timeline", "messages", "usage", "diagram")
@@ -64,101 +64,109 @@ class Replay(Recording):
         self._lock = threading.RLock()
         self._watchers = Watchers(self.id)
 
-    # -- where it stands -------------------------------------------------------------------------------------------
+    # -- the position ----------------------------------------------------------------------------------------------
 
-    if not TYPE_CHECKING:  # which would take every name for one that there is
+    if not TYPE_CHECKING:  # with __getattr__, a type checker would accept every name
 
         def __getattr__(self, name: str) -> Any:
             raise missing(self, name, _INSTEAD)
 
     @property
     def position(self) -> int:
-        """How many of the recording's events have happened where the replay stands."""
+        """The number of events before the current position."""
         return self._place.state.position
 
     @property
     def place(self) -> tuple[int, int]:
-        """Its position, and how often it has moved to get there: what tells a later place from an earlier one."""
+        """The position and the number of moves so far. The second number orders two values of this property."""
         with self._lock:
             return self.position, self._place.moves
 
     @property
     def recording(self) -> Sequence[Event]:
-        """All of the recording's events, wherever the replay stands."""
+        """All events of the recording, regardless of the position."""
         return self._recorded
 
     @property
     def state(self) -> State:
-        """Where the run stood; read it, do not change it."""
+        """The state of the run at the current position. Do not modify it."""
         return self._place.state
 
     @property
     def events(self) -> Sequence[Event]:
-        """What had happened, oldest first."""
+        """The events before the current position, oldest first."""
         return self._recorded[: self.position]
 
     @property
     def pending(self) -> list[Pending]:
-        """The calls that waited for a person. Nothing can be decided about them here; `fork` can."""
+        """The calls that awaited a person at the current position. To decide about one of them, use `fork`."""
         with self._lock:
             return waiting(loops_at(self.loop, self.state), run_id=self.id)
 
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
-        """The JSON schema of each tool's arguments; none where nobody has the loop."""
+        """Return the JSON schema of each tool's arguments; empty if the replay has no loop.
+
+        path: the path of one running loop; None for all of them.
+        """
         with self._lock:
             return schemas(loops_at(self.loop, self.state), path)
 
     @property
     def driven(self) -> bool:
-        """Whether somebody drove the run then, which is so until it is over."""
+        """True if the run had started and had not ended at the current position."""
         state = self.state
         return state.position > 0 and not state.over
 
     @property
     def diverged(self) -> ReplayDiverged | None:
-        """What the loop does instead of the event that comes next, where that has been found to be another."""
+        """The divergence found at the next event, or None."""
         return self._place.diverged
 
     @property
     def breakpoints(self) -> Breakpoints:
-        """Where `continue_` stops; their hits are those from the recording's beginning to where it stopped."""
+        """The breakpoints at which `continue_` stops. Hits are counted from the start of the recording to the stop."""
         return self._breakpoints
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """While a thread holds this, the replay stands where it is."""
+        """The lock of the position: while a thread holds it, no other thread can move the replay."""
         return self._lock
 
     def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
-        """Call `watcher` whenever the replay has moved, with the event it stands behind; gives what ends that.
+        """Call `watcher` after each move, and return a function that unsubscribes it.
 
-        Before the first event it is called with None. One that raises is logged, and the others are told.
+        The argument is the last event before the new position, or None at the start. An error of a watcher is logged,
+        and the other watchers are called.
         """
         return self._watchers.watch(watcher)
 
     def panel(self) -> Any:
-        """The recording's panel, with a slider."""
+        """Return the panel of the recording, with a slider."""
         return hosting.presenter().panel(self)
 
     def snapshot(self, name: str | None = None) -> Snapshot:
-        """The run as it stood. Raises UsageError before its first event."""
+        """Return a snapshot of the run at the current position. Raises UsageError before the first event.
+
+        name: None for the name of the replay.
+        """
         if not (events := self.events):
             raise UsageError("The replay stands before its first event, where there is nothing yet: step() goes on.")
         return Snapshot.of(events, name=name or self.name)
 
-    # -- walking ---------------------------------------------------------------------------------------------------
+    # -- moves -----------------------------------------------------------------------------------------------------
 
     def step(self, unit: Unit = "event") -> Steps:
-        """Go on to the end of the next `event`, `call`, `turn` or `phase`; gives the events of that step.
+        """Move to the end of the next `event`, `call`, `turn` or `phase`, and return the events of this step.
 
-        The list is empty at the end. Raises ReplayDiverged where the loop it is checked against decides otherwise.
+        The list is empty at the end of the recording. Raises ReplayDiverged if the loop diverges from the recording.
         """
         return self._forwards(ends_of(unit))
 
     def back(self, unit: Unit = "event") -> Steps:
-        """Go back to where the step before this place began; gives the events that have not happened any more."""
+        """Move back to the start of the previous step, and return the events that are now after the position."""
         ends = ends_of(unit)
         with self._moving():
+            # The previous step starts where the last step before it ends, or at the start of the recording.
             here = self.position
             ended = (event.seq + 1 for event, state in self._up_to(here - 1) if ends(event, state))
             began = _first(ended, last=True) or 0
@@ -166,7 +174,11 @@ class Replay(Recording):
         return Steps(self._recorded[began:here])
 
     def to(self, seq: int) -> Replay:
-        """Go to right after the event `seq`, forwards or backwards; -1 is before the first. Gives the replay itself."""
+        """Move to the position directly after the event `seq`, forwards or backwards. Returns the replay itself.
+
+        seq: the number of an event, or -1 for the position before the first event. Raises UsageError if there is no
+        such event, ReplayDiverged if the loop diverges on the way.
+        """
         seq = plain_number(seq)
         if type(seq) is not int or not -1 <= seq < len(self._recorded):
             there = f"the events 0 to {len(self._recorded) - 1}" if self._recorded else "no events yet"
@@ -176,9 +188,10 @@ class Replay(Recording):
         return self
 
     def find(self, predicate: Callable[[Event, State], bool], *, backwards: bool = False) -> Event | None:
-        """Go to the next event for which `predicate(event, state)` holds, or the last one before here; gives it.
+        """Move to the next event for which `predicate(event, state)` is true, and return the event.
 
-        Where there is none the replay stays where it is, and the answer is None.
+        backwards: search for the last such event before the current one instead. If there is none, return None and do
+        not move.
         """
         if not callable(predicate):
             raise UsageError(f"find(predicate) takes a function of (event, state), not {predicate!r}.")
@@ -191,10 +204,11 @@ class Replay(Recording):
         return found
 
     def continue_(self, *, backwards: bool = False) -> Breakpoint | None:
-        """Go on to the next position where one of `breakpoints` stops, or the last one before here; gives that one.
+        """Move to the next position at which one of `breakpoints` stops, and return this breakpoint.
 
-        As in a run, it stops before the start of a call, and behind any other event. Where there is none the replay
-        goes on to its end, or back to its beginning, and the answer is None.
+        As in a run, this is before the start of a call, or directly after any other event. backwards: move to the last
+        such position before the current one instead. If there is none, return None and move to the end of the
+        recording, or to its start.
         """
         with self._moving():
             here = self.position
@@ -202,14 +216,15 @@ class Replay(Recording):
             found = _first((stop for stop in stops if backwards or stop[0] > here), last=backwards)
             position, hit = found or (0 if backwards else len(self._recorded), None)
             if backwards:
-                list(self._stops(position))  # counted up to there
+                list(self._stops(position))  # count the hits again, up to the new position only
             self._place.go_to(position)
         return hit
 
     def _stops(self, until: int) -> Iterator[tuple[int, Breakpoint]]:
-        """The positions up to `until` at which breakpoints stop, their hits counted from the first event on.
+        """Yield the positions up to `until` at which breakpoints stop, each with the breakpoint.
 
-        As in a run, that is before the start of a call and behind any other event.
+        The hits are reset, and counted from the first event on. As in a run, a position is before the start of a call,
+        or directly after any other event.
         """
         self._breakpoints.start_over()
         state = State()
@@ -226,22 +241,22 @@ class Replay(Recording):
                 evolve(state, event)
 
     def _up_to(self, position: int) -> Iterator[tuple[Event, State]]:
-        """The events up to there, each with the state it led to; the replay stays where it is."""
+        """Yield the events up to a position, each with the state after it. Does not move the replay."""
         return folded(self._recorded[: max(0, position)])
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
-        """The events from here to the end."""
+        """Move to the end, and yield the events on the way."""
         while self.position < len(self._recorded):
-            for event in self._forwards(lambda event, state: True):  # none, where another thread has come there first
+            for event in self._forwards(lambda event, state: True):  # empty if another thread has reached the end
                 yield event
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Go to the end and give the output."""
+        """Move to the end and return the output, as `result` does."""
         yield from ()
         return self.result()
 
     def result(self) -> Any:
-        """Go to the end and give the output. Raises RunFailed, RunCancelled or LimitReached where the run did."""
+        """Move to the end and return the output. Raises RunFailed, RunCancelled or LimitReached if the run did."""
         with self._moving():
             self._place.go_to(len(self._recorded))
             state = self.state
@@ -260,9 +275,9 @@ class Replay(Recording):
 
     @contextmanager
     def _moving(self) -> Iterator[None]:
-        """Nobody else moves it meanwhile. Whoever watches is told where it has come to, also where it could not go on.
+        """Hold the lock during a move, and notify the watchers afterwards, also if the move has failed.
 
-        Not under the lock: a watcher may wait for a thread that reads the replay.
+        The watchers are called without the lock: a watcher may wait for a thread that reads the replay.
         """
         try:
             with self._lock:
@@ -280,15 +295,17 @@ class Replay(Recording):
 
 
 def _first(found: Iterator[Any], *, last: bool) -> Any:
-    """The first of these, or the last; None where there is none."""
+    """Return the first of these values, or the last one with `last=True`; None if there is none."""
     return next(iter(deque(found, maxlen=1)), None) if last else next(found, None)
 
 
 def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = None) -> Replay:
-    """A recording as a run that performs nothing: step it forwards and backwards.
+    """Return a replay of a recording, which can be stepped forwards and backwards and performs no effects.
 
-    recording: a run, a snapshot, or the path of a file that `snapshot.save` wrote. loop: what each of its decisions is
-    checked against, as it goes. Raises RecordingCorrupt for a damaged file.
+    recording: a run, a snapshot, or the path of a file that `snapshot.save` wrote. loop: the loop whose decisions each
+    move compares with the recording; None for no comparison.
+
+    Raises UsageError if the arguments have other types, and for a file the errors of `Snapshot.load`.
     """
     if not isinstance(loop, (Design, type(None))):
         raise UsageError(f"replay(recording, loop) takes the loop to check it against, not {loop!r}.")

@@ -1,4 +1,4 @@
-"""Restoring: a run that goes on from where a snapshot stands."""
+"""Restoring: the construction of a run that continues from a snapshot."""
 
 from __future__ import annotations
 
@@ -29,23 +29,26 @@ def restore(
     breakpoints: Sequence[Any] = (),
     limits: Mapping[str, float] | None = None,
 ) -> Run:
-    """A run that goes on from a snapshot, with `loop` to decide what comes next.
+    """Return a run that continues from a snapshot, with the decisions of `loop`.
 
-    Calls that have a result do not run again. A call that was started and has none runs again only if its tool is
-    idempotent; otherwise it waits in `run.pending`: approve runs it again, answer gives its result, reject fails it. A
-    model that was being asked, or had failed, is asked again. A cancelled run goes on from before it was cancelled. A
-    call that waits for a decision is put to `approve` first, where that is given. A run that met one of its `limits`
-    goes on from before that where `limits` are given; without them it is over. A LoopAgent that has ended in an error
-    goes on at what has failed; a sub-agent that has itself decided to end in one begins anew, and makes its calls
-    again.
+    Calls with a result do not run again. A call that was started and has no result runs again only if its tool is
+    idempotent. Otherwise it waits in `run.pending`: approve runs it again, answer sets its result, reject fails it. A
+    model request that was in flight or had failed is made again. A call that awaits a decision is first submitted to
+    `approve`, if that is given.
 
-    The run keeps its policy and its limits, unless others are given; those are recorded. A policy that was a function
-    is in no recording: then every call is asked about until `approve` is given again, and a warning says so.
+    A cancelled run continues from the position before it was cancelled. A run that reached one of its `limits`
+    continues from the position before that if new `limits` are given; otherwise it has ended. A LoopAgent that has
+    ended with an error continues at the step that failed. If a sub-agent decided by its own rules to end with an error,
+    the sub-agent starts again and repeats its calls.
 
-    Raises RecordingMismatch where the recording is of another kind of loop. Warns where the loop is configured
-    differently, or where a tool has another description or schema: what was decided or remembered about that tool, and
-    has not begun, is asked about again. With `store`, the run goes on under its own id where the store has nothing
-    newer of it, and otherwise as a new run.
+    The run keeps its policy and its limits unless others are given; given ones are recorded. A recording does not
+    contain a policy that was a function: a warning is issued, and every call needs approval until `approve` is given
+    again. With `store`, the run keeps its id if the store has no later events of it; otherwise it gets a new id.
+
+    Raises RecordingMismatch if the recording is of another kind of loop, UsageError if the arguments have other types,
+    and for a file the errors of `Snapshot.load`. Warns if the configuration of the loop has changed, or if a tool has
+    another description or schema: decisions about calls of that tool that have not started, and remembered decisions,
+    are then requested again.
     """
     if isinstance(snapshot, (str, Path)):
         snapshot = Snapshot.load(snapshot)
@@ -59,6 +62,8 @@ def restore(
         raise UsageError(f"restore(snapshot, loop) takes the loop to go on with, not {shown(loop)}.")
     check_kind(snapshot.start, loop)
     _warn_of_another_configuration(snapshot, loop)
+
+    # Use a new id if the store has later events of this run: they must not be overwritten.
     events: Sequence[Event] = past_of_a_restored_run(snapshot.events, loop, has_new_limits=limits is not None)
     if store is not None and store.position(snapshot.run_id) > len(events):
         events = as_of(new_run_id(), events)
@@ -78,7 +83,7 @@ def restore(
 
 
 def _failed_steps(recorded: Sequence[Event], loop: Design) -> Mapping[str, list[str]]:
-    """The calls whose failure has ended the recorded run, by the path of their loop."""
+    """Return the ids of the calls whose failure ended the recorded run, by the path of their loop; else empty."""
     last = recorded[-1]
     has_failed = isinstance(last, RunEnd) and last.terminal and last.reason == "error"
     return loop.failed_steps(recorded) if has_failed else {}
@@ -96,7 +101,7 @@ def _warn_of_another_configuration(snapshot: Snapshot, loop: Design) -> None:
 
 
 def _warn_of_changed_tools(run: Run) -> None:
-    """Say which tools have another description or schema than when the loops that go on were recorded."""
+    """Warn of the tools of running loops whose description or schema differs from the recorded one."""
     recorded = {event.path: event.tools for event in run.events if isinstance(event, RunStart)}
     changed = [
         f"{name} in {frame.path}" if frame.path else name

@@ -1,9 +1,9 @@
-"""Snapshots: a position in a journal, made portable (ARCHITECTURE.md, 2. How a run works).
+"""Snapshots: positions in a journal as portable text (ARCHITECTURE.md, 2. How a run works).
 
-A snapshot holds the journal up to a position, the kind and the configuration of the loop that made it, and the state it
-folds to, as JSON text with one event a line. A chain of hashes runs through the lines and a digest closes the text, so
-a file that was changed in one place is refused, with the line at fault. Nothing in it is ever unpickled, evaluated or
-imported by name.
+A snapshot holds the journal up to a position, the kind and the configuration of its loop, and a summary of the state,
+as JSON text with one event a line. Each line holds the hash of all events up to it, and a digest ends the text. A file
+that was changed is refused, and the error names the line. The contents are never unpickled, evaluated or imported by
+name.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from agentnb.run.whole import DATABASE, EXPORT, SNAPSHOT, written_whole
 _DIGEST = b'"digest":"'
 _BEGINS = b'{"chain":"%s","event":'
 _LINK = 16
-"""Characters of a hash."""
+"""The number of characters of a hash in a line."""
 
 SCHEMA_VERSION = 1
-"""Of the format: events one a line, each with the hash of the chain up to it, what sums up the state, and a digest. A
-file of a newer version is refused (`VersionMismatch`)."""
+"""The version of the format. Version 1: one event a line with the hash of all events up to it, the summary of the
+state, and a digest. A file of a newer version is refused (`VersionMismatch`)."""
 
 _SUMMARY = (
     "run_id",
@@ -68,12 +68,13 @@ _SUMMARY = (
     "error",
     "unsaid",
 )
-"""What a file says of the state, beside how many messages it has; the rest the events say in as many words."""
+"""The fields of the state in the summary of a file, which also has the number of messages. The other fields
+repeat the contents of the events."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where a run stood. `Snapshot.load(path)` reads what `save(path)` wrote."""
+    """A position of a run, with all events before it. `Snapshot.load(path)` reads a file that `save(path)` wrote."""
 
     events: tuple[Event, ...]
     name: str | None = None
@@ -81,7 +82,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, events: Iterable[Event], *, name: str | None = None) -> Snapshot:
-        """The snapshot at the end of these events. Raises RecordingCorrupt where they are not a run's."""
+        """Return the snapshot after these events. Raises RecordingCorrupt if the first one is not a RunStart."""
         snapshot = cls(tuple(events), name)
         if not snapshot.events or not isinstance(snapshot.events[0], RunStart):
             raise RecordingCorrupt("A recording begins with the event run_start; this one does not.")
@@ -89,24 +90,24 @@ class Snapshot:
 
     @property
     def position(self) -> int:
-        """How many events it holds."""
+        """The number of events."""
         return len(self.events)
 
     @property
     def run_id(self) -> str:
-        """The run it is of."""
+        """The id of the run."""
         return self.events[0].run_id
 
     @property
     def start(self) -> RunStart:
-        """The run's first event, which says what loop it is of."""
+        """The first event of the run, which describes its loop."""
         first = self.events[0]
         assert isinstance(first, RunStart)
         return first
 
     @property
     def state(self) -> State:
-        """The state at its position."""
+        """The state at the position, computed at the first access."""
         if not self._state:
             self._state.append(fold(self.events))
         return self._state[0]
@@ -116,17 +117,17 @@ class Snapshot:
         return f"<Snapshot {names}: {self.position} events>"
 
     def to_json(self) -> str:
-        """The snapshot as JSON text."""
+        """Return the snapshot as JSON text."""
         return _write(self)
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
-        """The snapshot in JSON text. Raises RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
+        """Read a snapshot from JSON text. Raises RecordingCorrupt, or VersionMismatch for a newer agentnb's text."""
         check_text("from_json(text)", text)
         return _read(text.encode(errors="surrogatepass"), "the text")
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file; gives the file's path."""
+        """Write the snapshot to a file and return the path. Raises StorageError if the file cannot be written."""
         check_path("save(path)", path)
         path = Path(path)
         text = self.to_json()
@@ -136,7 +137,12 @@ class Snapshot:
 
     @classmethod
     def load(cls, path: str | Path) -> Snapshot:
-        """Read a file. Raises RecordingMissing, RecordingCorrupt, or VersionMismatch for one of a newer agentnb."""
+        """Read a snapshot from a file.
+
+        Raises RecordingMissing if there is no file, StorageError if it cannot be read, RecordingCorrupt if it was
+        changed or is not a snapshot, VersionMismatch if a newer agentnb wrote it, UsageError if it is a store or the
+        export of a store.
+        """
         check_path("Snapshot.load(path)", path)
         if str(path).lstrip().startswith("{"):
             raise UsageError("This is a snapshot's text, and no path of a file: Snapshot.from_json(text) reads it.")
@@ -156,7 +162,7 @@ class Snapshot:
 
 
 def _chain(lines: Sequence[bytes]) -> list[str]:
-    """The hash of each line together with all before it."""
+    """Return one hash for each line, of this line and all lines before it."""
     hashes, current = [], hashlib.sha256()
     for line in lines:
         current.update(line + b"\n")
@@ -193,6 +199,7 @@ def _write(snapshot: Snapshot) -> str:
 
 
 def _read(text: bytes, where: str) -> Snapshot:
+    # The digest at the end shows a change anywhere; the version is checked before it is reported as a change.
     head, mark, tail = text.rpartition(_DIGEST)
     intact = mark and tail == hashlib.sha256(head + mark).hexdigest().encode() + b'"}\n'
     try:
@@ -209,6 +216,8 @@ def _read(text: bytes, where: str) -> Snapshot:
         )
     if not intact:
         raise RecordingCorrupt(f"{where} was changed after it was written{_fault(text)}.")
+
+    # The events must be possible, and must result in the state that the file records.
     events, state = _decode(entries, where)
     snapshot = Snapshot(tuple(events), data.get("name"), [state])
     come_to = json.loads(to_json(_summary(state)))
@@ -218,12 +227,12 @@ def _read(text: bytes, where: str) -> Snapshot:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values of JSON are the same; NaN, which is not equal to itself, is."""
+    """Return True if two JSON values are equal. Unlike in Python, NaN equals NaN."""
     return one == other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def _line_of(error: Exception, text: bytes) -> str:
-    """Why a text is no snapshot, and in which line."""
+    """Return the reason and the line for the error that a text is not a snapshot."""
     if isinstance(error, UnicodeDecodeError):
         return f": it is no UTF-8 text in line {text.count(bytes([10]), 0, error.start) + 1}"
     why = f"it has no {error}" if isinstance(error, KeyError) else error
@@ -231,7 +240,8 @@ def _line_of(error: Exception, text: bytes) -> str:
 
 
 def _fault(text: bytes) -> str:
-    """In which line a text is not what was written, in words: the first where the chain of hashes breaks."""
+    """Return the text that names the first changed line: the line at which the chain of hashes breaks."""
+    # Compare each line of an event with the line as it would be written: with its hash, and a comma unless it is last.
     lines, chain, events = text.split(b"\n"), hashlib.sha256(), []
     for number, line in enumerate(lines[1:], 2):
         if line.startswith(b"],"):
@@ -251,7 +261,11 @@ def _fault(text: bytes) -> str:
 
 
 def _outside(lines: list[bytes], events: list[bytes], number: int) -> str:
-    """Which line is at fault where all events are as they were; `number`: of the one behind them."""
+    """Return the number of the changed line, as text, if no event was changed.
+
+    lines: of the text. events: their encoded events. number: of the line after the events.
+    """
+    # One line with the digest must follow the summary, and the text must end with a line break.
     if len(lines) != number + 2 or lines[-1] or not re.fullmatch(_DIGEST + rb'[0-9a-f]{64}"}', lines[-2]):
         return str(number + 1)
     try:
@@ -259,13 +273,18 @@ def _outside(lines: list[bytes], events: list[bytes], number: int) -> str:
         name = json.loads(lines[0] + b"]}").get("name")
     except (ValueError, RecordingCorrupt):
         return "1"
+    # The header and the summary are derived from the events, so they can be compared. If both are right, the name in
+    # the header or the digest was changed.
     if lines[0] != _header(snapshot, name):
         return "1"
     return str(number) if lines[number - 1] != _footer(snapshot) else f"1 or {number + 1}"
 
 
 def _decode(entries: Any, where: str) -> tuple[list[Event], State]:
-    """The events, and the state that they lead to. Raises RecordingCorrupt with the line of one that cannot be."""
+    """Return the events and the state after them. Raises RecordingCorrupt, with the line, for an impossible event.
+
+    entries: the parsed lines of events. where: the name of the text in error messages.
+    """
     events: list[Event] = []
     possible = Possible()
     for number, entry in enumerate(entries):

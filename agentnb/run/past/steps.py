@@ -1,4 +1,4 @@
-"""The steps in which a recording is walked through: those in which a run is driven."""
+"""The steps of a replay. They have the same units as the steps of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentnb.run.gate.gate import Gate, Unit, check_unit
 
 
 class Steps(list[Event]):
-    """The events of a step. A replay's step is done when it returns; it may be awaited like a run's all the same."""
+    """The events of a step. A step of a replay is complete when it returns; like a step of a run, it can be awaited."""
 
     def __await__(self) -> Generator[Any, None, Steps]:
         yield from ()
@@ -20,7 +20,10 @@ class Steps(list[Event]):
 
 
 def ends_of(unit: Unit) -> Callable[[Event, State], bool]:
-    """Whether an event, with the state it led to, ends a step. Raises UsageError on another unit."""
+    """Return a predicate of (event, state after it) that is true if the event ends a step by `unit`.
+
+    Raises UsageError if the unit is unknown.
+    """
     check_unit(unit)
     gate = Gate((), None)
 

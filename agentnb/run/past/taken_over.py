@@ -1,6 +1,6 @@
-"""The past of a run that goes on from a recording: which of its events are the new run's, too.
+"""The past of a run that continues from a recording: the selection of the events that the new run keeps.
 
-What only ended the recorded run is none of it (`agentnb.core.ending`), and what its tools have given stays.
+Events that only end the recorded run are dropped (`agentnb.core.ending`); results of tools are kept.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ from agentnb.tools import as_tools
 
 
 def check_kind(start: RunStart, loop: Design) -> None:
-    """Raise RecordingMismatch where the recording that begins so is of another kind of loop."""
+    """Raise RecordingMismatch if the recording with this first event is of another kind of loop."""
     if start.loop != loop.kind():
         raise RecordingMismatch(f"The recording is of {start.loop}, and the loop to go on with is {loop.kind()}.")
 
 
 def fingerprints(loop: Design) -> dict[str, str]:
-    """The fingerprint of each of the loop's tools, by its name."""
+    """Return the fingerprint of each tool of the loop, by name."""
     return {name: fingerprint_of(tool) for name, tool in as_tools(loop.tools).items()}
 
 
 def new_run_id() -> str:
-    """The id of a run that is made now."""
+    """Return a new, random id for a run."""
     return uuid.uuid4().hex[:12]
 
 
 def as_of(run_id: str, events: Sequence[Event]) -> list[Event]:
-    """These events as those of another run, numbered from 0."""
+    """Return copies of the events with another run id, numbered from 0."""
     return [replace(event, run_id=run_id, seq=number) for number, event in enumerate(events)]
 
 
 def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_limits: bool = False) -> Sequence[Event]:
-    """Without a cancellation or a suspension: they end a run in its process (ARCHITECTURE.md, 2. How a run works).
+    """Return the events that a restored run keeps.
 
-    Nor with the end at a limit, where there are new ones; nor with a part of an end that was not recorded to its own:
-    it goes on from before that.
+    A cancellation or a suspension is dropped: they end a run in its process (ARCHITECTURE.md, 2. How a run works). The
+    end at a limit is dropped if there are new limits (`has_new_limits`). After an error, the loop decides how many
+    events to keep. The incomplete recording of an end is dropped too.
     """
     last = events[-1]
     if isinstance(last, RunEnd) and last.terminal:
@@ -54,6 +55,7 @@ def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_lim
             return events[: loop.goes_on_after_an_error_from(events)]
         if last.reason != "cancelled" and not (last.reason == "limit" and has_new_limits):
             return events
+    # Drop the end, but keep the results of tools in it, numbered again.
     over = ending(events)
     results = [replace(event, seq=n) for n, event in enumerate(results_in(events[over:]), over)]
     return [*events[:over], *results]
@@ -62,13 +64,14 @@ def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_lim
 def past_of_a_fork(
     events: Sequence[Event], seq: int, loop: Design, *, instead: Event | None = None, without: bool = False
 ) -> list[Event]:
-    """The events up to `seq`, with another `instead` of the last, or without it, as those of a new run.
+    """Return the events up to and including `seq`, as the past of a new run of `loop`.
 
-    They are marked as inherited, all but the one that is there instead of another. Raises UsageError where nothing
-    would be left, or nothing of what is changed.
+    instead: an event that replaces the event `seq`; it is not marked as inherited, all other events are. without: leave
+    the event `seq` out. The recorded ends of calls that are running at `seq` are added. Raises UsageError if no event
+    remains, or if the replaced event belongs to the end of the recorded run, which a fork drops.
     """
     if isinstance(instead, ModelEnd) and instead.usage == getattr(events[seq], "usage", None):
-        instead = replace(instead, usage={})  # nobody was asked for this answer
+        instead = replace(instead, usage={})  # no model request was made for this answer
     kept = [*events[:seq], *([] if without else [instead or events[seq]])]
     over = _before_the_end(events)
     if instead is not None and over <= seq:
@@ -84,7 +87,7 @@ def past_of_a_fork(
 
 
 def common_with_a_fork(events: Sequence[Event], seq: int, *, changed: bool = False) -> int:
-    """Return the number of first events that a fork has in common with the recording that it departs from at `seq`.
+    """Return the number of first events that a fork at `seq` has in common with the recording.
 
     changed: the event `seq` is replaced or left out. Event 0 differs in any case; the others in the mark `inherited`.
     """
@@ -92,28 +95,31 @@ def common_with_a_fork(events: Sequence[Event], seq: int, *, changed: bool = Fal
 
 
 def _before_the_end(events: Sequence[Event]) -> int:
-    """Return the number of events before those that only ended the recorded run."""
+    """Return the number of events before the events that only end the recorded run."""
     return min(ending(events), len(events) - events[-1].terminal)
 
 
 def _ancestors(start: Event, inherited: int) -> list[tuple[str, int]]:
-    """The runs that a fork inherits its first events from: the run that begins with `start`, and those before it."""
+    """Return the runs from which a fork inherits its first events, oldest first, each with the number of events.
+
+    start: the first event of the recording, whose run is the last one. inherited: the number of inherited events.
+    """
     assert isinstance(start, RunStart)
     before = [(run, min(end, inherited)) for run, end in ancestors_of(start)]
     return [*before, (start.run_id, inherited)]
 
 
 def ancestors_of(start: RunStart) -> list[tuple[str, int]]:
-    """`RunStart.ancestors`, which older recordings do not have: these name the run they departed from alone."""
+    """Return `RunStart.ancestors`. For an older recording without them, derive one from `RunStart.forked_from`."""
     run, _, at = start.forked_from.rpartition("@")
     return start.ancestors or ([(run, int(at) + 1)] if run and at.isdecimal() else [])
 
 
 def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> list[Event]:
-    """The recorded ends of the calls that tools are performing after the events that are kept.
+    """Return the recorded ends of the tool calls that are running after the events `kept`.
 
-    A call that another loop performs is no such call, nor what a loop does itself: that goes on, or begins, in the new
-    run.
+    later: the other events of the recording. Calls that a nested loop performs, and a loop's own calls, are not
+    included: they continue, or start again, in the new run.
     """
     performed = {(event.path.rpartition("/")[0], event.call) for event in later if isinstance(event, RunStart)}
     own = {(event.path, event.call_id) for event in kept if isinstance(event, CallStart) and event.own}
@@ -123,6 +129,7 @@ def _ends_of_running_calls(kept: Sequence[Event], later: Sequence[Event]) -> lis
         for call in loop.open.values()
         if call.status == "running" and not any(c.call == call.id for c in loop.children.values())
     } - {*performed, *own}
+    # Take the first end of each call. A call that was aborted has no result to keep.
     ends: list[Event] = []
     for event in later:
         if isinstance(event, CallEnd) and (event.path, event.call_id) in running and event.outcome != "aborted":
