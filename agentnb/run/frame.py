@@ -1,4 +1,4 @@
-"""Frames: the loops of a run that are being run, like a call stack: the outermost loop, and nested loops."""
+"""Frames: the active loops of a run, organised like a call stack: the outermost loop, and the nested loops."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Journal(Watchers):
         self._offset = time.time() - time.monotonic()
         """The difference between this run's clock (`now`) and the monotonic clock."""
         self.fresh = False
-        """Whether an event was appended since this was last set to False."""
+        """True if an event was appended since this was last set to False."""
         self.observers: tuple[Observer, ...] = ()
         """The run's own gate and wakeup, if they need every event: notified before the watchers."""
         self.recorder: Recorder | None = None

@@ -24,7 +24,7 @@ from agentnb.run.past.fork import UNCHANGED, Change
 from agentnb.run.past.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    # Not at run time: a property that gives a Literal takes from IPython all it could complete (jedi's issue 1990).
+    # Not imported at run time: a property annotated with a Literal breaks completion in IPython (jedi's issue 1990).
     from agentnb.core.events import StopReason
     from agentnb.run.past.replay import Replay
     from agentnb.run.run import Run
@@ -110,7 +110,7 @@ class Recording(ABC):
 
     @property
     def paused_for(self) -> str | None:
-        """The reason of the current pause; None if the run is not paused."""
+        """The reason for the current pause; None if the run is not paused."""
         if self.state.over or not self.state.paused:
             return None
         paused = (event for event in reversed(self.events) if isinstance(event, RunPaused))
@@ -188,7 +188,7 @@ class Recording(ABC):
 
         A replay can be read and stepped forward and back, but not driven.
         """
-        from agentnb.run.past.replay import Replay  # it is a Recording itself
+        from agentnb.run.past.replay import Replay  # imported here, because a Replay is a Recording
 
         return Replay(self.recording, self.loop, name=self.name).to(seq)
 
@@ -222,7 +222,7 @@ class Recording(ABC):
         Raises UsageError if the change does not apply to the event, InvalidArguments if the arguments do not fit,
         RecordingMismatch if `loop` is of another kind.
         """
-        from agentnb.run.past.forked import forked  # it makes a Run, which is a Recording itself
+        from agentnb.run.past.forked import forked  # imported here, because a Run is a Recording
 
         change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
         return forked(self, plain_number(at), change, loop, **options)
