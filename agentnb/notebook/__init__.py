@@ -1,7 +1,8 @@
-"""agentnb in a kernel: where runs live, how cells wait for them, and the magics.
+"""Kernel integration: the thread of the runs, cells that wait for runs, and the magics.
 
-`install` is called by `import agentnb` when it finds itself in a kernel. It puts the kernel's way of waiting in place
-and tells the gate which comms are ours; it patches nothing. `%load_ext agentnb` adds the magics.
+`import agentnb` calls `install` in a kernel and in IPython. `install` sets the environment in which cells wait for
+runs, registers agentnb's comms at the gate, and lets IPython show agentnb's errors in a short form. `%load_ext agentnb`
+adds the magics.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _WHERE = {
     "commands": ["pause", "replay", "restore", "resume", "snapshot", "step"],
     "table": ["runs"],
 }
-"""What the magics do, as functions; imported when asked for, because `import agentnb` needs none of it."""
+"""The public names of each module, imported at first use, because `import agentnb` needs none of them."""
 
 __getattr__, __dir__ = when_asked_for(__name__, _WHERE)
 
@@ -47,7 +48,7 @@ _installed = False
 
 
 def install() -> None:
-    """Let runs live on agentnb's own thread and cells wait through the gate; twice is once."""
+    """Let runs use agentnb's own thread and cells wait through the gate. Further calls have no effect."""
     global _installed
     if _installed:
         return
@@ -61,21 +62,21 @@ def install() -> None:
 
     gate = comm_gate()
     use_environment(KernelEnvironment(gate, Presence(current_shell()) if in_kernel() else None))
-    forgotten_in_a_fork(lambda: use_environment(PlainPython()))  # the kernel's sockets are not the fork's to read
+    forgotten_in_a_fork(lambda: use_environment(PlainPython()))  # a forked process must not read the kernel's sockets
     comms.listen(gate.register, gate.unregister)
     show_mistakes_in_one_screen()
     _installed = True
 
 
 def describe_gate() -> str:
-    """How clicks get in while a cell runs here, in one sentence."""
+    """Return one sentence that says when clicks are handled in this kernel while a cell runs."""
     from agentnb.notebook.gate import comm_gate
 
     return comm_gate().describe()
 
 
 def load_magics(ipython: Any) -> None:
-    """Add the magics to an IPython shell; twice is once."""
+    """Add the magics to an IPython shell. Further calls have no effect."""
     from agentnb.notebook.completion import load_completion
     from agentnb.notebook.magics import RunMagics
     from agentnb.notebook.mistakes import show_mistakes_in_one_screen
@@ -86,7 +87,7 @@ def load_magics(ipython: Any) -> None:
 
 
 def unload_magics(ipython: Any) -> None:
-    """Take the magics out again."""
+    """Remove the magics from an IPython shell."""
     from agentnb.notebook.completion import unload_completion
     from agentnb.notebook.magics import NAMES
 

@@ -1,8 +1,7 @@
-"""attach: find runs again, after a reload, in a second tab, or in a kernel that was started anew.
+"""Attaching: find runs after a reload of the page, in a second tab, or in a restarted kernel.
 
-A run that lives in this kernel is given as it is, with its buttons. One that only a store has, because its kernel is
-gone or because another process drives it, is shown where it stands and can be looked at; given its loop, it goes on
-here from there.
+A run of this kernel is returned itself, and its panel has buttons. A run that is only in a store, because its kernel
+has exited or because another process drives it, is returned read-only. With its loop, it resumes in this kernel.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from agentnb.store import RunInfo, Store
 
 SHOWN = 8
-"""Panels that are shown at most; the table tells of the others."""
+"""The maximum number of panels that are shown; the rest is only counted."""
 
 
 class Attached(Sequence["Run | RecordedRun"]):
-    """Runs that were found; in a notebook a panel for each, below a line that says where it stands."""
+    """The runs that were found. A notebook shows a panel for each; a recorded run has its status in a line above."""
 
     def __init__(self, found: Sequence[Run | RecordedRun], table: RunTable | None) -> None:
         self._found = list(found)
@@ -58,7 +57,7 @@ class Attached(Sequence["Run | RecordedRun"]):
     def _none(self) -> str:
         table = self.table
         is_kept = table is not None and any(row.stands == "cancelled" and row.store in table.places for row in table)
-        # Jupyter interrupts a kernel before it starts it anew, and an interrupt cancels the run that a cell waits for.
+        # Jupyter interrupts a kernel before it restarts it, and an interrupt cancels the run that a cell waits for.
         how = " What was cancelled, a restart of the kernel included, goes on by agentnb.attach(name, loop)."
         return f"No run is under way.{how if is_kept else ''}"
 
@@ -77,7 +76,7 @@ class Attached(Sequence["Run | RecordedRun"]):
 
 
 def _say(text: str, code: str = "") -> None:
-    """A line of text, and what to type."""
+    """Display a line of text, followed by code that the user can type."""
     from IPython.display import display
 
     typed = f" <code>{escape(visible(code))}</code>" if code else ""
@@ -89,12 +88,12 @@ def _say(text: str, code: str = "") -> None:
 
 
 def headline(run: Run | RecordedRun) -> str:
-    """Where a run stands and how it goes on, in one line."""
+    """Return one line with the name, the status and, for a recorded run, the code that resumes it."""
     return " ".join(filter(None, _headline(run)))
 
 
 def _headline(run: Run | RecordedRun) -> tuple[str, str]:
-    """The same as words, and what to type."""
+    """Return the text of the headline, and the code that resumes the run ("" if there is none)."""
     name = run.name or run.id
     said = visible(f"{one_line(name, 80)} ({run.loop.kind()}): {where(run)}")
     if not isinstance(run, RecordedRun):
@@ -131,17 +130,17 @@ def attach(
     store: Store | str | Path | None = None,
     **options: Any,
 ) -> Attached | Run | RecordedRun:
-    """Find runs again and show them where they stand: as the last line of a cell, a panel for each.
+    """Find runs of this kernel and of the stores. As the last line of a cell, a panel is shown for each.
 
-    Without a name all that are not over. With a name (or id) that run: the one that lives in this kernel, or else what
-    the store has of it, read only. With its loop too, a run that goes on from where it stands, paused until you play,
-    step or await it.
+    Without `name`, return all runs that have not ended. With `name` (or id), return that run: the run of this kernel,
+    or else the store's recording of it, read-only. With `loop` as well, return a run that resumes the recorded one; it
+    is paused until it is played, stepped or awaited. A run of this kernel that has not ended is returned itself.
 
-    store: a store or the path of one; without it all that are open, and those that lie in the working directory as
-    `*.db`. approve, breakpoints, limits: as for `start`, for a run that goes on.
+    store: a store or its path; without it, all open stores and all stores in the working directory (`*.db`). approve,
+    breakpoints, limits: as for `start`, for a run that resumes.
 
-    Raises RecordingMissing where there is no such run and says which there are, UsageError where the store is none, and
-    RecordingMismatch where the loop is of another kind.
+    Raises RecordingMissing if the run does not exist (the message lists the runs), UsageError if the arguments do not
+    fit together or `store` is not a store, and RecordingMismatch if the run was made by another kind of loop.
     """
     if name is None:
         if loop is not None or options:

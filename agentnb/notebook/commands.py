@@ -1,4 +1,4 @@
-"""What the magics do, as functions: on the run that was started or restored last, or on the one that is given."""
+"""The functions behind the magics. They act on the given run, or on the run that was started or restored last."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ SUFFIX = ".agentnb.json"
 
 
 def current(given: Run | None = None) -> Run:
-    """The run that is given, or else the one that was started or restored last. Raises UsageError where it is none."""
+    """Return the given run, or else the run that was started or restored last.
+
+    Raises UsageError if `given` is not a run, or if no run has been started.
+    """
     if not isinstance(given, (Run, type(None))):
         raise UsageError(f"run= takes a run, not {shown(given)}.")
     run = given or latest_run()
@@ -35,9 +38,11 @@ def current(given: Run | None = None) -> Run:
 
 
 def step(unit: str = "event", run: Run | None = None) -> list[Event]:
-    """Go on to the end of the next event, call, turn or phase; gives the events of that step. Blocks meanwhile.
+    """Advance the run to the end of the next event, call, turn or phase; return the events of that step.
 
-    Raises UsageError in the body of an `async for` that drives the run.
+    Blocks until the step has ended. unit: "event", "call", "turn" or "phase". run: None for the latest run.
+
+    Raises UsageError for an unknown unit, and in the body of an `async for` that drives the run.
     """
     units = [known for known in UNITS if known == unit]
     if not units:
@@ -52,19 +57,22 @@ def step(unit: str = "event", run: Run | None = None) -> list[Event]:
 
 
 def pause(run: Run | None = None) -> bool:
-    """Start nothing new; gives whether there was something to pause."""
+    """Pause the run: nothing new is started. Return True if there was something to pause."""
     return current(run).pause()
 
 
 def resume(run: Run | None = None) -> Run:
-    """Go on in the background, also after a failure of the model; gives the run."""
+    """Resume the run in the background, also after a failure of the model; return the run."""
     run = current(run)
     run.play()
     return run
 
 
 def snapshot(name: str, run: Run | None = None) -> Snapshot:
-    """Save where the run stands, as NAME.agentnb.json and in the run's store if it has one."""
+    """Save a snapshot of the run as NAME.agentnb.json, and in the run's store if it has one; return the snapshot.
+
+    Raises UsageError if `name` is not a file name.
+    """
     given: Any = name
     if not isinstance(given, str) or not name or Path(name).name != name:
         raise UsageError(f"%snapshot takes a name, which becomes a file's: %snapshot before-writing (not {name!r}).")
@@ -76,28 +84,41 @@ def snapshot(name: str, run: Run | None = None) -> Snapshot:
 def restore(
     snapshot: str | Snapshot | Run, loop: Loop | None = None, *, loops: Mapping[str, Loop] | None = None
 ) -> Run:
-    """A run that goes on from a snapshot: itself or its name, a file, NAME.agentnb.json here or by its path, a name in
-    a store, one a panel has taken; or where a run of this kernel stands: itself, its name or id.
+    """Return a run that resumes a snapshot or a run of this kernel.
 
-    Where a store has the run, it goes on there. Without `loop` the one of `loops` that fits is taken, if only one does,
-    or else that of the run itself where it was started here.
+    snapshot: a snapshot or a run of this kernel; or a name: of a file NAME.agentnb.json in the working directory, of a
+    snapshot or a run in a store, of a snapshot taken in a panel, or of a run of this kernel; or the path of a file.
+    loop: the loop of the run. Without it, the loop of the run's kind in `loops` is used if there is exactly one, or
+    else the loop of the run if it was started in this kernel.
+
+    If a store has the run, the new run is kept in that store. It has the run's name unless the store has later events.
+
+    Raises UsageError if the snapshot or the loop is not found.
     """
     found = find_snapshot(snapshot)
     loop = loop if loop is not None else _the_one_that_fits(found, loops or {})
     kept_in = next((store for store in stores() if store.position(found.run_id)), None)
     name = None
-    if kept_in is not None and kept_in.position(found.run_id) <= found.position:  # it goes on, and keeps its name
+    if kept_in is not None and kept_in.position(found.run_id) <= found.position:  # the run resumes under its name
         name = next(info.name for info in kept_in.runs() if info.id == found.run_id)
     return restore_run(found, loop, store=kept_in, name=name)
 
 
 def replay(name: str | Snapshot | Run, loop: Loop | None = None) -> Replay:
-    """What `restore` takes, as a run that performs nothing; with `loop`, checked against what it decides."""
+    """Return a replay, a run that performs nothing, of a snapshot or a run as `restore` takes them.
+
+    loop: checks the recording against the loop's decisions; None for no check.
+
+    Raises UsageError if `name` is not found.
+    """
     return replay_recording(find_snapshot(name), loop)
 
 
 def find_snapshot(name: str | Snapshot | Run) -> Snapshot:
-    """The snapshot of that name. Raises UsageError and says which there are."""
+    """Return the snapshot of that name, or the current snapshot of a run.
+
+    Raises UsageError if there is none; the message lists the known names.
+    """
     if isinstance(name, Snapshot):
         return name
     if isinstance(name, Run):
@@ -120,18 +141,18 @@ def find_snapshot(name: str | Snapshot | Run) -> Snapshot:
 
 
 def snapshot_names() -> list[str]:
-    """What `restore` takes: files here, names in the stores, snapshots taken in a panel."""
+    """Return the names of snapshots: in the working directory, in the stores, and of those taken in a panel."""
     files = sorted(path.name.removesuffix(SUFFIX) for path in Path().glob(f"*{SUFFIX}"))
     return list(dict.fromkeys([*files, *(name for store in stores() for name in store.names()), *SNAPSHOTS]))
 
 
 def is_name(text: str) -> bool:
-    """Whether `restore` takes this: one of `snapshot_names`, a run of this kernel, or a file."""
+    """Return True if the text is one of `snapshot_names`, the name or id of a run of this kernel, or a file."""
     return text in snapshot_names() or run_here(text) is not None or Path(text).is_file()
 
 
 def run_here(name: str) -> Run | None:
-    """The run of this kernel that has this name or id."""
+    """Return the run of this kernel with this name or id, or None."""
     return next((run for run in runs_here() if name in (run.name, run.id)), None)
 
 
@@ -141,7 +162,7 @@ def _the_one_that_fits(found: Snapshot, loops: Mapping[str, Any]) -> Loop:
     distinct = {id(loop): loop for name, loop in fitting.items() if not name.startswith("_")}
     if len(distinct) == 1:
         return next(iter(distinct.values()))
-    for run in runs_here():  # of one that was started here and is in no variable, its run still has it
+    for run in runs_here():  # a loop that is in no variable is still known to its run
         if run.id == found.run_id and isinstance(run.loop, Loop):
             return run.loop
     raise UsageError(

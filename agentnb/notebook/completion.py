@@ -1,7 +1,7 @@
-"""Completion of what stands behind a magic: units behind `%step`; behind `%restore` and `%replay` names, then loops;
-behind `%runs` stores.
+"""Completion of the arguments of magics.
 
-IPython asks a hook by the line's first word. JupyterLab asks the kernel, which asks IPython.
+`%step` takes units, `%restore` and `%replay` take names and then loops, `%runs` takes stores. IPython calls a hook
+chosen by the line's first word. JupyterLab asks the kernel, which asks IPython.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _stores(shell: Any, line: str) -> list[str]:
 
 
 def _place(line: str) -> int:
-    """Which word is being typed; 0 is the magic itself."""
+    """Return the index of the word that is being typed; 0 is the magic itself."""
     return len(line.split()) - (not line[-1:].isspace())
 
 
@@ -55,7 +55,7 @@ _loaded: set[int] = set()
 
 
 def load_completion(shell: Any) -> None:
-    """Complete behind the magics in this shell; twice is once."""
+    """Complete the arguments of the magics in this shell. Further calls have no effect."""
     for magic, complete in _HOOKS.items():
         if id(shell) not in _loaded and not _hooked(shell, magic):
             shell.set_hook("complete_command", _hook(complete), str_key=magic)
@@ -63,22 +63,22 @@ def load_completion(shell: Any) -> None:
 
 
 def unload_completion(shell: Any) -> None:
-    """Leave it to IPython again."""
+    """Disable the completion in this shell; IPython's own completion remains."""
     _loaded.discard(id(shell))
 
 
 def _hooked(shell: Any, magic: str) -> bool:
-    hooks = shell.strdispatchers.get("complete_command")  # None where nobody has ever set one
+    hooks = shell.strdispatchers.get("complete_command")  # None if no hook was ever set
     return hooks is not None and any(True for _ in hooks.s_matches(magic))
 
 
 def _hook(complete: Complete) -> Callable[[Any, Any], list[str]]:
     def completed(shell: Any, event: Any) -> list[str]:
-        if id(shell) not in _loaded:  # unloaded: IPython has no way to take a hook back
+        if id(shell) not in _loaded:  # unloaded: IPython cannot remove a hook
             raise TryNext
         try:
             found = complete(shell, event.text_until_cursor)
-        except (AgentnbError, OSError):  # a store that cannot be read is told of when it is used
+        except (AgentnbError, OSError):  # an unreadable store is reported when it is used
             raise TryNext from None
         return [name for name in found if name.startswith(event.symbol)]
 

@@ -1,15 +1,15 @@
-"""Handles one comm message the way a kernel would, beside the cell that is running.
+"""Delivery: handles one comm message as a kernel does, while a cell is running.
 
-A kernel does four things around a comm message, and the first three need care here:
+A kernel does four things for a comm message, and the first three need care here:
 
-* It publishes `busy` and `idle` for it. ipywidgets sends the next change of a trait only after `idle`, so without
-  them typed text would arrive one letter long.
-* It makes the message the parent of whatever the handler sends. ipywidgets matches the echo of a trait by that. The
-  kernel's own `set_parent` would also redirect the running cell's prints and displays, so only the comms' share is
-  set.
-* It triggers IPython's `pre_execute` and `post_execute`. These are left out: in the middle of a cell `post_execute`
-  makes matplotlib show and close the figures that the cell is still drawing.
-* It calls the comm's handler and logs what that raises.
+* It publishes `busy` and `idle`. ipywidgets sends the next change of a trait only after `idle`, so without them only
+  the first letter of typed text would arrive.
+* It makes the message the parent of all messages that the handler sends. ipywidgets uses the parent to match the echo
+  of a trait. The kernel's own `set_parent` would also redirect the prints and displays of the running cell, so only the
+  parent of the comms' messages is set.
+* It triggers IPython's `pre_execute` and `post_execute`. These are left out: while a cell runs, `post_execute` makes
+  matplotlib show and close the figures that the cell is still drawing.
+* It calls the comm's handler and logs its exceptions.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 
 
 class Delivery:
-    """Delivers comm messages to the comms of one kernel."""
+    """The delivery of comm messages to the comms of one kernel."""
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
 
     def handle(self, message: dict[str, Any]) -> None:
-        """Have the message handled. What its handler raises is logged, except KeyboardInterrupt."""
+        """Let the message's handler run. An Exception of the handler is logged; a KeyboardInterrupt is raised."""
         self._publish("busy", message)
         try:
             with self._answering(message):
@@ -50,8 +50,8 @@ class Delivery:
             return
         comm = comms.get_comm(message["content"]["comm_id"])
         if comm is not None:  # it may have been closed while the message was under way
-            # `handle_msg` is this callback between IPython's two events (comm 0.2); without such a callback it is all
-            # there is.
+            # `handle_msg` triggers IPython's two events around this callback (comm 0.2). It is the fallback for comms
+            # without the callback.
             (getattr(comm, "_msg_callback", None) or comm.handle_msg)(message)
 
     def _publish(self, state: str, message: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ class Delivery:
 
     @contextmanager
     def _answering(self, message: dict[str, Any]) -> Iterator[None]:
-        """Make `message` the parent of what comms send meanwhile."""
+        """Make `message` the parent of the messages that comms send in this context."""
         variable = getattr(self._kernel, "_shell_parent", None)
         parents = getattr(self._kernel, "_parents", None)
         if isinstance(variable, ContextVar):  # ipykernel 7

@@ -1,9 +1,8 @@
-"""How a cell waits for a run: what the run layer is given in a kernel or a shell instead of a plain wait.
+"""The kernel environment: lets a cell wait for a run, in a kernel or in IPython.
 
-A run lives on agentnb's own thread and loop (ARCHITECTURE.md, 4. Promises); a cell that wants its result waits for a
-`concurrent.futures.Future`. Waiting is where a kernel differs from any other process: clicks must get in meanwhile,
-Stop must be noticed, and where nothing can be clicked the person has to be asked in another way. The first two are the
-gate's work, the last is the keyboard's; this class is the whole of what the run layer sees of them.
+A run uses agentnb's own thread and event loop (ARCHITECTURE.md, 4. Promises); a cell that needs its result waits for a
+`concurrent.futures.Future`. During the wait, a kernel must handle clicks, notice Stop, and, if no page has buttons, ask
+the person in another way. The gate does the first two, the keyboard does the last. The run layer uses only this class.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ __all__ = ["KernelEnvironment", "in_kernel"]
 
 
 class KernelEnvironment:
-    """Waiting inside a Jupyter kernel, or in IPython in a terminal.
+    """The environment of runs inside a Jupyter kernel, or in IPython in a terminal.
 
-    `hosted` is True: runs belong on agentnb's own thread, because the main thread is the cell's.
+    `hosted` is True: runs use agentnb's own thread, because the cell uses the main thread.
     """
 
     hosted = True
@@ -42,34 +41,34 @@ class KernelEnvironment:
         self._presence = presence
 
     def wait(self, future: Future[Any], timeout: float | None = None, asks: Decisions | None = None) -> None:
-        """Block the cell until the future is done; the questions of the run `asks` reach the person meanwhile.
+        """Block the cell until the future is done. Meanwhile the questions of the run `asks` are put to the person.
 
-        `timeout` in seconds, None for ever; TimeoutError when it is over, KeyboardInterrupt on Stop, UsageError where
-        there is a question and no way to ask it.
+        timeout: in seconds, None for no limit. Raises TimeoutError when the timeout has passed, KeyboardInterrupt on
+        Stop, and UsageError if there is a question and no way to ask it.
         """
         with self._asking(asks):
             self._gate.wait(future, timeout, self._keyboard.look)
 
     async def wait_async(self, future: Future[Any], asks: Decisions | None = None) -> None:
-        """Let the cell await until the future is done; the questions of the run `asks` reach the person meanwhile.
+        """Await until the future is done. Meanwhile the questions of the run `asks` are put to the person.
 
-        Stop cancels the await (CancelledError), never the future. UsageError as for `wait`.
+        Stop cancels the await (CancelledError), never the future. Raises UsageError as `wait` does.
         """
         with self._asking(asks):
             try:
                 await self._gate.wait_async(future, self._keyboard.look)
-            except KeyboardInterrupt:  # at the keyboard; Stop is the same to whoever awaits, wherever it comes
+            except KeyboardInterrupt:  # Stop during a question; the awaiting code sees it as any other Stop
                 raise asyncio.CancelledError("interrupted") from None
 
     def stopped(self, stop: BaseException, words: str) -> None:
-        """Show Stop in the cell in one screen, with these words."""
+        """Let IPython show the interrupt in the short form, with `words` as a note."""
         from agentnb.notebook.mistakes import show_in_one_screen
 
         stop.add_note(words)
         show_in_one_screen(stop)
 
     def absence(self) -> str | None:
-        """Why nobody can be asked here, in words; None where somebody may be there."""
+        """Return the reason why no person can be asked here, or None if a person may be present."""
         return self._presence.absence() if self._presence is not None else None
 
     def _asking(self, asks: Decisions | None) -> AbstractContextManager[None]:
@@ -87,6 +86,6 @@ class KernelEnvironment:
         if not in_kernel():  # a terminal has no page
             return Audience.NONE
         seen = audience(run_id)
-        # Without the gate a page may be there, and still no click of it get in.
+        # Without the gate, a page may be open although its clicks are not handled during a cell.
         gated = self._gate.mechanism is not Mechanism.NATIVE
         return seen if gated or seen is Audience.NONE else Audience.SILENT
