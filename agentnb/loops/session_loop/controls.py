@@ -83,8 +83,8 @@ class SessionControls(Loop):
         """Continue without a new message; return the stream of events.
 
         The session answers a last message of the user or a tool, or takes the queued messages. options: as for `start`.
-        Raises UsageError while a stream is open, and if there is nothing to continue from (SEMANTICS.md, 8.
-        Continuing).
+        Raises UsageError while a stream is open, and if there is nothing to continue from
+        (SEMANTICS.md, 8. Continuing).
         """
         self._check_not_open()
         messages = showable(_read(self.messages))
