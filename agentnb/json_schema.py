@@ -1,11 +1,11 @@
-"""JSON schemas of tools: values read and checked by them, as far as the schemas can be read here.
+"""JSON schemas of tools: reading and checking values by them, as far as this module can read the schemas.
 
-A schema may come from anybody: an MCP server, an object of another toolkit, a user. It may be written for any draft,
-use words of OpenAPI, contain keywords that no draft knows, and refer to addresses. A part that cannot be read here is
-not checked here: the code that performs the call may know it. Nothing is fetched.
+A schema may come from any source: an MCP server, an object of another toolkit, a user. It may be written for any draft,
+use keywords of OpenAPI, contain keywords that no draft has, and refer to addresses. A part that cannot be read is not
+checked here: the code that performs the call may understand it. Nothing is fetched.
 
-The checks are those of jsonschema-rs. Its regular expressions are those of ECMA 262, as JSON Schema asks, and they are
-bounded: a pattern of somebody else's cannot hold up the event loop, in which all these checks run.
+The checks are those of jsonschema-rs. Its regular expressions are those of ECMA 262, as JSON Schema requires, and their
+backtracking is limited: a foreign pattern must not block the event loop, in which all these checks run.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from agentnb.core.unicode import mended_inside
 Path = tuple[str | int, ...]
 
 BACKTRACKS = 50_000
-"""Steps back that one search for a pattern may take: some milliseconds. A pattern that needs more is given up."""
+"""The maximum number of backtracking steps of one search for a pattern, which take some milliseconds.
+
+If one pattern of a schema needs more, its patterns are no longer checked.
+"""
 
 _SHOWN = 80
-"""Characters of a value at fault that an error shows."""
+"""The maximum number of characters of a value at fault in an error."""
 
 _FAULT = 500
-"""Characters of one fault that an error shows."""
+"""The maximum number of characters of one fault in an error."""
 
 _DRAFTS = {
     "2020-12": ("Draft202012Validator", "https://json-schema.org/draft/2020-12/schema"),
@@ -39,10 +42,10 @@ _DRAFTS = {
     "draft-06": ("Draft6Validator", "http://json-schema.org/draft-06/schema#"),
     "draft-04": ("Draft4Validator", "http://json-schema.org/draft-04/schema#"),
 }
-"""The word in `$schema` that names a draft, the validator for it, and the address of its metaschema."""
+"""The drafts: the substring of `$schema`, the class of the validator, and the address of the metaschema."""
 
 _UNDECLARED = ("2020-12", "draft-07", "draft-04")
-"""The drafts that a schema without `$schema` may be written for, the likeliest first."""
+"""The drafts that a schema without `$schema` may be written for, the most likely first."""
 
 _OF_NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _OF_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
@@ -50,10 +53,10 @@ _OF_ONE = frozenset(
     {"items", "additionalItems", "additionalProperties", "contains", "else", "if", "not", "propertyNames", "then"}
     | {"unevaluatedItems", "unevaluatedProperties"}
 )
-"""The keywords whose values hold schemas: by name, in a list, alone."""
+"""The keywords whose values hold schemas: by name, in a list, or a single one."""
 
 _INVERTING = frozenset({"not", "oneOf", "if"})
-"""Keywords that refuse a value because a schema inside them accepts it: read as a whole, or not at all."""
+"""Keywords that reject a value because a schema inside them accepts it. No part of their value can be removed alone."""
 
 _RESTS = {
     "properties": ("additionalProperties",),
@@ -61,21 +64,21 @@ _RESTS = {
     "prefixItems": ("items",),
     "items": ("additionalItems",),
 }
-"""The keywords that apply to what the first one leaves over: without it they would apply to everything."""
+"""The keywords that apply to what the first keyword does not cover. Without it, they would apply to everything."""
 
 _ELSEWHERE = {"$comment": "elsewhere"}
-"""What is found at every address."""
+"""The content that is returned for every address outside of the schema."""
 
 _READ_AS: dict[str, type[int | float]] = {"integer": int, "number": float, "boolean": bool}
 _CONTAINERS: dict[str, type] = {"array": list, "object": dict}
 
 
 class JsonSchema:
-    """Checks values against a JSON schema of any draft.
+    """A checker of values against a JSON schema of any draft.
 
-    `unread` says of each part that cannot be read here what it is; it is not checked. `told` is the schema without
-    these parts and in the words of the newest draft, for a model: providers refuse a request with a schema that they
-    cannot read, and some know no other draft.
+    `unread` describes each part that cannot be read, and is therefore not checked. `told` is the schema without these
+    parts and in the keywords of the newest draft, for a model: providers refuse a request with a schema that they
+    cannot read, and some support no other draft.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -94,9 +97,9 @@ class JsonSchema:
             self._validator = self._made({})
 
     def faults(self, value: Any) -> list[str]:
-        """Return what of the value does not follow the schema, each fault with its place.
+        """Return the faults of the value, each with its path.
 
-        Raises ValueError where the value is not JSON, or is nested too deeply.
+        Raises ValueError if the value is not JSON, or is nested too deeply.
         """
         from jsonschema_rs import ValidationErrorKind
 
@@ -111,12 +114,12 @@ class JsonSchema:
         return found
 
     def _read(self, schema: Any) -> None:
-        """Find the draft of the schema, and take out what cannot be read."""
+        """Find the draft of the schema, and remove the parts that cannot be read."""
         if not isinstance(schema, dict | bool):
             raise ValueError(f"it is not an object: {schema!r:.80}")
         self._schema = schema
         declared = schema.pop("$schema", None) if isinstance(schema, dict) else None
-        # Words of OpenAPI that have an equal in every draft.
+        # Replace keywords of OpenAPI that have an equivalent in every draft.
         for path, part in list(_schemas(schema)):
             if part.get("type") == "any":
                 del part["type"]
@@ -124,33 +127,39 @@ class JsonSchema:
                 _allow_null(part)
         named = [draft for draft in _DRAFTS if isinstance(declared, str) and draft in declared]
         self._draft = min(named or _UNDECLARED, key=lambda draft: len(_faults_of_schema(draft, schema)))
-        # A part that is taken out may have hidden faults of another: until nothing is found.
+        # Repeat until there are no faults: a removed part may have hidden faults of another one.
         while paths := _faults_of_schema(self._draft, schema):
             for path in paths:
                 self._take_out(path)
         for path in list(_unresolved(schema)):
             self._take_out(path)
         self.told = _in_newest_words(schema) if isinstance(schema, dict) else {}
-        # A declared default is a value of its schema, whatever else that says.
+        # Accept a declared default as a value, even if the rest of its schema does not.
         for path, part in list(_schemas(schema)):
             if "default" in part and path and not self._takes(part, part["default"]):
                 default, content = part.pop("default"), dict(part)
                 part.clear()
                 part["anyOf"] = [{"enum": [default]}, content]
-        if self.unread:  # these apply to what nothing else in the schema has accepted
+        if self.unread:  # these keywords apply to values that no other part has accepted, so every part is needed
             for _, part in _schemas(schema):
                 part.pop("unevaluatedProperties", None)
                 part.pop("unevaluatedItems", None)
 
     def _takes(self, schema: dict[str, Any], value: Any) -> bool:
-        """Whether a part of the schema takes a value; also where that cannot be known because it refers to others."""
+        """Return True if a part of the schema accepts a value.
+
+        Also return True if this is unknown because the part refers to others.
+        """
         try:
             return bool(self._made(schema).is_valid(value))
         except ValueError:
             return True
 
     def _take_out(self, path: Path) -> None:
-        """Take the smallest part around this place out of the schema that does not change the meaning of the rest."""
+        """Remove the smallest part around this path that can be removed.
+
+        The removal of that part does not change the meaning of the rest of the schema.
+        """
         cut, is_schema = _cut(path)
         holder: Any = self._schema
         for key in cut[:-1]:
@@ -168,13 +177,17 @@ class JsonSchema:
                     holder.pop(rest, None)
 
     def _give_up_patterns(self) -> None:
-        """Check no pattern of this schema any more: one has taken too long."""
+        """Stop checking the patterns of this schema, because one was too large or took too long."""
         for path, part in list(_schemas(self._schema)):
             for keyword in part.keys() & {"pattern", "patternProperties"}:
                 self._take_out((*path, keyword))
         self._validator = self._made(self._schema)
 
     def _made(self, schema: Any) -> Any:
+        """Return a validator of the schema's draft with limited patterns.
+
+        Raises ValueError if a pattern is too large.
+        """
         import jsonschema_rs
 
         kind = getattr(jsonschema_rs, _DRAFTS[self._draft][0])
@@ -187,11 +200,11 @@ def _metaschema(draft: str) -> Any:
     import jsonschema_rs
 
     validator, address = _DRAFTS[draft]
-    return getattr(jsonschema_rs, validator)({"$ref": address}, validate_formats=True)  # patterns are a format
+    return getattr(jsonschema_rs, validator)({"$ref": address}, validate_formats=True)  # a pattern is a format
 
 
 def _faults_of_schema(draft: str, schema: Any) -> list[Path]:
-    """Return the places of a schema that a draft does not allow."""
+    """Return the paths in a schema that a draft does not allow, the shortest first."""
     return sorted({tuple(fault.instance_path) for fault in _metaschema(draft).iter_errors(schema)}, key=len)
 
 
@@ -214,10 +227,11 @@ def _schemas(schema: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any
 
 
 def _cut(path: Path) -> tuple[Path, bool]:
-    """Return the path of the smallest part around a place that can go, and whether it is a schema, not a keyword."""
+    """Return the path of the smallest removable part around a path, and True if it is a schema, False for a keyword."""
     cut: Path = ()
     at, is_schema = 0, True
     while at < len(path):
+        # Step over a keyword, then over the name or the number of the schema that it holds.
         keyword = path[at]
         at, is_schema = at + 1, False
         if keyword in _INVERTING:
@@ -231,7 +245,7 @@ def _cut(path: Path) -> tuple[Path, bool]:
 
 
 def _in_newest_words(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a schema of any draft, in the words of the newest."""
+    """Return a copy of a schema of any draft, with the keywords of the newest."""
     schema = copy.deepcopy(schema)
     for _, part in list(_schemas(schema)):
         rest = part.pop("additionalItems", None)
@@ -254,7 +268,7 @@ def _has(holder: Any, key: str | int) -> bool:
 
 
 def _what(path: Path, schema: Any) -> str:
-    """Say what is at this place of a schema, in words for whoever wrote it."""
+    """Return a description of the part at this path of a schema, for the schema's author."""
     for key in path:
         schema = schema[key] if _has(schema, key) else None
     keyword = next((key for key in reversed(path) if isinstance(key, str)), "")
@@ -263,7 +277,7 @@ def _what(path: Path, schema: Any) -> str:
 
 
 def _unresolved(schema: Any) -> Iterator[Path]:
-    """Yield the places that refer to something outside of the schema, or to nothing."""
+    """Yield the paths of references to addresses outside of the schema, or to missing parts."""
     import jsonschema_rs
 
     references = [(path, part["$ref"]) for path, part in _schemas(schema) if "$ref" in part]
@@ -281,7 +295,7 @@ def _unresolved(schema: Any) -> Iterator[Path]:
 
 
 def _allow_null(schema: dict[str, Any]) -> None:
-    """Make null one of the values of the schema, as OpenAPI's `nullable: true` does."""
+    """Add null to the values that the schema accepts, like OpenAPI's `nullable: true`."""
     if "type" not in schema:
         content = dict(schema)
         schema.clear()
@@ -294,7 +308,7 @@ def _allow_null(schema: dict[str, Any]) -> None:
 
 
 def _in_words(fault: Any) -> str:
-    """Say what is wrong with a value, and show no more of it than a model needs."""
+    """Return a description of a fault, with no more of the value than a model needs."""
     name, value = fault.kind.name, fault.kind.value
     shown = repr(fault.instance)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
@@ -311,10 +325,10 @@ def _in_words(fault: Any) -> str:
 
 
 def read_by(schema: Any, value: Any) -> Any:
-    """Return the value with the plain values that the schema asks for, where it says them in other words.
+    """Return the value converted to the types that the schema requires, if it expresses them in another form.
 
-    Text becomes the number, the truth value, the list or the object that it is written as, where the schema does not
-    take text; null for a property that may be left out, and may not be null, is left out.
+    Text is parsed as a number, a boolean, a list or an object if the schema does not accept text. A null property is
+    removed if it is optional and must not be null.
     """
     return _read_by(schema, value, schema)
 
@@ -323,9 +337,12 @@ def _read_by(schema: Any, value: Any, root: Any) -> Any:
     schema = _resolved(schema, root)
     if not isinstance(schema, Mapping):
         return value
+
+    # Parse text if the schema accepts only other types.
     types = _types(schema, root)
     if isinstance(value, str) and types is not None and "string" not in types:
         value = _read_text(value, types)
+    # Read the properties of an object, without optional ones that are null and must not be.
     if isinstance(value, dict):
         properties = schema.get("properties")
         if not isinstance(properties, Mapping):
@@ -343,8 +360,11 @@ def _read_by(schema: Any, value: Any, root: Any) -> Any:
 
 
 def _resolved(schema: Any, root: Any) -> Any:
-    """Return what a schema refers to inside the document; the schema itself where it refers to nothing there."""
-    for _ in range(10):  # a reference may lead to another, and to itself
+    """Return the schema that a `$ref` inside the document leads to; a schema without one is returned unchanged.
+
+    None if the reference leads to nothing.
+    """
+    for _ in range(10):  # a reference may lead to another one or to itself
         reference = schema.get("$ref") if isinstance(schema, Mapping) else None
         if not isinstance(reference, str) or not reference.startswith("#/"):
             break
@@ -356,7 +376,7 @@ def _resolved(schema: Any, root: Any) -> Any:
 
 
 def _types(schema: Any, root: Any) -> set[str] | None:
-    """Return the types of the values that a schema takes, None where it does not say."""
+    """Return the types of the values that a schema accepts, or None if it does not restrict them."""
     schema = _resolved(schema, root)
     if not isinstance(schema, Mapping):
         return None
@@ -383,7 +403,7 @@ def _takes_null(schema: Any, root: Any) -> bool:
 
 
 def _read_text(text: str, types: set[str]) -> Any:
-    """Return the value that a text is written as, one of these types; the text itself where it is none."""
+    """Return the value that a text denotes, as one of these types; the text itself if it denotes none of them."""
     for name in ("integer", "number", "boolean"):
         if name in types:
             try:
@@ -402,4 +422,5 @@ def _read_text(text: str, types: set[str]) -> Any:
 
 @functools.cache
 def _reader(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(_READ_AS[name])  # when it is first needed: the first of a process takes a tenth of the import
+    # Created on first use: the first adapter of a process takes a tenth of the import time.
+    return TypeAdapter(_READ_AS[name])

@@ -115,6 +115,7 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
     call.decision = event
     state.asking.pop(call.id, None)
     call.status = "proposed" if event.is_checked_again else "ready"
+    # Keep the call as it was, so that the decision can be taken back, and change its name and arguments.
     if event.decision in ("edit", "replace"):
         call.undecided = ToolCall(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
         call.name = event.name if event.name is not None else call.name
@@ -133,6 +134,7 @@ def _take_back(state: State, event: e.ApprovalDecision) -> None:
     call = state.open.get(event.call_id)
     if call is None or call.status != "ready" or call.decision is None or call.decision.seq != event.earlier:
         return
+    # Restore the name and arguments if the decision changed them.
     if call.undecided is not None and call.decision.decision in ("edit", "replace"):
         before = call.undecided
         call.name, call.arguments, call.malformed = before.name, before.arguments, before.malformed
@@ -243,11 +245,13 @@ def say_results(state: State) -> None:
 
 def break_off(state: State, answer: Message) -> None:
     """End the conversation with an answer that was interrupted, and a result for each of its calls."""
+    # Add the calls that have begun to those of the answer.
     known = {call.id for call in answer.tool_calls}
     begun = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
     made = [*answer.tool_calls, *(call for call in begun if call.id not in known)]
     if len(made) > len(answer.tool_calls):
         answer = answer.model_copy(update={"tool_calls": made})
+    # Give each call its result, or an error if it has none.
     why = ABORTED if answer.stop_reason == "aborted" else NOT_MADE
     state.broken_off[:] = [answer]
     for called in made:

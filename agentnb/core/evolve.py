@@ -52,17 +52,21 @@ def evolve(state: State, event: e.Event, *, nested: bool = False) -> None:
 
 def _evolve_nested(state: State, event: e.Event) -> None:
     """Apply an event to the state of its nested loop, and add its usage to the loops around it."""
+    # Find the loops around the nested one, the outermost first.
     *above, name = event.path.split("/")
     around = [state]
     for outer in above:
         around.append(_child(around[-1], outer, event))
     parent = around[-1]
+
+    # Apply the event to the nested loop, with a new state at its start.
     if isinstance(event, e.RunStart):
         parent.children[name] = _begin_at(state, event.path)
     child = _child(parent, name, event)
     evolve(child, event, nested=True)
     if isinstance(event, e.RunStart) and not parent.listens:
         parent.inside.append(Inside(len(parent.messages), child.messages, child.inside, child.broken_off))
+    # Add requests, usage, calls, failures and rules to the loops around it.
     if (add := _ADDS_UP.get(type(event))) is not None:
         for one in around:
             add(one, event)
@@ -223,6 +227,7 @@ def _forget_done(state: State) -> None:
     """
     if any(call.status == "asking" for call in state.open.values()):
         return
+    # If a nested loop was suspended, only that loop forgets its calls.
     running = [child for child in state.children.values() if child.call in state.open and child.stop_reason is None]
     for child in running:
         _forget_done(child)

@@ -446,11 +446,13 @@ def parts_in_order(message: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     thoughts, calls = list(message.get("reasoning") or ()), list(message.get("tool_calls") or ())
     if not order or not isinstance(text, str):
         return None
+    # Test that the order fits the message: the same numbers of blocks and calls, and the same length of text.
     kinds = [part["type"] for part in order]
     if (kinds.count("reasoning"), kinds.count("call")) != (len(thoughts), len(calls)):
         return None
     if sum(part["length"] for part in order if part["type"] == "text") != len(text):
         return None
+    # Add to each part its piece of the text, its reasoning or its call.
     parts: list[dict[str, Any]] = []
     begin, thought, call = 0, iter(thoughts), iter(calls)
     for part in order:

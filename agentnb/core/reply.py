@@ -168,6 +168,7 @@ class Reply:
 
         Raises ModelError if the answer was cut off before it had text or calls.
         """
+        # Complete the calls that arrived in fragments, each followed by the whole calls that arrived after it.
         cut_off = self._stop_reason in CUT_OFF_REASONS
         for index in sorted(self._fragments):
             asked = self._put_together(index)
@@ -178,6 +179,7 @@ class Reply:
                 self._add(whole)
         if cut_off and not self._calls and not self.text.strip():
             raise ModelError(f"The answer was cut off before it said anything ({self._stop_reason}).")
+        # Derive the stop reason if the model reported none. A pause in an answer with calls is not a pause.
         usage = self.used if self._used_before else self._usage
         reason = self._stop_reason
         if reason is None or (reason in _PAUSED and self._calls):
@@ -213,6 +215,7 @@ class Reply:
         """Return the text, and the parts of the answer in the order of arrival if that is not the usual order."""
         if not self._marks:
             return self.text, []
+        # Split the text at the marks, and list the pieces and the marks in the order of arrival.
         texts: list[str] = []
         order: list[dict[str, Any]] = []
         begin = 0
@@ -224,6 +227,7 @@ class Reply:
                 order.append({**(mark if is_end else {}), "type": "text", "length": len(piece)})
             if not is_end:
                 order.append(mark)
+        # The usual order is reasoning, at most one text, calls.
         kinds = [part["type"] for part in order]
         count = {kind: kinds.count(kind) for kind in ("reasoning", "call")}
         usual = ["reasoning"] * count["reasoning"] + ["text"] * bool(texts) + ["call"] * count["call"]

@@ -1,9 +1,9 @@
-"""Threads: where sync functions of the user's run, and what becomes of threads in a process that is forked.
+"""Threads for the user's sync functions, and what happens to threads in a forked process.
 
-Nothing ends a thread from outside. A call that nobody waits for any more, because it took longer than it may or because
-its run was cancelled, goes on in its thread, and may do so for ever. Such a thread is counted no more: another takes
-its place, or a server that hangs would in the course of a week take them all. And a process is not kept from its end by
-it, as by the threads of `concurrent.futures`.
+A thread cannot be ended from outside. If a call is abandoned, because it exceeded its time limit or its run was
+cancelled, it continues in its thread, possibly for ever. This thread no longer counts: another takes its place, because
+otherwise a server that hangs would use up all threads in the course of a week. It also does not keep the process from
+exiting, as the threads of `concurrent.futures` would.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_THREADS = 256
-"""Functions that run at once in this process; threads are made when they are needed and then kept."""
+"""The maximum number of functions that run simultaneously in this process. Threads start on demand and are kept."""
 GIVEN_UP_SECONDS = 1.0
-"""How long the end of the process waits for calls that were given up: what writes a file is soon done."""
+"""The seconds that the exit of the process waits for abandoned calls: enough to finish writing a file."""
 
 
 def carried(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call the function; a StopIteration becomes a RuntimeError, as a coroutine's own does.
+    """Call the function; convert a StopIteration to a RuntimeError, as a coroutine does.
 
-    No future takes a StopIteration, so whoever waits for the thread would wait for ever. A KeyboardInterrupt becomes
-    one too: none comes into a thread from outside, so it is the function's own failure, and is not to stop the event
-    loop that waits for it.
+    A future does not accept a StopIteration, so code that waits for the thread would wait for ever. A KeyboardInterrupt
+    is converted too: it cannot be raised in a thread from outside, so it is the function's own failure, and must not
+    stop the event loop that waits for the thread.
     """
     try:
         return function(*args, **kwargs)
@@ -43,14 +43,14 @@ def carried(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 working_for: ContextVar[tuple[str, str, str] | None] = ContextVar("working_for", default=None)
-"""What the code here works for: a run, the path of a loop in it, and a call of that, or "" for its model."""
+"""The run, the path of a loop in it, and the call (or "" for the model) for which this code runs."""
 
 _unfinished: dict[Future[Any], tuple[str, str, str]] = {}
-"""The functions in threads that have not ended, with what they work for; also those that nobody waits for any more."""
+"""The functions in threads that have not ended, also abandoned ones, with what they run for (`working_for`)."""
 
 
 def follow(future: Future[Any]) -> None:
-    """Note that this function works for what the caller works for, until it has ended."""
+    """Record that this function runs for the same call as the caller, until it has ended."""
     if (work := working_for.get()) is not None:
         _unfinished[future] = work
         future.add_done_callback(_forget)
@@ -61,32 +61,33 @@ def _forget(future: Future[Any]) -> None:
 
 
 def unfinished(run_id: str) -> dict[Future[Any], tuple[str, str]]:
-    """Return the functions that have not ended and work for this run, with the path and the call of each."""
+    """Return the functions that have not ended and run for this run, with the path and the call of each."""
     return {future: (path, id) for future, (run, path, id) in _unfinished.copy().items() if run == run_id}
 
 
 def let_go(run_id: str, path: str, id: str) -> None:
-    """Forget the functions that work for this: it is told elsewhere that they go on."""
+    """Forget the functions that run for this call: it is reported elsewhere that they continue."""
     for future, work in _unfinished.copy().items():
         if work == (run_id, path, id):
             _forget(future)
 
 
 def forgotten_in_a_fork(forget: Callable[[], None]) -> None:
-    """Call `forget` in every process that is forked from this one (multiprocessing's way on Linux below Python 3.14).
+    """Call `forget` in every process that is forked from this one.
 
-    Threads do not go with it, and what believes in one would wait for it for ever.
+    multiprocessing forks by default on Linux before Python 3.14. Threads do not exist in the forked process, and code
+    that waits for one there would wait for ever.
     """
-    if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
         os.register_at_fork(after_in_child=forget)
 
 
 def _nothing() -> None:
-    """What is left of a call that was made."""
+    """The replacement for the work of a call that has started, so that the call does not keep it alive."""
 
 
 class _Call(Future[Any]):
-    """A call in a thread. To cancel it while it runs is to give it up."""
+    """A call in a thread. Cancelling it while it runs abandons it."""
 
     def __init__(self, work: Callable[[], Any], give_up: Callable[[_Call], None]) -> None:
         super().__init__()
@@ -94,14 +95,14 @@ class _Call(Future[Any]):
         self._give_up = give_up
 
     def cancel(self) -> bool:
-        """Cancel it where it has not begun; gives whether that was so."""
+        """Cancel the call and return True if it has not begun; otherwise abandon it and return False."""
         if super().cancel():
             return True
         self._give_up(self)
         return False
 
     def perform(self) -> None:
-        """Call, unless it was cancelled."""
+        """Call the function, unless the call was cancelled."""
         if not self.set_running_or_notify_cancel():
             return
         work, self._work = self._work, _nothing
@@ -110,20 +111,20 @@ class _Call(Future[Any]):
         except BaseException as error:
             del work
             self.set_exception(error)
-            del self  # the error has this frame, and the frame is not to have the error
+            del self  # the error references this frame; without this, the frame would reference the error
         else:
-            del work  # whoever is told the result may count on it that the thread holds nothing of the call
+            del work  # when the result is set, the thread must not keep any part of the call alive
             self.set_result(result)
 
 
 class Threads:
-    """Threads for sync functions, `most` at once beside those whose call was given up."""
+    """A pool of threads for sync functions. Threads of abandoned calls do not count towards the limit `most`."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most = most
         self._name = name
         self.inline = False
-        """Whether functions are called at once in the caller's own thread. For tests in which time is virtual."""
+        """True if functions are called immediately in the caller's own thread, for tests with virtual time."""
         self._forget()
         forgotten_in_a_fork(self._forget)
         atexit.register(self._end)
@@ -137,7 +138,10 @@ class Threads:
         self._ends = False
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call the function in a thread, in a copy of the caller's context; as the process ends nothing begins."""
+        """Call the function in a thread, in a copy of the caller's context. While the process exits, no call begins.
+
+        Raises RuntimeError if no thread can be started and none exists.
+        """
         work: Callable[[], T] = partial(carried, function, *args, **kwargs)
         call = _Call(partial(copy_context().run, work), self._give_up)
         follow(call)
@@ -149,20 +153,21 @@ class Threads:
                 self._waiting.append(call)
                 try:
                     self._provide()
-                except RuntimeError:  # what the caller is told has failed is not to run later
+                except RuntimeError:  # the call is reported as failed, so it must not run later
                     self._waiting.remove(call)
                     _forget(call)
                     raise
         return call
 
     def _provide(self) -> None:
+        """Wake an idle thread, or start a new one if the limit allows it."""
         if self._idle >= len(self._waiting):
             self._condition.notify()
         elif self._threads < self._most:
             self._threads += 1
             try:
                 threading.Thread(target=self._serve, name=self._name, daemon=True).start()
-            except RuntimeError:  # the system has no more of them: those that there are take what waits
+            except RuntimeError:  # the system has no more threads: the existing ones take the waiting calls
                 self._threads -= 1
                 if not self._threads:
                     raise
@@ -172,9 +177,9 @@ class Threads:
             pass
 
     def _serve_one(self) -> bool:
-        """Wait for a call and perform it; False where it was given up meanwhile, and with it this thread.
+        """Wait for a call and perform it. Return False if it was abandoned meanwhile, which ends this thread.
 
-        In a frame of its own: a thread that waits is not to hold on to what it has called last.
+        It has a frame of its own, so that a waiting thread does not keep the last call alive.
         """
         call = self._next()
         call.perform()
@@ -186,6 +191,7 @@ class Threads:
         return True
 
     def _next(self) -> _Call:
+        """Wait for the next call, and return it."""
         with self._condition:
             self._idle += 1
             while not self._waiting:
@@ -204,16 +210,16 @@ class Threads:
                     self._provide()
 
     def _end(self) -> None:
-        """Wait for what runs, as `concurrent.futures` does, but not for long where nobody else does."""
+        """Wait for running calls, as `concurrent.futures` does, but only for a short time for abandoned ones."""
         with self._condition:
             self._ends = True
             self._waiting.clear()
         while running := self._running - self._given_up:
-            wait(running, GIVEN_UP_SECONDS)  # and look again: some may be given up meanwhile
+            wait(running, GIVEN_UP_SECONDS)  # then test again: some may have been abandoned meanwhile
         wait(set(self._given_up), GIVEN_UP_SECONDS)
 
 
 forgotten_in_a_fork(_unfinished.clear)
 
 THREADS = Threads(MAX_THREADS, "agentnb-call")
-"""Those of this process."""
+"""The threads of this process."""

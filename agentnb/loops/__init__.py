@@ -1,4 +1,4 @@
-"""The loop designs, one module each."""
+"""The loop designs, one package each, and the base class that they share."""
 
 from __future__ import annotations
 

@@ -68,6 +68,8 @@ class Telling(Generic[Said]):
                         self.ended = said.type == last
                         yield said
         except RunFailed as error:
+            # Raise an error of the loop itself, unless the design's last event has reported it. After a model failure,
+            # end the stream with the design's own events.
             failure = self.run.state.failure
             if failure is None and not self.is_said(error):
                 raise

@@ -96,7 +96,7 @@ def ask(*words: str | Message | Mapping[str, Any], schema: Any = None, **options
     schema: a JSON schema, or a pydantic model class, that the answer's text must follow. options: passed to the model
     request unchanged; `tools=None` offers the model no tools.
 
-    Raises UsageError for a message that only a model or a tool can make.
+    Raises UsageError for a message with tool calls, and for a tool result.
     """
     if schema is not None:
         options["schema"] = schema.model_json_schema() if hasattr(schema, "model_json_schema") else schema
@@ -106,7 +106,7 @@ def ask(*words: str | Message | Mapping[str, Any], schema: Any = None, **options
 def say(*words: str | Message | Mapping[str, Any]) -> Say:
     """Return a command to add messages to the history; a string is a user message.
 
-    Raises UsageError for a message that only a tool can make.
+    Raises UsageError for a message with tool calls, and for a tool result.
     """
     return Say(_messages(words))
 

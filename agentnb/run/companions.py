@@ -1,4 +1,4 @@
-"""What stands beside each loop of a run, for its own code, as long as the loop is being run (`Design.companion`)."""
+"""Companions: the object that the code of each loop of a run uses while the loop is being run (`Design.companion`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from agentnb.run.frame import UNASKED, Frame
 
 
 def companion_of(frame: Frame, events: Sequence[Event]) -> object:
-    """What stands beside the loop in this frame; `events` are those of the run."""
+    """Return the companion object of the loop in this frame. It is created on first use.
+
+    events: the events of the run.
+    """
     if frame.companion is UNASKED:
         above = companion_of(frame.above, events) if frame.above is not None else None
         recording = _facts_at(frame.path, events[: frame.recorded])
@@ -18,7 +21,7 @@ def companion_of(frame: Frame, events: Sequence[Event]) -> object:
 
 
 def _facts_at(path: str, recording: Sequence[Event]) -> Sequence[Event]:
-    """What was recorded of the loop at this path, and of those inside it, since it began."""
+    """Return the recorded events of the loop at this path, and of loops inside it, since the loop's last start."""
     if not path:
         return recording
     facts: list[Event] = []

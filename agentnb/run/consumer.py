@@ -185,7 +185,7 @@ async def _pull_from_host(run: Ownership, taker: Taker) -> AsyncGenerator[Event 
             if item is None:
                 return
             yield item
-    except UsageError:  # no person can be asked here: stop to wait for the item
+    except UsageError:  # no person can be asked here: stop waiting, without ending the run
         if step is not None:
             step.cancel()
         raise

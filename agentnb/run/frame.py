@@ -1,4 +1,4 @@
-"""Frames: the loops of a run that are being run, like a call stack: the outermost loop, and nested loops."""
+"""Frames: the active loops of a run, organised like a call stack: the outermost loop, and the nested loops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Frame:
     has_loops_inside: some calls of this loop may be performed by nested loops.
     recorded: the number of events of the recording that the run resumed from; 0 if it started in this process.
     companion: the companion object of the loop, once it was requested (`run.companions`).
-    hearing: the mailbox of the run that the loop has received. Only the frame keeps it alive.
+    hearing: the mailbox that the loop has received (`Design.hears`). The frame keeps it alive as long as the run.
     moves: the phase that each kind of transition leads to, by phase, phase of the event and event type.
     views: the tools' own views of calls, by call id, each with the number of its question.
     reply: the answer that streams in from the model, during a request.

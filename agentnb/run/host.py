@@ -69,7 +69,7 @@ class Environment(Protocol):
 
 
 class PlainPython:
-    """The environment outside a kernel: runs are driven in the event loop of their caller."""
+    """The environment outside a kernel and an IPython shell: a run is driven in the event loop of its caller."""
 
     hosted = False
 

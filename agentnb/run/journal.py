@@ -38,23 +38,23 @@ Observer = Callable[[Event, Frame], object]
 
 
 class Recorder(Protocol):
-    """Where a journal is kept. `record` may hold lines back until `flush`, which returns once they are on disk.
+    """The storage of one journal. `record` may buffer lines until `flush`, which returns once they are on disk.
 
-    Neither waits for anybody: where the place is locked just now, `flush` raises StoreBusy and can be called again.
+    Neither waits for a lock: if the storage is locked, `flush` raises StoreBusy and can be called again.
     """
 
     def record(self, seq: int, line: bytes) -> None:
-        """Take an event, as one line of JSON."""
+        """Accept an event as one line of JSON. seq: its number."""
 
     def flush(self) -> None:
-        """Return once every event taken so far is on disk."""
+        """Return once every accepted event is on disk. Raises StoreBusy if the storage is locked."""
 
     def name_snapshot(self, name: str, position: int) -> None:
-        """Keep a name for a position, on disk after the next `flush`."""
+        """Store a name for a position. It is on disk after the next `flush`."""
 
 
 class RunStore(Protocol):
-    """Where recordings are kept; `agentnb.Store` is one."""
+    """A store of recordings; `agentnb.Store` is one."""
 
     def record_run(
         self,
@@ -72,7 +72,7 @@ class RunStore(Protocol):
         """
 
     def position(self, run_id: str) -> int:
-        """Return the number of events of the run that it has."""
+        """Return the number of events of the run that the store has."""
 
 
 class Journal(Watchers):
@@ -90,7 +90,7 @@ class Journal(Watchers):
         self._offset = time.time() - time.monotonic()
         """The difference between this run's clock (`now`) and the monotonic clock."""
         self.fresh = False
-        """Whether an event was appended since this was last set to False."""
+        """True if an event was appended since this was last set to False."""
         self.observers: tuple[Observer, ...] = ()
         """The run's own gate and wakeup, if they need every event: notified before the watchers."""
         self.recorder: Recorder | None = None
@@ -106,11 +106,11 @@ class Journal(Watchers):
         may have ended the call or the run in the meantime.
 
         Returns the event as it is recorded: a copy with its number, time, run, path and phase; None if it is not.
-        Raises IllegalTransition, ImpossibleEvent or NotSerializable, and then nothing has happened.
+        Raises IllegalTransition, ImpossibleEvent or NotSerializable; then nothing has changed.
         """
         if frame is None:
             frame = self.root
-        with self.lock:  # and no `acquire` with a `try` behind it: Ctrl-C may come in between
+        with self.lock:  # not `acquire` followed by `try`: Ctrl-C may interrupt in between
             state, events, recorder = frame.state, self.events, self.recorder
             if about is not None and state.open.get(about.id) is not about:
                 return None
@@ -118,6 +118,8 @@ class Journal(Watchers):
                 raise UsageError(
                     f"This {event.type} is recorded already (seq {event.seq}); make a new event each time."
                 )
+
+            # Stamp the event, and encode it, before anything changes: both may raise.
             phase = frame.moves.get((state.phase, event.phase, type(event)), UNKNOWN)
             event = replace(
                 event,
@@ -128,15 +130,19 @@ class Journal(Watchers):
                 phase=frame.opens(event) if phase is UNKNOWN else phase,
             )
             line = self._encode(event) if recorder is not None else b""
+
+            # Fold and record it. A nested loop gets its state before the watchers are notified, because they may end
+            # the run.
             evolve(self.state, event)
             events.append(event)
-            # Before the watchers are notified, because they may end the run.
             if frame.above is not None and isinstance(event, RunStart):
                 frame.state = nested(self.state, frame.path)
                 self.frames.append(frame)
             if recorder is not None:
                 recorder.record(event.seq, line)
             self.fresh = True
+
+            # Notify the observers, then the watchers.
             try:
                 for observe in self.observers:
                     observe(event, frame)
@@ -146,11 +152,11 @@ class Journal(Watchers):
         return event
 
     def now(self) -> float:
-        """The time by the run's own clock, in seconds since the epoch, for its events and its deadlines.
+        """Return the time by the run's own clock, in seconds since the epoch, for its events and its deadlines.
 
-        It goes with the monotonic clock, so that it never goes back, and what something took is right whoever sets the
-        computer's clock meanwhile. Where that is ahead, as after the computer has slept, the run's own is set to it;
-        but not while a tool or a model is at work.
+        The clock follows the monotonic clock, so it never goes back, and durations are correct even if the computer's
+        clock is set in the meantime. If the computer's clock is ahead, for example after the computer has slept, the
+        run's clock is set to it, but not while a tool or a model is running.
         """
         now = self._offset + time.monotonic()
         ahead = time.time() - now

@@ -1,7 +1,7 @@
-"""What may stand in a journal: JSON, and nothing else.
+"""Conversion to JSON data: a journal contains nothing else.
 
-A tool may return any object. It is made JSON where it comes in, so that a recording never holds a value that only the
-process which made it can read, and so that the mistake is reported where it is made and not in a later snapshot.
+A tool may return any object. It is converted when it is passed in, so that every process can read a recording, and so
+that an error is reported at its origin, not at a later snapshot.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ from agentnb.core.readable import BITS, check_readable
 from agentnb.core.unicode import mended
 
 DEPTH = 50
-"""Levels of nesting that are kept of a value that had to be mended: deeper is of no use to anybody."""
+"""The levels of nesting that are kept of a value that cannot be converted as a whole."""
 
 TRACEBACK_LIMIT = 20_000
-"""Characters of a traceback that are kept: more is a recursion, and its middle says nothing."""
+"""The characters of a traceback that are kept: a longer one is a recursion, and its middle has no information."""
 
 
 def portable(value: Any) -> Any:
-    """`value` as JSON data; an object JSON cannot say becomes its text, and text that is not Unicode is mended."""
+    """Return `value` as JSON data.
+
+    An object that JSON cannot represent becomes its text, a picture becomes a content block, and text that is not valid
+    Unicode is repaired.
+    """
     if isinstance(value, str):
         return value if value.isascii() else mended(value)
     if _is_plain(value):
@@ -42,8 +46,8 @@ def portable(value: Any) -> Any:
         return value.decode("utf-8", "replace")
     try:
         plain = to_jsonable_python(value, fallback=_number_or_text)
-        check_readable(to_json(plain))  # which refuses text with lone surrogates, too: UTF-8 cannot write it
-    except Exception:  # whatever the methods of an object raise while it is read: a moment that is none, for one
+        check_readable(to_json(plain))  # `to_json` also raises for lone surrogates, which UTF-8 cannot encode
+    except Exception:  # a method of the object may raise any error, as an invalid date does
         return _mend_inside(value)
     return plain
 
@@ -55,7 +59,11 @@ def _is_plain(value: Any) -> bool:
 
 
 def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """The same for a value that JSON cannot say as it is; `above` are the containers it stands in."""
+    """Return as JSON data a value that cannot be converted as a whole: convert its items one by one.
+
+    above: the ids of the containers around the value. A value that contains itself, or is nested too deeply, becomes a
+    text.
+    """
     if isinstance(value, (Mapping, list, tuple, set, frozenset)):
         if id(value) in above or len(above) >= DEPTH:
             return f"<{type(value).__name__}, nested too deeply>"
@@ -72,13 +80,13 @@ def _mend_inside(value: Any, above: tuple[int, ...] = ()) -> Any:
         return _text(value)
     try:
         plain = to_jsonable_python(value, fallback=_number_or_text)
-    except Exception:  # as above, and here it is this object
+    except Exception:  # it is this object that cannot be converted
         return _text(value)
     return _mend_inside(plain, (*above, id(value)))
 
 
 def _number_or_text(value: Any) -> Any:
-    """A number of another library, a picture as a content block, a struct's fields, or the text of anything else."""
+    """Return the fields of a struct, a plain number for one of another library, a picture's block, or else the text."""
     if isinstance(value, Struct):
         return to_builtins(value)
     number = number_in(value)
@@ -89,7 +97,7 @@ def _number_or_text(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """`str(value)`, also where that fails: a tool may return anything."""
+    """Return `str(value)` as valid Unicode, or a text that names the error if that raises."""
     try:
         return mended(str(value))
     except Exception as error:
@@ -97,12 +105,12 @@ def _text(value: Any) -> str:
 
 
 def portable_text(value: Any) -> str:
-    """What stands where words are to stand: a reason, a name; none for None."""
+    """Return a value as text for a field that is a text, such as a reason or a name; empty for None."""
     return _text(value) if value is not None else ""
 
 
 def portable_decision(decision: ApprovalDecision) -> ApprovalDecision:
-    """What a loop's own code has decided about a call, as it will stand in the journal."""
+    """Return a decision that a loop's own code has made about a call, with its fields as JSON data."""
     name, arguments = decision.name, decision.arguments
     return replace(
         decision,
@@ -113,7 +121,7 @@ def portable_decision(decision: ApprovalDecision) -> ApprovalDecision:
 
 
 def portable_input(input: Any) -> Any:
-    """A run's input as it will stand in the journal."""
+    """Return a run's input as JSON data. Messages in it, or in a list of inputs, become plain messages."""
     if isinstance(input, (list, tuple)):
         return portable([portable(plain_message(item)) for item in input])
     return portable(plain_message(input))
@@ -132,7 +140,7 @@ def said_in_json(event: Event, name: str) -> Event:
 
 
 def portable_start(start: RunStart) -> RunStart:
-    """A loop's first fact as it will stand in the journal: what it goes on from was said by anybody."""
+    """Return a loop's first event with its name and its messages as JSON data: they may come from any source."""
     start = checked(start)
     said = [message for messages in (start.history, *start.queued.values()) for message in messages]
     if mended(start.name) == start.name and all(_can_be_kept(message) for message in said):
@@ -154,12 +162,12 @@ def _can_be_kept(plain: Any) -> bool:
 
 
 def words_of(error: BaseException) -> str:
-    """An exception in words: of which type it is, and what it says."""
+    """Return the type and the message of an exception as text."""
     return f"{type(error).__name__}: {_text(error)}"
 
 
 def error_info(error: BaseException) -> ErrorInfo:
-    """An exception as data."""
+    """Return an exception as data: type, message, traceback, and the details of a ModelError."""
     text = "".join(traceback.format_exception(error))
     if len(text) > TRACEBACK_LIMIT:
         half = TRACEBACK_LIMIT // 2
@@ -175,7 +183,7 @@ def error_info(error: BaseException) -> ErrorInfo:
 
 
 def not_serializable(event: Event, error: ValueError) -> NotSerializable:
-    """The error for an event that is not JSON, with the path to the value at fault."""
+    """Return the error for an event that is not JSON, with the path to the invalid value."""
     return NotSerializable(f"{event.type}{_path_to_fault(event)} is not JSON: {error}")
 
 

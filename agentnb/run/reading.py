@@ -1,10 +1,10 @@
-"""Reading files of which a store may be open in this process.
+"""Reading of files that may be open as a store in this process.
 
-POSIX takes every lock that a process has on a file when the process closes any descriptor of it, also one that it had
-opened only to read (https://www.sqlite.org/howtocorrupt.html, 2.2). SQLite, without its lock, would not be asked any
-more: another process that is done with the store takes itself for the last one and deletes the log, into which this
-one goes on to write. So a file is read through here, and a descriptor of one to which SQLite has a connection stays
-open until that has ended, as SQLite does with its own.
+In POSIX, a process that closes any descriptor of a file loses all its locks on that file, even if the descriptor was
+opened only for reading (https://www.sqlite.org/howtocorrupt.html, 2.2). Without the lock of this process, another
+process that closes the store would take itself for the last user and delete the log, to which this process still
+writes. Files are therefore read through this module: while SQLite has a connection to a file, descriptors of it stay
+open until the connection has ended, as SQLite does with its own descriptors.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 
 Identity = tuple[int, int]
 
-_guard = threading.RLock()  # a connection that nobody has any more may end wherever memory is asked for
+_guard = threading.RLock()  # reentrant: the garbage collector may end a connection while this thread holds the lock
 _connections: Counter[Identity] = Counter()
 _kept: dict[Identity, list[FileIO]] = {}
 
 
 def identity(path: str | Path) -> Identity | None:
-    """Which file has this name now."""
+    """Return the device and inode of the file that has this path now; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -34,18 +34,21 @@ def identity(path: str | Path) -> Identity | None:
 
 
 def is_connected(file: Identity | None) -> bool:
-    """Whether a database connection of this process has this file open."""
+    """Return True if a database connection of this process has this file open."""
     return file is not None and _connections[file] > 0
 
 
 def connected(file: Identity) -> None:
-    """Keep what is read of this file open from now on; to be said before its connection takes a lock."""
+    """Register a connection to this file: from now on, its descriptors stay open.
+
+    Call it before the connection takes a lock.
+    """
     with _guard:
         _connections[file] += 1
 
 
 def disconnected(file: Identity) -> None:
-    """Say that a connection to this file has ended."""
+    """Unregister a connection to this file that has ended. After the last one, close the kept descriptors."""
     with _guard:
         _connections[file] -= 1
         if not _connections[file]:
@@ -56,14 +59,14 @@ def disconnected(file: Identity) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[FileIO]:
-    """A file, to be read from its beginning."""
+    """Open a file for reading, from its beginning. Reuses a descriptor that had to stay open."""
     with _guard:
         kept = _kept.get(identity(path) or (0, 0))
         file = kept.pop() if kept else None
         if file is not None:
             file.seek(0)
     if file is None:
-        file = FileIO(path)  # without a buffer: what that has would be of an earlier time when it is read again
+        file = FileIO(path)  # without a buffer, which would hold old content when the descriptor is used again
     try:
         yield file
     finally:
@@ -81,6 +84,6 @@ def _close(file: FileIO) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All that is in a file."""
+    """Return the content of a file."""
     with opened(path) as file:
         return file.readall()

@@ -1,4 +1,4 @@
-"""What can be read of a run, whether it goes on or is a recording: where it stands, and how it came there."""
+"""Recording: the read-only interface of a run, of a stored recording and of a replay: its state and its events."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from agentnb.run.past.fork import UNCHANGED, Change
 from agentnb.run.past.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    # Not at run time: a property that gives a Literal takes from IPython all it could complete (jedi's issue 1990).
+    # Not imported at run time: a property annotated with a Literal breaks completion in IPython (jedi's issue 1990).
     from agentnb.core.events import StopReason
     from agentnb.run.past.replay import Replay
     from agentnb.run.run import Run
 
 
 class NoBreakpoints(Breakpoints):
-    """Those of what goes on elsewhere, or not at all: none."""
+    """The empty breakpoints of a recording, and of a run that another process drives."""
 
     def add(self, spec: Any = None, *, nth: int = 1, **conditions: Any) -> Breakpoint:
-        """Refused, for nothing would stop there. Raises UsageError."""
+        """Raise UsageError: a recording does not run, so it cannot stop at a breakpoint."""
         raise UsageError(
             "This is a recording, which nothing here can stop. Its at(-1) goes through it from the beginning, with"
             " breakpoints of its own and continue_()."
@@ -42,28 +42,28 @@ class NoBreakpoints(Breakpoints):
 
 
 class Recording(ABC):
-    """A run as far as it can be read."""
+    """A run that can be read: its state, its events, and copies that start from it."""
 
     id: str
     name: str | None
     loop: Design
     parts: tuple[str, ...] | None = None
-    """The parts of its panel, where these are not all."""
+    """The parts that its panel has; None for all."""
     _fork_options: Mapping[str, Any] = {}
 
     @property
     @abstractmethod
     def state(self) -> State:
-        """Where the run stands; read it, do not change it."""
+        """The current state of the run. Read it, do not change it."""
 
     def clock(self) -> float:
-        """The time now, in seconds since the epoch, by the clock of the run's events."""
+        """Return the time by the clock of the run's events, in seconds since the epoch."""
         return time.time()
 
     @property
     @abstractmethod
     def events(self) -> Sequence[Event]:
-        """Everything that has happened so far, oldest first."""
+        """The events of the run so far, oldest first."""
 
     @property
     @abstractmethod
@@ -72,25 +72,25 @@ class Recording(ABC):
 
     @abstractmethod
     def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
-        """Call `watcher` with what comes from now on; gives a function that ends it."""
+        """Call `watcher` with everything new from now on. Returns a function that unsubscribes."""
 
     @abstractmethod
     def snapshot(self, name: str | None = None) -> Snapshot:
-        """The run as it stands."""
+        """Return a snapshot of the run. name: the name of the snapshot."""
 
     @property
     def position(self) -> int | None:
-        """How many of its events have happened, where it is walked through."""
+        """The number of events before the position of a replay; None if this is not a replay."""
         return None
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """The same, and how often it was moved."""
+        """The `position` of a replay and the number of its moves; None if this is not a replay."""
         return None
 
     @property
     def diverged(self) -> ReplayDiverged | None:
-        """What the loop does otherwise than the recording, where it is checked and does."""
+        """The difference between the loop and the recording that a check found; None if there is none."""
         return None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -101,16 +101,16 @@ class Recording(ABC):
 
     @property
     def driven(self) -> bool:
-        """Whether anybody drives the run at the moment."""
+        """True while the run has an owner in this process that drives it."""
         return False
 
     def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call `changed` whenever `driven` has changed and nothing else; gives a function that ends it."""
+        """Call `changed` whenever `driven` may have changed. Returns a function that unsubscribes."""
         return lambda: None
 
     @property
     def paused_for(self) -> str | None:
-        """Why the run is paused; None where it is not."""
+        """The reason for the current pause; None if the run is not paused."""
         if self.state.over or not self.state.paused:
             return None
         paused = (event for event in reversed(self.events) if isinstance(event, RunPaused))
@@ -118,74 +118,77 @@ class Recording(ABC):
 
     @property
     def remembered(self) -> list[Remembered]:
-        """The decisions that hold for later calls too, oldest first."""
+        """The decisions that also apply to later calls, oldest first."""
         return [Remembered.of(rule) for rule in self.state.rules]
 
     @property
     def decided(self) -> list[Decided]:
-        """The calls that are decided and have not begun, in the order they were made."""
+        """The calls that are decided and have not started, each loop's in the order it made them."""
         with self.lock:
             return ready(stood(self.state), run_id=self.id)
 
     @property
     def queued(self) -> list[tuple[Queue, Message]]:
-        """What was said to the run and nobody has heard yet, in the order it will be heard."""
+        """The queued messages that were not delivered yet, in the order of delivery, each with its queue."""
         return [(queue, message) for queue in QUEUES for message in self.state.queues[queue]]
 
     @property
     def breakpoints(self) -> Breakpoints:
-        """Where the run pauses: where nobody drives it here that is nowhere, and none can be added."""
+        """The breakpoints of the run. If the run is not in this process, there are none, and none can be added."""
         return NoBreakpoints()
 
     def tool_schemas(self, path: str | None = None) -> dict[str, dict[str, Any]]:
-        """The JSON schema of each tool's arguments; none where nothing is known of the loop."""
+        """Return the JSON schema of the arguments of each tool, by name; empty if the loop's tools are not known.
+
+        path: the loop whose tools to return; None for all loops.
+        """
         return {}
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """While a thread holds this, nothing becomes a fact."""
+        """The lock of the events. While a thread holds it, no other thread appends an event."""
         return nullcontext()
 
     @property
     def recording(self) -> Sequence[Event]:
-        """All that was recorded: also what comes after the moment that a replay stands at."""
+        """All recorded events, including those after the position of a replay."""
         return self.events
 
     @property
     def phase(self) -> str:
-        """The loop's phase; before the start, the one it starts in."""
+        """The current phase of the loop; before the start, its first phase."""
         return self.state.phase if self.state.phase is not None else next(iter(self.loop.phases), "")
 
     @property
     def messages(self) -> list[Message]:
-        """The conversation so far; of a loop that only runs others, theirs, one after the other."""
+        """The conversation so far; for a loop that only runs other loops, their conversations in sequence."""
         return self.state.conversation
 
     @property
     def output(self) -> Any:
-        """What the run came to; None until it is over."""
+        """The output of the run; None until it has ended."""
         return self.state.output
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why the run is over; None until it is."""
+        """The reason why the run has ended; None until then."""
         return self.state.stop_reason
 
     @property
     def usage(self) -> dict[str, float]:
-        """Tokens (`input_tokens`, `output_tokens`, ...) and `cost` that this run has used, added up.
+        """The total of tokens (`input_tokens`, `output_tokens`, ...) and `cost` that this run has used.
 
-        A fork has used what was asked since the fork: what is before that was used by the run it departs from, and the
-        usage of all runs together is the sum. `state.usage` is of the whole history, which is what limits count.
+        A fork counts only its own requests: the earlier ones were used by the run that it was forked from, so usages of
+        several runs can be added. `state.usage` counts the whole history, and limits apply to that.
         """
         return dict(self.state.own_usage)
 
     def at(self, seq: int) -> Replay:
-        """The run as it was right after its event `seq`: to be read, stepped back and forth, and not to be driven.
+        """Return a replay of the run, positioned right after its event `seq`; -1 is before the first event.
 
-        -1 is before its first event.
+        A replay can be read and stepped forward and back, but not driven.
         """
-        from agentnb.run.past.replay import Replay  # it is a Recording itself
+        from agentnb.run.past.replay import Replay  # imported here, because a Replay is a Recording
 
         return Replay(self.recording, self.loop, name=self.name).to(seq)
 
@@ -201,20 +204,25 @@ class Recording(ABC):
         loop: Design | None = None,
         **options: Unpack[StartOptions],
     ) -> Run:
-        """A new run that goes on from its event `at` (the newest by default), with at most one thing changed.
+        """Return a new run that continues from the event `at` (default: the newest), with at most one change.
 
-        message: what was said at that event instead (a message, a model's answer, the input), or, at any other event,
-        what the user says there. A text leaves a model's answer its calls; `{"role": "assistant", "content": ...}` is
-        the whole answer. arguments, decision: what the call that the event is about runs with, and what is
-        decided about it (True, False, `approve`, `reject` ..., or a dict with `decision` and what belongs to it).
-        result: what that call gave, which may be None. event: another event of the same type. loop: another loop of the
-        same kind, with another model, other tools or settings. options: as for `start`; store, approve and limits are
-        this run's where no others are given.
+        Events before the fork are taken over: they send no model request and run no tool.
 
-        What is before the fork costs no request to the model and runs no tool. Raises UsageError where there is nothing
-        to change, InvalidArguments where arguments do not fit, RecordingMismatch for a loop of another kind.
+        message: replaces the message of that event (a message, a model's answer, the input); at any other event, a
+        message of the user that is added there. A text replaces the text of a model's answer and keeps its calls;
+        `{"role": "assistant", "content": ...}` replaces the whole answer.
+        arguments: the arguments of the call that the event is about.
+        decision: the decision about that call: True, False, `approve`, `reject` ..., or a dict with `decision` and its
+        fields.
+        result: the result of that call, which may be None.
+        event: an event of the same type, in place of that event.
+        loop: another loop of the same kind, with another model, other tools or settings.
+        options: those of `start`. store, approve and limits default to those of this run.
+
+        Raises UsageError if the change does not apply to the event, InvalidArguments if the arguments do not fit,
+        RecordingMismatch if `loop` is of another kind.
         """
-        from agentnb.run.past.forked import forked  # it makes a Run, which is a Recording itself
+        from agentnb.run.past.forked import forked  # imported here, because a Run is a Recording
 
         change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
         return forked(self, plain_number(at), change, loop, **options)

@@ -159,7 +159,7 @@ class Run(Decisions, Recording):
 
     @property
     def paused_for(self) -> str | None:
-        """The reason of the current or requested pause; None if there is none."""
+        """The reason for the current or requested pause; None if there is none."""
         with self._journal.lock:
             return super().paused_for or (self._gate.pausing if not self.state.over else None)
 
@@ -278,7 +278,7 @@ class Run(Decisions, Recording):
     def submit_step(self, unit: Unit = "event", *, blocking: bool = False) -> Future[list[Event]]:
         """Run `step` on agentnb's own thread, for callers that cannot await, and return its future.
 
-        blocking: whether the caller blocks until the future is done.
+        blocking: True if the caller blocks its thread until the future is done.
         """
         return hosting.host.submit(
             step(self._driving, unit, taken_here=blocking and self._driving.is_taken_in_this_task())

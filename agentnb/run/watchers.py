@@ -1,6 +1,6 @@
-"""Watchers: whoever is told of what happens, in a run, in a recording that grows, or in one that is walked through.
+"""Watchers: functions that are notified of events, of a run, of a recording that grows, or of a replay.
 
-What a watcher fails with is its own affair: it is logged, the others are told, and whoever does the telling goes on.
+If a watcher raises, the error is logged, the other watchers are notified, and the notifying code continues.
 """
 
 from __future__ import annotations
@@ -18,17 +18,21 @@ logger = logging.getLogger("agentnb")
 
 
 class Watchers:
-    """Those who watch the run of this id. Safe from every thread, also while they are told."""
+    """The watchers of one run. Safe from every thread, also during a notification."""
 
     def __init__(self, run_id: str, lock: AbstractContextManager[Any] | None = None) -> None:
-        """lock: what is held while it is told, where something is; who has ended watching is told no more then."""
+        """Create an empty list of watchers.
+
+        lock: the lock that the caller holds during notifications, if any. With it, a watcher that has unsubscribed is
+        never notified afterwards.
+        """
         self.run_id = run_id
         self.watchers: tuple[Callable[[Any], object], ...] = ()
-        """Copied when it changes, so that it is read and gone through without the lock."""
+        """The subscribed watchers. A change replaces the tuple, so that it can be iterated over without the lock."""
         self._changing = lock if lock is not None else threading.Lock()
 
     def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
-        """Tell `watcher` of everything from now on, in order, from the thread it happens in; gives what ends it."""
+        """Notify `watcher` of everything from now on, in order, in the notifying thread. Returns what unsubscribes."""
         with self._changing:
             self.watchers = (*self.watchers, watcher)
 
@@ -39,7 +43,10 @@ class Watchers:
         return stop
 
     def tell_each(self, news: Any) -> None:
-        """Tell each of them, in the order in which they came."""
+        """Notify each watcher, in the order of subscription. The error of a watcher is logged, not raised.
+
+        Only a cancellation, or an exception thrown in from outside (`THROWN_IN`), is raised.
+        """
         for watcher in self.watchers:
             try:
                 watcher(news)

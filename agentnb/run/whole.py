@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writes: a file is replaced as a whole, or stays as it was."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from agentnb.run.reading import opened
 DATABASE = b"SQLite format 3\0"
 SNAPSHOT = b'{"agentnb":"snapshot",'
 EXPORT = b'{"agentnb":"export",'
-"""How the files begin that recordings are kept in: whoever is given one of another kind can say which it is."""
+"""The first bytes of each kind of file with recordings, so that an error can name the kind of a wrong file."""
 
 
 @contextmanager
 def written_whole(path: Path, what: str) -> Iterator[IO[bytes]]:
-    """A file to write to that takes the place of `path` when all is written.
+    """Open a temporary file for writing, which replaces `path` when the block ends without an error.
 
-    Whoever reads meanwhile sees the old file or the new one, never half of one, also where several write at once.
-    Raises StorageError where it cannot be written, UsageError where that would be the end of a store; what was there
-    stays.
+    Readers see the old or the new file, never a part of it, even if several processes write concurrently. what: the
+    content, for errors. Raises StorageError if the file cannot be written, and UsageError if `path` is a database,
+    perhaps a store. After any error the old file is unchanged.
     """
     if _is_database(path):
         raise UsageError(f"{path} is a database, perhaps a store: {what.lower()} needs a file of its own.")

@@ -97,6 +97,7 @@ class Agent(Loop):
             return take(state, "input")
         if not state.messages and not state.queues["steering"]:
             return take(state, "follow_up") if state.queues["follow_up"] else RunEnd(reason="empty")
+        # An answer ends the run, unless a follow-up is queued. The limit comes before all queued messages.
         answer = _answer(state)
         if answer is not None and not state.queues["follow_up"]:
             return RunEnd(reason=answer.cut_off or "completed", output=text_of(answer.message.content))
@@ -182,6 +183,7 @@ class Agent(Loop):
         """
         run = self.start(prompt, **options)
         try:
+            # The token is checked by the stream: read all of it before the output.
             if cancel_token is not None:
                 async with aclosing(self.events(run, cancel_token)) as events:
                     async for _ in events:

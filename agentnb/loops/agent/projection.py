@@ -65,7 +65,8 @@ class Projection:
     def fail(self, failure: e.ErrorInfo) -> Iterator[AgentEvent]:
         """Yield the end of the stream with an error. Calls left open by a nested loop get an error, too.
 
-        Call this only if the run does not continue: a run may be resumed after a model failure.
+        Call this when the events of the run have ended. A failure after which the run was resumed does not end the
+        stream.
         """
         if self.ended:
             return

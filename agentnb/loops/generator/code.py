@@ -27,6 +27,7 @@ def names_in_code(function: Any) -> frozenset[str]:
             continue
         seen.add(id(read))
         names.update(_names(code))
+        # Add the names of callables and loops that the code refers to; read its generator functions next.
         for value in _referred_to(read, code):
             for one in _each(value):
                 if callable(one) or isinstance(one, Design):

@@ -160,6 +160,7 @@ def failed_in_last_step(state: State, error: ErrorInfo) -> list[str]:
     failed = [call for call in state.calls.values() if call.hidden and call.end is not None and call.end.is_error]
     if not failed or failed[0].end is None or failed[0].end.outcome not in _TRIED_AGAIN:
         return []
+    # The run's error is the ToolError that the generator received, or an error that was raised from it.
     words = str(failed[0].end.result)
     is_it = error.type == ToolError.__name__ and error.message == words
     is_raised_from_it = f"{ToolError.__name__}: {words}\n" in (told := error.traceback or "") and _FROM in told

@@ -83,8 +83,8 @@ class SessionControls(Loop):
         """Continue without a new message; return the stream of events.
 
         The session answers a last message of the user or a tool, or takes the queued messages. options: as for `start`.
-        Raises UsageError while a stream is open, and if there is nothing to continue from (SEMANTICS.md, 8.
-        Continuing).
+        Raises UsageError while a stream is open, and if there is nothing to continue from
+        (SEMANTICS.md, 8. Continuing).
         """
         self._check_not_open()
         messages = showable(_read(self.messages))
@@ -117,6 +117,7 @@ class SessionControls(Loop):
         if self._telling is None:
             return self._messages
         state, ended = self._telling.run.state, self._telling.ended
+        # Compute the list again only if the run has advanced since the last access.
         if self._stands_at != (state.position, ended):
             left_open = _left_open(state) if ended else ()
             is_cut = state.stop_reason in ENDED_FROM_OUTSIDE or (ended and state.failure is not None)

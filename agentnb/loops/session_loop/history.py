@@ -15,7 +15,7 @@ from agentnb.core.state import State
 NO_RESULT = "No result provided"
 
 ENDED_FROM_OUTSIDE = frozenset({"cancelled", "error", "limit"})
-"""Stop reasons for which the conversation ends with an aborted answer (`last_words`)."""
+"""Stop reasons for which the conversation ends with an aborted or failed answer (`last_words`)."""
 
 
 def in_order(messages: Sequence[Message]) -> list[Message]:

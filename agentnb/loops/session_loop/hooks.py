@@ -29,7 +29,7 @@ def copies(hook: str, state: State) -> list[Message]:
 class ToolCallContext:
     """The argument of hooks around a call: the call, its arguments and the messages; after the call, its result too.
 
-    All values but `args` are copies. If `before_tool_call` changes `args`, the call runs with the changed arguments.
+    All values are copies. If `before_tool_call` changes `args`, the call runs with the changed arguments all the same.
     """
 
     tool_call: ToolCall

@@ -140,14 +140,17 @@ class SessionLoop(SessionControls):
         queues, heard = state.queues, state.heard
         if queues["input"]:
             return take(state, "input")
+        # After a reply and its calls, ask `should_stop_after_turn` before taking steering or a follow-up.
         if self.activities and state.reply is not None and not heard and (fact := self._after_turn(state)) is not None:
             return fact
+        # Steering comes first, but not between a follow-up and the request that answers it.
         if queues["steering"] and "follow_up" not in heard and self._hears(state, "steering"):
             return self._unless_at_limit(state, take(state, "steering"))
         if queues["follow_up"] and self.drain == "all" and "follow_up" in heard:
             return take(state, "follow_up")
         if heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
             return self._unless_at_limit(state, ModelStart(turn=state.turn + 1))
+        # Nothing is left to answer: take a follow-up, or end.
         if self._hears(state, "follow_up"):
             return self._unless_at_limit(state, take(state, "follow_up"))
         return self._end(state, _completed(state) if state.messages else "empty")
@@ -183,6 +186,7 @@ class SessionLoop(SessionControls):
         wants = wanted(state)
         if not wants or (why := why_pass_over(state, self.steering_mode)) is None:
             return wants
+        # Hidden calls and calls that have started continue; so does the first call of a sequential turn.
         kept = {call.id for call in state.open.values() if call.hidden or call.attempt}
         if why == SKIPPED and (first := first_in_turn(state)) is not None:
             kept.add(first.id)
@@ -201,7 +205,7 @@ class SessionLoop(SessionControls):
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
         """Return the execution of the reply's calls: sequential or not, and with provisional results or not.
 
-        Results are provisional in mode `discard`: they can be replaced until the next event.
+        Results are provisional in mode `discard`: steering can replace them until the loop continues.
         """
         if self.tool_execution == "parallel" and self.steering_mode != "discard":
             return {}

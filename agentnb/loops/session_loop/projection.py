@@ -155,8 +155,8 @@ class Projection:
                     self._results.append(message)
                 elif message.role == "assistant":
                     self._answer, self._text = message, ""
-            # The last result of an answer ends its turn. In mode `discard` results enter the history only with the
-            # next event.
+            # The last result of an answer ends its turn. In mode `discard` results enter the history only when the loop
+            # continues.
             if self._answer is not None and len(self._results) == len(self._answer.tool_calls):
                 yield from self._close_turn(self._answer)
         self._said = len(messages)
@@ -221,7 +221,8 @@ class Projection:
     def fail(self, failure: ErrorInfo) -> Iterator[SessionEvent]:
         """Yield the end of the stream after a model failure in this loop or a nested one.
 
-        Call this only if the reader cannot continue the run: a run that is resumed after the failure has not ended.
+        Call this when the events of the run have ended. A failure after which the run was resumed does not end the
+        stream.
         """
         yield from self._end_calls(words_of_failures(self._state))
         yield from self.say(RunEnd(reason="error", error=failure))

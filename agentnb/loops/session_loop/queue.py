@@ -71,6 +71,7 @@ class MessageQueue:
             gone = weakref.finalize(run, _leave, self._left, run.left)
             gone.atexit = False
             self._runs.append((weakref.ref(run), gone))
+            # Messages that were queued since the run started go to the newest open run, which is usually this one.
             since_it_began, has = self._take_kept() if is_the_only_one else {}, run.unheard()
         for queue, messages in since_it_began.items():
             for message in messages:
@@ -119,6 +120,7 @@ class MessageQueue:
                 if run is None:
                     self._kept[queue].append(to_said(message))
                     return
+            # If the run has ended in the meantime, try again.
             if run.queue_if_open(queue, message):
                 return
 

@@ -49,7 +49,7 @@ class Breakpoint:
 
     @property
     def enabled(self) -> bool:
-        """True if the breakpoint can stop the run. Setting it to True allows another hit of a cost breakpoint."""
+        """True if the breakpoint can stop the run. Assigning it allows another hit of a cost breakpoint."""
         return self._enabled
 
     @enabled.setter

@@ -19,7 +19,7 @@ class Place:
     """A position in a recording, initially before the first event. Only one thread may use it at a time."""
 
     def __init__(self, recorded: Sequence[Event], loop: Design, *, check: bool) -> None:
-        """`check`: compare each recorded decision of the loop with the decision of `loop`."""
+        """Start before the first event. `check`: compare each recorded decision with the decision of `loop`."""
         self._recorded = recorded
         self._loop = loop
         self._check = Check(loop) if check else None

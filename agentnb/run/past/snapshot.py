@@ -241,6 +241,7 @@ def _line_of(error: Exception, text: bytes) -> str:
 
 def _fault(text: bytes) -> str:
     """Return the text that names the first changed line: the line at which the chain of hashes breaks."""
+    # Compare each line of an event with the line as it would be written: with its hash, and a comma unless it is last.
     lines, chain, events = text.split(b"\n"), hashlib.sha256(), []
     for number, line in enumerate(lines[1:], 2):
         if line.startswith(b"],"):
@@ -264,6 +265,7 @@ def _outside(lines: list[bytes], events: list[bytes], number: int) -> str:
 
     lines: of the text. events: their encoded events. number: of the line after the events.
     """
+    # One line with the digest must follow the summary, and the text must end with a line break.
     if len(lines) != number + 2 or lines[-1] or not re.fullmatch(_DIGEST + rb'[0-9a-f]{64}"}', lines[-2]):
         return str(number + 1)
     try:
@@ -271,6 +273,8 @@ def _outside(lines: list[bytes], events: list[bytes], number: int) -> str:
         name = json.loads(lines[0] + b"]}").get("name")
     except (ValueError, RecordingCorrupt):
         return "1"
+    # The header and the summary are derived from the events, so they can be compared. If both are right, the name in
+    # the header or the digest was changed.
     if lines[0] != _header(snapshot, name):
         return "1"
     return str(number) if lines[number - 1] != _footer(snapshot) else f"1 or {number + 1}"
