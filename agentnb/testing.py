@@ -29,6 +29,7 @@ from agentnb.tools.recorded import RecordedTool, recorded_tools
 
 Chunk = Any
 Turn = Iterable[Chunk] | Callable[..., Any] | str | BaseException
+"""One answer of a scripted model; see `ScriptedLLM`."""
 
 __all__ = ["Delay", "Recorded", "RecordedTool", "Request", "ScriptedLLM", "call", "delay", "text", "write_test"]
 
@@ -76,7 +77,7 @@ class ScriptedLLM:
 
     Each run starts at the first turn, including a restored run. Nested loops, and the runs that its tools start, share
     the script with the run. A fork of a run that this model has answered, and a run restored from one, continue after
-    the turns that were answered before the fork. Requests outside of any run use the turns one after the other.
+    the turns that were used in the recording. Requests outside of any run use the turns one after the other.
 
     turns: a list. Each turn is a list of chunks (made by `text` and `call`, or any other of `agentnb.llms.protocol`),
     which may contain `delay(seconds)` and exceptions to raise; or a string; or one chunk; or a function, sync or async,
@@ -153,6 +154,7 @@ class ScriptedLLM:
         if number is None:  # a run that starts, or continues a recording
             number = max(self._answered_in(run.events) for run in (asked.outermost, asked.run))
         self._served[asked.outermost] = number + 1
+        # Remember the recorded request, so that a fork of this run can count it as answered by this model.
         if asked.path is not None:
             events = reversed(asked.run.events)
             start = next(event for event in events if isinstance(event, ModelStart) and event.path == asked.path)
@@ -227,7 +229,7 @@ def write_test(recording: Any, path: str | Path, loop: str) -> Path:
     if path.suffix != ".py" or path.is_dir():
         raise UsageError(f"The test is a Python file, test_nile.py for one, not {str(path)!r}.")
     snapshot = Snapshot.of(source.events, name=source.name)
-    replay(snapshot, _found(loop)).to(snapshot.position - 1)
+    replay(snapshot, _found(loop)).to(snapshot.position - 1)  # raises ReplayDiverged before anything is written
     saved = snapshot.save(path.with_suffix(".agentnb.json"))
     module, _, name = loop.partition(":")
     letters = "".join(char if f"a{char}".isidentifier() else " " for char in source.name)

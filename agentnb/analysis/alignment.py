@@ -125,6 +125,7 @@ def _spans(ours: list[str], theirs: list[str], middle: _Span) -> Iterator[_Span]
     """
     begin, end, start, stop = middle
     yield 0, begin, 0, start
+    # Between two anchors, and between the last anchor and the common end, use difflib. Then yield the anchor itself.
     a, b = begin, start
     for c, d in [*_anchors(ours[begin:end], theirs[start:stop]), (end - begin, stop - start)]:
         c, d = begin + c, start + d

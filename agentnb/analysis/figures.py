@@ -122,6 +122,7 @@ def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
     if len(times) > BARS:
         return _spread(axes, times)
     axes = axes_for(axes, 9, 1.3 + 0.4 * max(1, len(times)))
+    # Each phase has one style in all bars.
     parts = dict.fromkeys(part for loop in times.values() for part in loop)
     told = _told(parts, list(times.values()))  # visible parts have the styles that are easiest to distinguish
     looks = {part: look(number) for number, part in enumerate(dict.fromkeys((*told, *parts)))}
@@ -188,6 +189,7 @@ def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
     for source in sources(of):
         rows = [row for row in message_rows(source) if row.role == "assistant" and not math.isnan(row.input_tokens)]
         used |= {source.name: rows} if rows else {}
+    # One line for each run and quantity; with many runs, all lines have one colour and are translucent.
     for number, (name, answers) in enumerate(used.items()):
         whose = "" if len(used) == 1 else f"{name}: "
         steps = range(1, len(answers) + 1)

@@ -37,6 +37,7 @@ Place = tuple[int, str, str]
 """The number of events when a policy was asked, or would have been, and the path and the id of the call."""
 
 Comparison = Literal["agrees", "missed", "refused", "asks"]
+"""The comparison of a policy's decision with that of a person; `COLUMNS["compared"]` describes the values."""
 
 COLUMNS = {
     "run": "the recording: its name, or else the run's id",
@@ -159,6 +160,7 @@ def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
     rows: list[DecisionRow] = []
     calls: list[ProposedCall] = []
     said: list[Verdict | Awaitable[Verdict]] = []
+    # Ask the policy about the call of each decision, with the context that it had, or would have had, in the run.
     for source in sources(of):
         tools = _tools_of(source, loop)
         decided = _decided_by_people(decision_rows(source))

@@ -90,6 +90,7 @@ def _counted_once(found: list[Source]) -> list[Source]:
         if source.events:
             run = source.events[0].run_id
             counted[run] = max(len(source.events), counted.get(run, 0))
+    # In each source, find the inherited events that are counted in the source of their own run, or in an earlier fork.
     once: list[Source] = []
     for source in found:
         start = source.events[0] if source.events else None

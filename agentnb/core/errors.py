@@ -100,7 +100,7 @@ class AgentnbError(Exception):
 
 
 class UsageError(AgentnbError):
-    """A request that is not possible here; nothing was changed."""
+    """An operation that is not possible here; nothing was changed."""
 
 
 class IllegalTransition(UsageError):

@@ -88,7 +88,7 @@ def _say(text: str, code: str = "") -> None:
 
 
 def headline(run: Run | RecordedRun) -> str:
-    """Return one line with the name, the status and, for a recorded run, the code that resumes it."""
+    """Return one line with the name, the design and the status of a run, and how to resume it if it is recorded."""
     return " ".join(filter(None, _headline(run)))
 
 

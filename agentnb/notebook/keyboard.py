@@ -50,7 +50,7 @@ class Seen(Protocol):
     """A function that returns the audience of a run."""
 
     def __call__(self, run_id: str) -> Audience:
-        """Return if a panel of this run is open, and if its page has sent a message."""
+        """Return the audience of this run: no panel, a panel without a page, or a page that has sent a message."""
 
 
 class Keyboard:
@@ -146,7 +146,7 @@ def _decided(decisions: Decisions, item: Pending, prompt: str, shown_at: float) 
         given = _more(word, rest)
     except EOFError:
         word, given = "n", "nobody answered"
-    with decisions.lock:  # the decision must be about the call as it was shown
+    with decisions.lock:  # the decision must apply to the call as it was shown
         now = next((one for one in decisions.pending if _question_of(one) == _question_of(item)), None)
         if now is None or now.shown != item.shown:
             print("It was decided or changed meanwhile.")  # noqa: T201

@@ -83,6 +83,7 @@ def _whole(error: BaseException) -> list[str]:
 
 
 def _in_short(error: BaseException) -> Iterator[str]:
+    # The innermost cause comes first, the raised error last.
     for cause in reversed(list(_causes(error))):
         if frames := _frames_behind(error, cause):
             yield from _one(cause, frames)

@@ -25,7 +25,7 @@ class Presence:
         shell.events.register("pre_run_cell", self.look)
 
     def look(self, *_: object) -> None:
-        """Record if the sender of the cell that is about to run accepts requests for input."""
+        """Record the declaration of the cell that is about to run: whether its sender accepts requests for input."""
         if self._asked:
             return
         get_parent = getattr(self._kernel, "get_parent", None)

@@ -78,7 +78,7 @@ class RecordedRun(Recording):
 
     @property
     def watched(self) -> bool:
-        """Return True if the run has watchers."""
+        """True if the run has watchers."""
         return bool(self._watchers.watchers)
 
     @property
@@ -98,7 +98,7 @@ class RecordedRun(Recording):
 
     @property
     def driven(self) -> bool:
-        """Return True if another process appears to drive the run: its last event is recent, and it has not ended."""
+        """True if another process appears to drive the run: its last event is recent, and it has not ended."""
         return not self.state.over and bool(self.events) and time.time() - self.events[-1].time < LATELY
 
     @property

@@ -140,6 +140,7 @@ def runs(store: Store | str | Path | None = None) -> RunTable:
     """
     found, unreadable = look(store)
     here, kept = runs_in(found, only=store is not None)
+    # The time of each run, and a function that makes its row: only the rows that are shown are computed.
     entries: list[tuple[float, Callable[[], Row]]] = []
     begun = _never_back([run.state.started or run.clock() for run, _ in here])
     for (run, place), began in zip(here, begun, strict=True):
