@@ -120,6 +120,7 @@ class Calls:
         return self._open.get((event.path, call_id)) if call_id is not None else None
 
     def _propose(self, event: Event, state: State, call: ToolCall, *, own: bool = False) -> None:
+        """Start a row for a proposed call. A call that was proposed while the answer streamed already has its row."""
         known = self._open.get((event.path, call.id))
         if known is not None and known.turn == state.turn:  # proposed while the answer streamed
             self._note_whose(known, event)
@@ -139,6 +140,7 @@ class Calls:
             self._here.add(id(row))
 
     def _note(self, row: CallRow, event: Event, seconds: float) -> None:
+        """Update a row with an event of its call; `seconds` is the time of the event."""
         key = row.path, row.call_id
         if isinstance(event, ApprovalRequest):
             row.tool, row.arguments, row.asked = event.name, event.arguments, seconds

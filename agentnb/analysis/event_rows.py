@@ -97,6 +97,7 @@ def _tool(event: Event, state: State, call_id: str | None) -> str | None:
 
 
 def _text(event: Event) -> str:
+    """Return the content of an event in short form: a message, arguments, a result or a reason; "" for other events."""
     match event:
         case RunStart():
             return words_of(event.input)

@@ -114,6 +114,7 @@ def _origin(event: Event, message: Message) -> str | None:
 
 
 def _message_row(source: Source, event: Event, state: State, message: Message, known: _Heard) -> MessageRow:
+    """Return the row of a message. An answer has the usage, the duration and the provider of its request as well."""
     row = MessageRow(
         run=source.name,
         seq=event.seq,

@@ -256,6 +256,7 @@ def _decided_by_people(rows: Iterable[DecisionRow]) -> list[DecisionRow]:
 
 
 def _judged(row: DecisionRow, verdict: Verdict) -> Judged:
+    """Return a decision of a person with the policy's verdict about the same call."""
     where = (row.run, row.seq, row.path, row.call_id, row.tool, row.arguments)
     compared = _compare(row, verdict)
     return Judged(

@@ -117,6 +117,7 @@ def one_source(of: Any) -> Source:
 
 
 def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
+    """Yield the name and the events of each recording in `of`. Raises UsageError if `of` is not a recording."""
     if isinstance(of, Recording):
         yield of.name or of.id, of.recording
     elif isinstance(of, Snapshot):

@@ -157,6 +157,7 @@ def run_here(name: str) -> Run | None:
 
 
 def _the_one_that_fits(found: Snapshot, loops: Mapping[str, Any]) -> Loop:
+    """Return the loop to resume a snapshot with, by the rules of `restore`. Raises UsageError if there is not one."""
     kind = found.start.loop
     fitting = {name: loop for name, loop in loops.items() if isinstance(loop, Loop) and loop.kind() == kind}
     distinct = {id(loop): loop for name, loop in fitting.items() if not name.startswith("_")}

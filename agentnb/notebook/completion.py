@@ -73,6 +73,8 @@ def _hooked(shell: Any, magic: str) -> bool:
 
 
 def _hook(complete: Complete) -> Callable[[Any, Any], list[str]]:
+    """Return an IPython hook that completes by `complete`, or leaves the completion to IPython if it is unloaded."""
+
     def completed(shell: Any, event: Any) -> list[str]:
         if id(shell) not in _loaded:  # unloaded: IPython cannot remove a hook
             raise TryNext

@@ -43,6 +43,7 @@ class Delivery:
             self._publish("idle", message)
 
     def _call(self, message: dict[str, Any]) -> None:
+        """Call the handler that the kernel calls for this kind of comm message."""
         comms = self._kernel.comm_manager
         kind = message["header"]["msg_type"]
         if kind != "comm_msg":

@@ -160,6 +160,7 @@ class CommGate:
             self._kernel.io_loop.add_callback(self._settle)
 
     def _settle(self) -> None:
+        """Install the callback if any comm is registered; otherwise restore the kernel's, unless ours was wrapped."""
         stream = self._kernel.shell_stream
         with self._lock:
             wanted = bool(self._registered)
@@ -174,6 +175,7 @@ class CommGate:
             self._lookout.stop()
 
     def _receive(self, frames: list[Any]) -> Any:
+        """Handle a message for a registered comm, or queue it if required; pass any other message to the kernel."""
         try:
             handling = self._handling(frames)
         except Exception:

@@ -104,6 +104,10 @@ class Keyboard:
         return run_id in self._answered or time.monotonic() - since >= patience
 
     def _ask(self, decisions: Decisions, item: Pending) -> None:
+        """Ask about a call until it is decided.
+
+        Without a keyboard, return for the first `SILENT` seconds of the question, then raise UsageError.
+        """
         self._asking = True
         try:
             with _interruptible():
@@ -213,6 +217,7 @@ def _more(word: str, rest: str) -> str:
 
 
 def _decide(decisions: Decisions, item: Pending, word: str, given: str) -> bool:
+    """Perform the answer to a question. Return False if the answer is not one of those offered."""
     match word.lower():
         case "y" | "yes":
             decisions.approve(item)

@@ -167,6 +167,7 @@ class RunMagics(Magics):
             print(f"current: {headline(run)}")  # noqa: T201
 
     def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str | Snapshot | Run, Loop | None]:
+        """Return the snapshot or run and the loop that the words name. Raises UsageError if there is no such loop."""
         whole = " ".join(words)
         if len(words) == 1 or commands.is_name(whole):
             return self._meant(whole), None

@@ -175,6 +175,7 @@ def runs_in(found: Sequence[Store], *, only: bool) -> tuple[list[tuple[Run, str 
 
 
 def _recorded_row(store: Store, info: RunInfo) -> Row:
+    """Return the row of a recorded run. If its events cannot be read, the row has the error as the status."""
     key = (info.id, info.events)
     row = _rows.get(key)
     if row is None:
