@@ -42,7 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by their fixtures, and keep one case in n of those marked `sampled(n)`."""
+    """Mark tests by their fixtures, and keep one case in n of those marked `sampled(n)`.
+
+    Of the cases that are run in both releases of ipykernel, the older release runs every second one.
+    """
     for item in items:
         for fixture in MARK_OF_FIXTURE.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARK_OF_FIXTURE[fixture])
@@ -56,7 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = []
     for item in items:
         sampled = item.get_closest_marker("sampled")
-        if sampled is not None and zlib.crc32(item.nodeid.encode()) % sampled.args[0]:
+        one_in = sampled.args[0] if sampled is not None else 2 if "ipykernel6" in item.name else 1
+        if zlib.crc32(item.nodeid.encode()) % one_in:
             left_out.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
