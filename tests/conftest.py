@@ -51,8 +51,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(MARK_OF_FIXTURE[fixture])
         if "postgres" in item.name:  # a parameter of the fixture `place`
             item.add_marker("postgres")
-    # Files of few tests that take minutes come first, so that no process is left with one of them at the end.
-    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+    # Files that take minutes come first, then those that use a browser or a kernel. At the end quick ones are left, so
+    # that no process works alone on a long one.
+    slow = {item.path for item in items if item.get_closest_marker("browser") or item.get_closest_marker("kernel")}
+    items.sort(key=lambda item: (item.path.name not in LONG_FILES, item.path not in slow))
     # A case that is named on the command line runs, sampled or not.
     if config.option.all_cases or any("[" in arg for arg in config.args):
         return
