@@ -266,7 +266,7 @@ def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
     answers = [answer for event in events if (answer := getattr(event, "answer", None)) is not None]
     texts = [str(answer.content) for answer in answers]
     for asked in notes.asked:
-        if asked.end != "whole" and not any(asked.text in text for text in texts):
+        if asked.end != "whole" and asked.text and not any(asked.text in text for text in texts):
             yield f"what {asked.loop} said is lost ({asked.end}): {asked.text!r}"
 
 
