@@ -100,7 +100,7 @@ class DesignStream(Generic[Said]):
     """The events of one run, in the design's vocabulary. The run starts when the first event is requested.
 
     Closing the stream before its end cancels the run; so does abandoning it. Awaiting the stream runs to the end and
-    returns the run's output, or raises the reason why there is none. `run` is the run.
+    returns the run's output, or raises the error that ended the run. `run` is the run.
     """
 
     def __init__(self, telling: Telling[Said]) -> None:

@@ -117,7 +117,7 @@ def replay(name: str | Snapshot | Run, loop: Loop | None = None) -> Replay:
 def find_snapshot(name: str | Snapshot | Run) -> Snapshot:
     """Return the snapshot of that name, or the current snapshot of a run.
 
-    Raises UsageError if there is none; the message lists the known names.
+    Raises UsageError if no snapshot has this name; the message lists the known names.
     """
     if isinstance(name, Snapshot):
         return name

@@ -80,7 +80,7 @@ def _listed() -> str:
 def find(name: str, among: Found) -> tuple[Store, RunInfo]:
     """Return the newest run with this name or id, and its store.
 
-    Raises RecordingMissing if there is none; the message lists the runs.
+    Raises RecordingMissing if no run has this name or id; the message lists the runs.
     """
     found = [(store, info) for store in among.stores for info in store.runs() if name in (info.name, info.id)]
     if not found:

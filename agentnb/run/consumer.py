@@ -26,13 +26,13 @@ from agentnb.run.ownership import TAKEN_HERE, Ownership, Taker, outcome
 class Watching:
     """A queue between a run and one consumer in another task, event loop or thread."""
 
-    def __init__(self, journal: Journal, told: int = 0) -> None:
-        """Start to watch. told: the number of events that the consumer has received already."""
+    def __init__(self, journal: Journal, received: int = 0) -> None:
+        """Start to watch. received: the number of events that the consumer has received already."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._news: asyncio.Future[None] | None = None
         with journal.lock:
-            self.queue: deque[Event | Delta] = deque(journal.events[told:])
+            self.queue: deque[Event | Delta] = deque(journal.events[received:])
             self.stop = journal.watch(self._put)
 
     def _put(self, news: Event | Delta) -> None:
@@ -77,20 +77,20 @@ def consume(run: Ownership) -> AsyncGenerator[Event | Delta, None]:
 
 async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, None]:
     # After a failure of the model: yield the recorded events first. The run may be resumed while they are read.
-    told, events = 0, run.journal.events
-    while run.settled and not run.state.over and told < len(events):
-        yield events[told]
-        told += 1
+    received, events = 0, run.journal.events
+    while run.settled and not run.state.over and received < len(events):
+        yield events[received]
+        received += 1
 
     # Watch while another owner drives, or the run is settled. If the owner leaves the run to others, claim it.
     while run.settled or not run.claim("pull"):
         is_left = False
-        async with aclosing(Inside(_look_on(run, told))) as seen:
+        async with aclosing(Inside(_look_on(run, received))) as seen:
             async for item in seen:
                 if item is None:
                     is_left = True
                 else:
-                    told += item.seq is not None
+                    received += item.seq is not None
                     yield item
         if not is_left:
             return
@@ -99,7 +99,7 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
     run.taken_by = taker
     news: deque[Event | Delta] = deque()
     with run.journal.lock:
-        news.extend(events[told:])
+        news.extend(events[received:])
         stop = run.journal.watch(news.append)
     if run.driver.wakeup.is_due:
         run.driver.wakeup.flush()
@@ -133,13 +133,13 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
         run.release()
 
 
-async def _look_on(run: Ownership, told: int) -> AsyncGenerator[Event | Delta | None, None]:
-    """Yield the events after the first `told`, then new events and deltas, while another owner drives.
+async def _look_on(run: Ownership, received: int) -> AsyncGenerator[Event | Delta | None, None]:
+    """Yield the events after the first `received`, then new events and deltas, while another owner drives.
 
     Yields None at the end if the owner leaves the run to others. Raises as `outcome` does if the model or the loop
     failed, and UsageError if the owner can no longer drive or the caller iterates over the run.
     """
-    watching = Watching(run.journal, told)
+    watching = Watching(run.journal, received)
     if run.driver.wakeup.is_due:  # some events are not on disk yet: write them before they are yielded
         run.driver.wakeup.flush()
     if run.gate.owner is None and not run.settled:  # calls of this run are in flight in another event loop

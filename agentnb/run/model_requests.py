@@ -218,9 +218,9 @@ class ModelRequests:
 
     def _failed(self, error: BaseException, reply: Reply) -> None:
         self.error = error
-        told = error_info(error)
-        answer = reply.broken_off("error", told.message)
-        self._post(ModelFailed(error=told, partial=reply.text, answer=answer))
+        info = error_info(error)
+        answer = reply.broken_off("error", info.message)
+        self._post(ModelFailed(error=info, partial=reply.text, answer=answer))
 
     def _post(self, fact: Event) -> None:
         """Record an event of the request, unless the answer is no longer needed."""

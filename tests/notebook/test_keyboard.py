@@ -115,16 +115,20 @@ def test_a_waiting_line_asks_and_does_what_is_answered(terminal: Terminal, waiti
     assert "['edit'] ['b.txt']" in terminal.says(decided)
 
 
-def test_what_was_typed_before_a_question_is_on_the_screen_answers_nothing(terminal: Terminal) -> None:
+def assert_that_typed_ahead_answers_nothing(terminal: Terminal) -> None:
     terminal.type("run = start(); run.result()")
     terminal.type("y")
     terminal.type("y")
     terminal.child.expect(QUESTION)
-    time.sleep(0.5)  # as long as nobody answers in less
+    time.sleep(0.5)  # a person takes longer than this to answer
     terminal.type("n not there")
     terminal.goes_on()
     decided = "print('<', [(e.decision, e.by) for e in run.events if e.type == 'approval_decision'], '>')"
     assert "[('reject', 'human')]" in terminal.says(decided)
+
+
+def test_what_was_typed_before_a_question_is_on_the_screen_answers_nothing(terminal: Terminal) -> None:
+    assert_that_typed_ahead_answers_nothing(terminal)
 
 
 def test_what_was_typed_before_a_question_answers_nothing_in_a_console_that_came_later(tmp_path: Path) -> None:
@@ -134,14 +138,7 @@ def test_what_was_typed_before_a_question_answers_nothing_in_a_console_that_came
     console = None
     try:
         console = Terminal([*CONSOLE, "--existing", str(file)], tmp_path)
-        console.type("run = start(); run.result()")
-        console.type("y")
-        console.child.expect(QUESTION)
-        time.sleep(0.5)  # as long as nobody answers in less
-        console.type("n not there")
-        console.goes_on()
-        decided = "print('<', [(e.decision, e.by) for e in run.events if e.type == 'approval_decision'], '>')"
-        assert "[('reject', 'human')]" in console.says(decided)
+        assert_that_typed_ahead_answers_nothing(console)
     finally:
         if console is not None:
             console.child.close(force=True)

@@ -65,6 +65,19 @@ class World:
 
         self.tools = [work, write, boom]
 
+    def hang(self) -> list[str]:
+        """Let every call of `work` wait until it is cancelled. The list gets an item for each that has ended."""
+        ended: list[str] = []
+
+        async def wait() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("yes")
+
+        self.during = wait
+        return ended
+
 
 def handing(*names: str) -> list[Any]:
     """A turn that hands a task to each of these loops; every call has the same arguments."""
@@ -854,15 +867,7 @@ async def test_cancel_from_inside_a_nested_tool() -> None:
 
 async def test_cancel_from_outside_answers_every_call_of_every_level_at_once() -> None:
     world = World()
-    ended: list[str] = []
-
-    async def wait() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("yes")
-
-    world.during = wait
+    ended = world.hang()
     loops = [Agent(Model(call("work", n=n)), world.tools, name=f"a{n}") for n in (1, 2)]
     run = SessionLoop(Model(handing("a1", "a2")), loops).start("go")
     run.play()
@@ -878,15 +883,7 @@ async def test_cancel_from_outside_answers_every_call_of_every_level_at_once() -
 
 async def test_closing_a_consumer_cancels_the_nested_work() -> None:
     world = World()
-    ended: list[str] = []
-
-    async def wait() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("yes")
-
-    world.during = wait
+    ended = world.hang()
     critic = Agent(Model(call("work", n=1)), world.tools, name="critic")
     run = SessionLoop(Model(handing("critic")), [critic]).start("go")
     stream = aiter(run)

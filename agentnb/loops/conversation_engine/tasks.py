@@ -82,7 +82,7 @@ def _read_task(number: int, item: Any) -> SubTask:
 
 
 def _json_in(text: str) -> Any:
-    """Parse the first plan in a text. Other text or a code fence may surround it. Raises TaskError if there is none."""
+    """Parse the first plan in a text, which may have other text around it. Raises TaskError if it has no plan."""
     decoder = json.JSONDecoder()
     for position, character in enumerate(text):
         if character in "[{":
