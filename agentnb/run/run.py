@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError
 from agentnb.core.events import Delta, Event, Queue, RunResumed
-from agentnb.core.loop import Design, configured
+from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
 from agentnb.core.unicode import printable
@@ -42,7 +42,7 @@ from agentnb.run.mailbox import hear, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, step, wait_for_result
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.taken_over import new_run_id
-from agentnb.run.portable import portable_input, portable_start
+from agentnb.run.portable import portable_input
 from agentnb.run.recording import Recording
 
 
@@ -98,8 +98,7 @@ class Run(Decisions, Recording):
         if suspended or again or chosen:
             begin = RunResumed(suspended=suspended, again=dict(again), **chosen)
         if not recording:
-            start = portable_start(loop.begin(portable_input(input), history))
-            begin = replace(start, **configured(loop, self._journal.root.fingerprints), **chosen)
+            begin = replace(self._journal.root.begin(portable_input(input), history), **chosen)
         self._journal.root.recorded = len(recording)
         judges_open_questions = judges_open_questions and approve is not None
         self._driver = Driver(self._journal, self._gate, policy, begin, judges_open_questions=judges_open_questions)
