@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from agentnb.core.ending import is_suspended
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import UsageError, printable
 from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Design, fingerprint
-from agentnb.core.unicode import printable
 from agentnb.run.given import shown
 from agentnb.run.journal import RunStore
 from agentnb.run.past.snapshot import Snapshot
