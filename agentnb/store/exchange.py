@@ -19,9 +19,9 @@ from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
 from agentnb.core.events import Event
-from agentnb.run.given import check_name
 from agentnb.run.past.possible import Possible, check_time
 from agentnb.run.reading import read_bytes
+from agentnb.run.validation import check_name
 from agentnb.run.whole import DATABASE, SNAPSHOT, written_whole
 from agentnb.store import recordings
 

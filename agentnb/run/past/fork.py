@@ -18,7 +18,6 @@ from typing import Any, get_args
 
 from msgspec import structs
 
-from agentnb.core.ending import is_suspended
 from agentnb.core.errors import ImpossibleEvent, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
@@ -35,6 +34,7 @@ from agentnb.core.events import (
 from agentnb.core.evolve import fold
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message, to_said
+from agentnb.core.resume_point import is_suspended
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.approvals.pending import question_of

@@ -11,11 +11,11 @@ from agentnb.core.events import Event, RunResumed
 from agentnb.core.loop import Design
 from agentnb.run.approvals.kept import read_policy, recorded_policy
 from agentnb.run.gate.gate import check_limits
-from agentnb.run.given import check_options
 from agentnb.run.past.fork import Branch, Change, branch, settle
 from agentnb.run.past.recorded_loop import RecordedLoop
 from agentnb.run.recording import Recording
 from agentnb.run.run import Run
+from agentnb.run.validation import check_options
 
 OPTIONS = frozenset({"name", "store", "approve", "breakpoints", "limits"})
 

@@ -28,7 +28,6 @@ from agentnb.run.approvals.pending import Pending, schemas, waiting
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.gate import Unit
 from agentnb.run.gate.words import names_in
-from agentnb.run.given import check_path
 from agentnb.run.output import output_of
 from agentnb.run.past.asked import loops_at, missing
 from agentnb.run.past.place import Place, folded
@@ -36,6 +35,7 @@ from agentnb.run.past.recorded_loop import recorded_loop
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.steps import Steps, ends_of
 from agentnb.run.recording import Recording
+from agentnb.run.validation import check_path
 from agentnb.run.watchers import Watchers
 
 _INSTEAD = (

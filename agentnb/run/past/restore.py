@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentnb.core.ending import is_suspended
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Design, fingerprint
+from agentnb.core.resume_point import is_suspended
 from agentnb.core.unicode import printable
-from agentnb.run.given import shown
 from agentnb.run.journal import RunStore
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.past.taken_over import as_of, check_kind, new_run_id, past_of_a_restored_run
 from agentnb.run.run import Run
+from agentnb.run.validation import shown
 
 
 def restore(

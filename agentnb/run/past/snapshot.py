@@ -29,9 +29,9 @@ from agentnb.core.events import Event, RunStart, decode_event, encode_event
 from agentnb.core.evolve import fold
 from agentnb.core.state import State
 from agentnb.core.unicode import printable
-from agentnb.run.given import check_path, check_text
 from agentnb.run.past.possible import Possible
 from agentnb.run.reading import read_bytes
+from agentnb.run.validation import check_path, check_text
 from agentnb.run.whole import DATABASE, EXPORT, SNAPSHOT, written_whole
 
 _DIGEST = b'"digest":"'
