@@ -40,7 +40,7 @@ def as_of(run_id: str, events: Sequence[Event]) -> list[Event]:
     return [replace(event, run_id=run_id, seq=number) for number, event in enumerate(events)]
 
 
-def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_limits: bool = False) -> Sequence[Event]:
+def prefix_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_limits: bool = False) -> Sequence[Event]:
     """Return the events that a restored run keeps.
 
     A cancellation or a suspension is dropped: they end a run in its process (ARCHITECTURE.md, 2. How a run works). The
@@ -61,7 +61,7 @@ def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_lim
     return [*events[:over], *results]
 
 
-def past_of_a_fork(
+def prefix_of_a_fork(
     events: Sequence[Event], seq: int, loop: Design, *, instead: Event | None = None, without: bool = False
 ) -> list[Event]:
     """Return the events up to and including `seq`, as the past of a new run of `loop`.
