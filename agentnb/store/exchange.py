@@ -19,10 +19,9 @@ from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
 from agentnb.core.events import Event
+from agentnb.run.files import DATABASE, SNAPSHOT, read_bytes, written_atomically
 from agentnb.run.past.snapshot import RecordingCheck, check_time
-from agentnb.run.reading import read_bytes
 from agentnb.run.validation import check_name
-from agentnb.run.whole import DATABASE, SNAPSHOT, written_whole
 from agentnb.store import recordings
 
 EXPORT_VERSION = 1
@@ -53,7 +52,7 @@ def write(path: Path, runs: Iterable[ExportedRun]) -> int:
     """Write runs to a file, whole or not at all, and return the number of their events."""
     chain = hashlib.sha256()
     count = 0
-    with written_whole(path, "The export") as file:
+    with written_atomically(path, "The export") as file:
         for line in _lines(runs):
             count += line.startswith(b'{"event":')
             chain.update(line)

@@ -41,9 +41,8 @@ from agentnb.core.events import (
 from agentnb.core.evolve import evolve, fold
 from agentnb.core.state import State
 from agentnb.core.unicode import printable
-from agentnb.run.reading import read_bytes
+from agentnb.run.files import DATABASE, EXPORT, SNAPSHOT, read_bytes, written_atomically
 from agentnb.run.validation import check_path, check_text
-from agentnb.run.whole import DATABASE, EXPORT, SNAPSHOT, written_whole
 
 _DIGEST = b'"digest":"'
 _BEGINS = b'{"chain":"%s","event":'
@@ -146,7 +145,7 @@ class Snapshot:
         check_path("save(path)", path)
         path = Path(path)
         text = self.to_json()
-        with written_whole(path, "The snapshot") as file:
+        with written_atomically(path, "The snapshot") as file:
             file.write(text.encode())
         return path
 
