@@ -19,8 +19,8 @@ from agentnb.core.messages import Message, is_message_object, to_said
 from agentnb.core.state import State
 from agentnb.run.event_data import input_as_json
 from agentnb.run.frame import Frame
-from agentnb.run.given import shown
 from agentnb.run.journal import Journal
+from agentnb.run.validation import shown
 
 QUEUES: tuple[Queue, ...] = ("steering", "follow_up")
 

@@ -36,13 +36,13 @@ from agentnb.run.event_data import input_as_json, start_as_json
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.words import names_in
-from agentnb.run.given import check_name, check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.mailbox import hear, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, step, wait_for_result
+from agentnb.run.past.prefix import new_run_id
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.past.taken_over import new_run_id
 from agentnb.run.recording import Recording
+from agentnb.run.validation import check_name, check_options, check_seconds, check_text
 
 
 class Run(Decisions, Recording):

@@ -18,7 +18,6 @@ from typing import Any, Literal
 from msgspec import structs
 
 from agentnb.core.call_events import name_of_function
-from agentnb.core.ending import ABORTED
 from agentnb.core.errors import ImpossibleEvent, InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event, checked
 from agentnb.core.json import plain_number, same_json, to_json_data, to_plain
@@ -26,6 +25,7 @@ from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.protocols import act_for
 from agentnb.core.required_effects import Effect
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState
 from agentnb.core.tools import Acted, Invocation, Tool, current_call
 from agentnb.run.approvals.context import LiveContexts, PolicyContext, contexts_at
@@ -43,11 +43,11 @@ from agentnb.run.companions import companion_of
 from agentnb.run.event_data import decision_as_json, error_text, text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
-from agentnb.run.given import shown
 from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
 from agentnb.run.synthetic_results import Refusal, blocked, end_in_words, misfit, unfit
 from agentnb.run.tasks import InFlight
+from agentnb.run.validation import shown
 from agentnb.threads import let_go, working_for
 
 PumpPace = Literal["pull", "drain"]

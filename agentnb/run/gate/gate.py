@@ -29,7 +29,7 @@ from agentnb.core.state import State
 from agentnb.run.event_data import error_text
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.words import Names
-from agentnb.run.given import shown
+from agentnb.run.validation import shown
 
 Unit = Literal["event", "call", "turn", "phase"]
 Owner = Literal["pull", "await", "play", "step"]
