@@ -12,7 +12,7 @@ from agentnb.core.messages import Message
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool, fingerprint_of
-from agentnb.run.portable import portable_start
+from agentnb.run.event_data import start_as_json
 from agentnb.tools import as_tools, loop_of
 
 UNASKED = object()
@@ -132,7 +132,7 @@ class Frame:
         prompt = self.requests.system_prompt
         if prompt != self.design.system_prompt:  # it depends on the tools, which only the requests know
             first = replace(first, system_prompt=prompt if prompt != first.config.get("system_prompt") else None)
-        first = replace(portable_start(first), call=self.call, **configured(self.design, self.fingerprints))
+        first = replace(start_as_json(first), call=self.call, **configured(self.design, self.fingerprints))
         if self.above is not None:
             self.said += [message for messages in first.queued.values() for message in messages]
         return first

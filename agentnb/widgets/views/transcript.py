@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, cast
 
 from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision, Event
 from agentnb.core.evolve import evolve, nested
+from agentnb.core.json import repair_text
 from agentnb.core.loop import Design
 from agentnb.core.messages import is_broken_off, text_of
 from agentnb.core.state import CallStatus, State
-from agentnb.core.unicode import mended
 from agentnb.run.recording import Recording
 from agentnb.tools import as_tools
 from agentnb.widgets.text import for_reading, pretty
@@ -285,8 +285,8 @@ def tell(transcript: Transcript, last: int) -> dict[str, Any]:
         length = TEXT if room > 0 else TEXT // 20
         calls = [
             {
-                "name": mended(call.name),
-                "words": mended(call.words),
+                "name": repair_text(call.name),
+                "words": repair_text(call.words),
                 "arguments": _cut(call.arguments, length // 4),
                 "decision": _cut(call.decision, length // 4) if call.decision else "",
                 "result": _cut(call.result, length // 2) if call.result is not None else "",
@@ -300,7 +300,7 @@ def tell(transcript: Transcript, last: int) -> dict[str, Any]:
         messages.append(
             {
                 "place": entry.place,
-                "role": mended(entry.role),
+                "role": repair_text(entry.role),
                 "text": text,
                 "reasoning": reasoning,
                 "calls": calls,
@@ -314,7 +314,7 @@ def tell(transcript: Transcript, last: int) -> dict[str, Any]:
 
 
 def _cut(value: Any, room: int) -> str:
-    text = mended(value) if isinstance(value, str) else for_reading(clip(value, room, 40))
+    text = repair_text(value) if isinstance(value, str) else for_reading(clip(value, room, 40))
     return text if len(text) <= room else f"{text[:room]}\n… ({len(text):,} characters in all)"
 
 
