@@ -222,7 +222,7 @@ def write_test(recording: Any, path: str | Path, loop: str) -> Path:
     """
     from agentnb.analysis.sources import one_source
     from agentnb.run import Snapshot, replay
-    from agentnb.run.given import check_path
+    from agentnb.run.validation import check_path
 
     check_path("write_test(recording, path, loop)", path)
     source, path = one_source(recording), Path(path)

@@ -35,7 +35,7 @@ from agentnb.analysis.intervals import intervals, phases
 from agentnb.analysis.rows import MessageRow, call_rows, message_rows
 from agentnb.analysis.sources import one_source, sources
 from agentnb.core.errors import UsageError
-from agentnb.run.given import shown
+from agentnb.run.validation import shown
 from agentnb.widgets.text import one_line, visible
 
 COLOURS: Mapping[str, str] = {

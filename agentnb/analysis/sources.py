@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunStart
-from agentnb.run.past.possible import Possible
-from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.past.taken_over import ancestors_of
+from agentnb.run.past.prefix import ancestors_of
+from agentnb.run.past.snapshot import RecordingCheck, Snapshot
 from agentnb.run.recording import Recording
 from agentnb.store import RunInfo, Store, is_address, is_store
 
@@ -129,9 +128,9 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
             name = info.name or info.id
             try:
                 events = of.events(info.id)
-                possible = Possible()
+                check = RecordingCheck()
                 for event in events:
-                    possible.take(event)
+                    check.take(event)
             except (RecordingCorrupt, UsageError) as error:  # a damaged run must not hide the others
                 warnings.warn(f"The run {name!r} is left out: {error}", RuntimeWarning, stacklevel=2)
                 continue

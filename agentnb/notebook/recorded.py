@@ -24,8 +24,7 @@ from agentnb.core.views import Prefix
 from agentnb.run import Pending, Snapshot
 from agentnb.run import host as hosting
 from agentnb.run.approvals.pending import waiting
-from agentnb.run.past.asked import missing, stood
-from agentnb.run.past.recorded_loop import recorded_loop
+from agentnb.run.past.recorded_loop import missing, recorded_loop, stood
 from agentnb.run.recording import Recording
 from agentnb.run.watchers import Watchers
 from agentnb.store import RunInfo, Store

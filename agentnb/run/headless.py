@@ -37,10 +37,10 @@ from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import FAILED, Policy, Verdict, make_policy, propose
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
-from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
 from agentnb.run.tasks import InFlight
+from agentnb.run.validation import shown
 
 POLICY_VARIABLE = "AGENTNB_HEADLESS"
 ATTENDED_VARIABLE = "AGENTNB_ATTENDED"

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentnb.core.ending import is_suspended
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallStart, CutOff, Event, ModelStart, RunPaused, checked
 from agentnb.core.json_data import same_json
 from agentnb.core.loop import Design
+from agentnb.core.resume_point import is_suspended
 from agentnb.core.state import CallState
 from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.admission import Finding, apply, questions_for
@@ -28,13 +28,13 @@ from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.policy import NO_POLICY, Policy
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
-from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.model_requests import ModelRequests
 from agentnb.run.portable import said_in_json
 from agentnb.run.synthetic_results import cut_off, end_at_limit, end_loops_inside
 from agentnb.run.tasks import InFlight
 from agentnb.run.tool_calls import ToolCalls
+from agentnb.run.validation import shown
 
 ToPerform = tuple[Effect, Coroutine[Any, Any, None]]
 """An effect that the driver performs itself, without a task, and the coroutine that performs it."""

@@ -18,9 +18,9 @@ from agentnb.core.events import Queue, Queued, RunEnd, RunStart, Withdrawn
 from agentnb.core.messages import Message, is_message_object, to_said
 from agentnb.core.state import State
 from agentnb.run.frame import Frame
-from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable_input
+from agentnb.run.validation import shown
 
 QUEUES: tuple[Queue, ...] = ("steering", "follow_up")
 

@@ -36,14 +36,14 @@ from agentnb.run.driver import Driver
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.words import names_in
-from agentnb.run.given import check_name, check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.mailbox import hear, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, step, wait_for_result
+from agentnb.run.past.prefix import new_run_id
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.past.taken_over import new_run_id
 from agentnb.run.portable import portable_input, portable_start
 from agentnb.run.recording import Recording
+from agentnb.run.validation import check_name, check_options, check_seconds, check_text
 
 
 class Run(Decisions, Recording):

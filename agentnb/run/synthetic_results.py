@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import CallEnd, CutOff, ErrorInfo, Outcome, RunEnd, StopReason
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState
 from agentnb.core.tools import Tool, current_call
 from agentnb.run.frame import Frame

@@ -18,7 +18,6 @@ from typing import Any, Literal
 from msgspec import structs
 
 from agentnb.core.call_events import name_of_function
-from agentnb.core.ending import ABORTED
 from agentnb.core.errors import ImpossibleEvent, InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event, checked
 from agentnb.core.foreign import plain_number
@@ -26,6 +25,7 @@ from agentnb.core.json_data import same_json
 from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import to_plain
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.running import act_for
 from agentnb.core.state import CallState
 from agentnb.core.threads import let_go, working_for
@@ -45,12 +45,12 @@ from agentnb.run.approvals.policy import (
 from agentnb.run.companions import companion_of
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
-from agentnb.run.given import shown
 from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable, portable_decision, portable_text, words_of
 from agentnb.run.synthetic_results import Refusal, blocked, end_in_words, misfit, unfit
 from agentnb.run.tasks import InFlight
+from agentnb.run.validation import shown
 
 PumpPace = Literal["pull", "drain"]
 

@@ -18,13 +18,13 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
-from agentnb.core.ending import ending
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunEnd
 from agentnb.core.evolve import fold, nested
 from agentnb.core.json_data import json_of
 from agentnb.core.loop import Design
 from agentnb.core.messages import to_plain
+from agentnb.core.resume_point import resume_point
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.core.wanted import Effect, wanted
@@ -141,14 +141,14 @@ class GeneratorLoop(Loop):
 
     def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
         """Return the number of events before the error. A restored run keeps them and continues with corrected code."""
-        return ending(events)
+        return resume_point(events)
 
     def failed_steps(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
         """Return the failed calls that have ended a generator, of this loop or a nested one, by the path of the loop.
 
         They are calls of the generator's last step. Failures that the generator has caught are not included.
         """
-        over = ending(events)
+        over = resume_point(events)
         failed: dict[str, list[str]] = {}
         state = fold(events[:over])
         for event in events[over:]:

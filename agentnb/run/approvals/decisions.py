@@ -32,9 +32,9 @@ from agentnb.run.approvals.pending import (
 from agentnb.run.approvals.remembered import Remembered, decide_those_waiting, remembering
 from agentnb.run.approvals.reviewer import CODE, Decider
 from agentnb.run.frame import Frame
-from agentnb.run.given import check_text, shown
 from agentnb.run.journal import Journal
 from agentnb.run.portable import portable
+from agentnb.run.validation import check_text, shown
 
 Found = tuple[Frame, CallState]
 

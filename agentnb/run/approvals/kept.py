@@ -11,7 +11,7 @@ from typing import Any
 from agentnb.core.call_events import name_of_function
 from agentnb.core.errors import NotSerializable, UsageError
 from agentnb.core.json_data import json_of, same_json
-from agentnb.run.given import shown
+from agentnb.run.validation import shown
 
 
 def read_policy(approve: Any) -> Any:

@@ -1,7 +1,7 @@
 """Pending calls and decided calls: a read-only view of the loops of a run.
 
 Decisions are made in `agentnb.run.approvals.decisions`. The loops of a recording can be viewed as well
-(`agentnb.run.past.asked`), but their calls cannot be decided.
+(`agentnb.run.past.recorded_loop`), but their calls cannot be decided.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.unicode import mended
-from agentnb.run.given import shown
+from agentnb.run.validation import shown
 
 REVIEWER_VARIABLE = "AGENTNB_REVIEWER"
 

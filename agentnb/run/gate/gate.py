@@ -29,8 +29,8 @@ from agentnb.core.state import State
 from agentnb.core.unicode import mended
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.words import Names
-from agentnb.run.given import shown
 from agentnb.run.portable import words_of
+from agentnb.run.validation import shown
 
 Unit = Literal["event", "call", "turn", "phase"]
 Owner = Literal["pull", "await", "play", "step"]
