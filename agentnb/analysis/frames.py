@@ -23,7 +23,7 @@ from agentnb.analysis.rows import (
 )
 from agentnb.analysis.sources import Source, sources
 from agentnb.core.errors import UsageError
-from agentnb.core.messages import to_plain
+from agentnb.core.json import to_plain
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, Unpack
 
 from agentnb.core.errors import ReplayDiverged, UsageError
 from agentnb.core.events import Event, Queue, RunPaused
-from agentnb.core.foreign import plain_number
+from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State

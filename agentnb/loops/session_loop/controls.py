@@ -12,8 +12,8 @@ from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, RunStart
 from agentnb.core.messages import Message, to_message, to_messages
+from agentnb.core.protocols import Hearing, Stoppable
 from agentnb.core.resume_point import ABORTED
-from agentnb.core.running import Hearing, Stoppable
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.options import StartOptions

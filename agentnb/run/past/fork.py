@@ -32,6 +32,7 @@ from agentnb.core.events import (
     checked,
 )
 from agentnb.core.evolve import fold
+from agentnb.core.json import to_json_data
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message, to_said
 from agentnb.core.resume_point import is_suspended
@@ -39,13 +40,13 @@ from agentnb.core.state import CallState
 from agentnb.run.approvals.kept import read_policy, recorded_policy
 from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.approvals.pending import question_of
+from agentnb.run.event_data import input_as_json, text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import check_limits
 from agentnb.run.journal import Journal
 from agentnb.run.past.divergence import frame_at
 from agentnb.run.past.prefix import check_kind, common_with_a_fork, prefix_of_a_fork
 from agentnb.run.past.recorded_loop import RecordedLoop
-from agentnb.run.portable import portable, portable_input, portable_text
 from agentnb.run.recording import UNCHANGED, Change, Recording
 from agentnb.run.run import Run
 from agentnb.run.validation import check_options
@@ -156,7 +157,7 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
         past = prefix_of_a_fork(events, seq, loop, instead=instead)
         made = Branch(past, common_with_a_fork(events, seq, changed=True))
     elif change.message is not None:
-        said = to_said(portable_input(change.message))
+        said = to_said(input_as_json(change.message))
         made = Branch(prefix_of_a_fork(events, seq, loop), common_with_a_fork(events, seq), steer=said)
     elif change.given:
         made = _with_decision(events, event, change, loop)
@@ -257,14 +258,14 @@ def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]
     before: returns the frame of the event's loop before the event, or None.
     """
     if isinstance(event, RunStart):
-        return structs.replace(event, input=portable_input(message))
+        return structs.replace(event, input=input_as_json(message))
     if isinstance(event, ModelEnd):
         answer = _answer_instead(event, message)
         if (frame := before()) is not None:
             answer = frame.design.read_again(answer)
         return structs.replace(event, message=answer)
     if isinstance(event, MessageAdded):
-        said = portable_input(message)
+        said = input_as_json(message)
         is_text = isinstance(message, str)
         other = event.message.model_copy(update={"content": said}) if is_text else to_said(said)
         return structs.replace(event, message=other)
@@ -277,8 +278,8 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
     Raises UsageError if the message does not have the role assistant.
     """
     if isinstance(message, str):
-        return event.message.model_copy(update={"content": portable(message)})
-    answer = to_message(portable_input(message))
+        return event.message.model_copy(update={"content": to_json_data(message)})
+    answer = to_message(input_as_json(message))
     if answer.role != "assistant":
         raise UsageError(f"Event {event.seq} is a model's answer: its role is assistant, not {answer.role!r}.")
     return answer
@@ -286,7 +287,7 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
 
 def _ended_with(end: CallEnd, result: Any, frame: Frame | None) -> CallEnd:
     """Return the end of a call with another result. The loop converts the result of its own call."""
-    result = portable(result)
+    result = to_json_data(result)
     call = frame.state.open.get(end.call_id) if frame is not None else None
     if frame is not None and call is not None and frame.is_own(call):
         result = frame.design.result_given(call, result)
@@ -348,9 +349,9 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if change.arguments is not None:
         if not isinstance(change.arguments, Mapping):
             raise UsageError(f"arguments= takes what the call is to run with, a dict, not {change.arguments!r:.80}.")
-        return ApprovalDecision(call_id=id, decision="edit", by="fork", arguments=portable(dict(change.arguments)))
+        return ApprovalDecision(call_id=id, decision="edit", by="fork", arguments=to_json_data(dict(change.arguments)))
     if change.result is not UNCHANGED:
-        return ApprovalDecision(call_id=id, decision="answer", by="fork", result=portable(change.result))
+        return ApprovalDecision(call_id=id, decision="answer", by="fork", result=to_json_data(change.result))
     given = change.decision
     if isinstance(given, bool):  # a policy may return a bool as well
         given = "approve" if given else "reject"
@@ -365,5 +366,5 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
         raise UsageError(f"A decision has {', '.join(sorted(known))}, and no {', '.join(unknown)}.")
     if given["decision"] in ("edit", "replace") and not isinstance(given.get("arguments"), Mapping):
         raise UsageError(f"A decision to {given['decision']} has arguments, a dict, not {given.get('arguments')!r}.")
-    made = {name: portable(given[name]) for name in known & set(given)}
-    return ApprovalDecision(call_id=id, by="fork", **{**made, "reason": portable_text(given.get("reason"))})
+    made = {name: to_json_data(given[name]) for name in known & set(given)}
+    return ApprovalDecision(call_id=id, by="fork", **{**made, "reason": text_or_empty(given.get("reason"))})

@@ -16,13 +16,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError
+from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError, printable
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
-from agentnb.core.foreign import plain_number
+from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
-from agentnb.core.unicode import printable
 from agentnb.run import host as hosting
 from agentnb.run.approvals.pending import Pending, schemas, waiting
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import UsageError, printable
 from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Design, fingerprint
 from agentnb.core.resume_point import is_suspended
-from agentnb.core.unicode import printable
 from agentnb.run.journal import RunStore
 from agentnb.run.past.prefix import as_of, check_kind, new_run_id, prefix_of_a_restored_run
 from agentnb.run.past.snapshot import Snapshot

@@ -26,6 +26,7 @@ from agentnb.core.errors import (
     StorageError,
     UsageError,
     VersionMismatch,
+    printable,
 )
 from agentnb.core.events import (
     ApprovalRequest,
@@ -40,7 +41,6 @@ from agentnb.core.events import (
 )
 from agentnb.core.evolve import evolve, fold
 from agentnb.core.state import State
-from agentnb.core.unicode import printable
 from agentnb.run.files import DATABASE, EXPORT, SNAPSHOT, read_bytes, written_atomically
 from agentnb.run.validation import check_path, check_text
 
