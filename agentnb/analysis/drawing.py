@@ -25,7 +25,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from agentnb.core.errors import UsageError
-from agentnb.run.given import shown
+from agentnb.run.validation import shown
 from agentnb.widgets.text import one_line, visible
 
 WIDTH = 36

@@ -16,7 +16,7 @@ from agentnb.analysis.event_rows import EventRow, event_rows
 from agentnb.analysis.message_rows import MessageRow, message_rows
 from agentnb.analysis.sources import Source, sources
 from agentnb.core.errors import UsageError
-from agentnb.core.messages import to_plain
+from agentnb.core.json import to_plain
 
 if TYPE_CHECKING:
     from pandas import DataFrame

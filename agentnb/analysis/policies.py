@@ -25,9 +25,9 @@ from agentnb.core.state import State
 from agentnb.core.tools import Tool
 from agentnb.run.approvals.context import PolicyContext, contexts_at
 from agentnb.run.approvals.policy import FAILED, ProposedCall, Verdict, make_policy, propose
-from agentnb.run.given import shown
 from agentnb.run.host import host
 from agentnb.run.past.divergence import Check
+from agentnb.run.validation import shown
 from agentnb.widgets.text import one_line, visible
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunStart
-from agentnb.run.past.possible import Possible
-from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.past.taken_over import ancestors_of
+from agentnb.run.past.prefix import ancestors_of
+from agentnb.run.past.snapshot import RecordingCheck, Snapshot
 from agentnb.run.recording import Recording
 from agentnb.store import RunInfo, Store, is_address, is_store
 
@@ -145,9 +144,9 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
 
 
 def _check_possible(events: Sequence[Event]) -> None:
-    possible = Possible()
+    check = RecordingCheck()
     for event in events:
-        possible.take(event)
+        check.take(event)
 
 
 def _instead(of: Any) -> str:

@@ -21,16 +21,16 @@ from typing import Any, ClassVar, NamedTuple
 
 from pydantic_core import to_json
 
-from agentnb.core.errors import IllegalTransition, UsageError
+from agentnb.core.errors import IllegalTransition, UsageError, printable
 from agentnb.core.events import EVENT_TYPES, CallEnd, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.graph import CallGraph
-from agentnb.core.messages import Message, to_plain, without_broken_off
+from agentnb.core.json import to_plain
+from agentnb.core.messages import Message, without_broken_off
+from agentnb.core.protocols import Frame, Hearing, Stoppable
 from agentnb.core.reply import Reply
-from agentnb.core.running import Frame, Hearing, Stoppable
+from agentnb.core.required_effects import Effect, required_effects
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool, specification
-from agentnb.core.unicode import printable
-from agentnb.core.wanted import Effect, wanted
 
 beside: ContextVar[object] = ContextVar("agentnb_beside", default=None)
 """The companion of the loop for whose own call this code runs (`Design.companion`); None without one."""
@@ -148,7 +148,7 @@ class Design(ABC):
 
     def wanted(self, state: State) -> Sequence[Effect]:
         """Return the effects that must be in flight. A design that holds calls back overrides this."""
-        return wanted(state)
+        return required_effects(state)
 
     def with_room(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
         """Select the checked calls that may start now under the concurrency limit.

@@ -18,7 +18,7 @@ from typing import Any
 from agentnb.core.errors import ModelError, ScriptEnded, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelStart, RunStart
 from agentnb.core.evolve import walk
-from agentnb.core.json_data import same_json
+from agentnb.core.json import same_json
 from agentnb.core.loop import Design
 from agentnb.core.messages import parts_in_order, text_of
 from agentnb.llms.description import recorded_options

@@ -10,7 +10,7 @@ from agentnb.core.messages import Message
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool, fingerprint_of
-from agentnb.run.portable import portable_start
+from agentnb.run.event_data import start_as_json
 from agentnb.tools import as_tools, loop_of
 
 UNASKED = object()
@@ -124,6 +124,6 @@ class Frame:
 
     def begin(self, input: object) -> Event:
         """Return the first event of this nested loop, with the call of the parent that it performs."""
-        first = portable_start(self.design.begin(input))
+        first = start_as_json(self.design.begin(input))
         self.said += [message for messages in first.queued.values() for message in messages]
         return replace(first, call=self.call, **configured(self.design, self.fingerprints))

@@ -17,23 +17,24 @@ from msgspec.structs import replace
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFailed, ModelStart
+from agentnb.core.json import to_plain
 from agentnb.core.loop import Design
 from agentnb.core.maybe_async import Inside, settled
-from agentnb.core.messages import ROLES, Message, is_broken_off, plain_message, to_plain
+from agentnb.core.messages import ROLES, Message, is_broken_off, plain_message
+from agentnb.core.prefix import COPY_LIMIT
+from agentnb.core.protocols import act_for
 from agentnb.core.reply import Reply
-from agentnb.core.running import act_for
 from agentnb.core.state import State
-from agentnb.core.threads import working_for
-from agentnb.core.views import COPY_LIMIT
 from agentnb.llms.adapt import as_model, in_one_piece
 from agentnb.llms.description import described
 from agentnb.llms.protocol import Model
+from agentnb.run.event_data import error_info
 from agentnb.run.frame import Frame
 from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
-from agentnb.run.portable import error_info
 from agentnb.run.tasks import InFlight
 from agentnb.run.wakeup import RETRY_SECONDS
+from agentnb.threads import working_for
 
 HELD_UP = 0.005
 """The time for which a model may block the event loop. If an answer took longer, all events are on disk before the next

@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import CutOff
+from agentnb.core.required_effects import Effect
 from agentnb.core.state import CallState
-from agentnb.core.wanted import Effect
 from agentnb.run.admission import Finding, confirmed, is_decided
 from agentnb.run.approvals.policy import NO_POLICY
 from agentnb.run.gate.gate import Gate

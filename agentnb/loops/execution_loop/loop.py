@@ -25,11 +25,11 @@ from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd
 from agentnb.core.graph import CallGraph
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, input_messages, text_of
+from agentnb.core.protocols import Frame
 from agentnb.core.reply import Reply
-from agentnb.core.running import Frame
+from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
-from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import Loop, check_system_prompt, count_of, take
 from agentnb.loops.execution_loop.context import Context, Round, read_round, repeats_error
 from agentnb.loops.execution_loop.dataflow import MODES, Dataflow, Mode, call_graph, check_plans, plan_message
@@ -244,7 +244,7 @@ class ExecutionLoop(Loop):
 
     def wanted(self, state: State) -> Sequence[Effect]:
         """Return the required effects: the model request, the questions, and the calls that run or may be checked."""
-        required = wanted(state)
+        required = required_effects(state)
         if not required or not state.open:
             return required
         effects = self.flow(state).effects(self.max_concurrency)

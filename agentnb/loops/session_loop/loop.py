@@ -23,8 +23,8 @@ from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
 from agentnb.core.messages import Message, input_messages, text_of
+from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
-from agentnb.core.wanted import MODEL, Effect, wanted
 from agentnb.loops.base import check_system_prompt, count_of, propose, take
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import (
@@ -183,7 +183,7 @@ class SessionLoop(SessionControls):
 
         A call that has started stays required, even if its outcome is unknown after a crash.
         """
-        wants = wanted(state)
+        wants = required_effects(state)
         if not wants or (why := why_pass_over(state, self.steering_mode)) is None:
             return wants
         # Hidden calls and calls that have started continue; so does the first call of a sequential turn.

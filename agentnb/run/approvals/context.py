@@ -14,8 +14,9 @@ from typing import Any
 from agentnb.core.events import ApprovalDecision, CallProposed, Event, ModelEnd, ModelStart, RunStart
 from agentnb.core.evolve import evolve, nested, walk
 from agentnb.core.frozen import frozen
+from agentnb.core.json import to_plain
 from agentnb.core.loop import Design
-from agentnb.core.messages import ROLES, ToolCall, to_plain
+from agentnb.core.messages import ROLES, ToolCall
 from agentnb.core.state import CallState, State
 from agentnb.loops import design_of
 from agentnb.run.frame import Frame

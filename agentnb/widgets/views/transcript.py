@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, cast
 
 from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision, Event
 from agentnb.core.evolve import evolve, nested
+from agentnb.core.json import repair_text
 from agentnb.core.messages import is_broken_off, text_of
 from agentnb.core.state import CallStatus, State
-from agentnb.core.unicode import mended
 from agentnb.run.recording import Recording
 from agentnb.widgets.text import for_reading, pretty
 from agentnb.widgets.views.causes import Causes
@@ -281,8 +281,8 @@ def tell(transcript: Transcript, last: int) -> dict[str, Any]:
         length = TEXT if room > 0 else TEXT // 20
         calls = [
             {
-                "name": mended(call.name),
-                "words": mended(call.words),
+                "name": repair_text(call.name),
+                "words": repair_text(call.words),
                 "arguments": _cut(call.arguments, length // 4),
                 "decision": _cut(call.decision, length // 4) if call.decision else "",
                 "result": _cut(call.result, length // 2) if call.result is not None else "",
@@ -296,7 +296,7 @@ def tell(transcript: Transcript, last: int) -> dict[str, Any]:
         messages.append(
             {
                 "place": entry.place,
-                "role": mended(entry.role),
+                "role": repair_text(entry.role),
                 "text": text,
                 "reasoning": reasoning,
                 "calls": calls,
@@ -310,7 +310,7 @@ def tell(transcript: Transcript, last: int) -> dict[str, Any]:
 
 
 def _cut(value: Any, room: int) -> str:
-    text = mended(value) if isinstance(value, str) else for_reading(clip(value, room, 40))
+    text = repair_text(value) if isinstance(value, str) else for_reading(clip(value, room, 40))
     return text if len(text) <= room else f"{text[:room]}\n… ({len(text):,} characters in all)"
 
 
