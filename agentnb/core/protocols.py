@@ -8,17 +8,10 @@ from typing import Any, NamedTuple, Protocol
 
 from agentnb.core.events import Event, Queue
 from agentnb.core.messages import Message
-from agentnb.core.state import State
 
 
-class Frame(Protocol):
-    """The frame of a loop that is being run, with its state."""
-
-    state: State
-
-
-class Hearing(Protocol):
-    """A run of a loop, as seen by code that sends messages to the loop itself. Safe to use from every thread."""
+class LoopMailbox(Protocol):
+    """The mailbox of one loop in a run, for messages to that loop itself. Safe to use from every thread."""
 
     @property
     def over(self) -> bool:
@@ -40,12 +33,8 @@ class Hearing(Protocol):
     def left(self) -> Callable[[], dict[Queue, list[Message]]]:
         """A function that returns `unheard` of a run that has ended. It does not keep the run alive."""
 
-
-class Stoppable(Protocol):
-    """A run of a loop, as seen by code that ends it through the loop."""
-
     def cancel(self, reason: str) -> bool:
-        """End the run; return False if it has already ended."""
+        """End the run, if the loop is its outermost one; return False if the run has ended already, or it is not."""
 
 
 class Recording(Protocol):
@@ -75,3 +64,7 @@ def act_for(run: Recording, path: str | None) -> None:
     """Set the run and loop for which the rest of this context runs."""
     around = asked_by.get()
     asked_by.set(AskedBy(run if around is None else around.outermost, run, path))
+
+
+loop_context: ContextVar[object] = ContextVar("agentnb_loop_context", default=None)
+"""The context object of the loop for whose own call this code runs (`Design.make_context`); None without one."""

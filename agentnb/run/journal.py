@@ -84,7 +84,6 @@ class Journal(Watchers):
         self.events: list[Event] = []
         self.state = State()
         self.root = Frame(design, self.state)
-        design.taken_up(self.root)
         self.frames = [self.root]
         """The loops that are being run, each after the one whose call it performs."""
         self._offset = time.time() - time.monotonic()

@@ -13,6 +13,7 @@ from agentnb import Agent, SessionLoop, tool
 from agentnb.core.evolve import fold
 from agentnb.core.graph import CallGraph, GraphCall
 from agentnb.loops.execution_loop import Reject
+from agentnb.loops.execution_loop.loop import ExecutionCalls
 from agentnb.testing import ScriptedLLM, call, delay
 from agentnb.widgets import CallGraph as CallGraphPanel
 from agentnb.widgets import static_html
@@ -36,7 +37,7 @@ REPORT = [
 
 def graph(run: Any, position: int | None = None) -> dict[str, GraphCall]:
     """The calls of the graph at this position, by id."""
-    read: CallGraph = run.loop.call_graph(fold(run.events[:position]))
+    read: CallGraph = run.loop.current_calls.call_graph(fold(run.events[:position]))
     return {call.id: call for call in read.calls}
 
 
@@ -290,8 +291,12 @@ def test_no_more_graphs_are_shown_than_a_page_can_take() -> None:
 
 
 def test_a_design_that_cannot_tell_its_graph_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(ExecutionCalls):
+        def call_graph(self, state: Any) -> Any:
+            return 1 / 0
+
     run = World().loop(solution(c("fast")), solution(output=1)).start(None)
-    run.loop.call_graph = lambda state: 1 / 0  # type: ignore[method-assign]
+    run.loop.calls_class = Broken  # type: ignore[misc]
     run.result(30)
     assert Loops(run.loop, graphs=True).follow(run.events).graphs() == []
     assert "division by zero" in caplog.text

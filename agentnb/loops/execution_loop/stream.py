@@ -93,8 +93,8 @@ class ExecutionEvent(Record):
 # -- the projection ------------------------------------------------------------------------------------------------
 
 
-class ProjectedLoop(Protocol):
-    """What the projection needs of the loop: which calls may start, and whether their tools accept them."""
+class ProjectedCalls(Protocol):
+    """What the projection needs of the loop's calls: which may start, and whether their tools accept them."""
 
     def flow(self, state: State) -> Dataflow:
         """Return the dataflow of the calls at a state."""
@@ -103,11 +103,19 @@ class ProjectedLoop(Protocol):
         """Return the call, ready to run. Raises InvalidArguments if the tool does not accept the arguments."""
 
 
+class ProjectedLoop(Protocol):
+    """A loop that knows the calls of its latest run."""
+
+    @property
+    def current_calls(self) -> ProjectedCalls:
+        """The calls of the latest run."""
+
+
 class Projection:
     """Yields the design's events for the events of a run."""
 
-    def __init__(self, loop: ProjectedLoop) -> None:
-        self._loop = loop
+    def __init__(self, calls: ProjectedCalls) -> None:
+        self._calls = calls
         self._state = State()
         self._in_request = False
         self._received: set[str] = set()
@@ -160,12 +168,12 @@ class Projection:
         for call in state.open.values():
             if call.id in self._unblocked or call.status not in ("proposed", "ready"):
                 continue
-            flow = flow or self._loop.flow(state)
+            flow = flow or self._calls.flow(state)
             tool = (flow.tools or {}).get(call.name)
             if flow.readiness(call) != "free" or tool is None:
                 continue
             try:
-                self._loop.bind(tool, call, flow.arguments(call), state)
+                self._calls.bind(tool, call, flow.arguments(call), state)
             except InvalidArguments:
                 continue
             self._unblocked.add(call.id)
@@ -265,7 +273,7 @@ class ExecutionStream(DesignStream[ExecutionEvent]):
     """The design's events of one run of an execution loop; `result()` returns the output."""
 
     def __init__(self, run: Run, loop: ProjectedLoop) -> None:
-        projection = Projection(loop)
+        projection = Projection(loop.current_calls)
         super().__init__(ExecutionTelling(run, projection.say, projection.fail))
 
     async def result(self) -> Any:
