@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError, printable
 from agentnb.core.events import Delta, Event, Queue, RunResumed
-from agentnb.core.loop import Design, configured
+from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.prefix import Prefix
 from agentnb.core.state import State
@@ -32,7 +32,7 @@ from agentnb.run.approvals.policy import make_policy
 from agentnb.run.companions import companion_of
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
-from agentnb.run.event_data import input_as_json, start_as_json
+from agentnb.run.event_data import input_as_json
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.words import names_in
@@ -97,8 +97,7 @@ class Run(Decisions, Recording):
         if suspended or again or chosen:
             begin = RunResumed(suspended=suspended, again=dict(again), **chosen)
         if not recording:
-            start = start_as_json(loop.begin(input_as_json(input), history))
-            begin = replace(start, **configured(loop, self._journal.root.fingerprints), **chosen)
+            begin = replace(self._journal.root.begin(input_as_json(input), history), **chosen)
         self._journal.root.recorded = len(recording)
         judges_open_questions = judges_open_questions and approve is not None
         self._driver = Driver(self._journal, self._gate, policy, begin, judges_open_questions=judges_open_questions)
