@@ -44,7 +44,7 @@ from agentnb.loops.execution_loop.solution import (
     read_again,
     solution_schema,
 )
-from agentnb.loops.execution_loop.stream import ExecutionEvent, ExecutionStream
+from agentnb.loops.execution_loop.stream import ExecutionStream
 from agentnb.loops.execution_loop.tools import (
     Activity,
     Confirm,
@@ -57,7 +57,7 @@ from agentnb.loops.execution_loop.tools import (
 )
 from agentnb.loops.execution_loop.types import Call, ErrorMessage, Solution, as_it_runs
 from agentnb.loops.options import StartOptions
-from agentnb.loops.streaming import Telling
+from agentnb.loops.streaming import StreamStatus
 
 
 class ExecutionLoop(Loop):
@@ -143,7 +143,7 @@ class ExecutionLoop(Loop):
         # for readers in other threads.
         self._before = State(messages=self._initial_context)
         self._frame: Frame | None = None
-        self._telling: Telling[ExecutionEvent] | None = None
+        self._last_stream: StreamStatus | None = None
         self._reading: tuple[State, Context] | None = None
         self._lock = threading.Lock()
 
@@ -363,10 +363,10 @@ class ExecutionLoop(Loop):
 
         options: as for `start`. Raises UsageError while another stream of this loop is open.
         """
-        if self._telling is not None and self._telling.is_open:
+        if self._last_stream is not None and self._last_stream.is_open():
             raise UsageError("This loop is running. Read its stream to the end, or close it.")
         stream = ExecutionStream(self.start(input, **options), self)
-        self._telling = stream.telling
+        self._last_stream = stream.status
         return stream
 
     @property
