@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from agentnb.core.ending import ending, results_in
 from agentnb.core.errors import RunFailed
 from agentnb.core.events import (
     CallEnd,
@@ -32,6 +31,7 @@ from agentnb.core.events import (
     StateUpdate,
 )
 from agentnb.core.evolve import fold
+from agentnb.core.resume_point import results_in, resume_point
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine.states import (
     DECOMPOSE,
@@ -262,7 +262,7 @@ def past_to_resume(events: Sequence[Event], state: State, *, pausing: bool) -> l
     again. A cancelled run resumes from before the cancellation, with the results that its tasks returned since, and is
     not paused.
     """
-    over = ending(events) if state.stop_reason == "cancelled" else len(events)
+    over = resume_point(events) if state.stop_reason == "cancelled" else len(events)
     past = [*events[:over], *results_in(events[over:])]
     added: Event | None = None
     if pausing:

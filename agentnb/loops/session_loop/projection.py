@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from agentnb.core.calls import result_message
-from agentnb.core.ending import ABORTED
 from agentnb.core.errors import RunFailed
 from agentnb.core.events import (
     ApprovalRequest,
@@ -31,8 +30,10 @@ from agentnb.core.events import (
     RunEnd,
     RunStart,
 )
-from agentnb.core.messages import Message, to_plain
+from agentnb.core.json import to_plain
+from agentnb.core.messages import Message
 from agentnb.core.record import Record
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState
 from agentnb.loops.projection import Handlers, Projection
 from agentnb.loops.session_loop.history import ENDED_FROM_OUTSIDE, last_words, words_of_failures
