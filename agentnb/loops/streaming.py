@@ -5,15 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import Any, Generic, Protocol
 
 from agentnb.core.errors import RunFailed
 from agentnb.core.events import Delta, Event
 from agentnb.core.maybe_async import Inside
+from agentnb.core.protocols import StreamedRun
 from agentnb.loops.projection import DesignEvent, Projection
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
 
 
 class RunItems(Protocol):
@@ -25,16 +23,16 @@ class RunItems(Protocol):
         """Stop reading the run."""
 
 
-def items_of(run: Run) -> RunItems:
+def items_of(run: StreamedRun) -> RunItems:
     """Return the events and deltas of a run. The run advances when the next one is requested."""
     return Inside(aiter(run))
 
 
 async def translated(
-    run: Run,
+    run: StreamedRun,
     projection: Projection[DesignEvent],
     *,
-    items_of: Callable[[Run], RunItems] = items_of,
+    items_of: Callable[[StreamedRun], RunItems] = items_of,
     after_each: Callable[[Event | Delta], None] | None = None,
 ) -> AsyncGenerator[DesignEvent, None]:
     """Yield the design's events of a run. Closing the generator before the end of the run cancels the run.
@@ -65,11 +63,18 @@ class RunStream(Generic[DesignEvent]):
     """The events of one run, in the design's vocabulary. The run starts when the first event is requested.
 
     Closing the stream before its end cancels the run; so does abandoning it. Awaiting the stream runs to the end and
-    returns the run's output, or raises the error that ended the run. `run` is the run.
+    returns the run's output, or raises the error that ended the run.
     """
 
+    run: Any
+    """The run (`agentnb.run.Run`)."""
+
     def __init__(
-        self, run: Run, projection: Projection[DesignEvent], *, items_of: Callable[[Run], RunItems] = items_of
+        self,
+        run: StreamedRun,
+        projection: Projection[DesignEvent],
+        *,
+        items_of: Callable[[StreamedRun], RunItems] = items_of,
     ) -> None:
         self.run = run
         self.projection = projection
@@ -111,7 +116,7 @@ class StreamStatus:
     """
 
     def __init__(self, stream: RunStream[Any]) -> None:
-        self.run = stream.run
+        self.run: StreamedRun = stream.run
         self.is_read = False
         """True after the reader has requested the first event."""
         self._projection = stream.projection

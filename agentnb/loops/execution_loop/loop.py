@@ -211,7 +211,7 @@ class ExecutionLoop(Loop):
         check_plans([*start.history, *map(to_context, given or ())])
         return start
 
-    def hears_as(self, input: Any) -> list[Message]:
+    def messages_from(self, input: Any) -> list[Message]:
         """Return the input of a nested run as messages. An object is the loop's parameters."""
         try:
             return to_input(input)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
 
 from pydantic import model_serializer
 
@@ -25,6 +25,7 @@ from agentnb.core.events import (
     ModelStart,
     RunEnd,
 )
+from agentnb.core.protocols import StreamedRun
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
@@ -34,9 +35,6 @@ from agentnb.loops.execution_loop.types import Call, ErrorMessage
 from agentnb.loops.execution_loop.writes import error_of, rejection
 from agentnb.loops.projection import Handlers, Projection
 from agentnb.loops.streaming import RunStream
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
 
 # -- the events ----------------------------------------------------------------------------------------------------
 
@@ -281,7 +279,7 @@ class Prefetch(Generic[T], AsyncIterator[T]):
 class ExecutionStream(RunStream[ExecutionEvent]):
     """The design's events of one run of an execution loop; `result()` returns the output."""
 
-    def __init__(self, run: Run, loop: ProjectedLoop) -> None:
+    def __init__(self, run: StreamedRun, loop: ProjectedLoop) -> None:
         super().__init__(run, ExecutionProjection(loop), items_of=lambda run: Prefetch(aiter(run)))
 
     async def result(self) -> Any:

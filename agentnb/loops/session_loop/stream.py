@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from agentnb.core.messages import Message
 from agentnb.loops.session_loop.projection import SessionEvent, SessionProjection
 from agentnb.loops.streaming import RunStream
 
-if TYPE_CHECKING:
-    from agentnb.run import Run
-
 
 class EventStream(RunStream[SessionEvent]):
-    """The events of one run of a session. `result()` returns the new messages after its end."""
+    """The events of one run of a session (`agentnb.run.Run`). `result()` returns the new messages after its end."""
 
     projection: SessionProjection
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Any) -> None:
         super().__init__(run, SessionProjection(has_hook=run.loop.before_call is not None))
 
     async def result(self) -> list[Message]:
