@@ -19,6 +19,7 @@ The packages, each of which imports only those below it (`ARCHITECTURE.md` says 
     llms         clients for language models
     tools        tools from functions, loops and MCP servers
     json_schema  checking of arguments against a JSON schema
+    threads      threads for sync functions of the user
     core         events, state, the fold between them, and what a loop is
     errors       every exception that agentnb raises
 """

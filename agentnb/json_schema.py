@@ -1,4 +1,4 @@
-"""JSON schemas of tools: reading and checking values by them, as far as this module can read the schemas.
+"""JSON schemas of tools: reading and checking values by them, nesting them, and describing faults in arguments.
 
 A schema may come from any source: an MCP server, an object of another toolkit, a user. It may be written for any draft,
 use keywords of OpenAPI, contain keywords that no draft has, and refer to addresses. A part that cannot be read is not
@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from agentnb.core.unicode import mended_inside
+from agentnb.core.json import repair_texts
 
 Path = tuple[str | int, ...]
 
@@ -87,7 +87,7 @@ class JsonSchema:
         self._schema: Any = {}
         self._draft = "2020-12"
         try:
-            self._read(mended_inside(to_jsonable_python(schema, fallback=str)))
+            self._read(repair_texts(to_jsonable_python(schema, fallback=str)))
             try:
                 self._validator = self._made(self._schema)
             except ValueError:  # a pattern that is too large
@@ -424,3 +424,48 @@ def _read_text(text: str, types: set[str]) -> Any:
 def _reader(name: str) -> TypeAdapter[Any]:
     # Created on first use: the first adapter of a process takes a tenth of the import time.
     return TypeAdapter(_READ_AS[name])
+
+
+def hoist_definitions(schema: Mapping[str, Any], prefix: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema ready to be nested in another one: its `$defs` moved to `definitions`, renamed with `prefix`.
+
+    A `$ref` is relative to the root of the document, so a schema that is nested without this would have dangling
+    references.
+    """
+    own = schema.get("$defs", {})
+    renamed = {f"#/$defs/{name}": f"#/$defs/{prefix}{name}" for name in own}
+    definitions |= {f"{prefix}{name}": _rename(part, renamed) for name, part in own.items()}
+    hoisted: dict[str, Any] = _rename({name: part for name, part in schema.items() if name != "$defs"}, renamed)
+    return hoisted
+
+
+def _rename(schema: Any, renamed: Mapping[str, str]) -> Any:
+    if isinstance(schema, list):
+        return [_rename(part, renamed) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        name: renamed.get(part, part) if name == "$ref" and isinstance(part, str) else _rename(part, renamed)
+        for name, part in schema.items()
+    }
+
+
+def no_schema_reason(error: Exception) -> str:
+    """Return the reason why pydantic has no schema for a type.
+
+    Pydantic's advice to set `arbitrary_types_allowed` is removed: the model that it refers to is internal.
+    """
+    return str(error).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0].rstrip(".")
+
+
+def argument_faults(error: ValidationError, *inside: str) -> str:
+    """Return the faults that pydantic has found in arguments: the path, the fault and the given value of each.
+
+    inside: the path of the checked part, which comes before the path of each fault.
+    """
+    faults = []
+    for fault in error.errors(include_url=False):
+        where = ".".join(map(str, (*inside, *fault["loc"]))) or "arguments"
+        given = "" if fault["type"] == "missing" else f" (got {repr(fault['input'])[:_SHOWN]})"
+        faults.append(f"{where}: {fault['msg']}{given}")
+    return "; ".join(faults)

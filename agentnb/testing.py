@@ -21,8 +21,8 @@ from agentnb.core.errors import ScriptEnded, UsageError
 from agentnb.core.events import Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.loop import Design
 from agentnb.core.maybe_async import settled
-from agentnb.core.running import AskedBy, Recording, asked_by
-from agentnb.core.views import as_it_stands
+from agentnb.core.prefix import current_items
+from agentnb.core.protocols import AskedBy, Recording, asked_by
 from agentnb.llms.recorded import RecordedModel
 from agentnb.loops import design_of
 from agentnb.tools.recorded import RecordedTool, recorded_tools
@@ -126,7 +126,7 @@ class ScriptedLLM:
         An exception in the turn is raised at its position. Raises ScriptEnded if no turn is left.
         """
         if isinstance(messages, list):  # each request receives the same list, which grows
-            messages = as_it_stands(messages)
+            messages = current_items(messages)
         self.requests.append(Request(messages, tools, schema, options))
         number = self._next_number(asked_by.get())
         if self.repeat and self.turns:
@@ -222,7 +222,7 @@ def write_test(recording: Any, path: str | Path, loop: str) -> Path:
     """
     from agentnb.analysis.sources import one_source
     from agentnb.run import Snapshot, replay
-    from agentnb.run.given import check_path
+    from agentnb.run.validation import check_path
 
     check_path("write_test(recording, path, loop)", path)
     source, path = one_source(recording), Path(path)

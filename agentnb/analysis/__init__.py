@@ -9,7 +9,7 @@ diff(run, fork)            # where the two part, side by side
 
 from typing import TYPE_CHECKING
 
-from agentnb.core.lazy import when_asked_for
+from agentnb.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from agentnb.analysis.difference import Difference, diff
@@ -45,4 +45,4 @@ _WHERE = {
 }
 """The public names of each module, imported at first use: matplotlib takes a second to import, and tables need none."""
 
-__getattr__, __dir__ = when_asked_for(__name__, _WHERE)
+__getattr__, __dir__ = lazy_exports(__name__, _WHERE)

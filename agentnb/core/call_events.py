@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.event import ErrorInfo, Event
+from agentnb.core.json import repair_text
 from agentnb.core.messages import ToolCall
-from agentnb.core.unicode import mended
 
 Decision = Literal["approve", "reject", "edit", "replace", "answer", "ask"]
 Remember = Literal["tool", "arguments"]
@@ -34,7 +34,7 @@ def name_of_function(function: Callable[..., Any]) -> str:
     """Return the name under which a function decides, for `ApprovalDecision.by`."""
     while isinstance(function, partial):
         function = function.func
-    name = mended(str(getattr(function, "__name__", None) or type(function).__name__))
+    name = repair_text(str(getattr(function, "__name__", None) or type(function).__name__))
     return f"function {name}".strip() if name in _NOT_FUNCTIONS else name
 
 

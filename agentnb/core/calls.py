@@ -14,9 +14,10 @@ from pydantic_core import to_json
 
 from agentnb.core import events as e
 from agentnb.core.blocks import INSIDE, blocks_in, with_pictures
-from agentnb.core.ending import ABORTED
 from agentnb.core.errors import ImpossibleEvent
-from agentnb.core.messages import Content, Message, ToolCall, to_plain
+from agentnb.core.json import to_plain
+from agentnb.core.messages import Content, Message, ToolCall
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState, State
 
 RUNS_ON = "It has started, and runs on by itself."

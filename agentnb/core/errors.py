@@ -41,8 +41,6 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from agentnb.core.unicode import printable
-
 __all__ = [
     "AgentnbError",
     "AlreadyDecided",
@@ -86,6 +84,16 @@ Any other exception raised by user-supplied code is a failure of that code, even
 library written in Rust, `pytest.fail`, or `sys.exit()`, which ends that code and not the process. A SystemExit must not
 reach an event loop: the event loop would stop, and everything that waits in it would wait forever.
 """
+
+
+def printable(text: str, *, but: str = "") -> str:
+    """Return `text` for a terminal, with unprintable and invisible characters displayed as escapes.
+
+    but: characters that stay, such as line breaks.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in but else repr(char)[1:-1] for char in text)
 
 
 class AgentnbError(Exception):

@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from pydantic_core import core_schema, from_json, to_json
 
 from agentnb.core.errors import ImpossibleEvent
-from agentnb.core.messages import to_plain
+from agentnb.core.json import to_plain
 
 AnyStruct = TypeVar("AnyStruct", bound="ErrorInfo | Event")
 

@@ -36,8 +36,8 @@ from agentnb.core.call_events import (
     Remember,
 )
 from agentnb.core.event import Delta, ErrorInfo, Event, checked, read_field
+from agentnb.core.json import check_levels
 from agentnb.core.messages import Message, ToolCall
-from agentnb.core.readable import check_levels
 
 __all__ = [
     "CUT_OFF_REASONS",

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 
-def when_asked_for(
+def lazy_exports(
     package: str, where: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package (PEP 562).

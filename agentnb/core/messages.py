@@ -16,14 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, Self
 
-from msgspec import Struct, to_builtins
 from pydantic import BaseModel
 from pydantic_core import core_schema, to_json
 
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.frozen import FrozenDict
-from agentnb.core.readable import parse_arguments
-from agentnb.core.record import Record
+from agentnb.core.json import parse_arguments, to_plain
 
 Content = str | list[dict[str, Any]]
 
@@ -295,24 +293,6 @@ def _calls_of(value: Any) -> list[ToolCall]:
         except InvalidArguments as error:
             raise InvalidArguments(f"tool_calls[{len(read)}].{error}") from None
     return read
-
-
-_SCALARS = frozenset({str, int, float, bool, type(None)})
-
-
-def to_plain(value: Any) -> Any:
-    """Return a copy of `value` in which messages, calls and records are plain dicts and lists."""
-    if type(value) in _SCALARS:
-        return value
-    if isinstance(value, dict):
-        return {key: item if type(item) in _SCALARS else to_plain(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return [to_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: to_plain(item) for key, item in value.items()}
-    if isinstance(value, Struct):
-        return to_builtins(value)
-    return value.model_dump(mode="json", exclude_none=True) if isinstance(value, Record) else value
 
 
 def to_message(value: Any) -> Message:

@@ -12,9 +12,8 @@ from typing import Any
 
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
+from agentnb.core.json import parse_arguments, readable, repair_text, repair_texts
 from agentnb.core.messages import Message, ToolCall
-from agentnb.core.readable import parse_arguments, readable
-from agentnb.core.unicode import mended, mended_inside
 
 TIMING_RESOLUTION = 25
 """The milliseconds of text that share one entry of the timing: finer than a screen's refresh, and compact to store."""
@@ -99,7 +98,7 @@ class Reply:
     @property
     def text(self) -> str:
         """The text so far."""
-        return mended("".join(self._text)) if self._text else ""
+        return repair_text("".join(self._text)) if self._text else ""
 
     def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
         """Add one chunk, and return the part of it to display, or None.
@@ -117,7 +116,7 @@ class Reply:
                     content = _text(content)
                 self._text.append(content)
                 self._time(milliseconds, len(content))
-                return Delta(type="text_delta", content=content if content.isascii() else mended(content))
+                return Delta(type="text_delta", content=content if content.isascii() else repair_text(content))
             if not isinstance(kind, str) or kind not in _TAKEN_BY:
                 raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
             taken: Delta | None = getattr(self, _TAKEN_BY[kind])(chunk)
@@ -157,7 +156,7 @@ class Reply:
             role="assistant",
             content=text,
             tool_calls=self._calls,
-            reasoning=mended_inside(reasoning),
+            reasoning=repair_texts(reasoning),
             order=order,
             details=self._details or None,
             stop_reason=self._stop_reason if self._stop_reason in CUT_OFF_REASONS else None,
@@ -204,7 +203,7 @@ class Reply:
             role="assistant",
             content=text,
             tool_calls=calls,
-            reasoning=mended_inside(reasoning),
+            reasoning=repair_texts(reasoning),
             order=order,
             details=self._details or None,
             stop_reason=stop_reason,
@@ -220,7 +219,7 @@ class Reply:
         order: list[dict[str, Any]] = []
         begin = 0
         for position, mark in [*self._marks, (len(self._text), {"type": "text_end"})]:
-            piece, begin = mended("".join(self._text[begin:position])), position
+            piece, begin = repair_text("".join(self._text[begin:position])), position
             is_end = mark["type"] == "text_end"
             if piece:
                 texts.append(piece)
@@ -255,7 +254,7 @@ class Reply:
             self._mark("reasoning")
         self._reasoning[-1]["text"].append(content)
         self._reasoning[-1] |= sent_back
-        return Delta(type="reasoning_delta", content=mended(content))
+        return Delta(type="reasoning_delta", content=repair_text(content))
 
     def _still_reasons(self) -> bool:
         """Return True if nothing else has arrived since the last piece of reasoning."""
@@ -278,7 +277,7 @@ class Reply:
         """Record which model has answered, and the other data of the server about the whole answer."""
         for name in _OF_THE_RESPONSE:
             if chunk.get(name) is not None:
-                self._response[name] = mended(str(chunk[name]))
+                self._response[name] = repair_text(str(chunk[name]))
 
     def _fragment(self, chunk: Mapping[str, Any]) -> Delta:
         index = int(chunk.get("index") or 0)
@@ -289,8 +288,10 @@ class Reply:
         call["name"] = chunk.get("name") or call["name"]
         arguments = _fragment_of("arguments", chunk.get("arguments"))
         call["arguments"].append(arguments)
-        id, name = (mended(said) if isinstance(said, str) else said for said in (chunk.get("id"), chunk.get("name")))
-        return Delta(type="tool_call_delta", index=index, id=id, name=name, arguments=mended(arguments))
+        id, name = (
+            repair_text(said) if isinstance(said, str) else said for said in (chunk.get("id"), chunk.get("name"))
+        )
+        return Delta(type="tool_call_delta", index=index, id=id, name=name, arguments=repair_text(arguments))
 
     def _put_together(self, index: int) -> dict[str, Any]:
         """Return the call whose fragments have this index, from the fragments so far, and remove them."""
@@ -319,7 +320,7 @@ class Reply:
         id = str(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}")
         name = function.get("name") or ""
         if not (id.isascii() and name.isascii()):
-            id, name = mended(id), mended(name)
+            id, name = repair_text(id), repair_text(name)
         if id in self._taken or id in self._before:
             id = self._another(id)
         self._taken.add(id)
@@ -338,10 +339,10 @@ class Reply:
         return another
 
     def _stop(self, chunk: Mapping[str, Any]) -> None:
-        reason = mended(str(chunk["reason"])) if chunk.get("reason") is not None else None
+        reason = repair_text(str(chunk["reason"])) if chunk.get("reason") is not None else None
         self._stop_reason = _OTHER_WORDS.get(reason, reason) if reason is not None else None
         word = chunk.get("finish_reason", reason)  # the server's own word; by default the reason
-        self._finish_reason = mended(str(word)) if word is not None else None
+        self._finish_reason = repair_text(str(word)) if word is not None else None
         if self._stop_reason in _BROKEN_OFF:
             said = chunk.get("error") or chunk.get("error_message")
             raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from agentnb.core import events as e
-from agentnb.core.json_data import same_json
-from agentnb.core.messages import Message, ToolCall, to_plain
+from agentnb.core.json import same_json, to_plain
+from agentnb.core.messages import Message, ToolCall
 
 CallStatus = Literal["proposed", "asking", "ready", "running", "ended"]
 

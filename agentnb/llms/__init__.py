@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentnb.core.lazy import when_asked_for
+from agentnb.core.lazy import lazy_exports
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
 if TYPE_CHECKING:
@@ -25,4 +25,4 @@ __all__ = ["Anthropic", "Chunk", "Local", "Message", "Model", "OpenAI", "ToolSpe
 
 _WHERE = {"anthropic": ["Anthropic"], "local": ["Local"], "openai": ["OpenAI"]}
 
-__getattr__, __dir__ = when_asked_for(__name__, _WHERE)
+__getattr__, __dir__ = lazy_exports(__name__, _WHERE)

@@ -21,9 +21,9 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CUT_OFF_REASONS
 from agentnb.core.maybe_async import is_async, settled
-from agentnb.core.threads import THREADS
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 from agentnb.llms.reader import STOP_REASONS, text_chunks
+from agentnb.threads import THREADS
 
 _METHODS = ("stream", "generate_with_tools", "complete")
 """The methods by which a model is asked. The first one that it has is used."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from agentnb.core.unicode import mended
+from agentnb.core.json import repair_text
 
 _NAMES_A_SECRET = re.compile(
     r"(^|_|-)((?<!cache_)key|apikey|secret|password|passwd|credential|authorization)s?$|token$", re.IGNORECASE
@@ -75,7 +75,7 @@ def _plain(value: Any, name: str = "") -> Any:
     if isinstance(value, bool | int | float) or value is None:
         return value if value == value and value not in (float("inf"), float("-inf")) else str(value)
     if isinstance(value, str):
-        text = mended(value)
+        text = repair_text(value)
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     if isinstance(value, Mapping):
         if "schema" in value or "properties" in value:
@@ -87,7 +87,9 @@ def _plain(value: Any, name: str = "") -> Any:
 
 
 def _named(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-    return [(mended(str(key)), one) for key, one in value.items() if key not in ("properties", "$defs", "definitions")]
+    return [
+        (repair_text(str(key)), one) for key, one in value.items() if key not in ("properties", "$defs", "definitions")
+    ]
 
 
 def _title(schema: Any) -> Any:
@@ -101,12 +103,12 @@ def _title(schema: Any) -> Any:
 def _tool_name(tool: Any) -> Any:
     """Return the name of a tool, which may be in the form of any provider, or a name itself."""
     if isinstance(tool, str):
-        return mended(tool)
+        return repair_text(tool)
     given = tool if isinstance(tool, Mapping) else {"name": getattr(tool, "name", None)}
     inside = given.get("function")
     name = (inside if isinstance(inside, Mapping) else given).get("name") or given.get("type")
-    return mended(name) if isinstance(name, str) else "tool"
+    return repair_text(name) if isinstance(name, str) else "tool"
 
 
 def _name(value: Any) -> str:
-    return mended(value) if isinstance(value, str) else ""
+    return repair_text(value) if isinstance(value, str) else ""

@@ -27,7 +27,7 @@ from agentnb.core.errors import (
     ModelRequestError,
     ModelUnavailable,
 )
-from agentnb.core.unicode import mended
+from agentnb.core.json import repair_text
 from agentnb.llms.keys import CUT
 from agentnb.llms.reader import count, parse_object
 
@@ -162,9 +162,9 @@ def _fields(payload: Mapping[str, object] | None, text: str, headers: Mapping[st
     names = [code for code in named if not code.isdecimal() and code != "error"]
     ids = [payload.get("request_id"), *(headers.get(name) for name in _REQUEST_IDS), error.get("request_id")]
     return {
-        "code": mended((names or named)[0]) if named else None,
-        "param": mended(param) if isinstance(param := error.get("param"), str) else None,
-        "request_id": next((mended(one) for one in ids if isinstance(one, str) and one), None),
+        "code": repair_text((names or named)[0]) if named else None,
+        "param": repair_text(param) if isinstance(param := error.get("param"), str) else None,
+        "request_id": next((repair_text(one) for one in ids if isinstance(one, str) and one), None),
         "body": body,
     }
 
@@ -208,7 +208,7 @@ def server_message(payload: object) -> str:
         if failed := payload.get("failed_generation"):
             details = f" ({server_message(failed)})"  # Groq's message refers to this text of the model
         payload = next(texts, json.dumps(dict(payload)))
-    text = " ".join(mended(payload if isinstance(payload, str) else json.dumps(payload)).split()) + details
+    text = " ".join(repair_text(payload if isinstance(payload, str) else json.dumps(payload)).split()) + details
     if not text:
         return "(nothing)"
     return text if len(text) <= MAX_SERVER_TEXT else text[: MAX_SERVER_TEXT - 1] + CUT

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelProtocolError
-from agentnb.core.readable import parse_arguments
+from agentnb.core.json import parse_arguments
 from agentnb.llms import errors
 from agentnb.llms.reader import DONE, ObjectText, amount, count, is_data, stop_reason, text_chunks, usage_chunk
 from agentnb.llms.sse import WHOLE

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.schemas import hoist_definitions
+from agentnb.json_schema import hoist_definitions
 from agentnb.llms.conversion import all_text_of, name_and_arguments
 from agentnb.llms.reader import ObjectText, parse_object
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallProposed, MessageAdded, Queue
-from agentnb.core.foreign import plain_number
+from agentnb.core.json import plain_number, repair_text
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, ToolCall
 from agentnb.core.state import State
 from agentnb.core.tools import check_names, legal_name
-from agentnb.core.unicode import mended
 from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class Loop(Design):
         self.tools = tools
         if not isinstance(tools, Mapping):
             check_names((name_as_tool(tool), tool) for tool in tools)
-        self.name = mended(name or _snake_case(type(self).__name__))
+        self.name = repair_text(name or _snake_case(type(self).__name__))
 
     def start(
         self,

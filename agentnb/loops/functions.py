@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agentnb.core.maybe_async import is_async, listed, settled
-from agentnb.core.threads import THREADS
+from agentnb.threads import THREADS
 
 
 async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -32,12 +32,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentnb.core.errors import UsageError
-from agentnb.core.json_data import json_of
+from agentnb.core.errors import UsageError, printable
+from agentnb.core.json import require_json
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, plain_message, text_of, to_said
 from agentnb.core.tools import Tool
-from agentnb.core.unicode import printable
 
 __all__ = ["Ask", "Call", "Phase", "Say", "Want", "ask", "call", "phase", "say"]
 
@@ -100,7 +99,7 @@ def ask(*words: str | Message | Mapping[str, Any], schema: Any = None, **options
     """
     if schema is not None:
         options["schema"] = schema.model_json_schema() if hasattr(schema, "model_json_schema") else schema
-    return Ask(_messages(words), json_of(options, "ask"))
+    return Ask(_messages(words), require_json(options, "ask"))
 
 
 def say(*words: str | Message | Mapping[str, Any]) -> Say:
@@ -119,13 +118,13 @@ def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwar
     """
     if isinstance(called, Design):
         arguments = {"input": _input(*args, **kwargs)}
-        return Call(name_of(called), json_of(arguments, called.name), called)
+        return Call(name_of(called), require_json(arguments, called.name), called)
     if isinstance(called, str):
         if args:
             raise UsageError(f"Give the arguments of {called} by name: {called!r} does not say what they are called.")
-        return Call(called, json_of(kwargs, called), called)
+        return Call(called, require_json(kwargs, called), called)
     if isinstance(called, Tool):
-        return Call(called.name, json_of(_by_name(called, args, kwargs), called.name), called)
+        return Call(called.name, require_json(_by_name(called, args, kwargs), called.name), called)
     function: Any = called
     if not callable(function):
         raise UsageError(f"call() takes a function, a tool, a tool's name or a loop, not {called!r}.")
@@ -134,7 +133,7 @@ def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwar
         bound = dict(inspect.signature(called).bind(*args, **kwargs).arguments)
     except ValueError:  # some functions written in C have no signature
         raise UsageError(f"Nothing says what {name} takes: wrap it in a function of your own.") from None
-    return Call(name, json_of(bound, name), called)
+    return Call(name, require_json(bound, name), called)
 
 
 def name_of(called: Any) -> str:
@@ -167,7 +166,7 @@ def _shown_words(words: tuple[Message, ...]) -> str:
 
 
 def _messages(words: tuple[Any, ...]) -> tuple[Message, ...]:
-    return tuple(to_said(json_of(plain_message(word), "a message")) for word in words)
+    return tuple(to_said(require_json(plain_message(word), "a message")) for word in words)
 
 
 def _input(input: Any = None) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.lazy import when_asked_for
+from agentnb.core.lazy import lazy_exports
 from agentnb.notebook.kernel import current_shell, in_kernel
 from agentnb.notebook.nested import allow_nested_asyncio
 
@@ -42,7 +42,7 @@ _WHERE = {
 }
 """The public names of each module, imported at first use, because `import agentnb` needs none of them."""
 
-__getattr__, __dir__ = when_asked_for(__name__, _WHERE)
+__getattr__, __dir__ = lazy_exports(__name__, _WHERE)
 
 _installed = False
 
@@ -52,12 +52,12 @@ def install() -> None:
     global _installed
     if _installed:
         return
-    from agentnb.core.threads import forgotten_in_a_fork
     from agentnb.notebook.environment import KernelEnvironment
     from agentnb.notebook.gate import comm_gate
     from agentnb.notebook.mistakes import show_mistakes_in_one_screen
     from agentnb.notebook.presence import Presence
     from agentnb.run.host import PlainPython, use_environment
+    from agentnb.threads import forgotten_in_a_fork
     from agentnb.widgets import comms
 
     gate = comm_gate()

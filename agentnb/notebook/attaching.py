@@ -12,8 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, UsageError
-from agentnb.core.unicode import printable
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, UsageError, printable
 from agentnb.loops.base import Loop
 from agentnb.notebook.commands import run_here
 from agentnb.notebook.recorded import RecordedRun

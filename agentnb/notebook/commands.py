@@ -15,7 +15,7 @@ from agentnb.run import host as hosting
 from agentnb.run import replay as replay_recording
 from agentnb.run import restore as restore_run
 from agentnb.run.gate.gate import UNITS
-from agentnb.run.given import check_text, shown
+from agentnb.run.validation import check_text, shown
 from agentnb.widgets import SNAPSHOTS
 
 SUFFIX = ".agentnb.json"

@@ -15,20 +15,19 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 from weakref import WeakSet
 
+from agentnb.core.errors import printable
 from agentnb.core.events import Event, RunStart
 from agentnb.core.evolve import evolve
+from agentnb.core.prefix import Prefix
 from agentnb.core.state import State
-from agentnb.core.threads import forgotten_in_a_fork
-from agentnb.core.unicode import printable
-from agentnb.core.views import Prefix
 from agentnb.run import Pending, Snapshot
 from agentnb.run import host as hosting
 from agentnb.run.approvals.pending import waiting
-from agentnb.run.past.asked import missing, stood
-from agentnb.run.past.recorded_loop import recorded_loop
+from agentnb.run.past.recorded_loop import missing, recorded_loop, stood
 from agentnb.run.recording import Recording
 from agentnb.run.watchers import Watchers
 from agentnb.store import RunInfo, Store
+from agentnb.threads import forgotten_in_a_fork
 
 EVERY = 1.0
 """The number of seconds between two reads of the store."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentnb.core.errors import RecordingMissing, StorageError, UsageError
-from agentnb.run.given import check_path
+from agentnb.run.validation import check_path
 from agentnb.store import RunInfo, Store, is_address, is_store, open_stores
 from agentnb.store.postgres import without_password
 

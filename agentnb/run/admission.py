@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentnb.core.events import ApprovalDecision, ApprovalRequest
-from agentnb.core.json_data import same_json
-from agentnb.core.messages import to_plain
+from agentnb.core.json import same_json, to_plain
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import reject, terminate
 from agentnb.run.approvals.pending import question_of

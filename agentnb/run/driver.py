@@ -11,14 +11,14 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 
-from agentnb.core.errors import THROWN_IN, RunFailed
+from agentnb.core.errors import THROWN_IN, RunFailed, printable
 from agentnb.core.events import CallEnd, Event, ModelFailed
+from agentnb.core.required_effects import Effect
 from agentnb.core.state import CallState, State
-from agentnb.core.unicode import printable
-from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import expire, next_deadline
 from agentnb.run.approvals.policy import Policy
+from agentnb.run.event_data import error_info
 from agentnb.run.executor import Executor
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
@@ -26,7 +26,6 @@ from agentnb.run.headless import Unattended
 from agentnb.run.inline_task import InlineTask
 from agentnb.run.journal import Journal
 from agentnb.run.mailbox import finish_handing_on
-from agentnb.run.portable import error_info
 from agentnb.run.scheduler import Halt, Pace, Wait
 from agentnb.run.synthetic_results import end_at_limit, end_run
 from agentnb.run.tasks import InFlight, warn_of

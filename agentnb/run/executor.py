@@ -6,12 +6,12 @@ when it ends, its output becomes the result of the call.
 
 from __future__ import annotations
 
-from agentnb.core.ending import ABORTED
 from agentnb.core.errors import LimitReached, RecordingMismatch
 from agentnb.core.events import CUT_OFF_REASONS, CallEnd, RunEnd, RunPaused
 from agentnb.core.loop import Design
+from agentnb.core.required_effects import Effect
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState, State
-from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import carry_out, expire
 from agentnb.run.approvals.pending import question_to_ask

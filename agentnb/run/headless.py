@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.errors import InvalidArguments, UsageError, printable
 from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused, RunResumed
+from agentnb.core.json import to_json_data
+from agentnb.core.required_effects import Effect
 from agentnb.core.state import CallState
-from agentnb.core.unicode import printable
-from agentnb.core.wanted import Effect
 from agentnb.run import host as hosting
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import reject, terminate
@@ -37,10 +37,9 @@ from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import FAILED, Policy, Verdict, make_policy, propose
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
-from agentnb.run.given import shown
 from agentnb.run.journal import Journal
-from agentnb.run.portable import portable
 from agentnb.run.tasks import InFlight
+from agentnb.run.validation import shown
 
 POLICY_VARIABLE = "AGENTNB_HEADLESS"
 ATTENDED_VARIABLE = "AGENTNB_ATTENDED"
@@ -292,7 +291,7 @@ class Unattended:
                     self._journal, frame, call, replace(said, by="headless", reason=f"{why} {said.reason}".strip())
                 )
             elif said.decision in ("approve", "edit"):
-                arguments = portable(said.arguments) if said.arguments is not None else None
+                arguments = to_json_data(said.arguments) if said.arguments is not None else None
                 decision = ApprovalDecision(
                     call_id=call.id,
                     decision=said.decision,

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agentnb.core.errors import UsageError
-from agentnb.core.threads import forgotten_in_a_fork
+from agentnb.threads import forgotten_in_a_fork
 
 if TYPE_CHECKING:
     from agentnb.run.approvals.decisions import Decisions

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Delta, Event, RunStart, encode_body
 from agentnb.core.evolve import evolve, nested
+from agentnb.core.json import check_levels
 from agentnb.core.loop import Design
-from agentnb.core.readable import check_levels
 from agentnb.core.state import CallState, State
+from agentnb.run.event_data import not_serializable
 from agentnb.run.frame import UNKNOWN, Frame
-from agentnb.run.portable import not_serializable
 from agentnb.run.watchers import Watchers
 
 AHEAD_SECONDS = 1.0

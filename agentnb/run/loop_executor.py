@@ -16,25 +16,25 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentnb.core.ending import is_suspended
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallStart, CutOff, Event, ModelStart, RunPaused, checked
-from agentnb.core.json_data import same_json
+from agentnb.core.json import same_json
 from agentnb.core.loop import Design
+from agentnb.core.required_effects import MODEL, Effect
+from agentnb.core.resume_point import is_suspended
 from agentnb.core.state import CallState
-from agentnb.core.wanted import MODEL, Effect
 from agentnb.run.admission import Finding, apply, questions_for
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.policy import NO_POLICY, Policy
+from agentnb.run.event_data import values_as_json
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
-from agentnb.run.given import shown
 from agentnb.run.journal import Journal
 from agentnb.run.model_requests import ModelRequests
-from agentnb.run.portable import said_in_json
 from agentnb.run.synthetic_results import cut_off, end_at_limit, end_loops_inside
 from agentnb.run.tasks import InFlight
 from agentnb.run.tool_calls import ToolCalls
+from agentnb.run.validation import shown
 
 ToPerform = tuple[Effect, Coroutine[Any, Any, None]]
 """An effect that the driver performs itself, without a task, and the coroutine that performs it."""
@@ -225,7 +225,7 @@ class LoopExecutor:
             )
         if not isinstance(event, Event):
             raise UsageError(f"{design.name}.advance() must return an event (agentnb.core.events), not {shown(event)}.")
-        event = checked(said_in_json(event, design.name))
+        event = checked(values_as_json(event, design.name))
         if isinstance(event, ModelStart):
             if gate.limits and (why := gate.limit_reached(journal.state, starting="model")) is not None:
                 end_at_limit(journal, why)

@@ -17,10 +17,10 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import Queue, Queued, RunEnd, RunStart, Withdrawn
 from agentnb.core.messages import Message, is_message_object, to_said
 from agentnb.core.state import State
+from agentnb.run.event_data import input_as_json
 from agentnb.run.frame import Frame
-from agentnb.run.given import shown
 from agentnb.run.journal import Journal
-from agentnb.run.portable import portable_input
+from agentnb.run.validation import shown
 
 QUEUES: tuple[Queue, ...] = ("steering", "follow_up")
 
@@ -46,7 +46,7 @@ class Mailbox:
         if not (isinstance(message, (str, Mapping)) or is_message_object(message)):
             raise UsageError(f"A message to a run must be a string or a message, not {shown(message)}.")
         _check_queue(queue)
-        said = to_said(portable_input(message))
+        said = to_said(input_as_json(message))
         with self._journal.saying():
             if self.over:
                 return False

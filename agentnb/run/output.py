@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agentnb.core.errors import LimitReached, RunCancelled, RunFailed
+from agentnb.core.json import to_plain
 from agentnb.core.loop import Design
-from agentnb.core.messages import to_plain
 from agentnb.core.state import State
 
 

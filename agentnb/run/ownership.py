@@ -34,12 +34,12 @@ from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver import Driver
+from agentnb.run.event_data import text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate, Owner
 from agentnb.run.inline_task import task_here
 from agentnb.run.journal import Journal
 from agentnb.run.output import output_of
-from agentnb.run.portable import portable_text
 from agentnb.run.tool_calls import check_not_within
 from agentnb.run.wakeup import loop_here
 
@@ -440,7 +440,7 @@ class Ownership:
             if self.state.over or self.state.cancelled is not None:
                 return False
             self.driver.begin()
-            self.journal.append(CancelRequested(reason=portable_text(reason)))
+            self.journal.append(CancelRequested(reason=text_or_empty(reason)))
             self.driver.end_cancelled()
             self.driver.wakeup.flush()  # immediately: the caller may restore the run from the store next
             return True

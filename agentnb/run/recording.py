@@ -6,11 +6,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, Unpack
 
 from agentnb.core.errors import ReplayDiverged, UsageError
 from agentnb.core.events import Event, Queue, RunPaused
-from agentnb.core.foreign import plain_number
+from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
@@ -19,8 +21,7 @@ from agentnb.run.approvals.pending import Decided, Pending, ready
 from agentnb.run.approvals.remembered import Remembered
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.mailbox import QUEUES
-from agentnb.run.past.asked import stood
-from agentnb.run.past.fork import UNCHANGED, Change
+from agentnb.run.past.recorded_loop import stood
 from agentnb.run.past.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -28,6 +29,42 @@ if TYPE_CHECKING:
     from agentnb.core.events import StopReason
     from agentnb.run.past.replay import Replay
     from agentnb.run.run import Run
+
+
+class Unchanged(Enum):
+    """The default of an argument for which None is a valid value: the result of a call may be None."""
+
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change that a fork makes. At most one field is given; otherwise UsageError is raised.
+
+    `event` replaces the event at the fork as a whole. `message` replaces the message of that event, or is a steering
+    message if the event has none. `arguments`, `result` and `decision` concern the call of that event.
+    """
+
+    event: Event | None = None
+    message: Any = None
+    arguments: Mapping[str, Any] | None = None
+    result: Any = UNCHANGED
+    decision: Any = None
+
+    def __post_init__(self) -> None:
+        if len(self.given) > 1:
+            raise UsageError(f"A fork changes one thing, not {' and '.join(self.given)}; fork the fork for the next.")
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the fields that are given."""
+        return [field.name for field in fields(self) if getattr(self, field.name) is not field.default]
 
 
 class NoBreakpoints(Breakpoints):
@@ -222,7 +259,7 @@ class Recording(ABC):
         Raises UsageError if the change does not apply to the event, InvalidArguments if the arguments do not fit,
         RecordingMismatch if `loop` is of another kind.
         """
-        from agentnb.run.past.forked import forked  # imported here, because a Run is a Recording
+        from agentnb.run.past.fork import forked  # imported here, because a Run is a Recording
 
         change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
         return forked(self, plain_number(at), change, loop, **options)

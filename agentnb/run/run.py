@@ -19,13 +19,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentnb.core.errors import StoreBusy, UsageError
+from agentnb.core.errors import StoreBusy, UsageError, printable
 from agentnb.core.events import Delta, Event, Queue, RunResumed
-from agentnb.core.loop import Design, configured
+from agentnb.core.loop import Design
 from agentnb.core.messages import Message
+from agentnb.core.prefix import Prefix
 from agentnb.core.state import State
-from agentnb.core.unicode import printable
-from agentnb.core.views import Prefix
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.approvals.kept import lost_function, policy_of_a_recording, read_policy, recorded_policy
@@ -33,18 +32,18 @@ from agentnb.run.approvals.policy import make_policy
 from agentnb.run.companions import companion_of
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
+from agentnb.run.event_data import input_as_json
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.words import names_in
-from agentnb.run.given import check_name, check_options, check_seconds, check_text
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.mailbox import hear, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
+from agentnb.run.past.prefix import new_run_id
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.past.taken_over import new_run_id
-from agentnb.run.portable import portable_input, portable_start
 from agentnb.run.recording import Recording
 from agentnb.run.stepping import step
+from agentnb.run.validation import check_name, check_options, check_seconds, check_text
 
 
 class Run(Decisions, Recording):
@@ -99,8 +98,7 @@ class Run(Decisions, Recording):
         if suspended or again or chosen:
             begin = RunResumed(suspended=suspended, again=dict(again), **chosen)
         if not recording:
-            start = portable_start(loop.begin(portable_input(input), history))
-            begin = replace(start, **configured(loop, self._journal.root.fingerprints), **chosen)
+            begin = replace(self._journal.root.begin(input_as_json(input), history), **chosen)
         self._journal.root.recorded = len(recording)
         judges_open_questions = judges_open_questions and approve is not None
         self._driver = Driver(self._journal, self._gate, policy, begin, judges_open_questions=judges_open_questions)

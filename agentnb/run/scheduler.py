@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import CutOff
+from agentnb.core.required_effects import Effect
 from agentnb.core.state import CallState
-from agentnb.core.wanted import Effect
 from agentnb.run.admission import Finding, confirmed, is_decided
 from agentnb.run.approvals.policy import NO_POLICY
 from agentnb.run.gate.gate import Gate
@@ -394,7 +394,7 @@ def _start_effects(
         if effect.kind == "model":
             used = loop.asking.used if loop.asking.has_paused else None
             if loop.requested_here:
-                yield Request(loop, effect, alone and pace != "step" and not frame.design.answers_overlap)
+                yield Request(loop, effect, alone and pace != "step" and not frame.requests.answers_overlap)
             elif used is not None and (why := gate.limit_reached(journal.state, starting="own", more=used)):
                 yield EndAtLimit(why)
             else:

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentnb.core.ending import ABORTED
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import CallEnd, CutOff, ErrorInfo, Outcome, RunEnd, StopReason
+from agentnb.core.json import to_json_data
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState
 from agentnb.core.tools import Tool, current_call
+from agentnb.run.event_data import error_info
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.portable import error_info, portable
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Refusal:
 
 def end_in_words(call: CallState, words: str, outcome: Outcome, error: BaseException | None = None) -> CallEnd:
     """Return the end of a call without a result of its own. error: the exception behind it, if there is one."""
-    fields: dict[str, Any] = {"result": portable(words), "is_error": True, "outcome": outcome}
+    fields: dict[str, Any] = {"result": to_json_data(words), "is_error": True, "outcome": outcome}
     if error is not None:
         fields["error"] = error_info(error)
     return CallEnd(call_id=call.id, name=call.name, **fields)

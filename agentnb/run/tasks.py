@@ -12,13 +12,12 @@ from contextlib import suppress
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
-from agentnb.core.errors import THROWN_IN
-from agentnb.core.threads import let_go, unfinished
-from agentnb.core.unicode import printable
-from agentnb.core.wanted import Effect
+from agentnb.core.errors import THROWN_IN, printable
+from agentnb.core.required_effects import Effect
 from agentnb.run.frame import Frame
 from agentnb.run.host import call_in
 from agentnb.run.wakeup import Wakeup
+from agentnb.threads import let_go, unfinished
 
 logger = logging.getLogger("agentnb")
 

@@ -18,19 +18,16 @@ from typing import Any, Literal
 from msgspec import structs
 
 from agentnb.core.call_events import name_of_function
-from agentnb.core.ending import ABORTED
 from agentnb.core.errors import ImpossibleEvent, InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event, checked
-from agentnb.core.foreign import plain_number
-from agentnb.core.json_data import same_json
+from agentnb.core.json import plain_number, same_json, to_json_data, to_plain
 from agentnb.core.loop import Design, Result, beside
 from agentnb.core.maybe_async import Inside, settled
-from agentnb.core.messages import to_plain
-from agentnb.core.running import act_for
+from agentnb.core.protocols import act_for
+from agentnb.core.required_effects import Effect
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState
-from agentnb.core.threads import let_go, working_for
 from agentnb.core.tools import Acted, Invocation, Tool, current_call
-from agentnb.core.wanted import Effect
 from agentnb.run.approvals.context import LiveContexts, PolicyContext, contexts_at
 from agentnb.run.approvals.policy import (
     FAILED,
@@ -43,14 +40,15 @@ from agentnb.run.approvals.policy import (
     why_it_asks,
 )
 from agentnb.run.companions import companion_of
+from agentnb.run.event_data import decision_as_json, error_text, text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
-from agentnb.run.given import shown
 from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
-from agentnb.run.portable import portable, portable_decision, portable_text, words_of
 from agentnb.run.synthetic_results import Refusal, blocked, end_in_words, misfit, unfit
 from agentnb.run.tasks import InFlight
+from agentnb.run.validation import shown
+from agentnb.threads import let_go, working_for
 
 PumpPace = Literal["pull", "drain"]
 
@@ -127,16 +125,16 @@ class ToolCalls:
                     said = checked(said)
             except BaseException as error:  # a hook that fails must not leave the call without a result
                 self._go_if_ended(call, error, task)
-                return blocked(call, words_of(error))
+                return blocked(call, error_text(error))
             if isinstance(said, ApprovalDecision):
                 # Code has decided, not a person: `human` is the default of a decision that names no one.
                 by = name_of_function(self._design.before_call) if said.by in ("human", "loop") else said.by
-                return structs.replace(portable_decision(said), by=by, recheck=said.is_checked_again)
+                return structs.replace(decision_as_json(said), by=by, recheck=said.is_checked_again)
             if isinstance(said, CallEnd):
-                return Refusal(structs.replace(said, result=portable(said.result)))
+                return Refusal(structs.replace(said, result=to_json_data(said.result)))
             if said is not None:
                 return blocked(call, said)
-            if not same_json(chosen := portable(seen.arguments), given):
+            if not same_json(chosen := to_json_data(seen.arguments), given):
                 by = name_of_function(self._design.before_call)
                 made = {"decision": "edit", "arguments": chosen, "recheck": True, "unchecked": True}
                 return ApprovalDecision(call_id=call.id, by=by, **made)
@@ -154,7 +152,7 @@ class ToolCalls:
             said = plain_number(await settled(call_with_context(asks, takes_context(asks), proposed, context)))
         except BaseException as error:
             self._go_if_ended(call, error, task)
-            return Verdict("ask", f"The approve= of {call.name} failed: {words_of(error)}")
+            return Verdict("ask", f"The approve= of {call.name} failed: {error_text(error)}")
         if said is False:
             return NO_POLICY
         if said is not True:
@@ -195,7 +193,7 @@ class ToolCalls:
             verdict = await settled(self._policy(proposed, context))
         except BaseException as error:  # a policy that fails has not approved the call
             self._go_if_ended(call, error, task)
-            return Verdict("ask", f"{FAILED}{words_of(error)}", seen=seen)
+            return Verdict("ask", f"{FAILED}{error_text(error)}", seen=seen)
         return replace(self._with_its_arguments(call, tool, verdict), seen=seen)
 
     def _with_its_arguments(self, call: CallState, tool: Tool, said: Verdict) -> Verdict:
@@ -206,7 +204,7 @@ class ToolCalls:
             self.bind(call, tool, said.arguments)
         except InvalidArguments as error:
             return Verdict("ask", f"{FAILED}{error}")
-        return replace(said, arguments=portable(said.arguments))
+        return replace(said, arguments=to_json_data(said.arguments))
 
     def bind(self, call: CallState, tool: Tool, arguments: dict[str, Any]) -> Invocation:
         """Bind the call to its tool with these arguments. Raises InvalidArguments."""
@@ -256,7 +254,7 @@ class ToolCalls:
                     fields |= {"details": {**said, "actions": actions}, "terminate": True}
             for name, field in fields.items():
                 if type(field) is not bool:
-                    fields[name] = portable(field)
+                    fields[name] = to_json_data(field)
             end = CallEnd(call_id=call.id, name=call.name, **fields)
         except _BrokenOff:
             end = end_in_words(call, ABORTED, "aborted")
@@ -354,17 +352,17 @@ class ToolCalls:
         if not changed:
             return end
         try:
-            return checked(structs.replace(end, **{name: portable(value) for name, value in changed.items()}))
+            return checked(structs.replace(end, **{name: to_json_data(value) for name, value in changed.items()}))
         except (TypeError, ImpossibleEvent) as error:  # not a mapping, a field that is not there, or of a wrong type
             return self._raised(call, error)
 
     def _progress(self, call: CallState, data: Any) -> None:
         """Show progress of a call, unless the call has its result."""
-        if self._say(Delta(type="call_delta", call_id=call.id, data=portable(data)), call):
+        if self._say(Delta(type="call_delta", call_id=call.id, data=to_json_data(data)), call):
             self._inflight.wakeup.nudge()  # a consumer that pulls waits for it
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:
-        words = portable_text(error) if isinstance(error, ToolError) else words_of(error)
+        words = text_or_empty(error) if isinstance(error, ToolError) else error_text(error)
         end = end_in_words(call, words, "raised", error)
         if self._frame.is_own(call):
             self.failure = end.error, error

@@ -21,11 +21,11 @@ from contextvars import Context
 
 from agentnb.core.errors import StorageError, StoreBusy
 from agentnb.core.events import Event
-from agentnb.core.threads import forgotten_in_a_fork
 from agentnb.run import host as hosting
 from agentnb.run.frame import Frame
 from agentnb.run.host import call_in
 from agentnb.run.journal import Journal
+from agentnb.threads import forgotten_in_a_fork
 
 logger = logging.getLogger("agentnb")
 

@@ -19,10 +19,9 @@ from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
 from agentnb.core.events import Event
-from agentnb.run.given import check_name
-from agentnb.run.past.possible import Possible, check_time
-from agentnb.run.reading import read_bytes
-from agentnb.run.whole import DATABASE, SNAPSHOT, written_whole
+from agentnb.run.files import DATABASE, SNAPSHOT, read_bytes, written_atomically
+from agentnb.run.past.snapshot import RecordingCheck, check_time
+from agentnb.run.validation import check_name
 from agentnb.store import recordings
 
 EXPORT_VERSION = 1
@@ -53,7 +52,7 @@ def write(path: Path, runs: Iterable[ExportedRun]) -> int:
     """Write runs to a file, whole or not at all, and return the number of their events."""
     chain = hashlib.sha256()
     count = 0
-    with written_whole(path, "The export") as file:
+    with written_atomically(path, "The export") as file:
         for line in _lines(runs):
             count += line.startswith(b'{"event":')
             chain.update(line)
@@ -109,7 +108,7 @@ def read(path: Path, *, salvage: bool = False) -> list[ExportedRun]:
 def _read_lines(lines: list[bytes], runs: list[ExportedRun], where: str) -> None:
     """Add the runs in the lines to `runs`, up to the line that raises RecordingCorrupt."""
     chain = hashlib.sha256()
-    possible, has_ended = Possible(), False
+    check, has_ended = RecordingCheck(), False
     for number, line in enumerate(lines, 1):
         line_is = f"{where}, line {number}"
         if has_ended and number == len(lines) and not line:
@@ -123,9 +122,9 @@ def _read_lines(lines: list[bytes], runs: list[ExportedRun], where: str) -> None
             has_ended = True
         elif "run" in entry:
             runs.append(_exported(entry, line_is))
-            possible = Possible()
+            check = RecordingCheck()
         else:
-            _add(entry, runs, possible, line_is)
+            _add(entry, runs, check, line_is)
     raise RecordingCorrupt(f"{where} is cut off: it has no end (line {len(lines)}).")
 
 
@@ -169,13 +168,13 @@ def _exported(entry: dict[str, Any], where: str) -> ExportedRun:
     return run
 
 
-def _add(entry: dict[str, Any], runs: list[ExportedRun], possible: Possible, where: str) -> None:
+def _add(entry: dict[str, Any], runs: list[ExportedRun], check: RecordingCheck, where: str) -> None:
     """Add an event or a snapshot to the last run. Raises RecordingCorrupt if it cannot follow what is before it."""
     try:
         run = runs[-1]
         if "event" in entry:
             event = recordings.from_json(json.dumps(entry["event"]), run.id)
-            possible.take(event)
+            check.take(event)
             run.events.append(event)
             return
         name, position = entry["snapshot"], entry["position"]

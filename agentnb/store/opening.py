@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from agentnb.core.errors import RecordingMissing
-from agentnb.run.given import check_path
+from agentnb.run.validation import check_path
 from agentnb.store.database import TABLES, VERSION, Database
 from agentnb.store.postgres import SCHEMES, PostgresDatabase
 from agentnb.store.sqlite import SqliteDatabase

@@ -16,7 +16,7 @@ from typing import Any
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StorageError, UsageError, VersionMismatch
 from agentnb.core.events import Event, RunStart
-from agentnb.run.given import check_name, check_path
+from agentnb.run.validation import check_name, check_path
 from agentnb.store import recordings, rows
 from agentnb.store.database import SPAN, Database, as_bytes, checksum, row_checksum
 from agentnb.store.opening import is_address, open_database, open_store

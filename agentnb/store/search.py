@@ -14,7 +14,7 @@ from datetime import date, datetime
 
 from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunEnd
-from agentnb.run.given import check_text, shown
+from agentnb.run.validation import check_text, shown
 from agentnb.store import recordings
 from agentnb.store.database import SPAN, Database, as_bytes, keys
 from agentnb.store.recordings import Segment

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy, VersionMismatch
-from agentnb.run.reading import Identity, connected, disconnected, identity, opened
+from agentnb.run.files import Identity, connected, disconnected, identity, opened
 from agentnb.store import database
 from agentnb.store.database import (
     COLUMNS,
@@ -352,7 +352,7 @@ class SqliteDatabase:
         """Raise StorageError if the file or its log has been moved, deleted or replaced.
 
         SQLite would continue to write into a file that has no name any more. The log may also be deleted by another
-        process, if this one lost its locks, by a fork of the process or as `agentnb.run.reading` explains.
+        process, if this one lost its locks, by a fork of the process or as `agentnb.run.files` explains.
         """
         if not self._read_only and (found := self._identities()) != self._files:
             changed = "it" if found[0] != self._files[0] else f"its log {self._log.name}"

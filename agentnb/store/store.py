@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import NoReturn, SupportsIndex
 from weakref import WeakSet
 
-from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreBusy, StoreConflict, UsageError
+from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreBusy, StoreConflict, UsageError, printable
 from agentnb.core.events import Event
-from agentnb.core.unicode import printable
-from agentnb.run.given import check_name, check_path, check_position, shown
 from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.validation import check_name, check_path, check_position, shown
 from agentnb.store import exchange, recordings, rows
 from agentnb.store.database import SPAN
 from agentnb.store.exchange import ExportedRun

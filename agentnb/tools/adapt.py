@@ -18,9 +18,8 @@ from pydantic import BaseModel, ValidationError
 
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.loop import Design
-from agentnb.core.schemas import misfits
 from agentnb.core.tools import FOR_PROVIDERS, Invocation, Progress, Tool, check_names, current_call
-from agentnb.json_schema import JsonSchema, read_by
+from agentnb.json_schema import JsonSchema, argument_faults, read_by
 from agentnb.tools.context import progress_callback
 from agentnb.tools.function import FunctionTool
 from agentnb.tools.loop import LoopTool, loop_of
@@ -221,7 +220,7 @@ class DescribedTool(FunctionTool):
             try:
                 checked = self._model.model_validate(values)
             except ValidationError as error:
-                raise InvalidArguments(f"Invalid arguments for {self.name}: {misfits(error)}.") from error
+                raise InvalidArguments(f"Invalid arguments for {self.name}: {argument_faults(error)}.") from error
             except Exception as error:  # a user's validator fails
                 reason = f"{type(error).__name__}: {error}"
                 raise InvalidArguments(

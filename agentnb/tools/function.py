@@ -16,13 +16,11 @@ from typing import Any, Literal, overload
 
 from pydantic import ValidationError
 
-from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.json_data import is_json
+from agentnb.core.errors import InvalidArguments, UsageError, printable
+from agentnb.core.json import is_json
 from agentnb.core.loop import Design
-from agentnb.core.schemas import misfits
 from agentnb.core.tools import Invocation, Progress
-from agentnb.core.unicode import printable
-from agentnb.json_schema import read_by
+from agentnb.json_schema import argument_faults, read_by
 from agentnb.tools.context import ToolContext, progress_callback, with_actions
 from agentnb.tools.loop import LoopTool
 from agentnb.tools.signature import Signature, code_of, unwrapped
@@ -161,7 +159,7 @@ class FunctionTool:
         try:
             values = self._values(arguments)
         except ValidationError as error:
-            raise InvalidArguments(f"Invalid arguments for {self.name}: {misfits(error)}.") from error
+            raise InvalidArguments(f"Invalid arguments for {self.name}: {argument_faults(error)}.") from error
         except Exception as error:  # a user's validator fails, for example at a type that it does not expect
             reason = f"{type(error).__name__}: {error}"
             raise InvalidArguments(f"Invalid arguments for {self.name}: they cannot be checked ({reason}).") from error

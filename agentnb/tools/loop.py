@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from agentnb.core.errors import InvalidArguments, UsageError
+from agentnb.core.errors import InvalidArguments, UsageError, printable
 from agentnb.core.loop import Design
 from agentnb.core.tools import Invocation, legal_name
-from agentnb.core.unicode import printable
 
 _DESCRIPTION = "Hands a task to {}, which works on it and answers."
 _OPTIONS = ("name", "description", "approve", "needs", "sequential", "view")

@@ -25,8 +25,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 
-from agentnb.core.errors import ToolError, UsageError
-from agentnb.core.unicode import printable
+from agentnb.core.errors import ToolError, UsageError, printable
 from agentnb.tools.adapt import DescribedTool
 from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE, raw_of, read_in_parts, reason_unusable, result_in
 

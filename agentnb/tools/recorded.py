@@ -8,7 +8,7 @@ from typing import Any
 
 from agentnb.core.errors import ToolError
 from agentnb.core.events import CallEnd, CallStart, Event
-from agentnb.core.json_data import same_json
+from agentnb.core.json import same_json
 from agentnb.core.tools import Acted, Invocation, Progress
 
 _RAN = frozenset({"returned", "raised", "timed_out"})

@@ -30,8 +30,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from agentnb.core.errors import UsageError
-from agentnb.core.json_data import is_json, same_json
-from agentnb.core.schemas import why_none
+from agentnb.core.json import is_json, same_json
+from agentnb.json_schema import no_schema_reason
 
 INJECTED = ("progress", "tool_context")
 """Names of parameters that agentnb passes to the function; the model does not know of them."""
@@ -309,6 +309,6 @@ def _accept_default(field: Any, default: Any) -> Any:
 def _no_schema(name: str, error: Exception) -> UsageError:
     # pydantic raises errors of several types.
     return UsageError(
-        f"The tool {name} cannot be described by a JSON schema: {why_none(error)}. The type of a parameter must be a"
-        " number, str, list, dict, an enum, a dataclass or a pydantic model."
+        f"The tool {name} cannot be described by a JSON schema: {no_schema_reason(error)}. The type of a parameter must"
+        " be a number, str, list, dict, an enum, a dataclass or a pydantic model."
     )

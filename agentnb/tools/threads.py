@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from agentnb.core.maybe_async import listed, settled
-from agentnb.core.threads import THREADS, carried, follow
+from agentnb.threads import THREADS, carried, follow
 
 _Work = tuple[Future[Any], Callable[[], Any]]
 CallInThread = Callable[[Callable[[], Any]], Awaitable[Any]]

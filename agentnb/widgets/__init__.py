@@ -5,7 +5,7 @@ Both show the values of `views`; `drawings` makes the state diagram and the call
 
 from typing import TYPE_CHECKING
 
-from agentnb.core.lazy import when_asked_for
+from agentnb.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from agentnb.widgets.comms import COMM_IDS
@@ -67,4 +67,4 @@ _WHERE = {
 }
 """Loaded at first use: a table of events needs the words of the views, and neither ipywidgets nor IPython."""
 
-__getattr__, __dir__ = when_asked_for(__name__, _WHERE)
+__getattr__, __dir__ = lazy_exports(__name__, _WHERE)

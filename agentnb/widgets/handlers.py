@@ -21,8 +21,8 @@ from typing import Any
 
 from agentnb.core.errors import AgentnbError, AlreadyDecided, InvalidArguments, ReplayDiverged, UsageError
 from agentnb.core.events import ModelEnd, plain_event
+from agentnb.core.json import repair_text
 from agentnb.core.messages import text_of
-from agentnb.core.unicode import mended
 from agentnb.run.approvals.decisions import decided_by_person
 from agentnb.run.approvals.pending import Pending
 from agentnb.run.gate.gate import UNITS
@@ -281,7 +281,7 @@ class CommandHandlers:
         event = events[seq] if 0 <= seq < len(events) else None
         answer: dict[str, Any] = {"text": "", "timing": []}
         if isinstance(event, ModelEnd):
-            answer = {"text": mended(text_of(event.message.content)[:FULL_LIMIT]), "timing": event.timing}
+            answer = {"text": repair_text(text_of(event.message.content)[:FULL_LIMIT]), "timing": event.timing}
         self._answer({"type": "typed", "token": message.get("token"), **answer})
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import regex
 from pydantic_core import PydanticSerializationError, to_json
 
-from agentnb.core.unicode import mended, mended_inside
+from agentnb.core.json import repair_text, repair_texts
 
 # Characters without a glyph of their own:
 #   Unicode's Default_Ignorable_Code_Point: joiners, directional marks, fillers, variation selectors, tags;
@@ -52,7 +52,7 @@ WIDTH = 88
 
 def visible(text: str) -> str:
     """Return `text` with each invisible character as a sign, except tab and newline."""
-    return _HIDDEN.sub(_sign, mended(text.replace("\r\n", "\n")))
+    return _HIDDEN.sub(_sign, repair_text(text.replace("\r\n", "\n")))
 
 
 def _sign(match: regex.Match[str]) -> str:
@@ -80,12 +80,12 @@ def as_json(value: Any) -> bytes:
     try:
         return to_json(value, inf_nan_mode="strings")  # JSON.parse knows no NaN
     except PydanticSerializationError:  # a lone surrogate somewhere
-        return to_json(mended_inside(value), inf_nan_mode="strings")
+        return to_json(repair_texts(value), inf_nan_mode="strings")
 
 
 def pretty(value: Any) -> str:
     """Return a JSON value as indented text in valid Unicode, with exact numbers."""
-    return mended(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    return repair_text(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 def for_reading(value: Any) -> str:
@@ -100,7 +100,7 @@ def for_reading(value: Any) -> str:
 def _laid_out(value: Any, indent: str) -> tuple[str, str]:
     """Return what is written in the place of a value, and the lines below it."""
     if isinstance(value, str) and "\n" in value:
-        lines = mended(value).split("\n")
+        lines = repair_text(value).split("\n")
         below = (f"{BAR} {line}" if line else BAR for line in lines)
         return f"{len(lines):,} lines", "".join(f"\n{indent}  {line}" for line in below)
     if not (isinstance(value, (Mapping, list, tuple)) and value):
@@ -118,7 +118,7 @@ def _laid_out(value: Any, indent: str) -> tuple[str, str]:
 
 def on_a_line(value: Any) -> str:
     """Return a JSON value as text without a line break in valid Unicode, with exact numbers."""
-    return mended(json.dumps(value, ensure_ascii=False, default=str))
+    return repair_text(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _listed(opening: str, items: Iterable[tuple[str, Any]], indent: str, closing: str) -> str:

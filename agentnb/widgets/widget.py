@@ -20,7 +20,7 @@ import anywidget
 import traitlets
 
 from agentnb.core.errors import UsageError
-from agentnb.core.unicode import mended
+from agentnb.core.json import repair_text
 from agentnb.run.headless import page_has_spoken
 from agentnb.run.recording import Recording
 from agentnb.widgets import comms
@@ -239,7 +239,7 @@ def _place(run: Recording) -> list[int]:
 
 
 def _names(table: Table) -> list[str]:
-    return [mended(name) for name, _ in table]
+    return [repair_text(name) for name, _ in table]
 
 
 class Part(Panel):

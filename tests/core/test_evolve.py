@@ -11,8 +11,8 @@ from agentnb.core.calls import RUNS_ON, render
 from agentnb.core.errors import AgentnbError
 from agentnb.core.evolve import evolve, fold
 from agentnb.core.messages import Message, ToolCall
+from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import State
-from agentnb.core.wanted import MODEL, Effect, wanted
 
 
 def start(**fields: Any) -> e.RunStart:
@@ -54,28 +54,31 @@ def refuse(events: list[e.Event], impossible: e.Event) -> None:
 def test_a_run_wants_the_answer_it_has_asked_for() -> None:
     state = fold(ASKED)
     assert state.turn == 1
-    assert wanted(state) == [MODEL]
+    assert required_effects(state) == [MODEL]
 
 
 def test_the_calls_of_an_answer_are_wanted_in_the_order_they_were_made() -> None:
     state = fold([*ASKED, answer("t2", "t1")])
-    assert wanted(state) == [Effect("call", "t2"), Effect("call", "t1")]
+    assert required_effects(state) == [Effect("call", "t2"), Effect("call", "t1")]
 
 
 def test_the_calls_of_a_sequential_answer_are_wanted_one_at_a_time() -> None:
     events = [*ASKED, answer("t1", "t2", sequential=True)]
-    assert wanted(fold(events)) == [Effect("call", "t1")]
-    assert wanted(fold([*events, end("t1")])) == [Effect("call", "t2")]
+    assert required_effects(fold(events)) == [Effect("call", "t1")]
+    assert required_effects(fold([*events, end("t1")])) == [Effect("call", "t2")]
 
 
 def test_a_detached_call_of_a_sequential_answer_holds_back_none_behind_it() -> None:
     state = fold([*ASKED, answer("t1", "t2", "t3", sequential=True), detached("t1")])
-    assert wanted(state) == [Effect("call", "t1"), Effect("call", "t2")]
+    assert required_effects(state) == [Effect("call", "t1"), Effect("call", "t2")]
 
 
 def test_a_call_that_waits_for_a_person_is_wanted_as_a_question() -> None:
     asked = e.ApprovalRequest(call_id="t1", name="echo", arguments={})
-    assert wanted(fold([*ASKED, answer("t1", "t2"), asked])) == [Effect("question", "t1"), Effect("call", "t2")]
+    assert required_effects(fold([*ASKED, answer("t1", "t2"), asked])) == [
+        Effect("question", "t1"),
+        Effect("call", "t2"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -83,8 +86,8 @@ def test_a_call_that_waits_for_a_person_is_wanted_as_a_question() -> None:
     [e.CancelRequested(), e.ModelFailed(error=e.ErrorInfo(type="E", message="")), e.RunEnd(reason="suspended")],
 )
 def test_a_run_that_was_stopped_wants_nothing(stop: e.Event) -> None:
-    assert wanted(fold([*ASKED, stop])) == []
-    assert wanted(fold([*ASKED, *proposed("t1"), stop])) == []
+    assert required_effects(fold([*ASKED, stop])) == []
+    assert required_effects(fold([*ASKED, *proposed("t1"), stop])) == []
 
 
 def test_a_run_that_has_ended_is_not_paused_and_waits_for_no_model() -> None:
@@ -94,7 +97,7 @@ def test_a_run_that_has_ended_is_not_paused_and_waits_for_no_model() -> None:
 
 def test_resuming_after_a_failure_wants_the_model_again() -> None:
     failed = e.ModelFailed(error=e.ErrorInfo(type="E", message=""))
-    assert wanted(fold([*ASKED, failed, e.RunResumed()])) == [MODEL]
+    assert required_effects(fold([*ASKED, failed, e.RunResumed()])) == [MODEL]
 
 
 def test_results_enter_the_history_together_in_the_order_of_the_calls() -> None:
@@ -312,7 +315,7 @@ def test_a_turn_is_over_without_its_detached_calls_and_the_history_says_that_the
     assert [m.content for m in state.messages[-2:]] == [RUNS_ON, "ok"]
     assert roles(state)[-2:] == ["t1", "t2"]
     assert (list(state.open), state.detached) == (["t1"], 1)
-    assert wanted(state) == [Effect("call", "t1")]
+    assert required_effects(state) == [Effect("call", "t1")]
 
 
 def test_a_detached_call_is_open_over_turns_until_its_one_end_and_is_told_of_once() -> None:

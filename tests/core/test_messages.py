@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from agentnb.core.errors import InvalidArguments
-from agentnb.core.messages import Message, ToolCall, text_of, to_message, to_messages, to_plain
+from agentnb.core.json import to_plain
+from agentnb.core.messages import Message, ToolCall, text_of, to_message, to_messages
 from tests.core.samples import messages
 
 

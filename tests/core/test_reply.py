@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from agentnb.core.errors import ModelError, ModelProtocolError
 from agentnb.core.events import ModelEnd, decode_event, encode_event
-from agentnb.core.readable import parse_arguments
+from agentnb.core.json import parse_arguments
 from agentnb.core.reply import CUT_OFF, Reply
 
 

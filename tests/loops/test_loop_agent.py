@@ -875,16 +875,16 @@ async def test_nothing_runs_before_the_consumer_asks(is_resumable: bool) -> None
 
 
 @pytest.mark.alone
-def test_two_thousand_passes_cost_the_same_each() -> None:
+def test_the_last_passes_cost_what_the_first_did() -> None:
     async def passes() -> list[float]:
-        loop, times = LoopAgent("OUT", [LoopAgent("IN", [K("X")], 1), K("A")], 2000), [time.process_time()]
+        loop, times = LoopAgent("OUT", [LoopAgent("IN", [K("X")], 1), K("A")], 600), [time.process_time()]
         async for event in loop.run_async(InvocationContext(is_resumable=True)):
             if event.author == "A":
                 times.append(time.process_time())
-        assert len(times) == 2001
+        assert len(times) == 601
         return times
 
-    assert median_growth(lambda: asyncio.run(passes()), 200) < 3
+    assert median_growth(lambda: asyncio.run(passes()), 60) < 3
 
 
 async def test_loops_may_be_nested_deeply() -> None:

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 from agentnb import RunFailed, SessionLoop, Snapshot, Store, ToolError, tool
 from agentnb.core.events import CallEnd, Delta, plain_event
-from agentnb.core.threads import MAX_THREADS
 from agentnb.testing import ScriptedLLM, call
+from agentnb.threads import MAX_THREADS
 from tests.run.agents import Agent
 from tests.worlds import asks, assert_folds, collect, facts, provider_faults
 
@@ -384,7 +384,7 @@ HANGS = """
 import threading
 
 import agentnb
-from agentnb.core import threads
+from agentnb import threads
 from agentnb.testing import ScriptedLLM, call
 
 threads.GIVEN_UP_SECONDS = 0.0

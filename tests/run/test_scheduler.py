@@ -8,7 +8,7 @@ import pytest
 
 import agentnb
 from agentnb import Run, SessionLoop, tool
-from agentnb.core.wanted import Effect
+from agentnb.core.required_effects import Effect
 from agentnb.run.gate.gate import Permit
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.scheduler import Action, Pace, next_actions

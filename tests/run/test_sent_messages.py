@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentnb import Agent, ExecutionLoop, SessionLoop, tool
-from agentnb.core.views import COPY_LIMIT
+from agentnb.core.prefix import COPY_LIMIT
 from agentnb.testing import ScriptedLLM, call
 
 TURNS = COPY_LIMIT // 2 + 20

@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from agentnb.core.threads import THREADS
 from agentnb.run import host as hosting
+from agentnb.threads import THREADS
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import Any
 from playwright.sync_api import BrowserContext, Page, Route
 
 from agentnb import Loop
-from agentnb.core.unicode import mended
+from agentnb.core.json import repair_text
 from agentnb.loops.want import ask, phase
 from agentnb.testing import ScriptedLLM, call
 from agentnb.tools import tool
@@ -112,7 +112,9 @@ class Foreign:
 
 def hostile_run(payload: str, *, with_huge: bool = False) -> Any:
     """A run that says, calls, is called and fails by this text, and now waits for decisions in a loop inside."""
-    words = mended(payload[:600])  # of what names things; the names of loops and phases are the author's, and Unicode
+    words = repair_text(
+        payload[:600]
+    )  # of what names things; the names of loops and phases are the author's, and Unicode
     names = PROTOTYPE if payload in PROTOTYPE else (words,)
     foreign = Foreign(words, names)
     asked = [call("write", {"path": f"/tmp/{words}", "text": payload, "options": {payload: payload}}, id=f"{words}-1")]

@@ -62,11 +62,6 @@ window.show = async (state, kernel) => {
   window.dispose = window.panel.render({ model: window.model, el: document.getElementById("here") });
 };
 
-// Rows in batches at 30 a second, as the feed sends them; gives the longest frame and the tasks of more than 50 ms.
-window.longTasks = [];
-new PerformanceObserver((list) => window.longTasks.push(...list.getEntries().map((task) => task.duration))).observe({
-  entryTypes: ["longtask"],
-});
 // What the panel does in a frame is timed from inside: how long a frame takes in all is also up to the machine's other work.
 window.work = [];
 const timed =
@@ -78,34 +73,6 @@ const timed =
   };
 const nextFrame = window.requestAnimationFrame.bind(window);
 window.requestAnimationFrame = (task) => nextFrame(timed(task));
-window.pour = async (rows, size) => {
-  const batches = [];
-  for (let from = 0; from < rows.length; from += size)
-    batches.push([from, JSON.stringify(rows.slice(from, from + size))]);
-  await new Promise((done) => setTimeout(done, 200)); // making them was a long task of ours
-  window.longTasks.length = window.work.length = 0;
-  const deliver = timed((message) => window.model.deliver(message));
-  let last = performance.now(),
-    gap = 0,
-    going = true;
-  const frame = () => {
-    gap = Math.max(gap, performance.now() - last);
-    last = performance.now();
-    if (going) nextFrame(frame);
-  };
-  nextFrame(frame);
-  const began = performance.now();
-  for (const [from, text] of batches) {
-    deliver({ type: "events", from, total: from + size, now: Date.now() / 1000, rows: text });
-    await new Promise((done) => setTimeout(done, 33));
-  }
-  const seconds = (performance.now() - began) / 1000;
-  await new Promise((done) => setTimeout(done, 200));
-  going = false;
-  const work = [...window.work].sort((a, b) => a - b),
-    at = (share) => work[Math.floor(share * (work.length - 1))];
-  return { seconds, gap, tasks: window.longTasks, median: at(0.5), most: at(0.95), longest: at(1) };
-};
 
 // The element that has the focus, and whether that can be seen.
 window.focused = () => {

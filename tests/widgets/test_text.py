@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import assume, given
 
-from agentnb.core.unicode import mended
+from agentnb.core.json import repair_text
 from agentnb.widgets.text import as_json, brief, duration, for_reading, one_line, pretty, visible
 from tests.core.samples import json_values
 
@@ -29,7 +29,7 @@ def test_what_does_not_show_is_shown_as_a_sign_and_writing_is_left_alone(hidden:
 
 
 def test_text_with_lone_surrogates_can_be_encoded_after_repair() -> None:
-    assert mended("a\udc00b").encode() == "a\ufffdb".encode()
+    assert repair_text("a\udc00b").encode() == "a\ufffdb".encode()
 
 
 def test_json_for_the_page_has_neither_surrogates_nor_nan() -> None:

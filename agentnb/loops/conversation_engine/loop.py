@@ -29,9 +29,10 @@ from agentnb.core.errors import IllegalTransition, RunFailed, UsageError
 from agentnb.core.events import Event, MessageAdded, ModelStart, PhaseChange, RunEnd
 from agentnb.core.events import StateUpdate as Update
 from agentnb.core.evolve import fold
+from agentnb.core.json import to_plain
 from agentnb.core.loop import Design
 from agentnb.core.maybe_async import Inside
-from agentnb.core.messages import Message, input_messages, plain_message, to_plain
+from agentnb.core.messages import Message, input_messages, plain_message
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop, count_of, propose
 from agentnb.loops.conversation_engine import ports

@@ -18,7 +18,8 @@ from pydantic import BaseModel
 
 from agentnb.core.calls import render
 from agentnb.core.errors import UsageError
-from agentnb.core.messages import input_messages, text_of, to_plain
+from agentnb.core.json import to_plain
+from agentnb.core.messages import input_messages, text_of
 from agentnb.core.state import CallState, State
 from agentnb.loops import functions
 from agentnb.loops.base import Loop

@@ -18,9 +18,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentnb.core.ending import ending, results_in
 from agentnb.core.events import CallEnd, CallStart, Delta, Event, RunEnd, RunPaused, RunResumed, StateUpdate
 from agentnb.core.evolve import evolve, fold
+from agentnb.core.resume_point import results_in, resume_point
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine.states import (
     DECOMPOSE,
@@ -222,7 +222,7 @@ def past_to_resume(events: Sequence[Event], state: State, *, pausing: bool) -> l
     again. A cancelled run resumes from before the cancellation, with the results that its tasks returned since, and is
     not paused.
     """
-    over = ending(events) if state.stop_reason == "cancelled" else len(events)
+    over = resume_point(events) if state.stop_reason == "cancelled" else len(events)
     past = [*events[:over], *results_in(events[over:])]
     added: Event | None = None
     if pausing:

@@ -18,7 +18,8 @@ from agentnb.core.calls import render
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import ModelEnd
 from agentnb.core.graph import GraphCall
-from agentnb.core.messages import Message, ToolCall, is_broken_off, to_plain
+from agentnb.core.json import to_plain
+from agentnb.core.messages import Message, ToolCall, is_broken_off
 from agentnb.core.state import CallState, State
 from agentnb.loops.execution_loop.messages import as_written, without_hidden
 from agentnb.loops.execution_loop.references import (

@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.graph import CallGraph, CallStanding, GraphCall
 from agentnb.core.messages import Message
+from agentnb.core.required_effects import Effect
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
-from agentnb.core.wanted import Effect
 from agentnb.loops.execution_loop.context import Context, ParsedCall, Readiness
 from agentnb.loops.execution_loop.references import (
     MISSING,

@@ -26,12 +26,11 @@ from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
+from agentnb.core.json import parse_arguments, readable, repair_text
 from agentnb.core.messages import Message, ToolCall, text_of
-from agentnb.core.readable import parse_arguments, readable
 from agentnb.core.reply import Reply
-from agentnb.core.schemas import hoist_definitions, misfits, why_none
 from agentnb.core.tools import Tool
-from agentnb.core.unicode import mended
+from agentnb.json_schema import argument_faults, hoist_definitions, no_schema_reason
 from agentnb.loops.execution_loop.references import DAGGER
 from agentnb.loops.execution_loop.tools import SchemaTool, check_schema, is_detached, schema_faults
 from agentnb.loops.execution_loop.writes import METHODS
@@ -156,7 +155,9 @@ class OutputCheck:
                 self._adapter = TypeAdapter(output)
                 self.schema = self._adapter.json_schema()
         except Exception as error:  # pydantic raises several kinds for a type without a schema
-            raise UsageError(f"output= takes a JSON schema, or a type that has one: {why_none(error)}.") from None
+            raise UsageError(
+                f"output= takes a JSON schema, or a type that has one: {no_schema_reason(error)}."
+            ) from None
 
     def read(self, answer: Mapping[str, Any]) -> tuple[Any, str | None]:
         """Return the output of an answer as it is recorded, and the fault if it does not fit.
@@ -186,7 +187,7 @@ class OutputCheck:
             try:
                 return self._adapter.dump_python(self._adapter.validate_python(value), mode="json"), None
             except ValidationError as error:
-                return None, f"Invalid output: {misfits(error, 'output')}."
+                return None, f"Invalid output: {argument_faults(error, 'output')}."
             except ValueError as error:  # of a user's serializer
                 return None, f"Invalid output: {error}"
         if self.schema is not None and (faults := schema_faults(self.schema, value)):
@@ -292,7 +293,7 @@ class SolutionText:
             self._json = ijson
             self._events = ijson.sendable_list()
             self._parser = ijson.basic_parse_coro(self._events)
-        encoded = mended(text).encode() if text is not None else None
+        encoded = repair_text(text).encode() if text is not None else None
         try:
             if encoded is None:
                 self._parser.close()
@@ -465,7 +466,7 @@ class SolutionReply(Reply):
         """Make a native tool call, unless the text has made it."""
         function = call.get("function", call)
         arguments, malformed = parse_arguments(function.get("arguments"))
-        made = (mended(function.get("name") or ""), arguments, malformed)
+        made = (repair_text(function.get("name") or ""), arguments, malformed)
         if not _remove(self._in_text, made):
             self._has_native_calls = True
             self._propose(made)

@@ -19,8 +19,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from agentnb.core.call_events import ApprovalDecision, name_of_function
 from agentnb.core.errors import THROWN_IN, InvalidArguments, UsageError
-from agentnb.core.foreign import number_in
-from agentnb.core.json_data import same_json
+from agentnb.core.json import number_in, same_json
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Progress, Tool

@@ -18,16 +18,15 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
-from agentnb.core.ending import ending
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunEnd
 from agentnb.core.evolve import fold, nested
-from agentnb.core.json_data import json_of
+from agentnb.core.json import require_json, to_plain
 from agentnb.core.loop import Design
-from agentnb.core.messages import to_plain
+from agentnb.core.required_effects import Effect, required_effects
+from agentnb.core.resume_point import resume_point
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
-from agentnb.core.wanted import Effect, wanted
 from agentnb.loops import functions
 from agentnb.loops.base import Loop, check_system_prompt
 from agentnb.loops.generator.code import names_in_code
@@ -107,12 +106,12 @@ class GeneratorLoop(Loop):
         state.memo = None
         reply = state.reply
         cut_off = reply.cut_off if reply is not None and not reply.message.tool_calls else None
-        return RunEnd(reason=cut_off or "completed", output=json_of(live.output, f"The output of {self.name}"))
+        return RunEnd(reason=cut_off or "completed", output=require_json(live.output, f"The output of {self.name}"))
 
     def wanted(self, state: State) -> Sequence[Effect]:
         """Return the required effects; none until all calls of a list command are proposed."""
         live = self._follow(state) if any(call.hidden for call in state.open.values()) else None
-        return [] if live is not None and live.place.missing_calls(live.want, state) else wanted(state)
+        return [] if live is not None and live.place.missing_calls(live.want, state) else required_effects(state)
 
     def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
         """Return the nested loop that the generator calls by this call, or None if it calls something else.
@@ -141,14 +140,14 @@ class GeneratorLoop(Loop):
 
     def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
         """Return the number of events before the error. A restored run keeps them and continues with corrected code."""
-        return ending(events)
+        return resume_point(events)
 
     def failed_steps(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
         """Return the failed calls that have ended a generator, of this loop or a nested one, by the path of the loop.
 
         They are calls of the generator's last step. Failures that the generator has caught are not included.
         """
-        over = ending(events)
+        over = resume_point(events)
         failed: dict[str, list[str]] = {}
         state = fold(events[:over])
         for event in events[over:]:

@@ -15,7 +15,8 @@ from pydantic_core import to_json
 
 from agentnb.core.errors import RecordingMismatch, ToolError
 from agentnb.core.events import ErrorInfo, Event, MessageAdded, ModelStart, PhaseChange
-from agentnb.core.messages import Message, to_plain
+from agentnb.core.json import to_plain
+from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import propose
 from agentnb.loops.want import Ask, Call, Phase, Say, Want, shown_call, shown_message

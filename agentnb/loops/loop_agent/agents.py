@@ -27,11 +27,11 @@ from agentnb.core import events as run_events
 from agentnb.core.errors import THROWN_IN, AlreadyDecided, InvalidArguments, RunFailed, UsageError
 from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, Queued, RunEnd, StateUpdate
 from agentnb.core.events import Event as RunEvent
+from agentnb.core.json import repair_text, repair_texts
 from agentnb.core.loop import Result
 from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
-from agentnb.core.unicode import mended, mended_inside
 from agentnb.loops.base import Loop, propose
 from agentnb.loops.loop_agent.callback_context import CallbackContext
 from agentnb.loops.loop_agent.context import (
@@ -581,7 +581,7 @@ def _decide(run: Run, answers: Mapping[str, bool]) -> None:
 
 
 def _message(event: Event, name: str) -> Message:
-    text, author = mended(event.text), mended(event.author) or name
+    text, author = repair_text(event.text), repair_text(event.author) or name
     role = "user" if author == "user" else "assistant"
     return Message(role=role, content=text, name=author, event=_jsonable(event.model_dump(exclude_defaults=True)))
 
@@ -591,7 +591,7 @@ def _events_in(messages: Sequence[Message]) -> list[Event]:
 
 
 def _jsonable(value: Any) -> Any:
-    return mended_inside(to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64"))
+    return repair_texts(to_jsonable_python(value, serialize_unknown=True, bytes_mode="base64"))
 
 
 _RESULT_FIELDS = {"paused", "escalate", "output", "said"}

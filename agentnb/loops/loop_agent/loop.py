@@ -25,11 +25,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from agentnb.core.ending import ending
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import CallEnd, CallStart, RunEnd, RunPaused, RunResumed, StateUpdate
 from agentnb.core.events import Event as RunEvent
 from agentnb.core.loop import Design
+from agentnb.core.resume_point import resume_point
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop, propose
 from agentnb.loops.loop_agent.adapter import escalation_of, has_messages, input_for
@@ -269,7 +269,7 @@ class LoopAgent(BaseAgent):
         If a decision raised, this is up to the decision; if a call of a loop's own failed (an agent's code, a hook, a
         task), up to the end of that call. A nested loop that failed otherwise starts again at its checkpoint.
         """
-        over = ending(events)
+        over = resume_point(events)
         before = next(event for event in reversed(events[:over]) if not isinstance(event, _PAUSING))
         if not (isinstance(before, CallEnd) and before.is_error and not before.path):
             return over

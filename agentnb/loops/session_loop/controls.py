@@ -9,11 +9,11 @@ from typing import Any, Unpack
 from msgspec.structs import replace
 
 from agentnb.core.calls import result_message
-from agentnb.core.ending import ABORTED
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, RunStart
 from agentnb.core.messages import Message, to_message, to_messages
-from agentnb.core.running import Hearing, Stoppable
+from agentnb.core.protocols import Hearing, Stoppable
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.options import StartOptions

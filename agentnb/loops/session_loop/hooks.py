@@ -8,8 +8,9 @@ from typing import Any
 
 from agentnb.core.call_events import name_of_function
 from agentnb.core.events import CallEnd
+from agentnb.core.json import to_plain
 from agentnb.core.maybe_async import settled
-from agentnb.core.messages import Message, ToolCall, is_message_object, to_plain
+from agentnb.core.messages import Message, ToolCall, is_message_object
 from agentnb.core.state import CallState, State
 
 

@@ -16,11 +16,12 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from agentnb.core.calls import result_message
-from agentnb.core.ending import ABORTED
 from agentnb.core.events import ApprovalRequest, CallEnd, CallStart, Delta, ErrorInfo, Event, RunEnd
 from agentnb.core.evolve import evolve
-from agentnb.core.messages import Message, to_plain
+from agentnb.core.json import to_plain
+from agentnb.core.messages import Message
 from agentnb.core.record import Record
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState, State
 from agentnb.loops.session_loop.history import ENDED_FROM_OUTSIDE, last_words, words_of_failures
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentnb.core.events import Queue
 from agentnb.core.messages import Message, to_said
-from agentnb.core.running import Hearing
+from agentnb.core.protocols import Hearing
 
 
 class MessageQueue:

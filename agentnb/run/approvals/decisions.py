@@ -15,7 +15,7 @@ from typing import Any
 
 from agentnb.core.errors import AlreadyDecided, InvalidArguments, UnknownCall, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, Decision, Event, Remember
-from agentnb.core.messages import to_plain
+from agentnb.core.json import to_json_data, to_plain
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import carry_out, expire
 from agentnb.run.approvals.outcomes import reject as refuse
@@ -32,9 +32,8 @@ from agentnb.run.approvals.pending import (
 from agentnb.run.approvals.remembered import Remembered, decide_those_waiting, remembering
 from agentnb.run.approvals.reviewer import CODE, Decider
 from agentnb.run.frame import Frame
-from agentnb.run.given import check_text, shown
 from agentnb.run.journal import Journal
-from agentnb.run.portable import portable
+from agentnb.run.validation import check_text, shown
 
 Found = tuple[Frame, CallState]
 
@@ -156,7 +155,7 @@ class Decisions:
             decision = ApprovalDecision(
                 call_id=call.id,
                 decision="answer",
-                result=portable(result),
+                result=to_json_data(result),
                 **self._decided_by(frame, call, reviewer),
             )
             recorded = self._journal.append(decision, frame)
@@ -259,7 +258,7 @@ class Decisions:
             call_id=call.id,
             decision=decision,
             name=name,
-            arguments=portable(arguments),
+            arguments=to_json_data(arguments),
             **{**self._decided_by(frame, call, reviewer), "tool_fingerprint": frame.fingerprints.get(tool.name)},
         )
         self._journal.append(made, frame)
@@ -394,7 +393,7 @@ class Decisions:
         answered: AlreadyDecided | None = None
         for frame in self._journal.frames:
             try:
-                if (fact := frame.design.answer_to(id, portable(result), frame.state)) is not None:
+                if (fact := frame.design.answer_to(id, to_json_data(result), frame.state)) is not None:
                     facts.append((frame, fact))
             except AlreadyDecided as error:  # another loop may still wait under this id
                 answered = error

@@ -10,8 +10,8 @@ from typing import Any
 
 from agentnb.core.call_events import name_of_function
 from agentnb.core.errors import NotSerializable, UsageError
-from agentnb.core.json_data import json_of, same_json
-from agentnb.run.given import shown
+from agentnb.core.json import require_json, same_json
+from agentnb.run.validation import shown
 
 
 def read_policy(approve: Any) -> Any:
@@ -46,7 +46,7 @@ def recorded_policy(approve: Any) -> Any:
         return {"function": getattr(approve, "recorded_as", None) or name_of_function(approve)}
     rules = [dict(rule) for rule in ([approve] if isinstance(approve, Mapping) else approve)]
     try:
-        as_json = json_of(rules, "approve")
+        as_json = require_json(rules, "approve")
         is_kept = same_json(as_json, json.loads(json.dumps(rules, default=_refuse)))
     except (NotSerializable, TypeError, ValueError):
         is_kept = False

@@ -8,9 +8,9 @@ from agentnb.core.events import ApprovalDecision, CallEnd, CancelRequested
 from agentnb.core.state import CallState
 from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import Verdict
+from agentnb.run.event_data import text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.portable import portable_text
 from agentnb.run.synthetic_results import end_in_words
 
 
@@ -21,7 +21,7 @@ def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: 
     """
     fields = {"question": question_of(call), **fields}
     with journal.lock:
-        decision = ApprovalDecision(call_id=call.id, decision="reject", by=by, reason=portable_text(reason), **fields)
+        decision = ApprovalDecision(call_id=call.id, decision="reject", by=by, reason=text_or_empty(reason), **fields)
         carry_out(journal, frame, call, journal.append(decision, frame, call))
 
 
@@ -31,7 +31,7 @@ def terminate(journal: Journal, frame: Frame, call: CallState, verdict: Verdict)
     with journal.lock:
         reject(journal, frame, call, verdict.reason, by=by)
         if journal.state.cancelled is None and not journal.state.over:
-            why = portable_text(verdict.reason) if verdict.reason else ""
+            why = text_or_empty(verdict.reason) if verdict.reason else ""
             journal.append(CancelRequested(reason=f"ended by {by}" + (f": {why}" if why else "")))
 
 

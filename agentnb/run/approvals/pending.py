@@ -1,7 +1,7 @@
 """Pending calls and decided calls: a read-only view of the loops of a run.
 
 Decisions are made in `agentnb.run.approvals.decisions`. The loops of a recording can be viewed as well
-(`agentnb.run.past.asked`), but their calls cannot be decided.
+(`agentnb.run.past.recorded_loop`), but their calls cannot be decided.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from agentnb.core.events import ApprovalRequest, Decision
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
+from agentnb.run.event_data import error_text, text_or_empty
 from agentnb.run.frame import Frame
-from agentnb.run.portable import portable_text, words_of
 
 VIEW = 4_000
 """The maximum number of characters of a tool's own view of a call that is shown."""
@@ -226,7 +226,7 @@ def view_of(tool: Tool | None, arguments: Mapping[str, Any]) -> str:
     if make is None:
         return ""
     try:
-        view = portable_text(make(copy.deepcopy(dict(arguments))))
+        view = text_or_empty(make(copy.deepcopy(dict(arguments))))
         return view if len(view) <= VIEW else f"{view[:VIEW]}… ({len(view):,} characters in all)"
     except Exception as error:  # the question is asked nevertheless, with the arguments
-        return f"The view of {getattr(tool, 'name', 'this tool')} failed: {words_of(error)}"
+        return f"The view of {getattr(tool, 'name', 'this tool')} failed: {error_text(error)}"

@@ -29,12 +29,11 @@ from typing import Any, Literal
 
 from agentnb.core.call_events import name_of_function
 from agentnb.core.errors import THROWN_IN, UsageError
-from agentnb.core.foreign import number_in
+from agentnb.core.json import number_in, repair_text
 from agentnb.core.tools import Tool
-from agentnb.core.unicode import mended
 from agentnb.run.approvals.context import PolicyContext
 from agentnb.run.approvals.kept import read_policy
-from agentnb.run.portable import words_of
+from agentnb.run.event_data import error_text
 from agentnb.tools import FunctionTool
 
 Word = Literal["approve", "reject", "ask", "edit", "terminate"]
@@ -244,7 +243,7 @@ def _ask_callable(
 
 
 def _failed(error: BaseException) -> Verdict:
-    return Verdict("ask", f"{FAILED}{words_of(error)}")
+    return Verdict("ask", f"{FAILED}{error_text(error)}")
 
 
 def _verdict(said: Any, by: str = "rule") -> Verdict:
@@ -254,7 +253,7 @@ def _verdict(said: Any, by: str = "rule") -> Verdict:
     """
     verdict = said if isinstance(said, Verdict) else _read(said)
     _check_reason(verdict.reason)
-    return replace(verdict, reason=mended(verdict.reason), by=by)
+    return replace(verdict, reason=repair_text(verdict.reason), by=by)
 
 
 def _read(said: Any) -> Verdict:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.events import ApprovalDecision, Decision, Remember
-from agentnb.core.json_data import same_json
+from agentnb.core.json import same_json
 from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import reject
 from agentnb.run.approvals.pending import question_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.unicode import mended
-from agentnb.run.given import shown
+from agentnb.core.json import repair_text
+from agentnb.run.validation import shown
 
 REVIEWER_VARIABLE = "AGENTNB_REVIEWER"
 
@@ -44,7 +44,7 @@ def reviewer(name: str | None) -> None:
 
 def declared_reviewer() -> str | None:
     """Return the person's name as declared by `reviewer`, or else by the environment; None if neither declares one."""
-    return _declared or mended(os.environ.get(REVIEWER_VARIABLE, "")).strip() or None
+    return _declared or repair_text(os.environ.get(REVIEWER_VARIABLE, "")).strip() or None
 
 
 def checked_name(what: str, name: Any) -> str:
@@ -54,4 +54,4 @@ def checked_name(what: str, name: Any) -> str:
     """
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"{what} takes a person's name, a text that is not empty, not {shown(name)}.")
-    return mended(name).strip()
+    return repair_text(name).strip()

@@ -14,10 +14,9 @@ from fnmatch import fnmatchcase
 from math import isfinite
 from typing import Any, Literal, get_args
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import UsageError, printable
 from agentnb.core.events import EVENT_TYPES, CallStart, Event
 from agentnb.core.state import State
-from agentnb.core.unicode import printable
 from agentnb.run.gate.expressions import Call, Condition, compile_condition
 from agentnb.run.gate.words import no_event
 

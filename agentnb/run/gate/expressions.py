@@ -24,7 +24,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, Event
 from agentnb.core.state import State
 from agentnb.run.gate.words import no_event
-from agentnb.run.given import check_text, shown
+from agentnb.run.validation import check_text, shown
 
 Call = tuple[str | None, Mapping[str, Any]]
 """The tool of a call and its arguments; None and {} for an event without a call."""

@@ -24,13 +24,12 @@ from typing import Any, Literal
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallStart, Event
-from agentnb.core.foreign import plain_number
+from agentnb.core.json import plain_number, repair_text
 from agentnb.core.state import State
-from agentnb.core.unicode import mended
+from agentnb.run.event_data import error_text
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.words import Names
-from agentnb.run.given import shown
-from agentnb.run.portable import words_of
+from agentnb.run.validation import shown
 
 Unit = Literal["event", "call", "turn", "phase"]
 Owner = Literal["pull", "await", "play", "step"]
@@ -118,7 +117,7 @@ class Gate:
 
         A pause from a person waits for loops that must finish first; a pause from a step or a breakpoint does not.
         """
-        self.pausing, self.pausing_by, self.at_once = mended(reason), by, by != "human"
+        self.pausing, self.pausing_by, self.at_once = repair_text(reason), by, by != "human"
         self.pausing_before = None
 
     def pause_for_a_step(self) -> None:
@@ -160,7 +159,7 @@ class Gate:
     def _stop_where_one_fails(self, breakpoint: Breakpoint, event: Event, error: BaseException) -> None:
         """Pause the run because a breakpoint raised an error, and disable it: it would fail at the next event too."""
         breakpoint.enabled = False
-        words = f"{breakpoint.label} failed and is switched off ({words_of(error)})"
+        words = f"{breakpoint.label} failed and is switched off ({error_text(error)})"
         self._stop_at(event, words)
 
     def _stop_at(self, event: Event, words: str) -> None:

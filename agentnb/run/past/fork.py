@@ -11,14 +11,12 @@ tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, get_args
 
 from msgspec import structs
 
-from agentnb.core.ending import is_suspended
 from agentnb.core.errors import ImpossibleEvent, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
@@ -29,62 +27,38 @@ from agentnb.core.events import (
     Event,
     MessageAdded,
     ModelEnd,
+    RunResumed,
     RunStart,
     checked,
 )
 from agentnb.core.evolve import fold
+from agentnb.core.json import to_json_data
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message, to_said
+from agentnb.core.resume_point import is_suspended
 from agentnb.core.state import CallState
+from agentnb.run.approvals.kept import read_policy, recorded_policy
 from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.approvals.pending import question_of
+from agentnb.run.event_data import input_as_json, text_or_empty
 from agentnb.run.frame import Frame
+from agentnb.run.gate.gate import check_limits
 from agentnb.run.journal import Journal
 from agentnb.run.past.divergence import frame_at
-from agentnb.run.past.taken_over import check_kind, common_with_a_fork, past_of_a_fork
-from agentnb.run.portable import portable, portable_input, portable_text
+from agentnb.run.past.prefix import check_kind, common_with_a_fork, prefix_of_a_fork
+from agentnb.run.past.recorded_loop import RecordedLoop
+from agentnb.run.recording import UNCHANGED, Change, Recording
+from agentnb.run.run import Run
+from agentnb.run.validation import check_options
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
 DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
 
+OPTIONS = frozenset({"name", "store", "approve", "breakpoints", "limits"})
+"""The options of start() that fork() accepts."""
+
 BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
 """The origin of a decision that a fork replaces: no person saw the question, and no time was measured."""
-
-
-class Unchanged(Enum):
-    """The default of an argument for which None is a valid value: the result of a call may be None."""
-
-    UNCHANGED = "unchanged"
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-UNCHANGED = Unchanged.UNCHANGED
-
-
-@dataclass(frozen=True)
-class Change:
-    """The change that a fork makes. At most one field is given; otherwise UsageError is raised.
-
-    `event` replaces the event at the fork as a whole. `message` replaces the message of that event, or is a steering
-    message if the event has none. `arguments`, `result` and `decision` concern the call of that event.
-    """
-
-    event: Event | None = None
-    message: Any = None
-    arguments: Mapping[str, Any] | None = None
-    result: Any = UNCHANGED
-    decision: Any = None
-
-    def __post_init__(self) -> None:
-        if len(self.given) > 1:
-            raise UsageError(f"A fork changes one thing, not {' and '.join(self.given)}; fork the fork for the next.")
-
-    @property
-    def given(self) -> list[str]:
-        """The names of the fields that are given."""
-        return [field.name for field in fields(self) if getattr(self, field.name) is not field.default]
 
 
 @dataclass(frozen=True)
@@ -104,6 +78,67 @@ class Branch:
     """The path of a loop, the id of a call in it, and the decision about that call."""
 
 
+def forked(origin: Recording, at: int | None, change: Change, loop: Design | None, **options: Any) -> Run:
+    """Return a run that forks from a recording at the event `at`.
+
+    at: the number of an event; None for the last event before the current position. change: the change at that event.
+    loop: the loop of the new run; None for the loop of the recording. options: options of start(), see `OPTIONS`. The
+    policy and the limits of the other run apply unless others are given.
+
+    Raises UsageError if an option is unknown, if there is no loop or no event to fork from, or if the change is not
+    possible (`branch`, which raises other errors too).
+    """
+    if unknown := sorted(options.keys() - OPTIONS):
+        raise UsageError(f"fork() takes {', '.join(sorted(OPTIONS))} of what start() takes, and no {unknown[0]}.")
+    loop = loop if loop is not None else origin.loop
+    if isinstance(loop, RecordedLoop):
+        raise UsageError("A recording from a file does not hold its loop: give the loop that goes on by loop=.")
+    if not origin.recording:
+        raise UsageError("The run has not begun: there is nothing to fork yet.")
+    if at is None and not origin.events:
+        raise UsageError("The replay stands before its first event: say by at= which one the fork departs from.")
+    made = branch(origin.recording, len(origin.events) - 1 if at is None else at, change, loop)
+    # The first event of the fork records its policy and limits: those of the other run, unless others are given.
+    given, chosen = {**origin._fork_options, **options}, {}
+    given["approve"] = read_policy(given.get("approve"))
+    if "approve" in options or given["approve"] is not None:
+        chosen["approve"] = recorded_policy(given["approve"])
+    check_options(name=None, store=None, breakpoints=(), limits=given.get("limits"))
+    if "limits" in options or given.get("limits") is not None:
+        given["limits"] = chosen["limits"] = check_limits(given["limits"] or {})
+    past, shared = _chosen(made, chosen)
+    run = Run(
+        loop,
+        recording=past,
+        shared=(origin.recording[0].run_id, shared),
+        suspended=made.suspended,
+        judges_open_questions="approve" in options,  # the policy of the other run has judged them already
+        **given,
+    )
+    with run.lock:
+        if run.state.failure is not None:  # request the model again: it may be another one
+            run.resume()
+        if made.steer is not None:
+            run.queue("steering", made.steer)
+        settle(made, run._journal)
+    return run
+
+
+def _chosen(made: Branch, chosen: dict[str, Any]) -> tuple[list[Event], int]:
+    """Return the past of a run with this policy and these limits from its start.
+
+    chosen: the fields of the first event to set. The second value is the number of first events that still equal those
+    of the recording, except for event 0.
+    """
+    if not chosen:
+        return made.events, made.shared
+    first, *others = made.events
+    unchanged = dict.fromkeys(chosen)
+    shared = next((event.seq for event in others if isinstance(event, RunResumed)), made.shared)
+    resumed = [structs.replace(event, **unchanged) if isinstance(event, RunResumed) else event for event in others]
+    return [structs.replace(first, **chosen), *resumed], min(shared, made.shared)
+
+
 def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> Branch:
     """Return the past of a run that forks at the event `seq` of a recording.
 
@@ -119,15 +154,15 @@ def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> B
 
     # Replace the event; or keep it and add a steering message; or decide about its call; or change nothing.
     if (instead := _instead(events, event, change, loop)) is not None:
-        past = past_of_a_fork(events, seq, loop, instead=instead)
+        past = prefix_of_a_fork(events, seq, loop, instead=instead)
         made = Branch(past, common_with_a_fork(events, seq, changed=True))
     elif change.message is not None:
-        said = to_said(portable_input(change.message))
-        made = Branch(past_of_a_fork(events, seq, loop), common_with_a_fork(events, seq), steer=said)
+        said = to_said(input_as_json(change.message))
+        made = Branch(prefix_of_a_fork(events, seq, loop), common_with_a_fork(events, seq), steer=said)
     elif change.given:
         made = _with_decision(events, event, change, loop)
     else:
-        made = Branch(past_of_a_fork(events, seq, loop), common_with_a_fork(events, seq))
+        made = Branch(prefix_of_a_fork(events, seq, loop), common_with_a_fork(events, seq))
     # The events must be a possible recording: the events before the fork and the changed event must fit.
     try:
         fold(made.events)
@@ -223,14 +258,14 @@ def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]
     before: returns the frame of the event's loop before the event, or None.
     """
     if isinstance(event, RunStart):
-        return structs.replace(event, input=portable_input(message))
+        return structs.replace(event, input=input_as_json(message))
     if isinstance(event, ModelEnd):
         answer = _answer_instead(event, message)
         if (frame := before()) is not None:
-            answer = frame.design.read_again(answer)
+            answer = frame.requests.read_again(answer)
         return structs.replace(event, message=answer)
     if isinstance(event, MessageAdded):
-        said = portable_input(message)
+        said = input_as_json(message)
         is_text = isinstance(message, str)
         other = event.message.model_copy(update={"content": said}) if is_text else to_said(said)
         return structs.replace(event, message=other)
@@ -243,8 +278,8 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
     Raises UsageError if the message does not have the role assistant.
     """
     if isinstance(message, str):
-        return event.message.model_copy(update={"content": portable(message)})
-    answer = to_message(portable_input(message))
+        return event.message.model_copy(update={"content": to_json_data(message)})
+    answer = to_message(input_as_json(message))
     if answer.role != "assistant":
         raise UsageError(f"Event {event.seq} is a model's answer: its role is assistant, not {answer.role!r}.")
     return answer
@@ -252,7 +287,7 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
 
 def _ended_with(end: CallEnd, result: Any, frame: Frame | None) -> CallEnd:
     """Return the end of a call with another result. The loop converts the result of its own call."""
-    result = portable(result)
+    result = to_json_data(result)
     call = frame.state.open.get(end.call_id) if frame is not None else None
     if frame is not None and call is not None and frame.is_own(call):
         result = frame.design.result_given(call, result)
@@ -285,7 +320,7 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: 
         where = f"fork at {start.seq}, where it was started" if start is not None else "it was never started"
         raise UsageError(f"Event {event.seq} ends the call {id!r}: its result can be changed; for the rest, {where}.")
     followed = event.type not in ("approval_decision", "call_start")
-    past = past_of_a_fork(events, event.seq, loop, without=not followed)
+    past = prefix_of_a_fork(events, event.seq, loop, without=not followed)
     # Use the recorded time: the time since the recording is not waiting time.
     decision = structs.replace(_decision(id, change), time=max(event.time, past[-1].time))
     shared = common_with_a_fork(events, event.seq, changed=not followed)
@@ -314,9 +349,9 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if change.arguments is not None:
         if not isinstance(change.arguments, Mapping):
             raise UsageError(f"arguments= takes what the call is to run with, a dict, not {change.arguments!r:.80}.")
-        return ApprovalDecision(call_id=id, decision="edit", by="fork", arguments=portable(dict(change.arguments)))
+        return ApprovalDecision(call_id=id, decision="edit", by="fork", arguments=to_json_data(dict(change.arguments)))
     if change.result is not UNCHANGED:
-        return ApprovalDecision(call_id=id, decision="answer", by="fork", result=portable(change.result))
+        return ApprovalDecision(call_id=id, decision="answer", by="fork", result=to_json_data(change.result))
     given = change.decision
     if isinstance(given, bool):  # a policy may return a bool as well
         given = "approve" if given else "reject"
@@ -331,5 +366,5 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
         raise UsageError(f"A decision has {', '.join(sorted(known))}, and no {', '.join(unknown)}.")
     if given["decision"] in ("edit", "replace") and not isinstance(given.get("arguments"), Mapping):
         raise UsageError(f"A decision to {given['decision']} has arguments, a dict, not {given.get('arguments')!r}.")
-    made = {name: portable(given[name]) for name in known & set(given)}
-    return ApprovalDecision(call_id=id, by="fork", **{**made, "reason": portable_text(given.get("reason"))})
+    made = {name: to_json_data(given[name]) for name in known & set(given)}
+    return ApprovalDecision(call_id=id, by="fork", **{**made, "reason": text_or_empty(given.get("reason"))})

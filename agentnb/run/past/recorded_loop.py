@@ -1,15 +1,28 @@
-"""The substitute for the loop of a recording if no loop is given: its description in the events, which cannot run."""
+"""The loops of a recording: those that were running at a position, with or without the loop that was recorded.
+
+If the recorded loop, or a similar one, is given, the running loops include their tools. Otherwise a `RecordedLoop`
+takes its place: the description of the loop in the events, which cannot run. A recording accepts no decisions and no
+other actions (`missing`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import UnknownName, UsageError
 from agentnb.core.events import Event, RunStart
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.loops import design_of
+from agentnb.run.approvals.pending import Stood
+from agentnb.run.frame import Frame
+
+_DECIDING = ("approve", "reject", "edit", "replace", "answer", "undo", "forget")
+_DRIVING = ("play", "pause", "resume", "cancel", "step", "submit_step", "result", "suspend_at_questions")
+_TALKING = ("steer", "follow_up", "queue", "queue_if_open", "withdraw")
+_ACTS = frozenset([*_DECIDING, *_DRIVING, *_TALKING])
+"""The methods of a run that a recording does not have. A replay has `step` and `result`, and looks up neither here."""
 
 
 class RecordedLoop(Design):
@@ -54,3 +67,36 @@ def recorded_loop(events: Sequence[Event]) -> Design:
             phases[before].append(event.phase)
         before = event.phase
     return RecordedLoop(start, phases or {"running": []})
+
+
+def stood(state: State) -> list[Stood]:
+    """Return the running loops, as far as the events describe them: without tools."""
+    return [Stood(path, loop, {}) for path, loop in state.running()]
+
+
+def loops_at(loop: Design, state: State) -> list[Frame] | list[Stood]:
+    """Return the running loops, outermost first.
+
+    If `loop` is a real loop, return frames, and omit nested loops that `loop` does not have. If it is a RecordedLoop,
+    use the events only.
+    """
+    if isinstance(loop, RecordedLoop):
+        return stood(state)
+    frames = [Frame(loop, state)]
+    for frame in frames:
+        for name, child in frame.state.children.items():
+            call = frame.state.open.get(child.call)
+            inside = frame.loop_for(call) if call is not None and child.stop_reason is None else None
+            if inside is not None and call is not None:
+                frames.append(Frame(inside, child, name=name, above=frame, call=call.id))
+    return frames
+
+
+def missing(recording: object, name: str, instead: str) -> AttributeError:
+    """Return the error for an attribute that a recording does not have.
+
+    If a run has a method of this name, the message ends with `instead`, the advice for the user.
+    """
+    if name not in _ACTS:
+        return AttributeError(f"{type(recording).__name__!r} object has no attribute {name!r}")
+    return UnknownName(f"Nothing happens in a recording, so it has no {name}(). {instead}")

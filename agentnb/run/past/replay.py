@@ -16,26 +16,23 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError
+from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError, printable
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
-from agentnb.core.foreign import plain_number
+from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
-from agentnb.core.unicode import printable
 from agentnb.run import host as hosting
 from agentnb.run.approvals.pending import Pending, schemas, waiting
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.gate import Unit
 from agentnb.run.gate.words import names_in
-from agentnb.run.given import check_path
 from agentnb.run.output import output_of
-from agentnb.run.past.asked import loops_at, missing
-from agentnb.run.past.place import Place, folded
-from agentnb.run.past.recorded_loop import recorded_loop
+from agentnb.run.past.cursor import Cursor, Steps, ends_of, folded
+from agentnb.run.past.recorded_loop import loops_at, missing, recorded_loop
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.past.steps import Steps, ends_of
 from agentnb.run.recording import Recording
+from agentnb.run.validation import check_path
 from agentnb.run.watchers import Watchers
 
 _INSTEAD = (
@@ -59,7 +56,7 @@ class Replay(Recording):
         self.loop = loop if loop is not None else recorded_loop(self._recorded)
         self.id = self._recorded[0].run_id if self._recorded else ""
         self.name = name
-        self._place = Place(self._recorded, self.loop, check=check)
+        self._cursor = Cursor(self._recorded, self.loop, check=check)
         self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded, is_whole=True))
         self._lock = threading.RLock()
         self._watchers = Watchers(self.id)
@@ -74,13 +71,13 @@ class Replay(Recording):
     @property
     def position(self) -> int:
         """The number of events before the current position."""
-        return self._place.state.position
+        return self._cursor.state.position
 
     @property
     def place(self) -> tuple[int, int]:
         """The position and the number of moves so far. The second number orders two values of this property."""
         with self._lock:
-            return self.position, self._place.moves
+            return self.position, self._cursor.moves
 
     @property
     def recording(self) -> Sequence[Event]:
@@ -90,7 +87,7 @@ class Replay(Recording):
     @property
     def state(self) -> State:
         """The state of the run at the current position. Do not modify it."""
-        return self._place.state
+        return self._cursor.state
 
     @property
     def events(self) -> Sequence[Event]:
@@ -120,7 +117,7 @@ class Replay(Recording):
     @property
     def diverged(self) -> ReplayDiverged | None:
         """The divergence found at the next event, or None."""
-        return self._place.diverged
+        return self._cursor.diverged
 
     @property
     def breakpoints(self) -> Breakpoints:
@@ -170,7 +167,7 @@ class Replay(Recording):
             here = self.position
             ended = (event.seq + 1 for event, state in self._up_to(here - 1) if ends(event, state))
             began = _first(ended, last=True) or 0
-            self._place.go_to(began)
+            self._cursor.go_to(began)
         return Steps(self._recorded[began:here])
 
     def to(self, seq: int) -> Replay:
@@ -184,7 +181,7 @@ class Replay(Recording):
             there = f"the events 0 to {len(self._recorded) - 1}" if self._recorded else "no events yet"
             raise UsageError(f"The recording has {there}, and no {seq!r}.")
         with self._moving():
-            self._place.go_to(seq + 1)
+            self._cursor.go_to(seq + 1)
         return self
 
     def find(self, predicate: Callable[[Event, State], bool], *, backwards: bool = False) -> Event | None:
@@ -217,7 +214,7 @@ class Replay(Recording):
             position, hit = found or (0 if backwards else len(self._recorded), None)
             if backwards:
                 list(self._stops(position))  # count the hits again, up to the new position only
-            self._place.go_to(position)
+            self._cursor.go_to(position)
         return hit
 
     def _stops(self, until: int) -> Iterator[tuple[int, Breakpoint]]:
@@ -258,7 +255,7 @@ class Replay(Recording):
     def result(self) -> Any:
         """Move to the end and return the output. Raises RunFailed, RunCancelled or LimitReached if the run did."""
         with self._moving():
-            self._place.go_to(len(self._recorded))
+            self._cursor.go_to(len(self._recorded))
             state = self.state
         if (failure := state.failure) is not None:
             raise RunFailed(f"{failure.type}: {failure.message}")
@@ -268,7 +265,7 @@ class Replay(Recording):
         done = Steps()
         with self._moving():
             while self.position < len(self._recorded):
-                done.append(self._place.go_on())
+                done.append(self._cursor.go_on())
                 if ends(done[-1], self.state):
                     break
         return done

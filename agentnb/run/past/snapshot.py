@@ -19,20 +19,30 @@ from typing import Any
 from pydantic_core import to_json
 
 from agentnb.core.errors import (
+    IllegalTransition,
+    ImpossibleEvent,
     RecordingCorrupt,
     RecordingMissing,
     StorageError,
     UsageError,
     VersionMismatch,
+    printable,
 )
-from agentnb.core.events import Event, RunStart, decode_event, encode_event
-from agentnb.core.evolve import fold
+from agentnb.core.events import (
+    ApprovalRequest,
+    CallStart,
+    Event,
+    ModelEnd,
+    ModelStart,
+    RunStart,
+    Withdrawn,
+    decode_event,
+    encode_event,
+)
+from agentnb.core.evolve import evolve, fold
 from agentnb.core.state import State
-from agentnb.core.unicode import printable
-from agentnb.run.given import check_path, check_text
-from agentnb.run.past.possible import Possible
-from agentnb.run.reading import read_bytes
-from agentnb.run.whole import DATABASE, EXPORT, SNAPSHOT, written_whole
+from agentnb.run.files import DATABASE, EXPORT, SNAPSHOT, read_bytes, written_atomically
+from agentnb.run.validation import check_path, check_text
 
 _DIGEST = b'"digest":"'
 _BEGINS = b'{"chain":"%s","event":'
@@ -70,6 +80,10 @@ _SUMMARY = (
 )
 """The fields of the state in the summary of a file, which also has the number of messages. The other fields
 repeat the contents of the events."""
+
+
+LATEST = 253_402_300_799.0
+"""The last second of the year 9999, in seconds since the epoch. Python cannot represent a later date."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +145,7 @@ class Snapshot:
         check_path("save(path)", path)
         path = Path(path)
         text = self.to_json()
-        with written_whole(path, "The snapshot") as file:
+        with written_atomically(path, "The snapshot") as file:
             file.write(text.encode())
         return path
 
@@ -286,17 +300,75 @@ def _decode(entries: Any, where: str) -> tuple[list[Event], State]:
     entries: the parsed lines of events. where: the name of the text in error messages.
     """
     events: list[Event] = []
-    possible = Possible()
+    check = RecordingCheck()
     for number, entry in enumerate(entries):
         try:
             events.append(decode_event(to_json(entry["event"])))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise RecordingCorrupt(f"{where}: line {number + 2} (event {number}) is no event.") from error
         try:
-            possible.take(events[-1])
+            check.take(events[-1])
         except UsageError as error:
             words = f"{where} is no recording of a run: line {number + 2} (event {number}). {error}"
             raise RecordingCorrupt(words) from error
     if not events:
         raise RecordingCorrupt("A recording begins with the event run_start; this one does not.")
-    return events, possible.state
+    return events, check.state
+
+
+# -- the check of events that were read from a file ------------------------------------------------------------------
+
+
+def check_time(what: str, time: float | None) -> None:
+    """Raise ImpossibleEvent if this is not a time in seconds since the epoch. None is accepted.
+
+    what: the subject of the error message.
+    """
+    if time is not None and not 0 <= time <= LATEST:  # refuses NaN as well
+        raise ImpossibleEvent(f"{what} is {time}, and that is no time.")
+
+
+class RecordingCheck:
+    """A check that a run can have produced the events of a recording, one after the other. A file may have any events.
+
+    The check covers the values that agentnb writes (event numbers, times, counts) and the consistency with the earlier
+    events. Texts of models, tools and people are not checked. `state` is the state after the events.
+    """
+
+    def __init__(self) -> None:
+        self.state = State()
+
+    def take(self, event: Event) -> None:
+        """Check the next event and apply it to the state.
+
+        Raises ImpossibleEvent or IllegalTransition, with the reason, if the event cannot be the next one.
+        """
+        position = self.state.position
+        if (position == 0) is not (isinstance(event, RunStart) and not event.path):
+            raise ImpossibleEvent(
+                "A recording begins with the event run_start." if position == 0 else "A run begins only once."
+            )
+        check_time("Its time", event.time)
+        if isinstance(event, ApprovalRequest):
+            check_time("Its deadline", event.deadline)
+        for name, least in _least_counts(event):
+            if getattr(event, name) < least:
+                raise ImpossibleEvent(f"Its {name} is {getattr(event, name)}, and {least} is the least.")
+        if isinstance(event, ModelEnd) and any(len(pair) != 2 or min(pair) < 0 for pair in event.timing):
+            raise ImpossibleEvent("Its timing has something else than pairs of milliseconds and characters.")
+        try:
+            evolve(self.state, event)
+        except (ImpossibleEvent, IllegalTransition):
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise ImpossibleEvent(f"{event.type} cannot follow what is before it: {error!r}.") from error
+        if event.seq != position:
+            raise ImpossibleEvent(f"It has the number {event.seq} where {position} was to come.")
+
+
+def _least_counts(event: Event) -> tuple[tuple[str, int], ...]:
+    if isinstance(event, ModelStart):
+        return (("turn", 0), ("attempt", 1))
+    if isinstance(event, CallStart):
+        return (("attempt", 1),)
+    return (("count", 0), ("first", 0)) if isinstance(event, Withdrawn) else ()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed, Event, ModelEnd
-from agentnb.core.unicode import mended
+from agentnb.core.json import repair_text
 from agentnb.run.recording import Recording
 from agentnb.widgets.text import brief, one_line
 
@@ -59,9 +59,9 @@ def decided(decision: str, by: str, earlier: int | None, remember: str | None, r
 def deciders_name(by: str, reviewer: str | None) -> str:
     """Return who decided, in words."""
     if by == "human" and reviewer:
-        return mended(reviewer)
-    who = _BY.get(by, mended(by))
-    return f"{who} for {mended(reviewer)}" if reviewer else who
+        return repair_text(reviewer)
+    who = _BY.get(by, repair_text(by))
+    return f"{who} for {repair_text(reviewer)}" if reviewer else who
 
 
 def clock(seconds: float) -> str:
@@ -117,7 +117,7 @@ class DecisionLog:
             name, arguments = self._calls.get((event.path, event.call_id), ("", {}))
             if event.decision in ("edit", "replace"):
                 name, arguments = event.name or name, event.arguments
-            self._recent.append((event, mended(name), brief(arguments, BRIEF)))
+            self._recent.append((event, repair_text(name), brief(arguments, BRIEF)))
 
     def _know(self, path: str, id: str, name: str, arguments: Mapping[str, Any]) -> None:
         self._calls.pop((path, id), None)
@@ -130,12 +130,12 @@ def _row(decision: ApprovalDecision, name: str, arguments: str, can_undo: bool) 
     return {
         "event": decision.seq,
         "time": decision.time,
-        "path": mended(decision.path),
+        "path": repair_text(decision.path),
         "name": name or f"decision of event {decision.earlier}",
         "arguments": arguments if name else "",
         "words": in_words(decision),
         "decision": decision.decision,
-        "reason": one_line(mended(decision.reason), BRIEF),
+        "reason": one_line(repair_text(decision.reason), BRIEF),
         "undo": can_undo,
     }
 
@@ -147,7 +147,7 @@ def rule_row(rule: Any) -> dict[str, Any]:
         "event": rule.event,
         "time": rule.time,
         "decision": rule.decision,
-        "name": mended(rule.tool),
+        "name": repair_text(rule.tool),
         "arguments": brief(rule.arguments, BRIEF) if rule.arguments is not None else None,
         "words": f"{rule.decision} {which}, as {deciders_name(rule.by, rule.reviewer)} decided",
     }

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentnb.core.unicode import mended
+from agentnb.core.json import repair_text
 from agentnb.widgets.text import on_a_line, one_line, pretty
 
 EDITABLE = 16 * 1024
@@ -104,10 +104,10 @@ def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any
     kind = _KINDS.get(str(resolved.get("type")), "json")
     made: dict[str, Any] = {
         "path": path,
-        "label": ".".join(mended(name) for name in path) or str(resolved.get("title", "")),
+        "label": ".".join(repair_text(name) for name in path) or str(resolved.get("title", "")),
         "kind": kind,
         "type": _type_in_words(resolved),
-        "description": one_line(mended(str(resolved.get("description", ""))), 400),
+        "description": one_line(repair_text(str(resolved.get("description", ""))), 400),
         "required": required,
         "default": _in_a_line(on_a_line(whole["default"])) if "default" in whole else "",
         "nullable": nullable,
@@ -126,7 +126,7 @@ def _field(path: list[str], declared: Any, schema: Mapping[str, Any], value: Any
 
 def _text(kind: str, value: Any) -> str:
     if kind == "string" and isinstance(value, str):
-        return mended(value)
+        return repair_text(value)
     return pretty(value) if kind == "json" else on_a_line(value)
 
 
@@ -180,4 +180,4 @@ def _type_in_words(resolved: Mapping[str, Any]) -> str:
 
 
 def _in_a_line(value: Any) -> str:
-    return one_line(mended(str(value)), 60)
+    return one_line(repair_text(str(value)), 60)

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any
 
 from agentnb.core.events import Delta, Event
-from agentnb.core.unicode import mended
+from agentnb.core.json import repair_text
 from agentnb.widgets.text import as_json, brief
 
 TAIL = 1200
@@ -45,7 +45,7 @@ class Line:
 
     def show(self) -> dict[str, Any]:
         """Return the line as the page gets it."""
-        text = mended("".join(self._parts)[-TAIL:])
+        text = repair_text("".join(self._parts)[-TAIL:])
         line = {"kind": self.kind, "path": self.path, "name": self.name, "text": text}
         return line if self.progress is None else {**line, "progress": self.progress}
 
@@ -111,7 +111,7 @@ def progress_of(data: Any) -> dict[str, Any]:
     if not isinstance(data, str) and (share := _share(data, 1)) is not None:
         return {"share": share, "text": f"{share:.0%}"}
     words = data.rstrip().rpartition("\n")[2] if isinstance(data, str) else data
-    return {"text": mended(brief(words, WORDS))}
+    return {"text": repair_text(brief(words, WORDS))}
 
 
 def _share(done: Any, total: Any) -> float | None:

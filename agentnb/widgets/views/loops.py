@@ -15,10 +15,10 @@ from itertools import islice
 from typing import Any
 
 from agentnb.core.events import CallEnd, CallProposed, CallStart, Event, RunEnd, RunStart
+from agentnb.core.json import repair_text
 from agentnb.core.loop import Design
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
-from agentnb.core.unicode import mended
 from agentnb.tools import as_tools, loop_of
 from agentnb.widgets.drawings.diagram import Table, table_of
 from agentnb.widgets.text import brief
@@ -210,9 +210,9 @@ def _drawn(nested: Sequence[LoopView], tables: Mapping[Table, int]) -> dict[str,
 
 def _entry(loop: LoopView, drawn: Mapping[str, int]) -> dict[str, Any]:
     return {
-        "path": mended(loop.path),
-        "input": mended(loop.input),
-        "phase": mended(loop.phase or ""),
+        "path": repair_text(loop.path),
+        "input": repair_text(loop.input),
+        "phase": repair_text(loop.phase or ""),
         "arrows": arrows_of(loop),
         "times": list(loop.arrows.values()),
         "latest": latest_of(loop),
@@ -226,7 +226,7 @@ def graph_status(graphs: Sequence[tuple[str, GraphView]]) -> list[dict[str, Any]
     """Return the call graphs as the page gets them, without their drawings."""
     return [
         {
-            "path": mended(path),
+            "path": repair_text(path),
             "name": graph_name(path),
             "heading": graph.heading,
             "notes": graph.notes,
@@ -239,12 +239,12 @@ def graph_status(graphs: Sequence[tuple[str, GraphView]]) -> list[dict[str, Any]
 
 def graph_name(path: str) -> str:
     """Return the accessible name of a call graph."""
-    return f"Call graph of {mended(path)}" if path else "Call graph"
+    return f"Call graph of {repair_text(path)}" if path else "Call graph"
 
 
 def arrows_of(loop: LoopView) -> list[list[str]]:
     """Return the transitions that a loop has taken, in the order in which it first took them."""
-    return [[mended(name) for name in arrow] for arrow in loop.arrows]
+    return [[repair_text(name) for name in arrow] for arrow in loop.arrows]
 
 
 def latest_of(loop: LoopView) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentnb.core.events import EVENT_TYPES, Event, plain_event
+from agentnb.core.json import repair_text
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
-from agentnb.core.unicode import mended
 from agentnb.run.gate.breakpoints import NEVER
 from agentnb.run.gate.conditions import OPERATORS
 from agentnb.run.recording import Recording
@@ -67,7 +67,7 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
         "id": str(run.id),
         "standing": status_word(run, driven),
         "waiting": len(run.pending),
-        "phase": mended(run.phase) if run.phase else "",
+        "phase": repair_text(run.phase) if run.phase else "",
         "path": arrows_of(loops.root),
         "times": list(loops.root.arrows.values()),
         "latest": latest_of(loops.root),
@@ -79,13 +79,13 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
         "calls": state.calls_started,
         "usage": dict(run.usage),
         "problem": _problem(state),
-        "paused_for": mended(run.paused_for or ""),
+        "paused_for": repair_text(run.paused_for or ""),
         "diverged": divergence(run),
         "position": run.position,
         "queued": [
             {
                 "queue": queue,
-                "text": one_line(mended(text_of(message.content))),
+                "text": one_line(repair_text(text_of(message.content))),
                 "digest": digest(queue, {"message": message}),
             }
             for queue, message in run.queued[:QUEUED]
@@ -135,7 +135,7 @@ def divergence(run: Recording) -> dict[str, Any] | None:
 
     return {
         "seq": found.recorded.seq,
-        "path": mended(found.recorded.path),
+        "path": repair_text(found.recorded.path),
         "recorded": side(found.recorded, found.expected),
         "expected": side(found.expected, found.recorded),
     }
@@ -162,7 +162,7 @@ def breakpoints(run: Recording, loops: Loops) -> dict[str, Any]:
         "list": [
             {
                 "number": one.number,
-                "label": one_line(mended(one.label), LABEL),
+                "label": one_line(repair_text(one.label), LABEL),
                 "enabled": one.enabled,
                 "hits": one.hits,
                 "last": one.last,
@@ -170,8 +170,8 @@ def breakpoints(run: Recording, loops: Loops) -> dict[str, Any]:
             for one in run.breakpoints
         ],
         "events": [name for name in EVENT_TYPES if name not in NEVER],
-        "tools": sorted({mended(name) for name in run.tool_schemas()}),
-        "phases": list(dict.fromkeys(mended(phase) for table in tables for phase, _ in table or ())),
+        "tools": sorted({repair_text(name) for name in run.tool_schemas()}),
+        "phases": list(dict.fromkeys(repair_text(phase) for table in tables for phase, _ in table or ())),
         "operators": list(OPERATORS),
     }
 
@@ -187,10 +187,10 @@ def identity(item: Any) -> dict[str, Any]:
     A question that was not asked yet has no event number; the call and its attempt identify it.
     """
     return {
-        "run": mended(item.run_id),
-        "path": mended(item.path),
+        "run": repair_text(item.run_id),
+        "path": repair_text(item.path),
         "event": item.event,
-        "id": mended(item.id),
+        "id": repair_text(item.id),
         "attempt": item.attempt,
     }
 
@@ -223,7 +223,7 @@ class Questions:
             changed.setdefault(item.path, False)
         self._built = built
         self.tools = {
-            path: {mended(name): form(schema, None) for name, schema in run.tool_schemas(path).items()}
+            path: {repair_text(name): form(schema, None) for name, schema in run.tool_schemas(path).items()}
             if new
             else self.tools[path]
             for path, new in changed.items()
@@ -236,9 +236,9 @@ def _question(item: Any) -> dict[str, Any]:
     fields = form(item.schema, item.arguments)
     return {
         **identity(item),
-        "name": mended(item.name),
-        "why": mended(item.reason or ""),
-        "view": mended(item.view),
+        "name": repair_text(item.name),
+        "why": repair_text(item.reason or ""),
+        "view": repair_text(item.view),
         "unknown": bool(getattr(item, "unknown", False)),
         "deadline": item.deadline,
         "arguments": text[:ROW_LIMIT],

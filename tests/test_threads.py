@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentnb.core.threads import Threads
+from agentnb.threads import Threads
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The past of a run that continues from a recording: the selection of the events that the new run keeps.
 
-Events that only end the recorded run are dropped (`agentnb.core.ending`); results of tools are kept.
+Events that only end the recorded run are dropped (`agentnb.core.resume_point`); results of tools are kept.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from agentnb.core.ending import ending, is_suspended, results_in
 from agentnb.core.errors import RecordingMismatch, UsageError
 from agentnb.core.events import CallEnd, CallStart, Event, ModelEnd, RunEnd, RunStart
 from agentnb.core.evolve import fold
 from agentnb.core.loop import Design, configured
+from agentnb.core.resume_point import is_suspended, results_in, resume_point
 from agentnb.core.tools import fingerprint_of
 from agentnb.tools import as_tools
 
@@ -40,7 +40,7 @@ def as_of(run_id: str, events: Sequence[Event]) -> list[Event]:
     return [replace(event, run_id=run_id, seq=number) for number, event in enumerate(events)]
 
 
-def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_limits: bool = False) -> Sequence[Event]:
+def prefix_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_limits: bool = False) -> Sequence[Event]:
     """Return the events that a restored run keeps.
 
     A cancellation or a suspension is dropped: they end a run in its process (ARCHITECTURE.md, 2. How a run works). The
@@ -56,12 +56,12 @@ def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_lim
         if last.reason != "cancelled" and not (last.reason == "limit" and has_new_limits):
             return events
     # Drop the end, but keep the results of tools in it, numbered again.
-    over = ending(events)
+    over = resume_point(events)
     results = [replace(event, seq=n) for n, event in enumerate(results_in(events[over:]), over)]
     return [*events[:over], *results]
 
 
-def past_of_a_fork(
+def prefix_of_a_fork(
     events: Sequence[Event], seq: int, loop: Design, *, instead: Event | None = None, without: bool = False
 ) -> list[Event]:
     """Return the events up to and including `seq`, as the past of a new run of `loop`.
@@ -96,7 +96,7 @@ def common_with_a_fork(events: Sequence[Event], seq: int, *, changed: bool = Fal
 
 def _before_the_end(events: Sequence[Event]) -> int:
     """Return the number of events before the events that only end the recorded run."""
-    return min(ending(events), len(events) - events[-1].terminal)
+    return min(resume_point(events), len(events) - events[-1].terminal)
 
 
 def _ancestors(start: Event, inherited: int) -> list[tuple[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentnb.core.views import COPY_LIMIT, Prefix, as_it_stands
+from agentnb.core.prefix import COPY_LIMIT, Prefix, current_items
 
 LONG = list(range(COPY_LIMIT + 1))
 
@@ -27,12 +27,12 @@ def test_a_view_reads_like_the_list() -> None:
 
 def test_a_prefix_does_not_grow_with_its_list() -> None:
     items = list(LONG)
-    view = as_it_stands(items)
+    view = current_items(items)
     items.append(-1)
     assert view == LONG
 
 
 def test_what_is_short_is_a_list_of_its_own() -> None:
     items = [1, 2]
-    assert type(as_it_stands(items)) is list
-    assert as_it_stands(items) is not items
+    assert type(current_items(items)) is list
+    assert current_items(items) is not items

@@ -1,7 +1,4 @@
-"""The interface that a run has for its own loop (`Design.taken_up`, `hears` and `runs_as`).
-
-It is limited to the functions that a loop needs.
-"""
+"""Protocols: the parts of a run that its own loop, a model or a tool may use, without an import of `agentnb.run`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentnb.core.errors import UsageError
-from agentnb.core.unicode import mended
+from agentnb.core.json import repair_text
 
 SHOWN = 80
 """The maximum number of characters of a value in an error message."""
@@ -49,7 +49,7 @@ def check_text(what: str, value: Any) -> None:
 def check_name(what: str, *values: Any) -> None:
     """Raise UsageError if one of the values cannot be a name in every store: a text, not empty, valid Unicode."""
     for value in values:
-        if not isinstance(value, str) or not value or "\0" in value or mended(value) != value:
+        if not isinstance(value, str) or not value or "\0" in value or repair_text(value) != value:
             raise UsageError(f"{what} takes a text of letters, not {shown(value)}.")
 
 

@@ -1,21 +1,24 @@
-"""The position of a replay: the state after the events up to it, with an optional check of each event.
+"""The cursor of a replay: a position in a recording, with the state after the events before it; and its steps.
 
-A replay moves forwards by applying the next event, and backwards by applying fewer events, from the first event on.
+A cursor moves forwards by applying the next event, and backwards by applying fewer events, from the first event on. It
+can check each event on the way. The steps of a replay have the same units as the steps of a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
 
 from agentnb.core.errors import ReplayDiverged
 from agentnb.core.events import Event
-from agentnb.core.evolve import evolve
+from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.state import State
+from agentnb.run.gate.gate import Gate, Unit, check_unit
 from agentnb.run.past.divergence import Check
 
 
-class Place:
+class Cursor:
     """A position in a recording, initially before the first event. Only one thread may use it at a time."""
 
     def __init__(self, recorded: Sequence[Event], loop: Design, *, check: bool) -> None:
@@ -75,3 +78,26 @@ def folded(events: Sequence[Event]) -> Iterator[tuple[Event, State]]:
     for event in events:
         evolve(state, event)
         yield event, state
+
+
+class Steps(list[Event]):
+    """The events of a step. A step of a replay is complete when it returns; like a step of a run, it can be awaited."""
+
+    def __await__(self) -> Generator[Any, None, Steps]:
+        yield from ()
+        return self
+
+
+def ends_of(unit: Unit) -> Callable[[Event, State], bool]:
+    """Return a predicate of (event, state after it) that is true if the event ends a step by `unit`.
+
+    Raises UsageError if the unit is unknown.
+    """
+    check_unit(unit)
+    gate = Gate((), None)
+
+    def ends(event: Event, state: State) -> bool:
+        gate.observe(event, nested(state, event.path), state)
+        return gate.boundary(unit, (event,)) is not None
+
+    return ends

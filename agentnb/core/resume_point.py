@@ -1,9 +1,10 @@
-"""The end of a recording that was imposed from outside: a cancellation, a limit, or an error.
+"""The resume point of a recording: where a run that continues from it resumes.
 
-Such an end consists of several events (`agentnb.run.synthetic_results`): open calls are given a result, and nested
-loops end, before the run does. None of these events follows from the run's own work, so a run that resumes from the
-recording resumes from before all of them. If a tool ended its own run, its result comes after these events: this result
-belongs to the run's own work, and is kept.
+That is before the end of the run, if the end was imposed from outside: by a cancellation, a limit, or an error. Such an
+end consists of several events (`agentnb.run.synthetic_results`): open calls are given a result, and nested loops end,
+before the run does. None of these events follows from the run's own work, so a new run continues from before all of
+them. If a tool ended its own run, its result comes after these events: this result belongs to the run's own work, and
+is kept.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ ABORTED = "Operation aborted"
 _FROM_OUTSIDE = frozenset({"limit", "error"})
 
 
-def ending(events: Sequence[Event]) -> int:
-    """Return the index of the first event of an end imposed from outside, or `len(events)` if there is none."""
+def resume_point(events: Sequence[Event]) -> int:
+    """Return the number of events before an end imposed from outside; `len(events)` if there is none."""
     begins = len(events)
     while begins and _is_of_an_end(events[begins - 1], is_last=begins == len(events)):
         begins -= 1

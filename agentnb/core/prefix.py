@@ -16,7 +16,7 @@ more expensive than the one before.
 """
 
 
-def as_it_stands(items: list[T]) -> Sequence[T]:
+def current_items(items: list[T]) -> Sequence[T]:
     """Return the present items of a growing list: as a new list if they are few, otherwise as a view."""
     return items.copy() if len(items) <= COPY_LIMIT else Prefix(items)
 

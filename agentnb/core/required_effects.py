@@ -24,20 +24,20 @@ class Effect(NamedTuple):
 MODEL = Effect("model", "")
 
 
-def wanted(state: State) -> list[Effect]:
+def required_effects(state: State) -> list[Effect]:
     """Return the effects that must be in flight, in the order in which they should start.
 
     The calls of a sequential turn are required one after the other. A call that waits for a person holds back the
     following ones, so that each call is decided when the results of the earlier ones are known.
     """
-    wants: list[Effect] = []
+    effects: list[Effect] = []
     if state.stop_reason is not None or state.cancelled is not None or state.failure is not None:
-        return wants
+        return effects
     if state.model == "asked":
-        wants.append(MODEL)
+        effects.append(MODEL)
     sequential = state.reply is not None and state.reply.sequential
     for call in state.open.values():
-        wants.append(Effect("question" if call.status == "asking" else "call", call.id))
+        effects.append(Effect("question" if call.status == "asking" else "call", call.id))
         if sequential and not call.detached:
             break
-    return wants
+    return effects

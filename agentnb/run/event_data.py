@@ -1,0 +1,123 @@
+"""The content of events as JSON data: inputs, first events, decisions, a loop's own values, and errors.
+
+Every function here prepares one kind of event before it enters the journal. `agentnb.core.json` has the conversions of
+single values.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict, replace
+from pydantic_core import to_json
+
+from agentnb.core.errors import ModelError, NotSerializable
+from agentnb.core.events import ApprovalDecision, ErrorInfo, Event, RunEnd, RunStart, StateUpdate, checked
+from agentnb.core.json import check_readable, repair_text, require_json, to_json_data, to_text
+from agentnb.core.messages import Message, plain_message, to_message
+
+TRACEBACK_LIMIT = 20_000
+"""The characters of a traceback that are kept: a longer one is a recursion, and its middle has no information."""
+
+
+def input_as_json(input: Any) -> Any:
+    """Return a run's input as JSON data. Messages in it, or in a list of inputs, become plain messages."""
+    if isinstance(input, (list, tuple)):
+        return to_json_data([to_json_data(plain_message(item)) for item in input])
+    return to_json_data(plain_message(input))
+
+
+def start_as_json(start: RunStart) -> RunStart:
+    """Return a loop's first event with its name and its messages as JSON data: they may come from any source."""
+    start = checked(start)
+    messages = [message for queue in (start.history, *start.queued.values()) for message in queue]
+    if repair_text(start.name) == start.name and all(_is_readable(message) for message in messages):
+        return start
+    queued = {queue: _as_json(messages) for queue, messages in start.queued.items()}
+    return replace(start, name=repair_text(start.name), history=_as_json(start.history), queued=queued)
+
+
+def _as_json(messages: Sequence[Message]) -> list[Message]:
+    return [message if _is_readable(message) else to_message(to_json_data(message)) for message in messages]
+
+
+def _is_readable(message: Any) -> bool:
+    try:
+        check_readable(to_json(message))
+    except ValueError:
+        return False
+    return True
+
+
+def decision_as_json(decision: ApprovalDecision) -> ApprovalDecision:
+    """Return a decision that a loop's own code has made about a call, with its fields as JSON data."""
+    name, arguments = decision.name, decision.arguments
+    return replace(
+        decision,
+        reason=text_or_empty(decision.reason),
+        name=to_text(name) if name is not None else None,
+        arguments=to_json_data(arguments) if arguments is not None else None,
+    )
+
+
+def values_as_json(event: Event, loop_name: str) -> Event:
+    """Return an event that the loop of this name decided on, with its output or values as JSON data.
+
+    Raises NotSerializable for a value that is not JSON, because that loop will read it again.
+    """
+    if isinstance(event, RunEnd):
+        return replace(event, output=require_json(event.output, f"The output of {loop_name}"))
+    if isinstance(event, StateUpdate):
+        return replace(event, values=require_json(event.values, f"The values of {loop_name}"))
+    return event
+
+
+def text_or_empty(value: Any) -> str:
+    """Return a value as text for a field that is a text, such as a reason or a name; empty for None."""
+    return to_text(value) if value is not None else ""
+
+
+def error_text(error: BaseException) -> str:
+    """Return the type and the message of an exception as text."""
+    return f"{type(error).__name__}: {to_text(error)}"
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """Return an exception as data: type, message, traceback, and the details of a ModelError."""
+    # Shorten a long traceback in its middle.
+    text = "".join(traceback.format_exception(error))
+    if len(text) > TRACEBACK_LIMIT:
+        half = TRACEBACK_LIMIT // 2
+        text = f"{text[:half]}\n[... {len(text) - TRACEBACK_LIMIT} characters ...]\n{text[-half:]}"
+
+    # Keep the details that the server sent with its error.
+    names = ("status", "code", "param", "request_id") if isinstance(error, ModelError) else ()
+    details = {name: value for name in names if (value := getattr(error, name, None)) is not None}
+    return ErrorInfo(
+        type=type(error).__name__,
+        message=to_text(error),
+        traceback=repair_text(text),
+        details=to_json_data(details) if details else None,
+    )
+
+
+def not_serializable(event: Event, error: ValueError) -> NotSerializable:
+    """Return the error for an event that is not JSON, with the path to the invalid value."""
+    return NotSerializable(f"{event.type}{_path_to_fault(event)} is not JSON: {error}")
+
+
+def _path_to_fault(value: Any) -> str:
+    if isinstance(value, Struct):
+        value = asdict(value)
+    items = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+    )
+    for key, item in items:
+        try:
+            to_json(item, fallback=to_builtins)
+        except (ValueError, TypeError):
+            return f".{key}{_path_to_fault(item)}" if isinstance(key, str) else f"[{key}]{_path_to_fault(item)}"
+    return ""
