@@ -104,7 +104,7 @@ class Agent(Loop):
             retrieve = asks_retriever(retriever)
             self.activities = {RETRIEVE: lambda arguments, state: retrieve(arguments["query"])}
 
-    def hears_as(self, input: Any) -> list[Message]:
+    def messages_from(self, input: Any) -> list[Message]:
         """Return the input from a parent loop as messages: one for each item, an object as JSON text."""
         return input_messages(input)
 
