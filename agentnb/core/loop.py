@@ -22,7 +22,7 @@ from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition, UsageError, printable
 from agentnb.core.events import EVENT_TYPES, CallEnd, Event, ModelEnd, RunEnd, RunStart
-from agentnb.core.graph import CallGraph
+from agentnb.core.graph import CallDependencies
 from agentnb.core.json import to_plain
 from agentnb.core.messages import Message
 from agentnb.core.protocols import LoopMailbox
@@ -127,7 +127,7 @@ class Calls:
     their own setting.
     """
 
-    call_graph: Callable[[State], CallGraph] | None = None
+    call_graph: Callable[[State], CallDependencies] | None = None
     """A function that returns the calls of the current request and which of them read the results of others, if calls
     depend on one another. It must be a pure function of the state. Only views call it, at any time.
     """
@@ -399,7 +399,7 @@ MOVED: Mapping[str, str] = {
     "hears": "attached",
     "runs_as": "attached",
     "companion": "make_context",
-    "hears_as": "input_as_messages",
+    "hears_as": "messages_from",
     "goes_on_after_an_error_from": "kept_after_error",
     "failed_steps": "repeated_after_error",
 }

@@ -113,7 +113,7 @@ class Agent(Loop):
             retrieve = asks_retriever(retriever)
             self.activities = {RETRIEVE: lambda arguments, state: retrieve(arguments["query"])}
 
-    def input_as_messages(self, input: Any) -> list[Message]:
+    def messages_from(self, input: Any) -> list[Message]:
         """Return the input from a parent loop as messages: one for each item, an object as JSON text."""
         return input_messages(input)
 

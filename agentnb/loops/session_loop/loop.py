@@ -190,7 +190,7 @@ class SessionLoop(SessionControls):
         if should_stop_after_turn is not None:
             self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(_with_results(state))}
 
-    def input_as_messages(self, input: Any) -> list[Message]:
+    def messages_from(self, input: Any) -> list[Message]:
         """Return the input from a parent loop as messages: one for each item, an object as JSON text."""
         return input_messages(input)
 
