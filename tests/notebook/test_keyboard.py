@@ -193,7 +193,7 @@ def test_where_no_gate_is_possible_the_question_comes_in_an_input_field_though_a
     kernel: LiveKernel, waiting: str
 ) -> None:
     kernel.run(SETUP + IMPATIENT)
-    kernel.run("from agentnb.notebook.gate import comm_gate, Mechanism; gate = comm_gate()")
+    kernel.run("from agentnb.notebook.comm_gate import comm_gate, Mechanism; gate = comm_gate()")
     panel = kernel.run("run = start(path='a.txt'); print(run.panel().model_id)").strip()
     sync = kernel.comm(panel, {"method": "custom", "content": {"type": "sync", "have": 0}})
     kernel.until(lambda: kernel.is_idle(sync))
