@@ -142,7 +142,7 @@ class Loop(Design):
         restored: Run = _restore(run, self, **options)
         return restored
 
-    def hears_as(self, input: Any) -> list[Message] | None:
+    def messages_from(self, input: Any) -> list[Message] | None:
         """Return the input from a parent loop as the first messages of this loop's conversation.
 
         None: the input does not start a conversation, and the parent passes it as one string.

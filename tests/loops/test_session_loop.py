@@ -662,9 +662,9 @@ async def test_a_stop_hook_that_fails_ends_the_stream_with_an_error() -> None:
     events = await collect(loop.run("hi"))
     assert notation(events)[-1].startswith("AE(")
     assert events[-1].messages[-1].error_message == "stop down"
-    assert loop._telling is not None
+    assert loop._last_stream is not None
     with pytest.raises(RunFailed, match="LookupError: stop down"):
-        await loop._telling.run
+        await loop._last_stream.run
 
 
 @pytest.mark.parametrize(
@@ -1004,8 +1004,8 @@ async def test_at_most_max_turns_requests(limit: int) -> None:
     events = await collect(loop.run("hi"))
     assert len(loop.llm.requests) == limit
     assert notation(events)[-1].startswith("AE(")
-    assert loop._telling is not None
-    assert loop._telling.run.stop_reason == "max_turns"
+    assert loop._last_stream is not None
+    assert loop._last_stream.run.stop_reason == "max_turns"
     assert provider_faults(loop.messages) == []
 
 

@@ -11,11 +11,10 @@ import pytest
 
 from agentnb import Agent, SessionLoop, tool
 from agentnb.core.evolve import fold
-from agentnb.core.graph import CallGraph, GraphCall
+from agentnb.core.graph import CallDependencies, GraphCall
 from agentnb.loops.execution_loop import Reject
 from agentnb.testing import ScriptedLLM, call, delay
-from agentnb.widgets import CallGraph as CallGraphPanel
-from agentnb.widgets import static_html
+from agentnb.widgets import CallGraph, static_html
 from agentnb.widgets.drawings.graph import draw, dress
 from agentnb.widgets.drawings.layout import HEIGHT, WIDTH, lay_out_graph
 from agentnb.widgets.views.call_graph import ARROWS, DRAWN, WORDS, view_of
@@ -36,7 +35,7 @@ REPORT = [
 
 def graph(run: Any, position: int | None = None) -> dict[str, GraphCall]:
     """The calls of the graph at this position, by id."""
-    read: CallGraph = run.loop.call_graph(fold(run.events[:position]))
+    read: CallDependencies = run.loop.call_graph(fold(run.events[:position]))
     return {call.id: call for call in read.calls}
 
 
@@ -245,7 +244,7 @@ def test_of_many_calls_the_pressing_ones_are_drawn_and_the_others_counted() -> N
     calls = [GraphCall(f"c{n}", "t", "completed", (f"c{n - 1}",) if n else ()) for n in range(100)]
     calls[3] = calls[3]._replace(standing="waiting")
     calls[97] = calls[97]._replace(standing="blocked")
-    graph = view_of(CallGraph(1, (GraphCall("e", "t", "completed", earlier=True), *calls)))
+    graph = view_of(CallDependencies(1, (GraphCall("e", "t", "completed", earlier=True), *calls)))
     ids = [id for id, _ in graph.shape[0]]
     assert len(ids) == DRAWN
     assert {"c3", "c97"} <= set(ids)
@@ -300,7 +299,7 @@ def test_a_design_that_cannot_tell_its_graph_breaks_nothing(caplog: pytest.LogCa
 
 def test_the_panel_tells_the_graph_as_the_run_goes_on() -> None:
     run = waiting()
-    panel = CallGraphPanel(run)
+    panel = CallGraph(run)
     try:
         until(lambda: panel.graphs and panel.graphs[0]["calls"][3][0] == "waiting")
         drawing = panel.drawings
@@ -383,7 +382,7 @@ def test_calls_that_are_tied_to_nothing_stand_in_rows_in_their_order() -> None:
 
 
 def test_a_drawing_has_no_colours_and_says_how_each_call_stands() -> None:
-    graph = view_of(CallGraph(1, tuple(GraphCall(f"c{n}", "t", one) for n, one in enumerate(WORDS))))
+    graph = view_of(CallDependencies(1, tuple(GraphCall(f"c{n}", "t", one) for n, one in enumerate(WORDS))))
     plain, svg = draw(graph.shape), dress(graph.shape, graph.dresses)
     for standing, words in WORDS.items():
         assert f'class="agentnb-node agentnb-is-{standing}"' in svg
@@ -400,7 +399,7 @@ def test_names_are_text_whatever_they_say() -> None:
         GraphCall("", "", "blocked"),
         GraphCall("w", "查询" * 40, "running"),
     )
-    graph = view_of(CallGraph(1, calls))
+    graph = view_of(CallDependencies(1, calls))
     root = ElementTree.fromstring(dress(graph.shape, graph.dresses))
     assert {part.tag.rpartition("}")[2] for part in root.iter()} == {"svg", "title", "g", "path", "text"}
     texts = "".join(root.itertext())

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from agentnb import SessionLoop, tool
-from agentnb.core.graph import CallGraph, GraphCall
+from agentnb.core.graph import CallDependencies, GraphCall
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
 from agentnb.run.approvals.pending import question_about_lost
@@ -533,7 +533,7 @@ def test_nothing_that_others_said_is_executed_or_hidden(page: Page) -> None:
 
 def graphs(*calls: GraphCall, path: str = "") -> dict[str, Any]:
     """The traits of a panel that shows these calls."""
-    told = view_of(CallGraph(1, calls))
+    told = view_of(CallDependencies(1, calls))
     return {"graphs": graph_status([(path, told)]), "drawings": [draw(told.shape)]}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agentnb.core.loop import Requests
 from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import ExecutionLoop
 from agentnb.loops.session_loop import SessionLoop
@@ -134,10 +135,13 @@ def test_what_is_not_sent_and_what_a_hook_prepares_is_said() -> None:
 
 
 def test_a_design_that_cannot_say_what_it_sends_is_shown_by_its_history(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(SessionLoop):
-        def messages_for(self, state: Any) -> Any:
+    class BrokenRequests(Requests):
+        def messages(self, state: Any) -> Any:
             if broken:
                 raise ValueError("broken")
+
+    class Broken(SessionLoop):
+        requests_class = BrokenRequests
 
     broken: list[int] = []
     run = Broken(ScriptedLLM(["Hello."])).start("go")

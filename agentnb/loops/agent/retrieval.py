@@ -43,7 +43,7 @@ def retrieve_first(state: State) -> Event | None:
     return StateUpdate(values={"retrieved": found}) if found != known else None
 
 
-def amended(state: State) -> Mapping[int, dict[str, Any]]:
+def with_documents(state: State) -> Mapping[int, dict[str, Any]]:
     """Return the message with retrieved documents as it is sent to the model, by position. Empty without documents."""
     retrieved = state.values.get("retrieved")
     if not retrieved or not retrieved["text"]:
