@@ -1,4 +1,4 @@
-"""Errors in the cells of a real kernel: what, where and what to do, in one screen; the whole of it by %tb."""
+"""Errors in the cells of a real kernel: what, where and what to do, on one screen; %tb shows the whole traceback."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def cells(newest: LiveKernel) -> LiveKernel:
 
 
 @pytest.mark.parametrize(("cell", "name", "words"), MISTAKES, ids=[cell for cell, _, _ in MISTAKES])
-def test_a_mistake_reads_in_one_screen(cells: LiveKernel, cell: str, name: str, words: str) -> None:
+def test_an_error_is_shown_on_one_screen(cells: LiveKernel, cell: str, name: str, words: str) -> None:
     ename, shown = cells.fails(cell)
     assert ename == name
     assert words in shown
@@ -205,7 +205,7 @@ def test_a_model_or_a_loop_that_fails_shows_its_own_frames(cells: LiveKernel) ->
     assert "ZeroDivisionError: division by zero" in shown
 
 
-def test_a_tool_that_fails_is_told_to_the_model_and_in_the_event_with_its_frames(cells: LiveKernel) -> None:
+def test_the_error_of_a_tool_reaches_the_model_and_its_event_has_the_traceback(cells: LiveKernel) -> None:
     cells.run(
         "@agentnb.tool\ndef fails():\n    'Fail.'\n    return {}['key']\n"
         "run = agentnb.SessionLoop(ScriptedLLM([[call('fails')], 'done']), [fails]).start('go')\nawait run"
@@ -214,7 +214,7 @@ def test_a_tool_that_fails_is_told_to_the_model_and_in_the_event_with_its_frames
     assert "return {}['key']" in said
 
 
-def test_a_mistake_of_agentnbs_own_is_not_hidden(cells: LiveKernel) -> None:
+def test_an_error_in_agentnb_is_shown_with_its_frames(cells: LiveKernel) -> None:
     cells.run(
         "import agentnb.run.loop_executor\nkept = agentnb.run.loop_executor.LoopExecutor.required_effects\n"
         "def broken(self): return self.frame.nothing\nbroken.__code__ = broken.__code__.replace("
@@ -227,12 +227,12 @@ def test_a_mistake_of_agentnbs_own_is_not_hidden(cells: LiveKernel) -> None:
     assert "loop_executor.py" in shown
 
 
-def test_other_errors_are_shown_as_ever(cells: LiveKernel) -> None:
+def test_errors_of_other_packages_are_shown_as_usual(cells: LiveKernel) -> None:
     name, shown = cells.fails("import json\njson.loads('{')")
     assert name == "JSONDecodeError"
     assert "json/decoder.py" in shown
 
 
-def test_what_a_model_has_said_cannot_write_on_the_screen(cells: LiveKernel) -> None:
+def test_control_characters_in_the_text_of_an_error_are_escaped(cells: LiveKernel) -> None:
     _, shown = cells.fails("raise AgentnbError('\\x1b[2Jgone')")
     assert "␛[2Jgone" in shown
