@@ -130,7 +130,7 @@ MISTAKES = [
     ("agentnb.replay(waiting, 'loop')", "UsageError", "takes the loop to check it against, not 'loop'."),
     ("agentnb.replay(waiting).find(5)", "UsageError", "find(predicate) takes a function of (event, state), not 5."),
     ("agentnb.runs(5)", "UsageError", "takes the path of a file, not 5."),
-    ("agentnb.notebook.step(run='w')", "UsageError", "run= takes a run, not 'w'."),
+    ("agentnb.notebook.step(run='w')", "UsageError", "run must be a run, got 'w'."),
     ("agentnb.tool('name')", "UsageError", "A tool is made from a function, not from 'name'."),
     ("agentnb.tool(approves=True)", "UsageError", "@tool has no option 'approves'; it has name, description, approve"),
     ("agentnb.tool(takes_a_model)", "UsageError", "The tool takes_a_model cannot be described by a JSON schema"),
