@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agentnb.notebook.comm_gate import CommGate, Mechanism, comm_gate
 from agentnb.notebook.environment import KernelEnvironment, in_kernel
-from agentnb.notebook.gate import CommGate, comm_gate
-from agentnb.notebook.mechanism import Mechanism
 from tests.kernels import REPOSITORY
 from tests.notebook.live_kernel import LiveKernel
 
@@ -25,7 +24,7 @@ import asyncio, threading, time
 from concurrent.futures import Future
 import comm
 from agentnb.notebook.environment import KernelEnvironment
-from agentnb.notebook.gate import comm_gate
+from agentnb.notebook.comm_gate import comm_gate
 
 environment = KernelEnvironment()
 future, order = Future(), []
@@ -226,7 +225,7 @@ def test_messages_of_an_unregistered_comm_wait_for_the_cell(cells: Cells) -> Non
 
 def test_the_callback_of_the_kernel_is_restored_when_no_comm_is_registered(kernel: LiveKernel) -> None:
     callback = "get_ipython().kernel.shell_stream._recv_callback"
-    kernel.run("import comm, time; from agentnb.notebook.gate import comm_gate, CommGate")
+    kernel.run("import comm, time; from agentnb.notebook.comm_gate import comm_gate, CommGate")
     kernel.run("gate = comm_gate(); [gate.unregister(known) for known in list(gate._registered)]; time.sleep(0.1)")
     without = kernel.run(f"print({callback})")
     kernel.run("gate.register('a'); gate.register('b'); time.sleep(0.1)")
@@ -237,7 +236,7 @@ def test_the_callback_of_the_kernel_is_restored_when_no_comm_is_registered(kerne
 
 
 def test_a_real_kernel_has_the_gate(kernel: LiveKernel) -> None:
-    kernel.run("from agentnb.notebook.environment import in_kernel; from agentnb.notebook.gate import comm_gate")
+    kernel.run("from agentnb.notebook.environment import in_kernel; from agentnb.notebook.comm_gate import comm_gate")
     assert kernel.run("print(in_kernel())").strip() == "True"
     assert kernel.run("print(comm_gate().describe())").startswith("clicks are handled on ")
 
@@ -259,7 +258,7 @@ def test_a_reloaded_page_gets_the_widgets_while_a_cell_waits(cells: Cells, waiti
 def test_no_request_is_lost_in_ipykernel_7_0_to_7_3() -> None:
     """ipykernel 7.0 to 7.3: without the gate's look at the stream it was lost after 26 to 112 rounds."""
     with LiveKernel("strands", releases={"strands": "7.3.0"}) as kernel:
-        kernel.run("import comm; from agentnb.notebook.gate import comm_gate")
+        kernel.run("import comm; from agentnb.notebook.comm_gate import comm_gate")
         kernel.run("button = comm.create_comm(target_name='button'); comm_gate().register(button.comm_id)")
         for _ in range(300):
             cell = kernel.send("print('printed')")
@@ -290,6 +289,6 @@ async def test_without_a_kernel_the_wait_is_a_plain_wait() -> None:
 
 
 def test_importing_the_gate_loads_no_jupyter_package() -> None:
-    program = "import sys, agentnb.notebook.gate as g; g.comm_gate(); print({'IPython', 'zmq'} & {*sys.modules})"
+    program = "import sys, agentnb.notebook.comm_gate as g; g.comm_gate(); print({'IPython', 'zmq'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

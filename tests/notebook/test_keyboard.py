@@ -191,7 +191,7 @@ def test_without_a_page_and_a_keyboard_a_message_says_what_to_do(kernel: LiveKer
 @pytest.mark.parametrize("waiting", ["await run", "run.result()"])
 def test_without_a_gate_an_input_field_asks_even_if_a_page_is_open(kernel: LiveKernel, waiting: str) -> None:
     kernel.run(SETUP + IMPATIENT)
-    kernel.run("from agentnb.notebook.gate import comm_gate, Mechanism; gate = comm_gate()")
+    kernel.run("from agentnb.notebook.comm_gate import comm_gate, Mechanism; gate = comm_gate()")
     panel = kernel.run("run = start(path='a.txt'); print(run.panel().model_id)").strip()
     sync = kernel.comm(panel, {"method": "custom", "content": {"type": "sync", "have": 0}})
     kernel.until(lambda: kernel.is_idle(sync))

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from agentnb import Run, SessionLoop, Store, UsageError, tool
-from agentnb.notebook import recorded
+from agentnb.notebook import stored_run
 from agentnb.notebook.attaching import headline
-from agentnb.notebook.recorded import RecordedRun
+from agentnb.notebook.stored_run import RecordedRun
 from agentnb.testing import ScriptedLLM, call
 
 Make = Callable[[str], "tuple[Run, RecordedRun]"]
@@ -25,7 +25,7 @@ Make = Callable[[str], "tuple[Run, RecordedRun]"]
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Give a run of this name, of which one event has happened, and its recording as another process sees it."""
-    monkeypatch.setattr(recorded, "EVERY", 0.01)
+    monkeypatch.setattr(stored_run, "PERIOD", 0.01)
     store = Store(tmp_path / "runs.db")
 
     def make(name: str) -> tuple[Run, RecordedRun]:
@@ -47,7 +47,7 @@ ONLY_OF_RUNS = [
 def test_a_method_that_only_a_run_has_raises_and_says_how_to_resume(made: Make) -> None:
     _, seen = made("seen")
     for name in ONLY_OF_RUNS:
-        with pytest.raises(UsageError, match=rf"no {name}\(\). agentnb.attach\('seen', loop\) goes on with it here"):
+        with pytest.raises(UsageError, match=rf"no {name}\(\). agentnb.attach\('seen', loop\) resumes it here"):
             getattr(seen, name)
         assert not hasattr(seen, name)
 
@@ -145,7 +145,7 @@ def test_a_watcher_added_while_the_last_one_leaves_is_notified(made: Make, monke
         def __exit__(self, *_: object) -> None:
             self._lock.release()
 
-    monkeypatch.setattr(recorded, "_lock", Lock())
+    monkeypatch.setattr(stored_run, "_lock", Lock())
     monkeypatch.setattr(RecordedRun, "refresh", note)
     stop()
     assert is_late.wait(60)
@@ -157,18 +157,18 @@ FORKING = """
 import asyncio, multiprocessing, threading
 
 from agentnb import SessionLoop, Store
-from agentnb.notebook import recorded
+from agentnb.notebook import stored_run
 from agentnb.notebook.attaching import headline
 from agentnb.testing import ScriptedLLM
 
-recorded.EVERY = 0.01
+stored_run.PERIOD = 0.01
 
 
 def follow(path):
     store, heard = Store(path), threading.Event()
     run = SessionLoop(ScriptedLLM(["Hello."])).start("hi", store=store)
     asyncio.run(run.step())
-    seen = recorded.RecordedRun(store, store.runs()[0])
+    seen = stored_run.RecordedRun(store, store.runs()[0])
     seen.watch(lambda event: heard.set())
     asyncio.run(run.step())
     return heard.wait(20), seen, run

@@ -12,7 +12,7 @@ from agentnb import SessionLoop, Snapshot, Store, tool
 from agentnb.analysis import calls
 from agentnb.core.events import Event
 from agentnb.errors import RecordingCorrupt
-from agentnb.notebook.table import runs
+from agentnb.notebook.runs_table import runs
 from agentnb.testing import ScriptedLLM, call
 
 

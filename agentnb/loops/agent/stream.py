@@ -87,7 +87,7 @@ async def _checked(
         token.stop()
 
 
-def asks_token(token: Any) -> Callable[[], bool] | None:
+def cancel_check(token: Any) -> Callable[[], bool] | None:
     """Return a function that checks a cancel token, or None for no token.
 
     token: an object with `is_set`, `is_cancelled` or `cancelled` (a method or an attribute), or a function. Raises
@@ -102,4 +102,7 @@ def asks_token(token: Any) -> Callable[[], bool] | None:
             return lambda: bool(getattr(token, name))
     if callable(token):
         return lambda: bool(token())
-    raise UsageError(f"{type(token).__name__} is no cancel token: it has no is_set(), is_cancelled() or cancelled.")
+    raise UsageError(
+        f"{type(token).__name__} is not a cancel token: it has no is_set(), is_cancelled() or cancelled, and is not"
+        " callable."
+    )

@@ -20,10 +20,10 @@ from agentnb.loops.base import Loop
 from agentnb.loops.options import StartOptions
 from agentnb.loops.session_loop.history import (
     ENDED_FROM_OUTSIDE,
+    closing_messages,
+    failure_texts,
     in_order,
-    last_words,
     showable,
-    words_of_failures,
 )
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
@@ -44,9 +44,9 @@ class SessionControls(Loop):
     ) -> None:
         super().__init__(llm, tools, name=name)
         if queue is not None and not isinstance(queue, MessageQueue):
-            raise UsageError(f"queue= takes a MessageQueue, not {queue!r:.80}.")
+            raise UsageError(f"queue must be a MessageQueue or None, not {queue!r:.80}.")
         if isinstance(messages, (str, Mapping)) or not isinstance(messages, Iterable):
-            raise UsageError(f"messages= takes a list of messages, not {messages!r:.80}.")
+            raise UsageError(f"messages must be a list of messages, not {messages!r:.80}.")
         self.queue = queue if queue is not None else MessageQueue()
         self._last_stream: StreamStatus | None = None
         self._latest: weakref.ref[LoopMailbox] | None = None
@@ -121,7 +121,8 @@ class SessionControls(Loop):
         if self._position != (state.position, ended):
             left_open = _left_open(state) if ended else ()
             is_cut = state.stop_reason in ENDED_FROM_OUTSIDE or (ended and state.failure is not None)
-            self._messages = [*state.messages, *left_open, *(last_words(state) if is_cut else ())] or self._messages
+            closing = closing_messages(state) if is_cut else ()
+            self._messages = [*state.messages, *left_open, *closing] or self._messages
             self._position = (state.position, ended)
         return self._messages
 
@@ -173,9 +174,9 @@ def _left_open(state: State) -> Iterator[Message]:
     """
     if not any(not call.hidden for call in state.open.values()):
         return
-    words = words_of_failures(state)
+    errors = failure_texts(state)
     for call in state.calls.values():
         if not call.hidden:
-            why = words.get(call.id, ABORTED)
+            why = errors.get(call.id, ABORTED)
             end = call.end or CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="aborted")
             yield result_message(call, end, state.max_result_chars)

@@ -278,7 +278,7 @@ def _with_results(state: State) -> TurnContext:
 def _check_hooks(**hooks: Any) -> None:
     for name, hook in hooks.items():
         if hook is not None and not callable(hook):
-            raise UsageError(f"{name}= takes a function, or None, not {hook!r:.80}.")
+            raise UsageError(f"{name} must be a function or None, not {hook!r:.80}.")
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

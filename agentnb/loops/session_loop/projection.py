@@ -36,7 +36,7 @@ from agentnb.core.record import Record
 from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState
 from agentnb.loops.projection import Handlers, Projection
-from agentnb.loops.session_loop.history import ENDED_FROM_OUTSIDE, last_words, words_of_failures
+from agentnb.loops.session_loop.history import ENDED_FROM_OUTSIDE, closing_messages, failure_texts
 
 Type = Literal[
     "agent_start",
@@ -256,7 +256,7 @@ class SessionProjection(Projection[SessionEvent]):
 
     def fail(self, failure: ErrorInfo) -> Iterator[SessionEvent]:
         """Yield the end of the stream after a model failure in this loop or a nested one."""
-        yield from self._end_calls(words_of_failures(self.state))
+        yield from self._end_calls(failure_texts(self.state))
         yield from self.translate(RunEnd(reason="error", error=failure))
 
     def _end_calls(self, results: Mapping[str, str] = MappingProxyType({})) -> Iterator[SessionEvent]:
@@ -271,7 +271,7 @@ class SessionProjection(Projection[SessionEvent]):
         """Emit undelivered input and the aborted answer with its reason (SEMANTICS.md, 7. Failures and abort)."""
         yield from self._open_turn()
         answer = None
-        for message in last_words(self.state):
+        for message in closing_messages(self.state):
             yield from self._message(message)
             if message.role == "assistant":
                 answer, self._text = message, ""
