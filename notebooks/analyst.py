@@ -1,8 +1,8 @@
-"""The model of the notebook as it is delivered: an analyst written by hand, who needs no key and no network.
+"""The default model of the notebook: a scripted analyst, which needs no key and no network.
 
-No language model: its sentences are ours. But its figures are not. Each turn follows from the messages alone, as a
-language model's would, and every number in it is read from what the tools returned; give it another river, and it
-finds another year. For the same reason it goes on sensibly from a restored run, and after a no or an edit.
+It is not a language model: its sentences are written in advance. But each turn is computed from the messages alone, as
+with a language model, and every number in it is read from the results of the tools. With the data of another river it
+finds another year. For the same reason it continues correctly in a restored run, and after a rejection or an edit.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Messages = Sequence[Mapping[str, Any]]
 Chunks = Iterator[Any]
 
 PACE = 0.02
-"""Seconds between two words."""
+"""Seconds between two pieces of text."""
 
 
 def analyst() -> ScriptedLLM:
-    """The analyst, as a model for any loop."""
+    """Return the analyst, as a model for any loop."""
     return ScriptedLLM([next_turn], repeat=True)
 
 
 def next_turn(messages: Messages) -> Chunks:
-    """What the analyst says next: some words, and the calls it makes."""
+    """Yield the next answer of the analyst: its text, piece by piece, then its calls."""
     words, calls = _decide(Notes(messages))
     for piece in text(words):
         yield piece
@@ -36,7 +36,7 @@ def next_turn(messages: Messages) -> Chunks:
 
 
 class Notes:
-    """What the analyst knows: the tools' results and the questions, as they stand in the messages."""
+    """The knowledge of the analyst, read from the messages: the results of the tools, and the questions."""
 
     def __init__(self, messages: Messages) -> None:
         self.results: dict[str, list[tuple[dict[str, Any], Any]]] = {}
@@ -59,57 +59,57 @@ class Notes:
         self.results.setdefault(made["name"], []).append((made["arguments"], value))
 
     def made(self, tool: str) -> int:
-        """How many calls of a tool have a result."""
+        """Return the number of calls of a tool that have a result."""
         return len(self.results.get(tool, ()))
 
     def computed(self, expression: str) -> float | None:
-        """What an expression came to, if it has been asked for."""
+        """Return the value of an expression, or None if it was not computed."""
         made = self.results.get("compute", ())
         return next((value for given, value in made if given["expression"] == expression), None)
 
     @property
     def table(self) -> Mapping[str, Any]:
-        """The first table that was described."""
+        """The first table of the last description; empty before the first one."""
         described = self.results.get("describe_tables")
         return described[-1][1][0] if described else {}
 
     @property
     def file(self) -> str:
-        """Its file."""
+        """The file of the table."""
         return str(self.table["file"])
 
     @property
     def first(self) -> int:
-        """Its first year."""
+        """The first year of the table."""
         return int(self.table["columns"]["year"]["min"])
 
     @property
     def last(self) -> int:
-        """Its last year."""
+        """The last year of the table."""
         return int(self.table["columns"]["year"]["max"])
 
     @property
     def column(self) -> str:
-        """What it has for every year."""
+        """The column with the values of each year."""
         return next(str(name) for name in self.table["columns"] if name != "year")
 
     @property
     def best(self) -> Mapping[str, Any]:
-        """The split that leaves least unexplained, of all that were compared."""
+        """The split that leaves the least variance unexplained, of all compared splits."""
         splits = [split for _, result in self.results["compare_splits"] for split in result]
         return min(splits, key=lambda split: float(split["unexplained"]))
 
     @property
     def year(self) -> int:
-        """The year of that split."""
+        """The year of the best split."""
         return int(self.best["year"])
 
     def over(self, condition: str) -> str:
-        """The expression for the mean over some years."""
+        """Return the expression for the mean over the years that meet a condition."""
         return f"mean({self.column}[{condition}])"
 
     def between(self, date: int) -> str:
-        """The expression for the mean over the years between the break and a date, whichever comes first."""
+        """Return the expression for the mean over the years between the break and a date, in either order."""
         if date > self.year:
             return self.over(f"(year >= {self.year}) & (year < {date})")
         return self.over(f"(year >= {date}) & (year < {self.year})")

@@ -1,6 +1,6 @@
-"""Pictures of runs, drawn from their events: when models and tools were at work, and what it came to.
+"""Figures of runs, drawn from their events: when models and tools ran, and what was measured.
 
-The figures have a white ground of their own, so that they read on a light page and on a dark one.
+The figures have a white background, so that they are readable on a light page and on a dark one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 COLOURS = {"model": "#9aa5b1", "tool": "#2a78b8", "write": "#c8553d"}
 Span = tuple[str, float, float]
 SHORTEST = 0.06
-"""Seconds: what took less is drawn as wide as this, to be seen."""
+"""The shortest bar, in seconds. A shorter span is drawn with this width, so that it is visible."""
 
 
 def spans(run: Any, tools: Collection[str]) -> Iterator[Span]:
-    """Each request to the model and each call of these tools: its colour, its start and its seconds."""
+    """Yield each model request and each call of the given tools: its kind, start and duration (both in seconds)."""
     events, begun = run.events, {}
     for event in events:
         key = (event.path, getattr(event, "call_id", "model"))
@@ -34,7 +34,7 @@ def spans(run: Any, tools: Collection[str]) -> Iterator[Span]:
 
 
 def picture(runs: Mapping[str, Any], tools: Collection[str], measured: Sequence[Mapping[str, Any]]) -> Image:
-    """The runs in time, and below what was measured, a column of bars for each."""
+    """Return a figure with the runs over time, and below it a bar chart for each measured value."""
     figure = Figure(figsize=(9, 6.4), layout="constrained", facecolor="white")
     above, below = figure.subfigures(2, 1, height_ratios=(3, 2))
     _in_time(above.subplots(), runs, tools)
@@ -48,7 +48,7 @@ def picture(runs: Mapping[str, Any], tools: Collection[str], measured: Sequence[
 
 def _in_time(axes: Axes, runs: Mapping[str, Any], tools: Collection[str]) -> None:
     for place, run in enumerate(runs.values()):
-        busy: list[float] = []  # until when, lane by lane: calls that run side by side are drawn one below the other
+        busy: list[float] = []  # the end of the last bar in each lane; concurrent calls are drawn in different lanes
         for kind, start, seconds in sorted(spans(run, tools), key=lambda span: span[1]):
             lane = 0
             if kind != "model":

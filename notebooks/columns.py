@@ -1,9 +1,9 @@
-"""Arithmetic on the columns of a table, written by a model and therefore never evaluated as Python.
+"""Arithmetic on the columns of a table. A model writes the expressions, so Python never evaluates them.
 
-The expression is parsed, and each node of the tree is either one of the few forms below or refused: numbers, columns,
-`+ - * / **`, comparisons, `&`, `|` and `~`, rows picked by a condition (`volume[year < 1900]`), and the functions in
-`FUNCTIONS`. There are no attributes, no strings, no names but the columns', and numbers are floats, so that `9**9**9`
-is infinite at once instead of large in an hour.
+The expression is parsed, and every node of its tree is refused unless it has one of these forms: numbers, columns,
+`+ - * / **`, comparisons, `&`, `|` and `~`, rows selected by a condition (`volume[year < 1900]`), and the functions in
+`FUNCTIONS`. Attributes, strings and names other than those of columns are refused. All numbers are floats: `9**9**9` is
+immediately infinite, where an integer would be computed for an hour.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 Columns = Mapping[str, "np.ndarray[Any, Any]"]
 
 LONGEST = 300
-"""Characters of an expression."""
+"""The largest number of characters of an expression."""
 
 
 def slope(y: Any, x: Any) -> Any:
-    """The change of `y` for one unit of `x`, by least squares."""
+    """Return the change of `y` for one unit of `x`, by least squares."""
     across = x - np.mean(x)
     return np.sum(across * (y - np.mean(y))) / np.sum(across**2)
 
@@ -58,7 +58,10 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 
 
 def evaluate(expression: str, columns: Columns) -> float:
-    """The number that the expression comes to. Raises ValueError, in words a model can act on, where it is none."""
+    """Return the value of an expression, a finite number.
+
+    Raises ValueError if there is none, with a message that a model can act on.
+    """
     if len(expression) > LONGEST:
         raise ValueError(f"The expression has {len(expression)} characters; {LONGEST} are the most.")
     try:

@@ -1,10 +1,11 @@
-"""The one model of the laboratory: written by hand, the same in every loop, and no language model.
+"""The scripted model of the laboratory, the same for all loops. It is not a language model.
 
-Its sentences are ours; its figures are not. Each answer follows from what the request says: the tools that are
-offered, the schema that is asked for, and what has been found so far, wherever the loop has put it, into messages of a
-tool, data of a context, or words of a colleague. So it makes native calls for one loop, a Solution for another, a plan
-for the third, and a draft or a review for the fourth. It takes its time like a model behind an interface, `FIRST`
-seconds to the first token and `PACE` for each, and counts its tokens, so that the loops can be compared.
+Its sentences are written in advance, but its numbers are read from the results of the tools. Each answer is computed
+from the request: the offered tools, the requested schema, and the results so far. The results may be in messages of a
+tool, in data of a context, or in a message of another agent. So the model makes native calls for one loop, a Solution
+for another, a plan for the third, and a draft or a review for the fourth. It is as slow as a remote model (`FIRST`
+seconds to the first token, `PACE` seconds for each further one), and counts its tokens, so that the loops can be
+compared.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Found = dict[str, Any]
 Calls = list[tuple[str, dict[str, Any]]]
 
 FIRST, PACE = 0.4, 0.005
-"""Seconds to the first token, and from one to the next."""
+"""Seconds to the first token, and from one token to the next."""
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "find_break": (),
@@ -28,7 +29,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "shuffle_test": ("find_break",),
     "extremes": (),
 }
-"""What is to be calculated, and what must be known before."""
+"""The calculations, each with the calculations whose results it needs."""
 KNOWN = (*NEEDS, "mean_between")
 
 TASKS = {
@@ -38,18 +39,18 @@ TASKS = {
     "shuffle_test": "Test by shuffling whether such a step in {file} could be chance.",
     "write_report": "Write the report on {file}.",
 }
-"""The same as tasks of a plan."""
+"""The calculations and the report as tasks of a plan."""
 
 DEMAND = "The draft does not say whether it could be chance. Test that before it is printed."
 
 
 class Analyst:
-    """The model, for any of the loops."""
+    """The model, for each of the loops."""
 
     async def stream(
         self, messages: Messages, *, tools: Messages | None = None, schema: Mapping[str, Any] | None = None, **_: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """Answer token by token, with the calls at the end, and the number of tokens."""
+        """Yield the answer token by token, then its calls, then the number of tokens."""
         words, calls = answer(messages, {str(tool["name"]) for tool in tools or ()}, schema or {})
         spent = 0
         await asyncio.sleep(FIRST)
@@ -67,12 +68,12 @@ class Analyst:
 
 
 def tokens(text: str) -> list[str]:
-    """The text in pieces about as large as a model's tokens: words with the space before them, digits, signs."""
+    """Split a text into pieces of about the size of tokens: words with the space before them, digits, signs."""
     return re.findall(r"\s?\w{1,6}|\s?[^\w\s]|\s", text)
 
 
 def answer(messages: Messages, tools: set[str], schema: Mapping[str, Any]) -> tuple[str, Calls]:
-    """The words and the calls that a request is answered with."""
+    """Return the text and the calls of the answer to a request."""
     said = [message for message in messages if message["role"] != "system"]
     found, properties = found_in(said), schema.get("properties", {})
     if "tasks" in properties:
@@ -88,11 +89,11 @@ def answer(messages: Messages, tools: set[str], schema: Mapping[str, Any]) -> tu
     return converse(said, tools, found)
 
 
-# -- what it knows ---------------------------------------------------------------------------------------------------
+# -- the request -----------------------------------------------------------------------------------------------------
 
 
 def found_in(messages: Messages) -> Found:
-    """What the tools have given, by their names: results, or JSON that somebody has said."""
+    """Return the results of the tools by name, from results of calls and from JSON in other messages."""
     names = {made["id"]: made["name"] for message in messages for made in message.get("tool_calls", ())}
     found: Found = {}
     for message in messages:
@@ -107,7 +108,7 @@ def found_in(messages: Messages) -> Found:
 
 
 def objects_in(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in a text, and those directly inside them: data of a context has an envelope."""
+    """Yield the JSON objects in a text, and the objects directly inside them (data of a context has an envelope)."""
     position = text.find("{")
     while position >= 0:
         try:
@@ -121,38 +122,38 @@ def objects_in(text: str) -> Iterator[dict[str, Any]]:
 
 
 def problem_in(messages: Messages) -> str | None:
-    """How the last result says that a calculation has failed."""
+    """Return the error of the last calculation that failed, or None."""
     names = {made["id"]: made["name"] for message in messages for made in message.get("tool_calls", ())}
     failed = [m for m in messages if m.get("is_error") and names[m["tool_call_id"]] != "write_report"]
     return str(failed[-1]["content"]) if failed else None
 
 
 def file_in(messages: Messages) -> str:
-    """The table that is asked about."""
+    """Return the name of the table in question."""
     return next(iter(re.findall(r"\w+\.csv", str([message["content"] for message in messages]))), "data.csv")
 
 
 def task_in(messages: Messages) -> str | None:
-    """Which task of a plan the first message is."""
+    """Return the name of the task that the first message describes, or None if it is not a task of a plan."""
     file, first = file_in(messages), messages[0]["content"]
     return next((name for name, words in TASKS.items() if words.format(file=file) == first), None)
 
 
 def asked_about(messages: Messages, found: Found) -> int | None:
-    """A year that somebody has asked about beside the task, where it lies after the break."""
+    """Return a year after the break that a user message asks about, or None."""
     asked = [int(year) for m in messages if m["role"] == "user" for year in re.findall(r"\b1[89]\d\d\b", m["content"])]
     return next((year for year in asked if "find_break" in found and year > found["find_break"]["year"]), None)
 
 
-# -- how it answers --------------------------------------------------------------------------------------------------
+# -- the answers -----------------------------------------------------------------------------------------------------
 
 
 def converse(messages: Messages, tools: set[str], found: Found) -> tuple[str, Calls]:
-    """By native calls, whatever can be calculated at once; then the report, or where it may write none, a draft."""
+    """Answer with native calls: all calculations that are possible now, then the report (or a draft)."""
     writes = "write_report" in tools
     wanted = [name for name in NEEDS if name not in found]
     if not writes and not any("chance" in message["content"] for message in messages[1:]):
-        wanted = [name for name in wanted if name != "shuffle_test"]  # what one forgets in a first draft
+        wanted = [name for name in wanted if name != "shuffle_test"]  # the first draft forgets this question
     if ready := [name for name in wanted if set(NEEDS[name]) <= set(found)]:
         return f"Next: {' and '.join(ready)}.", [(name, arguments_of(name, messages, found)) for name in ready]
     if not writes:
@@ -167,7 +168,7 @@ def converse(messages: Messages, tools: set[str], found: Found) -> tuple[str, Ca
 
 
 def solution(messages: Messages, found: Found) -> str:
-    """As one JSON object: first all the calculations, each with the place its result goes to, then the output."""
+    """Return a Solution as JSON: first all calculations, each with the path of its result, then report and output."""
     errors = [value["data"] for m in messages for value in objects_in(m["content"]) if value.get("kind") == "error"]
     if errors:
         return json.dumps({"calls": [], "output": f"I cannot go on. A call failed: {errors[-1]['error']}"})
@@ -181,7 +182,7 @@ def solution(messages: Messages, found: Found) -> str:
 
 
 def plan(messages: Messages) -> str:
-    """As tasks, each with those it depends on."""
+    """Return a plan as JSON: the tasks, each with its dependencies."""
     file, needs = file_in(messages), {**NEEDS, "write_report": tuple(NEEDS)}
     tasks = []
     for number, (name, before) in enumerate(needs.items()):
@@ -191,7 +192,7 @@ def plan(messages: Messages) -> str:
 
 
 def work(task: str, messages: Messages, found: Found) -> tuple[str, Calls]:
-    """One task of a plan: its call, then what that came to, for the tasks after it."""
+    """Answer a task of a plan: first its call, then the result, for the tasks that depend on it."""
     if task == "write_report":
         if "write_report" not in found:
             return "", [("write_report", report(messages, found))]
@@ -202,7 +203,7 @@ def work(task: str, messages: Messages, found: Found) -> tuple[str, Calls]:
 
 
 def review(messages: Messages, found: Found) -> tuple[str, Calls]:
-    """A colleague's draft: sent back where it leaves a question open, otherwise printed."""
+    """Review a draft: send it back if it leaves a question open, otherwise print it."""
     if "shuffle_test" not in found:
         return DEMAND, []
     if "write_report" not in found:
@@ -211,13 +212,13 @@ def review(messages: Messages, found: Found) -> tuple[str, Calls]:
 
 
 def arguments_of(name: str, messages: Messages, found: Found) -> dict[str, Any]:
-    """What a calculation is called with."""
+    """Return the arguments of a calculation."""
     year = {"year": found["find_break"]["year"]} if NEEDS[name] else {}
     return {"file": file_in(messages), **year}
 
 
 def report(messages: Messages, found: Found) -> dict[str, Any]:
-    """The file to write."""
+    """Return the arguments of the call that writes the report."""
     extremes = found["extremes"]
     low, high = extremes["lowest"], extremes["highest"]
     text = f"# The flow in {file_in(messages)}\n\n{finding(found)}\nLowest: {low}. Highest: {high}.\n"
@@ -225,7 +226,7 @@ def report(messages: Messages, found: Found) -> dict[str, Any]:
 
 
 def finding(found: Found) -> str:
-    """The answer, as far as it is known."""
+    """Return the text of the finding, as far as it is known."""
     year, levels = found["find_break"]["year"], found["compare"]
     change = levels["after"] / levels["before"] - 1
     words = [f"The level changed in {year}: from {levels['before']:.0f} to {levels['after']:.0f}, {change:+.0%}."]

@@ -1,4 +1,4 @@
-"""The agent of the first notebook, ready made: its tools, its model, its loop. What they do is explained there."""
+"""The agent of the first notebook: its tools, its model and its loop. The first notebook explains them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ QUESTION = (
 
 
 def researcher(llm: Any = None, **options: Any) -> SessionLoop:
-    """The loop; with the scripted analyst for its model, unless there is another."""
+    """Return the loop. llm: its model, by default the scripted analyst. options: other options of the loop."""
     return SessionLoop(
         llm or analyst(), TOOLS, **{"name": "researcher", "system_prompt": RULES, "max_turns": 12, **options}
     )
 
 
 def read(file: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The columns of a table."""
+    """Return the columns of a table by name."""
     if file not in (known := [path.name for path in DATA.glob("*.csv")]):
         raise ValueError(f"There is no table {file!r}; there are {known}.")
     rows = np.genfromtxt(DATA / file, delimiter=",", names=True)

@@ -1,11 +1,11 @@
 """The alignment of two recordings: pairs of corresponding events.
 
-Events are compared by their content; times, run ids and call ids are ignored. The alignment has four steps:
+Events are compared by their content (`agentnb.analysis.normalisation`). The alignment has four steps:
 
 1. Pair the common events at the start, and the common events at the end.
 2. Between them, pair the events that occur exactly once in each recording, in the same order (Cohen's patience diff).
 3. Between two of those pairs, use difflib.
-4. In the stretches that differ, pair events of the same type in the same loop as changed.
+4. In the parts that differ, pair events of the same type in the same loop as changed.
 
 So the first pair that differs is the point at which the recordings diverge, and one additional message in the middle
 does not make all later events differ.
@@ -18,12 +18,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
-from pydantic_core import to_json
-
-from agentnb.analysis.places import Places, placed_json, places
-from agentnb.core.events import Event, RunStart
+from agentnb.analysis.normalisation import call_names, normalised_event
+from agentnb.core.events import Event
 
 How = Literal["same", "changed", "left", "right"]
 _MIRRORED: dict[How, How] = {"left": "right", "right": "left"}
@@ -35,29 +33,8 @@ With 200 or more items, difflib ignores those that occur often, which in a run a
 thousand events would take minutes.
 """
 
-_Item = TypeVar("_Item")
-_Span = tuple[int, int, int, int]
-
-_MESSAGE = {
-    "_date": True,
-    "event": {"id", "timestamp", "invocation_id"},
-    # Only the provider can read these, and it makes new ones for each request.
-    "reasoning": {"__all__": {"signature", "redacted", "provider"}},
-    "order": {"__all__": {"server", "block", "citations"}},
-}
-_ERROR = {"traceback"}
-UNSAID: dict[str, Any] = {
-    **dict.fromkeys(("seq", "time", "run_id", "timing", "deadline", "fingerprint", "response_id"), True),
-    **dict.fromkeys(("forked_from", "ancestors", "inherited", "seen"), True),
-    **dict.fromkeys(("question", "seconds", "shown", "tool_fingerprint", "tools", "approve", "limits"), True),
-    "message": _MESSAGE,
-    "error": _ERROR,
-}
-"""The fields of an event that are not compared, in the form of pydantic's `exclude=`.
-
-They are stamped or measured, and new in each run. A fingerprint is computed from other fields or from a tool. A policy
-and limits are visible in their decisions.
-"""
+_Bounds = tuple[int, int, int, int]
+"""The bounds of corresponding parts: start and end on the left, start and end on the right."""
 
 
 class Pair(NamedTuple):
@@ -70,123 +47,110 @@ class Pair(NamedTuple):
 
 def aligned(left: Sequence[Event], right: Sequence[Event]) -> list[Pair]:
     """Return all events of both recordings in pairs, in order. Swapped arguments return the pairs mirrored."""
-    ours, theirs = _said(left), _said(right)
-    if (len(theirs), theirs) < (len(ours), ours):  # difflib prefers its first argument
-        pairs = _aligned(right, left, theirs, ours)
+    left_lines, right_lines = _lines(left), _lines(right)
+    if (len(right_lines), right_lines) < (len(left_lines), left_lines):  # difflib prefers its first argument
+        pairs = _aligned(right, left, right_lines, left_lines)
         return [Pair(_MIRRORED.get(pair.how, pair.how), pair.right, pair.left) for pair in pairs]
-    return list(_aligned(left, right, ours, theirs))
+    return list(_aligned(left, right, left_lines, right_lines))
 
 
-def unsaid(of: Any, names: Any) -> Any:
-    """Return plain data without the fields in `names`, which have the form of pydantic's `exclude=`."""
-    if isinstance(of, list) and isinstance(names, dict) and "__all__" in names:
-        return [unsaid(item, names["__all__"]) for item in of]
-    if not isinstance(of, dict):
-        return of
-    inside = names if isinstance(names, dict) else dict.fromkeys(names, True)
-    return {name: unsaid(value, inside.get(name, ())) for name, value in of.items() if inside.get(name) is not True}
-
-
-def in_common(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
+def common_start(left: Sequence[Any], right: Sequence[Any]) -> int:
     """Return the length of the common start of two sequences or strings."""
-    pairs = enumerate(zip(ours, theirs, strict=False))
-    return next((number for number, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((number for number, (one, other) in pairs if one != other), min(len(left), len(right)))
 
 
-def said(event: Event, at: Places) -> str:
-    """Return the content of an event as JSON, by which events are compared.
-
-    at: the replacements for the call ids of the event's recording (`places`).
-    """
-    nothing_queued = isinstance(event, RunStart) and not any(event.queued.values())
-    exclude = UNSAID | {"queued": True} if nothing_queued else UNSAID  # empty queues equal no queues
-    return placed_json(event, to_json(unsaid(event.to_dict(), exclude)).decode(), at)
+def _lines(events: Sequence[Event]) -> list[str]:
+    """Return the type and the content of each event, by which events are compared."""
+    names = call_names(events)
+    return [f"{event.type} {normalised_event(event, names)}" for event in events]
 
 
-def _said(events: Sequence[Event]) -> list[str]:
-    at = places(events)
-    return [f"{event.type} {said(event, at)}" for event in events]
-
-
-def _aligned(left: Sequence[Event], right: Sequence[Event], ours: list[str], theirs: list[str]) -> Iterator[Pair]:
-    begun = in_common(ours, theirs)
-    ended = in_common(ours[begun:][::-1], theirs[begun:][::-1])
-    for a, b, c, d in _spans(ours, theirs, (begun, len(ours) - ended, begun, len(theirs) - ended)):
-        if ours[a:b] == theirs[c:d]:
+def _aligned(
+    left: Sequence[Event], right: Sequence[Event], left_lines: Sequence[str], right_lines: Sequence[str]
+) -> Iterator[Pair]:
+    for a, b, c, d in _parts(left_lines, right_lines):
+        if left_lines[a:b] == right_lines[c:d]:
             yield from (Pair("same", *pair) for pair in zip(left[a:b], right[c:d], strict=True))
         else:
-            yield from _side_by_side(left[a:b], right[c:d])
+            yield from _changed(left[a:b], right[c:d])
 
 
-def _spans(ours: list[str], theirs: list[str], middle: _Span) -> Iterator[_Span]:
-    """Yield corresponding stretches of both recordings in order, as bounds: left start and end, right start and end.
+def _parts(left: Sequence[str], right: Sequence[str]) -> Iterator[_Bounds]:
+    """Yield corresponding parts of both recordings, in order; the lines of each are all equal, or have to be paired."""
+    # The common events at the start.
+    begin = common_start(left, right)
+    yield 0, begin, 0, begin
 
-    middle: the bounds of the events between the common start and the common end.
-    """
-    begin, end, start, stop = middle
-    yield 0, begin, 0, start
     # Between two anchors, and between the last anchor and the common end, use difflib. Then yield the anchor itself.
-    a, b = begin, start
-    for c, d in [*_anchors(ours[begin:end], theirs[start:stop]), (end - begin, stop - start)]:
-        c, d = begin + c, start + d
-        for at, to, at_right, to_right in _windows(a, c, b, d):
-            for _, *codes in SequenceMatcher(None, ours[at:to], theirs[at_right:to_right]).get_opcodes():
-                e, f, g, h = codes
-                yield at + e, at + f, at_right + g, at_right + h
+    same_end = common_start(left[begin:][::-1], right[begin:][::-1])
+    end, right_end = len(left) - same_end, len(right) - same_end
+    a, b = begin, begin
+    for c, d in [*_anchors(left[begin:end], right[begin:right_end]), (end - begin, right_end - begin)]:
+        c, d = begin + c, begin + d
+        for at, to, right_at, right_to in _windows(a, c, b, d):
+            for _, e, f, g, h in SequenceMatcher(None, left[at:to], right[right_at:right_to]).get_opcodes():
+                yield at + e, at + f, right_at + g, right_at + h
         if c < end:
             yield c, c + 1, d, d + 1
         a, b = c + 1, d + 1
-    yield end, len(ours), stop, len(theirs)
+
+    # The common events at the end.
+    yield end, len(left), right_end, len(right)
 
 
-def _windows(a: int, b: int, c: int, d: int) -> Iterator[_Span]:
-    """Yield consecutive stretches of at most `WINDOW` events: from `a` to `b` on the left, `c` to `d` on the right."""
-    for one, other in zip_longest(range(a, b, WINDOW), range(c, d, WINDOW)):
-        at, at_right = b if one is None else one, d if other is None else other
-        yield at, min(at + WINDOW, b), at_right, min(at_right + WINDOW, d)
+def _windows(a: int, b: int, c: int, d: int) -> Iterator[_Bounds]:
+    """Yield consecutive parts of at most `WINDOW` events: from `a` to `b` on the left, `c` to `d` on the right."""
+    for start, right_start in zip_longest(range(a, b, WINDOW), range(c, d, WINDOW)):
+        at, right_at = b if start is None else start, d if right_start is None else right_start
+        yield at, min(at + WINDOW, b), right_at, min(right_at + WINDOW, d)
 
 
-def _anchors(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the longest series of items that occur exactly once in both sequences and in the same order.
+def _anchors(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the positions, left and right, of lines that occur exactly once on each side, increasing on both.
 
-    The items are returned as pairs of positions, left and right.
+    This is the first half of Cohen's patience diff: the longest increasing subsequence of the unique common lines.
     """
-    # Patience sort: `ends` has the smallest last right position of an increasing series of each length, `last` the
-    # index in `common` of that series' last item, and `before` the predecessor of each item.
-    here, there = _once(ours), _once(theirs)
-    common = [(number, there[said]) for said, number in here.items() if said in there]
-    ends: list[int] = []
-    last: list[int] = []
-    before: list[int] = []
-    for number, (_, position) in enumerate(common):
-        length = bisect_left(ends, position)
-        before.append(last[length - 1] if length else -1)
-        ends[length : length + 1], last[length : length + 1] = [position], [number]
-    row: list[tuple[int, int]] = []
-    number = last[-1] if last else -1
-    while number >= 0:
-        row.append(common[number])
-        number = before[number]
-    return row[::-1]
+    # Pair the lines that occur exactly once on each side, in the order of the left side.
+    left_counts, right_counts = Counter(left), Counter(right)
+    right_position = {line: number for number, line in enumerate(right) if right_counts[line] == 1}
+    unique_left = [(number, line) for number, line in enumerate(left) if left_counts[line] == 1]
+    pairs = [(number, right_position[line]) for number, line in unique_left if line in right_position]
+
+    # Find the longest series of pairs whose right positions increase (patience sorting, O(n log n)). For each length,
+    # keep the series that ends at the smallest right position: `tail_positions` has that position, `tail_pairs` the
+    # index of the last pair. `previous` links each pair to the one before it in its series, or to -1.
+    tail_positions: list[int] = []
+    tail_pairs: list[int] = []
+    previous: list[int] = []
+    for index, (_, position) in enumerate(pairs):
+        length = bisect_left(tail_positions, position)  # of the longest series that this pair can extend
+        previous.append(tail_pairs[length - 1] if length > 0 else -1)
+        if length == len(tail_positions):
+            tail_positions.append(position)
+            tail_pairs.append(index)
+        else:
+            tail_positions[length] = position
+            tail_pairs[length] = index
+
+    # Follow the links back from the end of the longest series.
+    anchors: list[tuple[int, int]] = []
+    index = tail_pairs[-1] if tail_pairs else -1
+    while index >= 0:
+        anchors.append(pairs[index])
+        index = previous[index]
+    anchors.reverse()
+    return anchors
 
 
-def _once(said: Sequence[str]) -> dict[str, int]:
-    times = Counter(said)
-    return {one: number for number, one in enumerate(said) if times[one] == 1}
-
-
-def _side_by_side(left: Sequence[Event], right: Sequence[Event]) -> Iterator[Pair]:
+def _changed(left: Sequence[Event], right: Sequence[Event]) -> Iterator[Pair]:
     """Pair events of the same type in the same loop as changed; yield all other events as present on one side only."""
-    for at, to, at_right, to_right in _windows(0, len(left), 0, len(right)):
-        one, other = left[at:to], right[at_right:to_right]
-        kinds = SequenceMatcher(None, [_kind(event) for event in one], [_kind(event) for event in other])
-        for tag, a, b, c, d in kinds.get_opcodes():
+    for at, to, right_at, right_to in _windows(0, len(left), 0, len(right)):
+        one, other = left[at:to], right[right_at:right_to]
+        left_kinds, right_kinds = ([(event.type, event.path) for event in side] for side in (one, other))
+        for tag, a, b, c, d in SequenceMatcher(None, left_kinds, right_kinds).get_opcodes():
             if tag == "equal":
                 yield from (Pair("changed", *pair) for pair in zip(one[a:b], other[c:d], strict=True))
             else:
                 yield from (Pair("left", event, None) for event in one[a:b])
                 yield from (Pair("right", None, event) for event in other[c:d])
-
-
-def _kind(event: Event) -> tuple[str, str]:
-    return event.type, event.path

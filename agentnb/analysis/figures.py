@@ -3,6 +3,14 @@
 Each function returns the axes that it has drawn on, and uses neither pyplot nor its state. Without `axes=`, it makes a
 new figure, which is displayed as the last line of a cell: `timeline(run).figure`. With `axes=`, it draws on the given
 axes, and keeps the title and the labels that they have.
+
+A figure is a single image in a notebook that is read on light and on dark pages, so it has an opaque background, as the
+panel and its diagram have. No text colour has a contrast of 4.5:1 both on white and on JupyterLab's dark background.
+Markup that follows the page's theme is no alternative, because Jupyter removes it from a notebook that is not trusted.
+The user's matplotlib style sets the background and the text colour: with `matplotlib.style.use("dark_background")` all
+figures are dark.
+
+Names come from models, tools and people; a figure shows them as text on one line and never as mathematical notation.
 """
 
 from __future__ import annotations
@@ -10,33 +18,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from itertools import accumulate, groupby
 from statistics import median
 from typing import Any
 
+from matplotlib import rcParams
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from agentnb.analysis.call_rows import CallRow, call_rows
-from agentnb.analysis.drawing import (
-    MARKERS,
-    SHADES,
-    TICKS,
-    axes_for,
-    draw_dots,
-    draw_key,
-    draw_legend,
-    entitle,
-    ink,
-    label,
-    look,
-    name_rows,
-    say_empty,
-)
-from agentnb.analysis.message_rows import MessageRow, message_rows
+from agentnb.analysis.intervals import intervals, phases
+from agentnb.analysis.rows import MessageRow, call_rows, message_rows
 from agentnb.analysis.sources import one_source, sources
-from agentnb.analysis.stretches import Stretch, phases, stretches
+from agentnb.core.errors import UsageError
+from agentnb.run.validation import shown
+from agentnb.widgets.text import one_line, visible
 
 COLOURS: Mapping[str, str] = {
     "model": "#8a96a3",
@@ -63,6 +63,15 @@ NAMED = 24
 """The maximum number of runs with a colour and a name each. With more, the legend would fill the figure."""
 MARKED = 60
 """The maximum number of answers of a run with a marker each. If there are more, only the line is drawn."""
+WIDTH = 36
+"""The maximum number of characters of a name."""
+SHADES = ("#2a78b8", "#d9a441", "#5b9279", "#c8553d", "#7d6b9e", "#8a96a3", "#b07d62", "#4f8fa3")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\")
+"""The hatches of parts with the same shade, used if there are more parts than shades."""
+MARKERS = (".", "s", "^", "v", "D")
+
+TICKS = 6
+"""The number of intervals of an axis in seconds, chosen so that the labels of short times do not overlap."""
 
 
 def timeline(of: Any, *, axes: Axes | None = None) -> Axes:
@@ -74,33 +83,31 @@ def timeline(of: Any, *, axes: Axes | None = None) -> Axes:
     is exactly one recording and `axes` are matplotlib axes.
     """
     source = one_source(of)
-    found = stretches(source)
-    drawn = _longest(found, LANES)
-    lanes = list(dict.fromkeys(stretch.lane for stretch in drawn))
-    axes = axes_for(axes, 9, 1.2 + 0.24 * max(3, len(lanes)))
-    shortest = 0.002 * max((stretch.end for stretch in drawn), default=0)  # an interval without duration is visible
+    found = intervals(source)
+
+    # Of too many lanes, draw those with the longest total time.
+    spent: dict[tuple[str, ...], float] = {}
+    for interval in found:
+        spent[interval.lane] = spent.get(interval.lane, 0.0) + interval.end - interval.start
+    longest = set(sorted(spent, key=lambda lane: -spent[lane])[:LANES])
+    drawn = [interval for interval in found if interval.lane in longest]
+    lanes = list(dict.fromkeys(interval.lane for interval in drawn))
+
+    axes = _axes_for(axes, 9, 1.2 + 0.24 * max(3, len(lanes)))
+    shortest = 0.002 * max((interval.end for interval in drawn), default=0)  # an interval without duration is visible
     for kind in COLOURS:
         for number, lane in enumerate(lanes):
-            bars = [(s.start, max(s.end - s.start, shortest)) for s in drawn if (s.lane, s.kind) == (lane, kind)]
+            bars = [(i.start, max(i.end - i.start, shortest)) for i in drawn if (i.lane, i.kind) == (lane, kind)]
             if bars:
                 axes.broken_barh(bars, (number - 0.36, 0.72), facecolor=COLOURS[kind], linewidth=0)
-    there = len({stretch.lane for stretch in found})
-    longest = f" (the {len(lanes)} longest of {there:,})" if there > len(lanes) else ""
-    entitle(axes, f"{label(source.name)}: what ran when{longest}", x="seconds")
+    selected = f" (the {len(lanes)} longest of {len(spent):,})" if len(spent) > len(lanes) else ""
+    _set_title(axes, f"{_label(source.name)}: what ran when{selected}", x="seconds")
     axes.set_xlim(0, None)
     axes.xaxis.set_major_locator(MaxNLocator(TICKS))
-    name_rows(axes, [label(lane[-1]) for lane in lanes])
-    looks = {kind: {"color": colour} for kind, colour in COLOURS.items()}
-    draw_key(axes, [kind for kind in COLOURS if any(stretch.kind == kind for stretch in drawn)], looks)
+    _label_rows(axes, [_label(lane[-1]) for lane in lanes])
+    styles = {kind: {"color": colour} for kind, colour in COLOURS.items()}
+    _draw_key(axes, [kind for kind in COLOURS if any(interval.kind == kind for interval in drawn)], styles)
     return axes
-
-
-def _longest(found: Sequence[Stretch], lanes: int) -> list[Stretch]:
-    spent: dict[tuple[str, ...], float] = {}
-    for stretch in found:
-        spent[stretch.lane] = spent.get(stretch.lane, 0.0) + stretch.end - stretch.start
-    kept = set(sorted(spent, key=lambda lane: -spent[lane])[:lanes])
-    return [stretch for stretch in found if stretch.lane in kept]
 
 
 def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
@@ -116,62 +123,40 @@ def dwell_times(of: Any, *, axes: Axes | None = None) -> Axes:
     found = sources(of)
     times: dict[tuple[str, str], dict[str, float]] = {}
     for source in found:
-        for stretch in phases(source):
-            loop = times.setdefault(("" if len(found) == 1 else source.name, stretch.lane[0]), {})
-            loop[stretch.kind] = loop.get(stretch.kind, 0.0) + stretch.end - stretch.start
+        for interval in phases(source):
+            loop = times.setdefault(("" if len(found) == 1 else source.name, interval.lane[0]), {})
+            loop[interval.kind] = loop.get(interval.kind, 0.0) + interval.end - interval.start
     if len(times) > BARS:
-        return _spread(axes, times)
-    axes = axes_for(axes, 9, 1.3 + 0.4 * max(1, len(times)))
-    # Each phase has one style in all bars.
-    parts = dict.fromkeys(part for loop in times.values() for part in loop)
-    told = _told(parts, list(times.values()))  # visible parts have the styles that are easiest to distinguish
-    looks = {part: look(number) for number, part in enumerate(dict.fromkeys((*told, *parts)))}
-    _stacked(axes, [label(f"{run} {loop}" if run else loop) for run, loop in times], list(times.values()), looks)
-    entitle(axes, "how long in each phase", x="seconds")
+        return _draw_distributions(axes, times)
+    axes = _axes_for(axes, 9, 1.3 + 0.4 * max(1, len(times)))
+    # Each phase has one style in all bars. Visible parts have the styles that are easiest to distinguish.
+    amounts = list(times.values())
+    parts = dict.fromkeys(part for loop in amounts for part in loop)
+    ordered = dict.fromkeys((*_visible(parts, amounts), *parts))
+    styles = {part: part_style(number) for number, part in enumerate(ordered)}
+    _draw_stacked(axes, [_label(f"{run} {loop}" if run else loop) for run, loop in times], amounts, styles)
+    _set_title(axes, "how long in each phase", x="seconds")
     axes.xaxis.set_major_locator(MaxNLocator(TICKS))
     return axes
 
 
-def _spread(axes: Axes | None, times: Mapping[tuple[str, str], Mapping[str, float]]) -> Axes:
+def _draw_distributions(axes: Axes | None, times: Mapping[tuple[str, str], Mapping[str, float]]) -> Axes:
     """Draw the distribution of the times of many loops in each phase, and return the axes.
 
     There is a row for each phase of each loop, or, if these would be more than `BARS`, for each phase of all loops.
     """
     loops = {loop for _, loop in times}
-    apart = len(loops) > 1 and len({(loop, phase) for (_, loop), spent in times.items() for phase in spent}) <= BARS
+    rows = {(loop, phase) for (_, loop), spent in times.items() for phase in spent}
+    separate = len(loops) > 1 and len(rows) <= BARS
     took: dict[str, list[float]] = {}
     for (_, loop), spent in sorted(times.items(), key=lambda one: one[0][1]):
         for phase, seconds in spent.items():
             if seconds > 0:  # a logarithmic axis has no zero
-                took.setdefault(f"{loop}: {phase}" if apart else phase, []).append(seconds)
-    axes = axes_for(axes, 9, 1.3 + 0.4 * max(2, len(took)))
-    entitle(axes, f"how long in each phase ({len(times):,} loops)")
-    draw_dots(axes, took, {}, COLOURS["tool"])
+                took.setdefault(f"{loop}: {phase}" if separate else phase, []).append(seconds)
+    axes = _axes_for(axes, 9, 1.3 + 0.4 * max(2, len(took)))
+    _set_title(axes, f"how long in each phase ({len(times):,} loops)")
+    _draw_dots(axes, took, {}, COLOURS["tool"])
     return axes
-
-
-def _stacked(
-    axes: Axes, labels: Sequence[str], amounts: Sequence[Mapping[str, float]], looks: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Draw a bar for each label, which consists of its parts in the order of `looks`, and a legend of the parts.
-
-    amounts: the parts of each label's bar. looks: the style of each part.
-    """
-    behind = [0.0] * len(amounts)
-    parts = [part for part in looks if any(part in amount for amount in amounts)]
-    for part in parts:
-        widths = [amount.get(part, 0.0) for amount in amounts]
-        axes.barh(range(len(amounts)), widths, left=behind, height=0.66, **looks[part])
-        behind = [start + width for start, width in zip(behind, widths, strict=True)]
-    name_rows(axes, labels, rows=1)
-    axes.set_xlim(0, None)
-    draw_key(axes, _told(parts, amounts), looks)
-
-
-def _told(parts: Iterable[str], amounts: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return the parts that are wide enough to be visible in a bar, for the legend."""
-    longest = max((sum(amount.values()) for amount in amounts), default=0)
-    return [part for part in parts if max(one.get(part, 0) for one in amounts) > longest / 500]
 
 
 def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
@@ -183,7 +168,7 @@ def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
     of: one recording or several. axes: the axes to draw on, None for a new figure. Returns the axes of the tokens.
     Raises UsageError if `of` is not a recording or `axes` are not matplotlib axes.
     """
-    axes = axes_for(axes, 9, 3.6)
+    axes = _axes_for(axes, 9, 3.6)
     costs = None
     used: dict[str, list[MessageRow]] = {}
     for source in sources(of):
@@ -193,51 +178,31 @@ def tokens(of: Any, *, axes: Axes | None = None) -> Axes:
     for number, (name, answers) in enumerate(used.items()):
         whose = "" if len(used) == 1 else f"{name}: "
         steps = range(1, len(answers) + 1)
-        drawn = _line(number) if len(used) <= NAMED else {"color": SHADES[0], "alpha": 0.3, "linewidth": 1}
+        drawn = _line_style(number) if len(used) <= NAMED else {"color": SHADES[0], "alpha": 0.3, "linewidth": 1}
         if len(answers) > MARKED:
             drawn["marker"] = ""
-        axes.plot(steps, _running(row.input_tokens for row in answers), label=f"{whose}read", **drawn)
-        axes.plot(
-            steps, _running(row.output_tokens for row in answers), label=f"{whose}written", linestyle="--", **drawn
-        )
+        read = _cumulative(row.input_tokens for row in answers)
+        written = _cumulative(row.output_tokens for row in answers)
+        axes.plot(steps, read, label=f"{whose}read", **drawn)
+        axes.plot(steps, written, label=f"{whose}written", linestyle="--", **drawn)
         if any(row.cost > 0 for row in answers):
             costs = costs or axes.twinx()
-            costs.plot(steps, _running(row.cost for row in answers), label=f"{whose}cost", linestyle=":", **drawn)
+            costs.plot(steps, _cumulative(row.cost for row in answers), label=f"{whose}cost", linestyle=":", **drawn)
     if costs is not None:
         costs.set(ylabel="cost", ylim=(0, None))
         costs.spines[["top"]].set_visible(False)
     many = f" ({len(used):,} runs)" if len(used) > NAMED else ""
-    entitle(axes, f"tokens used{many}", x="answers of the model", y="tokens")
+    _set_title(axes, f"tokens used{many}", x="answers of the model", y="tokens")
     axes.set_ylim(0, None)
     axes.set_xlim(0, max(map(len, used.values()), default=0) + 1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _name_lines(axes, list(used), has_cost=costs is not None)
+    _draw_key_of_lines(axes, list(used), has_cost=costs is not None)
     if not used:
-        say_empty(axes, "no model has told how many tokens it used")
+        _write_note(axes, "no model reported how many tokens it used")
     return axes
 
 
-def _line(number: int) -> dict[str, Any]:
-    """Return the style of the lines of the run with this index."""
-    mark = MARKERS[number // len(SHADES) % len(MARKERS)]
-    return {"color": SHADES[number % len(SHADES)], "marker": mark, "markersize": 4}
-
-
-def _name_lines(axes: Axes, runs: Sequence[str], *, has_cost: bool) -> None:
-    """Draw the legend: the line styles with their meanings, then the colour of each run if there are several runs."""
-    named = 1 < len(runs) <= NAMED
-    colour = ink() if named else SHADES[0]
-    lines = [
-        Line2D([], [], color=colour, label="read"),
-        Line2D([], [], color=colour, label="written", linestyle="--"),
-        *([Line2D([], [], color=colour, label="cost (right)", linestyle=":")] if has_cost else []),
-    ]
-    if named:
-        lines += [Line2D([], [], label=label(name, 24), **_line(number)) for number, name in enumerate(runs)]
-    draw_legend(axes, lines if runs else [], columns=4 if named else 6)
-
-
-def _running(amounts: Iterable[float]) -> list[float]:
+def _cumulative(amounts: Iterable[float]) -> list[float]:
     return list(accumulate(0.0 if math.isnan(amount) else amount for amount in amounts))
 
 
@@ -257,11 +222,11 @@ def latency(of: Any, *, axes: Axes | None = None) -> Axes:
         for call in call_rows(source):
             if call.took > 0 and not call.own:
                 took.setdefault(call.tool, []).append(call.took)
-    axes = axes_for(axes, 9, 1.3 + 0.4 * max(2, len(took)))
-    entitle(axes, "how long models and tools took")
-    draw_dots(axes, took, {"model": COLOURS["model"]}, COLOURS["tool"])
+    axes = _axes_for(axes, 9, 1.3 + 0.4 * max(2, len(took)))
+    _set_title(axes, "how long models and tools took")
+    _draw_dots(axes, took, {"model": COLOURS["model"]}, COLOURS["tool"])
     if not took:
-        say_empty(axes, "no request was answered, and no call came to an end")
+        _write_note(axes, "no request has been answered, and no call has ended")
     return axes
 
 
@@ -279,17 +244,170 @@ def approvals(of: Any, *, axes: Axes | None = None) -> Axes:
     counts: list[Mapping[str, float]] = []
     for tool, of_tool in groupby(rows, key=lambda row: row.tool):
         calls = list(of_tool)
-        labels.append(_with_wait(tool, calls))
+        waited = [call.waited for call in calls if not math.isnan(call.waited)]
+        median_wait = f" ({EngFormatter('s', places=1)(median(waited))})" if waited else ""
+        labels.append(_label(tool) + median_wait)
         counts.append(Counter(str(row.decision) for row in calls))
-    axes = axes_for(axes, 9, 1.3 + 0.4 * max(1, len(counts)))
-    _stacked(axes, labels, counts, {decision: {"color": colour} for decision, colour in DECIDED.items()})
-    entitle(axes, "what was decided about calls, and how long it took a person", x="calls")
+    axes = _axes_for(axes, 9, 1.3 + 0.4 * max(1, len(counts)))
+    _draw_stacked(axes, labels, counts, {decision: {"color": colour} for decision, colour in DECIDED.items()})
+    _set_title(axes, "what was decided about calls, and how long it took a person", x="calls")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if not counts:
-        say_empty(axes, "nothing was decided about any call")
+        _write_note(axes, "there are no decisions about calls")
     return axes
 
 
-def _with_wait(tool: str, calls: Sequence[CallRow]) -> str:
-    waited = [call.waited for call in calls if not math.isnan(call.waited)]
-    return f"{label(tool)} ({EngFormatter('s', places=1)(median(waited))})" if waited else tool
+# -- common parts: axes, labels, styles and legends -------------------------------------------------------------------
+
+
+class Chart(Figure):
+    """A figure that a notebook displays, also if pyplot has not been set up there."""
+
+    def _repr_png_(self) -> bytes:
+        self.savefig(file := BytesIO(), format="png", dpi=110)
+        return file.getvalue()
+
+
+def _axes_for(axes: Axes | None, width: float, height: float) -> Axes:
+    """Return the given axes, or the axes of a new figure of `width` by `height` inches if `axes` is None.
+
+    Raises UsageError if `axes` are not matplotlib axes.
+    """
+    if isinstance(axes, Axes):
+        return axes
+    if axes is not None:
+        raise UsageError(f"axes must be matplotlib axes, for example figure.subplots(), got {shown(axes)}.")
+    figure = Chart(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def _set_title(axes: Axes, title: str, *, x: str = "", y: str = "") -> None:
+    """Set the title and the labels of the axes, each only if it is not set."""
+    if not any(axes.get_title(where) for where in ("left", "center", "right")):
+        axes.set_title(title, loc="left")
+    if not axes.get_xlabel():
+        axes.set_xlabel(x)
+    if not axes.get_ylabel():
+        axes.set_ylabel(y)
+
+
+def _write_note(axes: Axes, note: str) -> None:
+    """Write the reason for an empty figure, because empty axes look like an error."""
+    axes.text(0.5, 0.5, note, transform=axes.transAxes, ha="center", va="center", color=_text_colour())
+
+
+def _text_colour() -> Any:
+    """Return the text colour of the user's matplotlib style."""
+    return rcParams["text.color"]
+
+
+def _background() -> Any:
+    """Return the background colour of the user's matplotlib style."""
+    return rcParams["axes.facecolor"]
+
+
+def _draw_stacked(
+    axes: Axes, labels: Sequence[str], amounts: Sequence[Mapping[str, float]], styles: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Draw a bar for each label, which consists of its parts in the order of `styles`, and a legend of the parts.
+
+    amounts: the parts of each label's bar. styles: the style of each part.
+    """
+    starts = [0.0] * len(amounts)
+    parts = [part for part in styles if any(part in amount for amount in amounts)]
+    for part in parts:
+        widths = [amount.get(part, 0.0) for amount in amounts]
+        axes.barh(range(len(amounts)), widths, left=starts, height=0.66, **styles[part])
+        starts = [start + width for start, width in zip(starts, widths, strict=True)]
+    _label_rows(axes, labels, rows=1)
+    axes.set_xlim(0, None)
+    _draw_key(axes, _visible(parts, amounts), styles)
+
+
+def _visible(parts: Iterable[str], amounts: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return the parts that are wide enough to be visible in a bar, for the legend."""
+    longest = max((sum(amount.values()) for amount in amounts), default=0)
+    return [part for part in parts if max(one.get(part, 0) for one in amounts) > longest / 500]
+
+
+def _draw_dots(axes: Axes, rows: Mapping[str, Sequence[float]], shades: Mapping[str, str], shade: str) -> None:
+    """Draw a row of dots for each name, with a line at the median, on a logarithmic axis in seconds.
+
+    The label of a row has the number of dots. shades: the colours of some rows. shade: the colour of all others.
+    """
+    for number, (name, seconds) in enumerate(rows.items()):
+        drawn: dict[str, Any] = {"color": shades.get(name, shade), "alpha": 0.5, "markersize": 5, "markeredgewidth": 0}
+        axes.plot(seconds, [number] * len(seconds), "o", **drawn)
+        axes.plot([median(seconds)] * 2, [number - 0.3, number + 0.3], color=_text_colour(), linewidth=1.6)
+    _label_rows(axes, [f"{_label(name)} ({len(seconds):,})" for name, seconds in rows.items()])
+    if rows:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(EngFormatter("s"))
+        everything = [one for seconds in rows.values() for one in seconds]
+        _set_ticks(axes, max(everything) / min(everything))
+
+
+def _set_ticks(axes: Axes, spread: float) -> None:
+    """Label a logarithmic axis so that it is readable also if it has few powers of ten or none.
+
+    spread: the ratio of the largest to the smallest value.
+    """
+    axes.xaxis.set_minor_formatter(EngFormatter("s") if spread < 100 else NullFormatter())
+    if 1 < spread < 4:
+        axes.xaxis.set_major_locator(MaxNLocator(TICKS - 1))
+        axes.xaxis.set_minor_locator(NullLocator())
+    elif spread < 100:
+        axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+
+
+def _label_rows(axes: Axes, labels: Sequence[str], *, rows: int = 2) -> None:
+    """Label the rows of the axes from top to bottom, with space for at least `rows` rows."""
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(max(rows, len(labels)) - 0.5, -0.5)
+
+
+def _label(name: str, width: int = WIDTH) -> str:
+    """Return a name as one line of text of at most `width` characters, without mathematical notation."""
+    text = one_line(visible(name), width).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text  # matplotlib omits names with "_" from a legend
+
+
+def _line_style(number: int) -> dict[str, Any]:
+    """Return the style of the lines of the run with this index."""
+    mark = MARKERS[number // len(SHADES) % len(MARKERS)]
+    return {"color": SHADES[number % len(SHADES)], "marker": mark, "markersize": 4}
+
+
+def _draw_key_of_lines(axes: Axes, runs: Sequence[str], *, has_cost: bool) -> None:
+    """Draw the legend: the line styles with their meanings, then the colour of each run if there are several runs."""
+    named = 1 < len(runs) <= NAMED
+    colour = _text_colour() if named else SHADES[0]
+    lines = [
+        Line2D([], [], color=colour, label="read"),
+        Line2D([], [], color=colour, label="written", linestyle="--"),
+        *([Line2D([], [], color=colour, label="cost (right)", linestyle=":")] if has_cost else []),
+    ]
+    if named:
+        lines += [Line2D([], [], label=_label(name, 24), **_line_style(number)) for number, name in enumerate(runs)]
+    _draw_legend(axes, lines if runs else [], columns=4 if named else 6)
+
+
+def part_style(number: int) -> dict[str, Any]:
+    """Return the style of the bar part with this index. Styles repeat only after all shades and hatches are used."""
+    hatch = HATCHES[number // len(SHADES) % len(HATCHES)]
+    return {"facecolor": SHADES[number % len(SHADES)], "hatch": hatch, "edgecolor": _background(), "linewidth": 0}
+
+
+def _draw_key(axes: Axes, names: Iterable[str], styles: Mapping[str, Mapping[str, Any]]) -> None:
+    """Draw a legend of bar parts. `styles` has the style of each name."""
+    _draw_legend(axes, [Patch(label=_label(name), **styles[name]) for name in names])
+
+
+def _draw_legend(axes: Axes, handles: Sequence[Artist], *, columns: int = 6) -> None:
+    """Draw a legend if there are handles: outside the axes on a figure of `_axes_for`, inside the axes on others."""
+    if handles and isinstance(axes.figure, Chart):
+        axes.figure.legend(handles=handles, loc="outside lower left", ncols=columns, frameon=False, fontsize=9)
+    elif handles:
+        axes.legend(handles=handles, frameon=False, fontsize=9)

@@ -14,8 +14,8 @@ from functools import cache, partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentnb.analysis.call_rows import DecisionRow, decision_rows
 from agentnb.analysis.frames import frame_of
+from agentnb.analysis.rows import DecisionRow, decision_rows
 from agentnb.analysis.sources import Source, sources
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd
@@ -33,28 +33,28 @@ from agentnb.widgets.text import one_line, visible
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Place = tuple[int, str, str]
-"""The number of events when a policy was asked, or would have been, and the path and the id of the call."""
+Question = tuple[int, str, str]
+"""The number of events when a policy was asked, or would have been asked, and the path and the id of the call."""
 
 Comparison = Literal["agrees", "missed", "refused", "asks"]
 """The comparison of a policy's decision with that of a person; `COLUMNS["compared"]` describes the values."""
 
 COLUMNS = {
     "run": "the recording: its name, or else the run's id",
-    "seq": "the person's decision: its position in the recording",
-    "path": "where in nested loops the call was",
-    "call_id": "the call",
-    "tool": "its tool",
-    "arguments": "what it was going to run with; a dict",
-    "person": "what the person decided: approve, reject, edit, replace, answer",
-    "policy": "what the policy decides: approve, reject, edit, ask",
+    "seq": "the position of the person's decision in the recording",
+    "path": 'the path of the nested loop that made the call, "" for the outermost loop',
+    "call_id": "the id of the call",
+    "tool": "the call's tool",
+    "arguments": "the arguments that it was going to run with; a dict",
+    "person": "the person's decision: approve, reject, edit, replace, answer",
+    "policy": "the policy's decision: approve, reject, edit, ask",
     "reason": "the policy's reason",
-    "compared": "agrees; asks: the person would be asked as before; missed: it would run, and the person did not let it"
-    " run as it was; refused: it would not run, and the person let it",
-    "waited": "how long the person took, s",
-    "arguments_text": "the arguments as JSON text, to group by",
-    "inherited": "whether it was decided in the run this one was forked from; read together, it is counted in that one"
-    " alone",
+    "compared": "agrees; asks: the person would be asked as before; missed: the call would run with arguments that the"
+    " person did not permit; refused: the call would not run, and the person permitted it",
+    "waited": "from the question to the person's decision, s",
+    "arguments_text": "the arguments as JSON text, for grouping",
+    "inherited": "whether it was decided in the run that this run was forked from; if both are read, it is counted only"
+    " there",
 }
 """The meaning of each column of `Backtest.frame`."""
 
@@ -92,7 +92,7 @@ class Backtest:
     @property
     def saved(self) -> int:
         """The number of these questions that the policy decides without asking."""
-        return self.prompts - len(self._that("asks"))
+        return self.prompts - len(self._compared_as("asks"))
 
     @property
     def seconds_saved(self) -> float:
@@ -102,22 +102,22 @@ class Backtest:
     @property
     def missed(self) -> list[Judged]:
         """The calls that the policy permits with arguments that the person did not permit: the dangerous ones."""
-        return self._that("missed")
+        return self._compared_as("missed")
 
     @property
     def refused(self) -> list[Judged]:
         """The calls that the policy stops and that a person permitted."""
-        return self._that("refused")
+        return self._compared_as("refused")
 
     @property
     def failed(self) -> list[Judged]:
         """The calls for which the policy failed. In a run the person would be asked, with the error as the reason."""
-        return [one for one in self._that("asks") if one.reason.startswith(FAILED)]
+        return [one for one in self._compared_as("asks") if one.reason.startswith(FAILED)]
 
     @property
     def agreement(self) -> float:
         """The share of the saved questions that it decides as the person did, from 0 to 1; NaN if it saves none."""
-        return len(self._that("agrees")) / self.saved if self.saved else float("nan")
+        return len(self._compared_as("agrees")) / self.saved if self.saved else float("nan")
 
     @property
     def frame(self) -> DataFrame:
@@ -127,20 +127,20 @@ class Backtest:
         """
         return frame_of(self.decisions, Judged, COLUMNS)
 
-    def _that(self, compared: Comparison) -> list[Judged]:
+    def _compared_as(self, compared: Comparison) -> list[Judged]:
         return [one for one in self.decisions if one.compared == compared]
 
     def __repr__(self) -> str:
         if not self.prompts:
-            return "<Backtest: nobody was asked about anything in these recordings>"
-        told = f"{self.saved} of {self.prompts} questions saved ({self.seconds_saved:.3g} s)"
+            return "<Backtest: nobody was asked about a call in these recordings>"
+        text = f"{self.saved} of {self.prompts} questions saved ({self.seconds_saved:.3g} s)"
         if self.saved:
-            told += f", {self.agreement:.0%} as the person decided"
-        told += f", {len(self.missed)} missed, {len(self.refused)} refused"
+            text += f", {self.agreement:.0%} as the person decided"
+        text += f", {len(self.missed)} missed, {len(self.refused)} refused"
         if self.failed:
             how = one_line(visible(self.failed[0].reason.removeprefix(FAILED)))
-            told += f"; the policy failed at {len(self.failed)} of them, first with {how}"
-        return f"<Backtest: {told}>"
+            text += f"; the policy failed at {len(self.failed)} of them, first with {how}"
+        return f"<Backtest: {text}>"
 
 
 def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
@@ -153,28 +153,52 @@ def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
     Raises UsageError if `approve` is not a policy or `loop` is not a loop.
     """
     if not isinstance(loop, (Design, NoneType)):
-        raise UsageError(f"loop= takes the loop whose tools were called, not {shown(loop)}.")
+        raise UsageError(f"loop must be the loop whose tools were called, got {shown(loop)}.")
     policy = make_policy(approve)
     if policy is None:
-        raise UsageError("A back-test needs a policy: True, False, a callable of the call, or rules.")
+        raise UsageError(
+            "backtest() needs a policy: True, False, a callable that takes the call, or rules; None is not a policy."
+        )
     rows: list[DecisionRow] = []
     calls: list[ProposedCall] = []
-    said: list[Verdict | Awaitable[Verdict]] = []
+    answers: list[Verdict | Awaitable[Verdict]] = []
     # Ask the policy about the call of each decision, with the context that it had, or would have had, in the run.
     for source in sources(of):
         tools = _tools_of(source, loop)
         decided = _decided_by_people(decision_rows(source))
         seen = _seen(source)
-        places = {row.seq: (seen[row.seq], row.path, row.call_id) for row in decided}
-        contexts = _contexts_of(source, places.values())
+        questions = {row.seq: (seen[row.seq], row.path, row.call_id) for row in decided}
+        contexts = _contexts_of(source, questions.values())
         for row in decided:
-            rows.append(row)  # the policy receives a copy: its changes to a call must not change the recording
+            rows.append(row)
             tool = tools.get(row.seq, {}).get(row.tool)
+            # The policy receives a copy of the call: its changes must not change the recording.
             call = propose(row.call_id, row.tool, row.arguments, tool)
             calls.append(call)
-            said.append(policy(call, partial(contexts, places[row.seq])))
-    verdicts = map(_fitting, _verdicts(said), calls)
-    return Backtest([_judged(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)])
+            answers.append(policy(call, partial(contexts, questions[row.seq])))
+
+    # Compare each verdict with the decision of the person.
+    judged: list[Judged] = []
+    for row, call, verdict in zip(rows, calls, _verdicts(answers), strict=True):
+        verdict = _checked(verdict, call)
+        judged.append(
+            Judged(
+                run=row.run,
+                seq=row.seq,
+                path=row.path,
+                call_id=row.call_id,
+                tool=row.tool,
+                arguments=row.arguments,
+                person=row.decision,
+                policy=verdict.decision,
+                reason=verdict.reason,
+                compared=_compare(row, verdict),
+                waited=row.waited,
+                arguments_text=row.arguments_text,
+                inherited=row.inherited,
+            )
+        )
+    return Backtest(judged)
 
 
 def _seen(source: Source) -> dict[int, int]:
@@ -194,17 +218,17 @@ def _seen(source: Source) -> dict[int, int]:
     return seen
 
 
-def _contexts_of(source: Source, places: Iterable[Place]) -> Callable[[Place], PolicyContext]:
-    """Return a function that returns the context at one of these places. It reads the recording at its first call."""
+def _contexts_of(source: Source, questions: Iterable[Question]) -> Callable[[Question], PolicyContext]:
+    """Return a function from one of these questions to its context. It reads the recording at its first call."""
 
     @cache
-    def all_of_them() -> dict[Place, PolicyContext]:
+    def contexts() -> dict[Question, PolicyContext]:
         calls: dict[int, list[tuple[str, str]]] = {}
-        for seen, path, id in places:
+        for seen, path, id in questions:
             calls.setdefault(seen, []).append((path, id))
         return contexts_at(source.events, calls)
 
-    return lambda place: all_of_them()[place]
+    return lambda question: contexts()[question]
 
 
 def _tools_of(source: Source, loop: Design | None) -> dict[int, Mapping[str, Tool]]:
@@ -221,7 +245,7 @@ def _tools_of(source: Source, loop: Design | None) -> dict[int, Mapping[str, Too
     return found
 
 
-def _fitting(verdict: Verdict, call: ProposedCall) -> Verdict:
+def _checked(verdict: Verdict, call: ProposedCall) -> Verdict:
     """Return the verdict, or a question if the verdict's arguments do not fit the tool's schema, as in a run."""
     if verdict.arguments is None or call.tool is None:
         return verdict
@@ -232,51 +256,35 @@ def _fitting(verdict: Verdict, call: ProposedCall) -> Verdict:
     return verdict
 
 
-def _verdicts(said: Sequence[Verdict | Awaitable[Verdict]]) -> list[Verdict]:
+def _verdicts(answers: Sequence[Verdict | Awaitable[Verdict]]) -> list[Verdict]:
     """Return the verdicts of a sync or async policy. agentnb's event loop awaits them: a notebook's is running."""
-    there = [one for one in said if isinstance(one, Verdict)]
-    if len(there) == len(said):
-        return there
+    verdicts = [answer for answer in answers if isinstance(answer, Verdict)]
+    if len(verdicts) == len(answers):
+        return verdicts
 
     async def awaited() -> list[Verdict]:
-        return [one if isinstance(one, Verdict) else await one for one in said]
+        return [answer if isinstance(answer, Verdict) else await answer for answer in answers]
 
     return asyncio.run_coroutine_threadsafe(awaited(), host.loop).result()
 
 
 def _decided_by_people(rows: Iterable[DecisionRow]) -> list[DecisionRow]:
     """Return the last decision about each question if a person made it and it was not withdrawn."""
-    held: dict[tuple[str, str, float], DecisionRow] = {}
+    decided: dict[tuple[str, str, float], DecisionRow] = {}
     for row in rows:
         call = (row.path, row.call_id, row.asked)
-        held.pop(call, None)
+        decided.pop(call, None)
         if row.by in ("human", "code") and row.decision != "ask":
-            held[call] = row
-    return list(held.values())
-
-
-def _judged(row: DecisionRow, verdict: Verdict) -> Judged:
-    """Return a decision of a person with the policy's verdict about the same call."""
-    where = (row.run, row.seq, row.path, row.call_id, row.tool, row.arguments)
-    compared = _compare(row, verdict)
-    return Judged(
-        *where,
-        person=row.decision,
-        policy=verdict.decision,
-        reason=verdict.reason,
-        compared=compared,
-        waited=row.waited,
-        arguments_text=row.arguments_text,
-        inherited=row.inherited,
-    )
+            decided[call] = row
+    return list(decided.values())
 
 
 def _compare(row: DecisionRow, verdict: Verdict) -> Comparison:
     """Compare the two decisions by the arguments that the call would run with; None means that it would not run."""
     if verdict.decision == "ask":
         return "asks"
-    let = {"approve": row.arguments, "edit": row.instead}.get(row.decision)
-    lets = {"approve": row.arguments, "edit": verdict.arguments}.get(verdict.decision)
-    if let == lets:
+    by_person = {"approve": row.arguments, "edit": row.instead}.get(row.decision)
+    by_policy = {"approve": row.arguments, "edit": verdict.arguments}.get(verdict.decision)
+    if by_person == by_policy:
         return "agrees"
-    return "missed" if lets is not None else "refused"
+    return "missed" if by_policy is not None else "refused"

@@ -53,14 +53,16 @@ def sources(of: Any) -> list[Source]:
     Raises UsageError for any other argument, and for a file the errors of `Snapshot.load` and `Store`.
     """
     found: list[Source] = []
-    taken: dict[str, int] = {}
+    used: dict[str, int] = {}
     for name, events in _read(of):
-        times = taken[name] = taken.get(name, 0) + 1
-        found.append(Source(name if times == 1 else f"{name}#{times}", _marked(_in_time(events))))
+        times = used[name] = used.get(name, 0) + 1
+        found.append(
+            Source(name if times == 1 else f"{name}#{times}", _with_inherited_marked(_in_order_of_time(events)))
+        )
     return _counted_once(found)
 
 
-def _in_time(events: Sequence[Event]) -> Sequence[Event]:
+def _in_order_of_time(events: Sequence[Event]) -> Sequence[Event]:
     """Return the events with times that never decrease. In older recordings, times decrease if a clock was set back."""
     if all(one.time <= next.time for one, next in pairwise(events)):
         return events
@@ -70,7 +72,7 @@ def _in_time(events: Sequence[Event]) -> Sequence[Event]:
     ]
 
 
-def _marked(events: Sequence[Event]) -> Sequence[Event]:
+def _with_inherited_marked(events: Sequence[Event]) -> Sequence[Event]:
     """Return the events with the inherited ones marked, as older recordings of forks do not mark each event."""
     start = events[0] if events else None
     if not isinstance(start, RunStart) or start.ancestors or not (ancestors := ancestors_of(start)):
@@ -111,7 +113,7 @@ def one_source(of: Any) -> Source:
     found = sources(of)
     if len(found) != 1:
         names = ", ".join(source.name for source in found[:10]) or "nothing"
-        raise UsageError(f"One recording is needed here, and this is {len(found)}: {names}.")
+        raise UsageError(f"Exactly one recording is needed, got {len(found)}: {names}.")
     return found[0]
 
 
@@ -126,39 +128,31 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
             name = info.name or info.id
             try:
                 events = of.events(info.id)
-                _check_possible(events)
+                check = RecordingCheck()
+                for event in events:
+                    check.take(event)
             except (RecordingCorrupt, UsageError) as error:  # a damaged run must not hide the others
                 warnings.warn(f"The run {name!r} is left out: {error}", RuntimeWarning, stacklevel=2)
                 continue
             yield name, events
     elif isinstance(of, (str, Path)):
-        yield from _read_place(of)
+        if is_address(of) or (Path(of).is_file() and is_store(Path(of))):
+            with closing(Store(of)) as store:
+                yield from _read(store)
+        else:
+            snapshot = Snapshot.load(of)
+            yield snapshot.name or Path(of).name.split(".")[0], snapshot.events
     elif isinstance(of, Mapping):
         for name, one in of.items():
             yield str(name), one_source(one).events
-    elif isinstance(of, Iterable) and not isinstance(of, Event) and not hasattr(of, "columns"):  # parts of a recording
+    elif isinstance(of, RunInfo):
+        raise UsageError("RunInfo is not a recording, it only describes a run: pass store.load(info.id).")
+    elif isinstance(of, Iterable) and not (isinstance(of, Event) or hasattr(of, "columns")):
+        # Several recordings. An event and a frame are iterable too, but they are parts of a recording.
         for one in of:
             yield from _read(one)
     else:
-        raise UsageError(f"{type(of).__name__} is no recording: {_instead(of)}")
-
-
-def _check_possible(events: Sequence[Event]) -> None:
-    check = RecordingCheck()
-    for event in events:
-        check.take(event)
-
-
-def _instead(of: Any) -> str:
-    if isinstance(of, RunInfo):
-        return "it says which run there is, and its store has that: give store.load(info.id)."
-    return "give a run, a replay, a snapshot, a store, the path of either, or several of them."
-
-
-def _read_place(place: str | Path) -> Iterator[tuple[str, Sequence[Event]]]:
-    if is_address(place) or (Path(place).is_file() and is_store(Path(place))):
-        with closing(Store(place)) as store:
-            yield from _read(store)
-    else:
-        snapshot = Snapshot.load(place)
-        yield snapshot.name or Path(place).name.split(".")[0], snapshot.events
+        raise UsageError(
+            f"{type(of).__name__} is not a recording: pass a run, a replay, a snapshot, a store, the path of a snapshot"
+            " or a store, or several of these."
+        )

@@ -29,9 +29,9 @@ class Branch:
 
     def __str__(self) -> str:
         where = f"at {self.at}: " if self.at is not None else ""
-        came_to = "" if self.output is None else f": {self.output}"
+        output = "" if self.output is None else f": {self.output}"
         return one_line(
-            visible(f"{where}{self.name}, {self.events} events, {self.stop_reason or 'open'}{came_to}"), WIDTH
+            visible(f"{where}{self.name}, {self.events} events, {self.stop_reason or 'open'}{output}"), WIDTH
         )
 
 

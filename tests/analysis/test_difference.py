@@ -270,7 +270,7 @@ async def test_as_text_it_shows_what_is_different_and_where(run: Any) -> None:
     assert "model_end Yes." in text
     assert "model_end No." in text
     assert "output: Yes. | No." in text
-    assert str(diff(run, run)) == f"nile (left) and nile (right) say the same in all their {len(run.events)} events."
+    assert str(diff(run, run)) == f"nile (left) and nile (right) are the same in all {len(run.events)} events."
 
 
 async def test_in_a_cell_nothing_that_was_said_is_markup() -> None:
@@ -284,7 +284,7 @@ async def test_in_a_cell_nothing_that_was_said_is_markup() -> None:
 
 
 def test_two_recordings_are_compared_and_not_more(run: Any) -> None:
-    with pytest.raises(UsageError, match="One recording is needed here, and this is 2"):
+    with pytest.raises(UsageError, match="Exactly one recording is needed, got 2"):
         diff([run, run], run)
 
 

@@ -17,7 +17,7 @@ from matplotlib.text import Text
 
 from agentnb import SessionLoop, Snapshot, UsageError
 from agentnb.analysis import approvals, dwell_times, latency, timeline, tokens
-from agentnb.analysis.drawing import look
+from agentnb.analysis.figures import part_style
 from agentnb.core.events import CallEnd, CallStart, ModelEnd, ModelStart, RunStart, ToolCall
 from agentnb.core.messages import Message
 from agentnb.testing import ScriptedLLM
@@ -65,7 +65,7 @@ def test_what_is_set_up_there_stays(run: Any, figure: Callable[..., Axes]) -> No
 @every_figure
 @pytest.mark.parametrize("nowhere", [3, Figure()])
 def test_it_is_drawn_on_axes_and_nothing_else(run: Any, figure: Callable[..., Axes], nowhere: Any) -> None:
-    with pytest.raises(UsageError, match="axes= takes matplotlib axes"):
+    with pytest.raises(UsageError, match="axes must be matplotlib axes"):
         figure(run, axes=nowhere)
 
 
@@ -93,7 +93,7 @@ def test_a_timeline_has_a_row_for_the_model_and_for_each_call(run: Any) -> None:
 
 
 def test_a_timeline_is_of_one_recording(run: Any) -> None:
-    with pytest.raises(UsageError, match="One recording"):
+    with pytest.raises(UsageError, match="Exactly one recording"):
         timeline([run, run])
 
 
@@ -212,7 +212,7 @@ def test_the_key_of_many_runs_names_each_once_and_hides_none_of_them() -> None:
 
 
 def test_phases_are_told_apart_however_many_there_are() -> None:
-    looks = [look(number) for number in range(24)]
+    looks = [part_style(number) for number in range(24)]
     assert len({(one["facecolor"], one["hatch"]) for one in looks}) == 24
 
 
@@ -242,7 +242,7 @@ def test_neither_pyplot_nor_pandas_is_loaded_by_a_figure() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("figure", "why"), [(tokens, "tokens"), (latency, "no request"), (approvals, "nothing was")])
+@pytest.mark.parametrize(("figure", "why"), [(tokens, "tokens"), (latency, "no request"), (approvals, "no decisions")])
 async def test_a_figure_of_nothing_says_why_nothing_is_there(figure: Callable[..., Axes], why: str, run: Any) -> None:
     silent = SessionLoop(ScriptedLLM(["hello"])).start("go")
     if figure is latency:

@@ -163,21 +163,21 @@ async def test_a_run_that_goes_on_is_read_as_far_as_it_is() -> None:
 
 @pytest.mark.parametrize("nothing", [3, None, [object()]])
 def test_what_is_no_recording_is_refused(nothing: Any) -> None:
-    with pytest.raises(UsageError, match="is no recording"):
+    with pytest.raises(UsageError, match="is not a recording"):
         events(nothing)
 
 
 async def test_what_is_part_of_a_recording_is_none() -> None:
     run = await decided_run()
     for part in (run.events, calls(run)):
-        with pytest.raises(UsageError, match="is no recording: give a run"):
+        with pytest.raises(UsageError, match="is not a recording: pass a run"):
             events(part)
 
 
 async def test_of_what_a_store_lists_it_is_said_how_to_load_it(tmp_path: Path) -> None:
     with closing(Store(tmp_path / "runs.db")) as store:
         await researcher().start("Look.", store=store).step("event")
-        with pytest.raises(UsageError, match=r"give store\.load\(info\.id\)"):
+        with pytest.raises(UsageError, match=r"pass store\.load\(info\.id\)"):
             events(store.runs())
 
 

@@ -20,7 +20,7 @@ from agentnb import (
     restore,
     tool,
 )
-from agentnb.analysis.event_rows import call_id_of
+from agentnb.analysis.rows import call_id_of
 from agentnb.core.errors import InvalidArguments, RecordingMismatch, RunCancelled, UnknownCall
 from agentnb.core.evolve import fold
 from agentnb.loops import want

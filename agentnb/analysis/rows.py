@@ -1,0 +1,446 @@
+"""Rows: the events, calls, decisions and messages of a recording, each as a dataclass.
+
+The fields of a row are the columns of the frame of the same name (`agentnb.analysis.frames`). Times are seconds since
+the run's first event, NaN if the event has not happened. Events that are counted in another source have no row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentnb.analysis.sources import NEVER, Source
+from agentnb.core.events import (
+    ApprovalDecision,
+    ApprovalRequest,
+    CallEnd,
+    CallProposed,
+    CallStart,
+    Event,
+    MessageAdded,
+    ModelEnd,
+    ModelFailed,
+    ModelStart,
+    PhaseChange,
+    Queued,
+    RunEnd,
+    RunPaused,
+    RunStart,
+    StateUpdate,
+)
+from agentnb.core.evolve import walk
+from agentnb.core.messages import Message, ToolCall, text_of
+from agentnb.core.state import CallState, State
+from agentnb.widgets.text import as_json
+
+
+def call_id_of(event: Event) -> str | None:
+    """Return the id of the call that an event concerns, or None."""
+    if isinstance(event, CallProposed):
+        return event.call.id
+    return getattr(event, "call_id", None) or None
+
+
+def json_text(value: Any) -> str:
+    """Return a JSON value as text: a string unchanged, null as "", any other value as JSON."""
+    return value if isinstance(value, str) else "" if value is None else as_json(value).decode()
+
+
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """Return arguments as JSON text with sorted keys, so that equal arguments have equal texts."""
+    return json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=str)
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class EventRow:
+    """One event; the fields are the columns of `agentnb.analysis.events`."""
+
+    run: str
+    seq: int
+    time: float
+    seconds: float
+    path: str
+    loop: str
+    type: str
+    phase: str
+    turn: int
+    call_id: str | None
+    tool: str | None
+    text: str
+    provider: str | None
+    model: str | None
+    finish_reason: str | None
+    inherited: bool
+
+
+def event_rows(source: Source) -> Iterator[EventRow]:
+    """Yield a row for each event of a recording, in order."""
+    for event, state in walk(source.events):
+        if event.seq in source.elsewhere:
+            continue
+        call_id = call_id_of(event)
+        call = state.calls.get(call_id) if call_id is not None else None
+        # The call of an event that is older than its proposal has no state; the event itself may have the tool's name.
+        tool = call.name if call is not None else getattr(event, "name", None) if call_id is not None else None
+        yield EventRow(
+            run=source.name,
+            seq=event.seq,
+            time=event.time,
+            seconds=event.time - source.began,
+            path=event.path,
+            loop=state.name,
+            type=event.type,
+            phase=state.phase or "",
+            turn=state.turn,
+            call_id=call_id,
+            tool=tool,
+            text=_event_text(event),
+            provider=(event.provider or None) if isinstance(event, ModelStart) else None,
+            model=(event.model or None) if isinstance(event, ModelStart | ModelEnd) else None,
+            finish_reason=event.finish_reason if isinstance(event, ModelEnd) else None,
+            inherited=event.inherited,
+        )
+
+
+def _event_text(event: Event) -> str:
+    """Return the content of an event in short form: a message, arguments, a result or a reason; "" for other events."""
+    match event:
+        case RunStart():
+            return json_text(event.input)
+        case MessageAdded() | ModelEnd() | Queued():
+            return text_of(event.message.content)
+        case ModelFailed():
+            return f"{event.error.type}: {event.error.message}"
+        case PhaseChange():
+            return f"{event.source} > {event.phase}"
+        case StateUpdate():
+            return ", ".join(event.values)
+        case CallProposed():
+            return json_text(event.call.arguments)
+        case ApprovalRequest() | CallStart():
+            return json_text(event.arguments)
+        case ApprovalDecision():
+            who = f"{event.by} ({event.reviewer})" if event.reviewer else event.by
+            return f"{event.decision} by {who}" + (f": {event.reason}" if event.reason else "")
+        case CallEnd():
+            return json_text(event.result)
+        case RunEnd():
+            return f"{event.error.type}: {event.error.message}" if event.error is not None else event.reason
+        case RunPaused():
+            return event.reason
+        case _:
+            return ""
+
+
+# -- calls and decisions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class CallRow:
+    """One call, from its proposal to its result; the fields are the columns of `agentnb.analysis.calls`."""
+
+    run: str
+    path: str
+    loop: str
+    turn: int
+    call_id: str
+    tool: str
+    own: bool
+    arguments: dict[str, Any]
+    decision: str | None = None
+    by: str | None = None
+    outcome: str | None = None
+    is_error: bool | None = None
+    result: Any = None
+    error: str | None = None
+    attempts: int = 0
+    proposed: float = NEVER
+    asked: float = NEVER
+    decided: float = NEVER
+    started: float = NEVER
+    ended: float = NEVER
+    waited: float = NEVER
+    took: float = NEVER
+    arguments_text: str = "{}"
+    tries: int = 1
+    inherited: bool = False
+
+
+@dataclass(slots=True)
+class DecisionRow:
+    """One decision about a call; the fields are the columns of `agentnb.analysis.decisions`."""
+
+    run: str
+    seq: int
+    seconds: float
+    path: str
+    call_id: str
+    tool: str
+    arguments: dict[str, Any]
+    decision: str
+    by: str
+    reason: str
+    instead: dict[str, Any] | None
+    remember: str | None
+    asked: float = NEVER
+    waited: float = NEVER
+    question: int | None = None
+    reviewer: str | None = None
+    shown: str | None = None
+    took: float = NEVER
+    arguments_text: str = "{}"
+    inherited: bool = False
+
+
+def call_rows(source: Source) -> list[CallRow]:
+    """Return a row for each call of a recording, in the order of their proposals."""
+    calls = _Calls(source)
+    for event, state in walk(source.events):
+        calls.add(event, state)
+    return calls.counted()
+
+
+def decision_rows(source: Source) -> Iterator[DecisionRow]:
+    """Yield a row for each decision about a call, in order: of people, policies and deadlines, also withdrawn ones."""
+    calls = _Calls(source)
+    for event, state in walk(source.events):
+        row = calls.row(event)
+        if isinstance(event, ApprovalDecision) and row is not None and event.seq not in source.elsewhere:
+            call: CallState | None = state.calls.get(event.call_id)
+            arguments = call.approval.arguments if call is not None and call.approval is not None else row.arguments
+            seconds = event.time - source.began
+            yield DecisionRow(
+                run=source.name,
+                seq=event.seq,
+                seconds=seconds,
+                path=event.path,
+                call_id=event.call_id,
+                tool=row.tool,
+                arguments=arguments,
+                decision=event.decision,
+                by=event.by,
+                reason=event.reason,
+                instead=event.arguments if event.decision in ("edit", "replace") else None,
+                remember=event.remember,
+                asked=row.asked,
+                waited=_waited(event, row.asked, seconds),
+                question=event.question,
+                reviewer=event.reviewer,
+                shown=event.shown,
+                took=event.seconds if event.seconds is not None else NEVER,
+                arguments_text=arguments_text(arguments),
+                inherited=event.inherited,
+            )
+        calls.add(event, state)
+
+
+def _waited(decision: ApprovalDecision, asked: float, decided: float) -> float:
+    """Return the seconds from the question to the decision. A fork's replacement of a decision has no waiting time."""
+    return decided - asked if decision.by != "fork" else NEVER
+
+
+class _Calls:
+    """The calls of one recording, each collected from its events; `rows` has them in the order of their proposals."""
+
+    def __init__(self, source: Source) -> None:
+        self.rows: list[CallRow] = []
+        self._source = source
+        self._open: dict[tuple[str, str], CallRow] = {}
+        self._lost: set[tuple[str, str]] = set()
+        """The calls with an unknown outcome, of which nobody knows how long they ran."""
+        self._here: set[int] = set()
+        """The ids of the row objects with at least one event that is not counted in another source."""
+
+    def counted(self) -> list[CallRow]:
+        """Return the rows that are not counted in another source, with `arguments_text` and `tries` set."""
+        tries: dict[tuple[str, str, str], int] = {}
+        for row in self.rows:
+            row.arguments_text = arguments_text(row.arguments)
+            same = row.path, row.tool, row.arguments_text
+            row.tries = tries[same] = tries.get(same, 0) + 1
+        return [row for row in self.rows if id(row) in self._here]
+
+    def row(self, event: Event) -> CallRow | None:
+        """Return the row of the call that an event concerns, or None."""
+        call_id = call_id_of(event)
+        return self._open.get((event.path, call_id)) if call_id is not None else None
+
+    def add(self, event: Event, state: State) -> None:
+        """Add an event to the row of its call. `state` is the state of its loop after the event."""
+        # A call gets its row when it is proposed: by the model's answer, or by an event of its own.
+        if isinstance(event, ModelEnd):
+            for call in event.message.tool_calls:
+                self._propose(event, state, call)
+            return
+        if isinstance(event, CallProposed):
+            self._propose(event, state, event.call, own=event.hidden)
+            return
+
+        # All later events update this row.
+        row = self.row(event)
+        if row is None:
+            return
+        key, seconds = (row.path, row.call_id), event.time - self._source.began
+        if isinstance(event, ApprovalRequest):
+            row.tool, row.arguments, row.asked = event.name, event.arguments, seconds
+            if event.unknown:
+                self._lost.add(key)
+        elif isinstance(event, ApprovalDecision):
+            row.decision, row.by, row.decided = event.decision, event.by, seconds
+            row.waited = _waited(event, row.asked, seconds)
+        elif isinstance(event, CallStart):
+            row.tool, row.arguments, row.attempts, row.started = event.name, event.arguments, event.attempt, seconds
+            self._lost.discard(key)
+        elif isinstance(event, CallEnd):
+            row.outcome, row.is_error, row.result, row.ended = event.outcome, event.is_error, event.result, seconds
+            row.took = seconds - row.started if key not in self._lost else NEVER
+            row.error = event.error.type if event.error is not None else None
+        self._count(row, event)
+
+    def _propose(self, event: Event, state: State, call: ToolCall, *, own: bool = False) -> None:
+        """Add a row for a proposed call. A call that was proposed while the answer streamed already has its row."""
+        row = self._open.get((event.path, call.id))
+        if row is None or row.turn != state.turn:
+            row = CallRow(
+                *(self._source.name, event.path, state.name, state.turn, call.id, call.name, own, call.arguments),
+                proposed=event.time - self._source.began,
+                inherited=True,
+            )
+            self._open[event.path, call.id] = row
+            self.rows.append(row)
+        self._count(row, event)
+
+    def _count(self, row: CallRow, event: Event) -> None:
+        """Note if an event of a call is inherited, and counted here. A call is inherited if all its events are."""
+        row.inherited = row.inherited and event.inherited
+        if event.seq not in self._source.elsewhere:
+            self._here.add(id(row))
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class MessageRow:
+    """One message of a history; the fields are the columns of `agentnb.analysis.messages`."""
+
+    run: str
+    seq: int
+    seconds: float
+    path: str
+    turn: int
+    role: str
+    origin: str | None
+    content: str
+    calls: int
+    call_id: str | None
+    input_tokens: float = NEVER
+    output_tokens: float = NEVER
+    cost: float = NEVER
+    took: float = NEVER
+    stop_reason: str | None = None
+    finish_reason: str | None = None
+    provider: str | None = None
+    model_asked: str | None = None
+    model: str | None = None
+    response_id: str | None = None
+    fingerprint: str | None = None
+    service_tier: str | None = None
+    upstream: str | None = None
+    attempts: int = 0
+    inherited: bool = False
+
+
+@dataclass(slots=True)
+class _History:
+    """The progress in the history of a loop: the number of messages read, the last request, the last aborted answer."""
+
+    state: State
+    messages: int = 0
+    request: ModelStart | None = None
+    aborted: Event | None = None
+
+
+def message_rows(source: Source) -> Iterator[MessageRow]:
+    """Yield a row for each message, in the order in which they entered a history."""
+    histories: dict[str, _History] = {}
+    for event, state in walk(source.events):
+        history = histories.get(event.path)
+        if history is None or history.state is not state:  # a new loop at this path
+            yield from _results_of_aborted(source, history)
+            history = histories[event.path] = _History(state)
+        if isinstance(event, ModelStart):
+            history.request = event
+
+        # The messages that this event has added to the history. A result may be added by an event after the end of its
+        # call; it is counted with the end of the call.
+        for message in state.messages[history.messages :]:
+            call = state.calls.get(message.tool_call_id) if message.tool_call_id is not None else None
+            made_by = call.end if call is not None and call.end is not None else event
+            if made_by.seq not in source.elsewhere:
+                row = _message_row(source, event, state, message, history)
+                row.inherited = made_by.inherited
+                yield row
+        history.messages = len(state.messages)
+
+        # An aborted answer is not part of the history.
+        if isinstance(event, ModelFailed | RunEnd) and event.answer is not None:
+            history.aborted = event
+            if event.seq not in source.elsewhere:
+                row = _message_row(source, event, state, state.broken_off[0], history)
+                row.inherited = event.inherited
+                yield row
+    for history in histories.values():
+        yield from _results_of_aborted(source, history)
+
+
+def _results_of_aborted(source: Source, history: _History | None) -> Iterator[MessageRow]:
+    """Yield the results of an aborted answer's calls. Called when it is certain that no other request follows."""
+    if history is not None and history.aborted is not None and history.aborted.seq not in source.elsewhere:
+        for message in history.state.broken_off[1:]:
+            row = _message_row(source, history.aborted, history.state, message, history)
+            row.inherited = history.aborted.inherited
+            yield row
+
+
+def _message_row(source: Source, event: Event, state: State, message: Message, history: _History) -> MessageRow:
+    """Return the row of a message that `event` added. An answer has its request's usage, duration and provider too."""
+    origin: str | None = None
+    if isinstance(event, MessageAdded):
+        origin = event.origin if message is event.message else None
+    elif isinstance(event, RunStart):
+        origin = "history"
+    row = MessageRow(
+        run=source.name,
+        seq=event.seq,
+        seconds=event.time - source.began,
+        path=event.path,
+        turn=state.turn,
+        role=message.role,
+        origin=origin,
+        content=text_of(message.content) or json_text(message.get("data")),
+        calls=len(message.tool_calls),
+        call_id=message.tool_call_id,
+    )
+    if message.role != "assistant" or not isinstance(event, ModelEnd | ModelFailed | RunEnd):
+        return row
+
+    # An answer, complete or aborted.
+    row.stop_reason = event.stop_reason if isinstance(event, ModelEnd) else message.stop_reason
+    request = history.request
+    if request is not None:
+        row.took, row.attempts = event.time - request.time, request.attempt
+        row.provider, row.model_asked = request.provider or None, request.model or None
+    if isinstance(event, ModelEnd):
+        usage: Mapping[str, float] = event.usage
+        row.input_tokens = usage.get("input_tokens", NEVER)
+        row.output_tokens = usage.get("output_tokens", NEVER)
+        row.cost = usage.get("cost", NEVER)
+        for name in ("finish_reason", "model", "response_id", "fingerprint", "service_tier", "upstream"):
+            setattr(row, name, getattr(event, name))
+    return row
