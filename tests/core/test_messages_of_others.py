@@ -205,7 +205,7 @@ async def test_what_a_hook_sends_may_be_message_objects() -> None:
 
 async def test_nobody_else_says_a_call_whatever_its_shape() -> None:
     run = SessionLoop(ScriptedLLM(["one"])).start("hi")
-    with pytest.raises(UsageError, match="nobody else can say them"):
+    with pytest.raises(UsageError, match="cannot be sent as user messages"):
         run.steer(Completion(tool_calls=[FunctionCall(id="c1", function=Function(**FUNCTION))]))
     assert run.queued == []
 

@@ -116,9 +116,7 @@ async def test_a_store_that_may_not_be_written_can_be_read(path: Path, folder_to
     with read_only(path, folder_too=folder_too):
         store = Store(path)
         assert [info.name for info in store.runs()] == ["second", "first"]
-        with pytest.raises(
-            StorageError, match=r"readonly database.* It can be read; make the file and its folder writab"
-        ):
+        with pytest.raises(StorageError, match=r"readonly database.* To write, make the file and its folder writab"):
             store.tag("first", "good")
         with pytest.raises((StorageError, RunFailed), match="readonly database"):
             await researcher().start("go", name="third", store=store, approve=True)
@@ -203,7 +201,7 @@ def test_a_store_that_is_damaged_hides_no_other_either(path: Path, monkeypatch: 
         file.write(b"no store any more")
     table = runs()
     assert {row.name for row in table} >= {"first", "second"}
-    assert "broken.db is damaged: it does not begin as a store does" in table.note
+    assert "broken.db is damaged: its first bytes are not those of a store" in table.note
     assert "agentnb.store.salvage('broken.db', 'saved.db')" in table.note
 
 

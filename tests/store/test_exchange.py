@@ -200,7 +200,7 @@ def test_where_it_cannot_be_written_that_is_said_and_nothing_is_left(source: Sto
 
 
 def test_one_name_is_not_taken_for_a_list_of_letters(source: Store, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="takes a list of names or ids, not 'nile'"):
+    with pytest.raises(UsageError, match="must be a list of names or ids, not 'nile'"):
         source.export(tmp_path / "runs.jsonl", "nile")
 
 

@@ -198,7 +198,7 @@ def test_what_a_run_is_called_is_checked_as_its_events_are(path: Path, tmp_path:
 
 def test_a_new_store_takes_nobodys_place(path: Path, tmp_path: Path) -> None:
     before = path.read_bytes()
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         salvage(path, path)
     assert path.read_bytes() == before
 
