@@ -23,9 +23,9 @@ from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition, UsageError, printable
 from agentnb.core.events import EVENT_TYPES, CallEnd, Event, ModelEnd, RunEnd, RunStart
-from agentnb.core.graph import CallGraph
+from agentnb.core.graph import CallDependencies
 from agentnb.core.json import to_plain
-from agentnb.core.messages import Message, without_broken_off
+from agentnb.core.messages import Message
 from agentnb.core.protocols import Frame, Hearing, Stoppable
 from agentnb.core.reply import Reply
 from agentnb.core.required_effects import Effect, required_effects
@@ -47,6 +47,70 @@ MANY_TOOLS = 8
 """The maximum number of tools that the `repr` of a loop names."""
 
 
+class Requests:
+    """The model requests of a loop: what the model is sent, and how its answer is read.
+
+    A loop that changes this sets `requests_class` to a subclass. Each run of the loop makes one object of that class.
+
+    loop: the loop. tools: its tools, by name.
+    """
+
+    answers_overlap: ClassVar[bool] = False
+    """True if calls of an answer run before the answer has ended. The model request then runs concurrently with
+    everything else.
+    """
+
+    def __init__(self, loop: Design, tools: Mapping[str, Tool]) -> None:
+        self.loop = loop
+        self.tools = tools
+
+    @property
+    def system_prompt(self) -> str | None:
+        """The text that is sent before the history: `system_prompt` of the loop."""
+        return self.loop.system_prompt
+
+    @property
+    def prepare(self) -> Callable[[Sequence[Message]], Any] | None:
+        """The function that makes the messages from the history: `prepare` of the loop. None to send the history."""
+        return self.loop.prepare
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that every request has in addition to the messages."""
+        return {"tools": [specification(tool) for tool in self.tools.values()]} if self.tools else {}
+
+    def messages(self, state: State) -> list[dict[str, Any]] | None:
+        """Return the messages to send if they are not those of the history, or None to send the history.
+
+        The list must be a new one for each call: the caller inserts the system prompt into it.
+        """
+        return None
+
+    @classmethod
+    def replacements(cls, state: State) -> Mapping[int, dict[str, Any]]:
+        """Return the messages to send in place of those at these positions of the history.
+
+        The history is not changed. Computed from the state alone, also for a recording without its loop.
+        """
+        return {}
+
+    @classmethod
+    def recorded_messages(cls, state: State, config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+        """Return what `messages` returns for a loop with this configuration: for a recording without its loop."""
+        return None
+
+    def new_reply(self, state: State) -> Reply:
+        """Return the object that assembles the model's answer."""
+        return Reply(state.turn, state.place.ids)
+
+    def read_again(self, message: Message) -> Message:
+        """Return an answer of the model whose text was replaced, parsed as if the model had sent it."""
+        return message
+
+    def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
+        """Return how the calls of this answer are to be run, as fields of its `ModelEnd`."""
+        return {}
+
+
 class Design(ABC):
     """A loop design. `agentnb.Loop` is the class to subclass; it adds `start` and `run`."""
 
@@ -57,6 +121,9 @@ class Design(ABC):
     """True if hooks and policies check the calls of a turn one after the other, and no call runs before all are
     checked.
     """
+
+    requests_class: ClassVar[type[Requests]] = Requests
+    """The class of the loop's model requests."""
 
     limits_that_raise: ClassVar[frozenset[str]] = frozenset()
     """The stop reasons for which awaiting the run raises LimitReached instead of returning the output."""
@@ -72,11 +139,6 @@ class Design(ABC):
 
     An activity may be async, or an async generator that yields events, or a `Delta` that is only displayed. A hidden
     call of one of `tools` that is not an activity is checked, approved and run like the model's calls.
-    """
-
-    answers_overlap: ClassVar[bool] = False
-    """True if calls of an answer run before the answer has ended. The model request then runs concurrently with
-    everything else.
     """
 
     listens: ClassVar[bool] = True
@@ -116,10 +178,14 @@ class Design(ABC):
     May be async.
     """
 
-    call_graph: Callable[[State], CallGraph] | None = None
+    call_graph: Callable[[State], CallDependencies] | None = None
     """A function that returns the calls of the current request and which of them read the results of others, if calls
     depend on one another. It must be a pure function of the state. Only views call it, at any time.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_not_moved(cls, vars(cls))
 
     @abstractmethod
     def advance(self, state: State) -> Event | None:
@@ -202,10 +268,6 @@ class Design(ABC):
         """
         return None
 
-    def read_again(self, message: Message) -> Message:
-        """Return an answer of the model whose text was replaced, parsed as if the model had sent it."""
-        return message
-
     def has_tools(self, tools: dict[str, Tool]) -> None:
         """Receive the loop's tools by name.
 
@@ -230,36 +292,6 @@ class Design(ABC):
     def runs_as(self, run: Stoppable) -> None:
         """Receive the run when one of this loop, not nested in another, is created or restored and has not ended."""
         return
-
-    def messages_for(self, state: State) -> list[dict[str, Any]] | None:
-        """Return the messages for the model if the loop builds them itself, or None to send the history.
-
-        The list must be a new one for each call: the caller inserts the preceding messages into it.
-        """
-        return None
-
-    @classmethod
-    def sends(cls, state: State, config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return the messages that the model is sent at `state`, by a loop of this class with this configuration.
-
-        For code that has a recording and not its loop: it is computed from events only. The system prompt, and changes
-        that `prepare` makes to the history, are not included.
-        """
-        instead = cls.sent_instead(state)
-        return [instead.get(position, message) for position, message in without_broken_off(state.messages)]
-
-    @classmethod
-    def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:
-        """Return the messages that `sends` has in place of the messages of the history, by their positions in it."""
-        return {}
-
-    def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
-        """Return the options that every request to the model has in addition to the messages."""
-        return {"tools": [specification(tool) for tool in tools]} if tools else {}
-
-    def new_reply(self, state: State) -> Reply:
-        """Return the object that assembles the model's answer."""
-        return Reply(state.turn, state.place.ids)
 
     def arguments(self, call: CallState, state: State) -> dict[str, Any]:
         """Return the arguments that the call runs with, computed before the check and again before the start.
@@ -291,17 +323,6 @@ class Design(ABC):
         """Return what a tool returned, as fields of its `CallEnd`."""
         return {"result": value}
 
-    def amended(self, state: State) -> Mapping[int, dict[str, Any]]:
-        """Return the messages to send in place of those at these positions of the history.
-
-        The history is not changed.
-        """
-        return {}
-
-    def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
-        """Return how the calls of this answer are to be run, as fields of its `ModelEnd`."""
-        return {}
-
     def may_call(self) -> Collection[str]:
         """Return the names of functions that the loop may call besides its tools and activities.
 
@@ -320,6 +341,35 @@ class Design(ABC):
     def kind(cls) -> str:
         """Return the design's name in recordings."""
         return cls.__name__
+
+
+MOVED: Mapping[str, str] = {
+    "messages_for": "Requests.messages",
+    "sends": "Requests.recorded_messages",
+    "amended": "Requests.replacements",
+    "sent_instead": "Requests.replacements",
+    "request_options": "Requests.options",
+    "new_reply": "Requests.new_reply",
+    "read_again": "Requests.read_again",
+    "after_reply": "Requests.after_reply",
+    "answers_overlap": "Requests.answers_overlap",
+}
+"""Former methods and flags of a loop, by name: what has taken their place in this module."""
+
+
+def check_not_moved(loop: type[Design], attributes: Mapping[str, object]) -> None:
+    """Raise UsageError if these attributes of a loop include a method or a flag that is not a loop's own any more.
+
+    It would be ignored. An attribute that holds other data may have such a name.
+    """
+    for name in MOVED.keys() & attributes.keys():
+        value = attributes[name]
+        if callable(value) or isinstance(value, (bool, classmethod, staticmethod, property)):
+            role, _, now = MOVED[name].partition(".")
+            how = f", in a subclass of agentnb.core.loop.{role} to which {role.lower()}_class of the loop is set"
+            raise UsageError(
+                f"{loop.__name__}.{name} has no effect. Define {now}{how if role != 'Design' else ' instead'}."
+            )
 
 
 def configured(design: Design, tools: Mapping[str, str]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Recorded models: a recording as a model, which answers each request as it was answered in the recording.
 
 A request is identified by its messages, so that concurrent loops may send requests in another order and still each get
-their own answers. The messages that were sent are computed from the recording, as the design does it (`Design.sends`).
-If they cannot be computed, because the user's code made them, a request gets the next unused answer, unless the model
-is `strict`.
+their own answers. The messages that were sent are computed from the recording, by the class of the loop's requests
+(`Requests.recorded_messages`). If they cannot be computed, because the user's code made them, a request gets the next
+unused answer, unless the model is `strict`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from agentnb.core.errors import ModelError, ScriptEnded, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelFailed, ModelStart, RunStart
 from agentnb.core.evolve import walk
 from agentnb.core.json import same_json
-from agentnb.core.loop import Design
-from agentnb.core.messages import parts_in_order, text_of
+from agentnb.core.loop import Design, Requests
+from agentnb.core.messages import parts_in_order, text_of, without_broken_off
+from agentnb.core.state import State
 from agentnb.llms.description import recorded_options
 from agentnb.llms.protocol import Chunk
 
@@ -53,7 +54,7 @@ def exchanges(events: Iterable[Event], designs: Designs) -> list[Exchange]:
         if isinstance(event, RunStart):
             begun[event.path] = event
         elif isinstance(event, ModelStart):
-            sent = designs(state.loop).sends(state, begun[event.path].config)
+            sent = _sent_at(state, designs(state.loop).requests_class, begun[event.path].config)
             waiting[event.path] = exchange = Exchange(_identity(sent), event)
             made.append(exchange)
         elif isinstance(event, ModelEnd):
@@ -61,6 +62,14 @@ def exchanges(events: Iterable[Event], designs: Designs) -> list[Exchange]:
         elif isinstance(event, ModelFailed):
             waiting[event.path].error, waiting[event.path].partial = event.error, event.partial
     return [one for one in made if one.answer is not None or one.error is not None]
+
+
+def _sent_at(state: State, requests: type[Requests], config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the messages of a request at this state, without the system prompt and the changes of `prepare`."""
+    if (own := requests.recorded_messages(state, config)) is not None:
+        return own
+    instead = requests.replacements(state)
+    return [instead.get(position, message) for position, message in without_broken_off(state.messages)]
 
 
 def _identity(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
-from agentnb.core.events import Event, RunEnd
-from agentnb.core.loop import Design, check_tables, configured, phase_opened
+from agentnb.core.events import Event, RunEnd, RunStart
+from agentnb.core.loop import Design, Requests, check_tables, configured, phase_opened
 from agentnb.core.messages import Message
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
@@ -53,6 +55,7 @@ class Frame:
         "path",
         "recorded",
         "reply",
+        "requests",
         "said",
         "state",
         "tools",
@@ -82,6 +85,7 @@ class Frame:
         self._performs_loops = type(design).loop_for is not Design.loop_for
         has_loop_tools = any(loop_of(tool) is not None for tool in self.tools.values())
         self.has_loops_inside: bool = self._performs_loops or has_loop_tools
+        self.requests: Requests = design.requests_class(design, self.tools)
         design.has_tools(self.tools)
 
     @property
@@ -122,8 +126,13 @@ class Frame:
             self.moves[self.state.phase, event.phase, type(event)] = phase
         return phase
 
-    def begin(self, input: object) -> Event:
-        """Return the first event of this nested loop, with the call of the parent that it performs."""
-        first = start_as_json(self.design.begin(input))
-        self.said += [message for messages in first.queued.values() for message in messages]
-        return replace(first, call=self.call, **configured(self.design, self.fingerprints))
+    def begin(self, input: object, history: Sequence[Message] = ()) -> RunStart:
+        """Return the first event of this loop, with the call of the parent that it performs."""
+        first = self.design.begin(input, history)
+        prompt = self.requests.system_prompt
+        if prompt != self.design.system_prompt:  # it depends on the tools, which only the requests know
+            first = replace(first, system_prompt=prompt if prompt != first.config.get("system_prompt") else None)
+        first = replace(start_as_json(first), call=self.call, **configured(self.design, self.fingerprints))
+        if self.above is not None:
+            self.said += [message for messages in first.queued.values() for message in messages]
+        return first

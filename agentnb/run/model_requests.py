@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.json import to_plain
-from agentnb.core.loop import Design
 from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import ROLES, Message, is_broken_off, plain_message
 from agentnb.core.prefix import COPY_LIMIT
@@ -50,15 +49,14 @@ class ModelRequests:
 
     def __init__(self, frame: Frame, journal: Journal, inflight: InFlight) -> None:
         self._design = frame.design
+        self._requests = frame.requests
         self._frame = frame
         self._journal = journal
         self._inflight = inflight
         self._sequential = {name for name, tool in frame.tools.items() if tool.sequential}
-        self._options = frame.design.request_options(list(frame.tools.values()))
+        self._options = frame.requests.options()
         self._describer = Describer()
-        kind = type(frame.design)
-        self._sends_history = kind.messages_for is Design.messages_for and kind.amended is Design.amended
-        self._history = PlainHistory(frame.design.system_prompt)
+        self._history = PlainHistory(frame.requests.system_prompt)
         self._model: Model | None = None
         self.error: BaseException | None = None
         """The exception behind the last failure, as the cause of RunFailed."""
@@ -92,7 +90,7 @@ class ModelRequests:
     async def ask(self, *, pulled: bool = False) -> None:
         """Send one request, and record the answer or the failure. pulled: show each delta to the consumer."""
         state = self._frame.state
-        reply, started = self._design.new_reply(state), time.monotonic()
+        reply, started = self._requests.new_reply(state), time.monotonic()
         if self._paused is not None and self.has_paused:
             reply = self._paused[1]
             reply.resume()
@@ -108,7 +106,7 @@ class ModelRequests:
         while self._holds_up and not self._inflight.wakeup.flush() and self._inflight.crash is None:  # noqa: ASYNC110 - it writes
             await asyncio.sleep(RETRY_SECONDS)
         try:
-            prepared = await self._prepared() if self._design.prepare is not None else None
+            prepared = await self._prepared() if self._requests.prepare is not None else None
             if state.cancelled is not None:  # by the code that has prepared the messages
                 return
             stream = self._open(prepared, state, partial)
@@ -167,9 +165,9 @@ class ModelRequests:
 
     async def _prepared(self) -> Sequence[Mapping[str, Any]]:
         """Return the messages as the loop's `prepare` hook makes them."""
-        assert self._design.prepare is not None
+        assert self._requests.prepare is not None
         shown = self._history.shown(self._frame.state.messages)
-        return self._history.prepared(await settled(self._design.prepare(shown)))
+        return self._history.prepared(await settled(self._requests.prepare(shown)))
 
     def _open(
         self, prepared: Sequence[Mapping[str, Any]] | None, state: State, partial: Mapping[str, Any] | None
@@ -181,13 +179,11 @@ class ModelRequests:
             model = self._model = as_model(self._design.llm)
         if prepared is not None:
             messages: Sequence[Any] = prepared
-        elif self._sends_history:
-            messages = self._history.of(state.messages)
-        elif (own := self._design.messages_for(state)) is not None:
+        elif (own := self._requests.messages(state)) is not None:
             own[:0] = self._history.prefix  # to copy a long list takes as long as the rest of a turn
             messages = own
         else:
-            messages = self._history.of(state.messages, self._design.amended(state))
+            messages = self._history.of(state.messages, self._requests.replacements(state))
         if partial is not None:
             messages = [*messages, partial]
         return model.stream(messages, **self._options_with(state.options))
@@ -213,7 +209,7 @@ class ModelRequests:
     def _end(self, end: ModelEnd | None) -> None:
         if end is None:  # the answer is no longer needed
             return
-        fields = self._design.after_reply(end)
+        fields = self._requests.after_reply(end)
         if self._sequential and not self._sequential.isdisjoint(call.name for call in end.message.tool_calls):
             fields = {**fields, "sequential": True}
         self._post(replace(end, **fields) if fields else end)

@@ -1,8 +1,8 @@
 """Run: one execution of a loop. It can be driven, watched, paused, steered and saved, and its calls can be decided.
 
-A run has one owner at a time, which drives it: a consumer that pulls its events (`async for`), a caller that awaits
-it, a step, or a background task (`play`). All others watch. Control methods are safe from every thread and event loop;
-the events that they cause are recorded when they return.
+A run has one owner at a time, which drives it: a consumer that pulls its events (`async for`), a step, or a task of its
+own, for callers that await the run or in the background (`play`). All others watch. Control methods are safe from every
+thread and event loop; the events that they cause are recorded when they return.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError, printable
 from agentnb.core.events import Delta, Event, Queue, RunResumed
-from agentnb.core.loop import Design, configured
+from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.prefix import Prefix
 from agentnb.core.state import State
@@ -32,16 +32,17 @@ from agentnb.run.approvals.policy import make_policy
 from agentnb.run.companions import companion_of
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
-from agentnb.run.event_data import input_as_json, start_as_json
+from agentnb.run.event_data import input_as_json
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.words import names_in
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.mailbox import hear, queued
-from agentnb.run.ownership import Ownership, drive_to_the_end, step, wait_for_result
+from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
 from agentnb.run.past.prefix import new_run_id
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.recording import Recording
+from agentnb.run.stepping import step
 from agentnb.run.validation import check_name, check_options, check_seconds, check_text
 
 
@@ -97,8 +98,7 @@ class Run(Decisions, Recording):
         if suspended or again or chosen:
             begin = RunResumed(suspended=suspended, again=dict(again), **chosen)
         if not recording:
-            start = start_as_json(loop.begin(input_as_json(input), history))
-            begin = replace(start, **configured(loop, self._journal.root.fingerprints), **chosen)
+            begin = replace(self._journal.root.begin(input_as_json(input), history), **chosen)
         self._journal.root.recorded = len(recording)
         judges_open_questions = judges_open_questions and approve is not None
         self._driver = Driver(self._journal, self._gate, policy, begin, judges_open_questions=judges_open_questions)

@@ -394,7 +394,7 @@ def _start_effects(
         if effect.kind == "model":
             used = loop.asking.used if loop.asking.has_paused else None
             if loop.requested_here:
-                yield Request(loop, effect, alone and pace != "step" and not frame.design.answers_overlap)
+                yield Request(loop, effect, alone and pace != "step" and not frame.requests.answers_overlap)
             elif used is not None and (why := gate.limit_reached(journal.state, starting="own", more=used)):
                 yield EndAtLimit(why)
             else:

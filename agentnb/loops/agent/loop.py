@@ -21,18 +21,36 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
+from agentnb.core.loop import Requests
 from agentnb.core.maybe_async import Inside
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.state import CallState, State
 from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.executor import AgentExecutor
-from agentnb.loops.agent.retrieval import RETRIEVE, amended, asks_retriever, documents, retrieve_first
-from agentnb.loops.agent.stream import asks_token, stream
+from agentnb.loops.agent.retrieval import RETRIEVE, documents, retrieve_first, retriever_call, with_documents
+from agentnb.loops.agent.stream import cancel_check, stream
 from agentnb.loops.base import Loop, check_system_prompt, count_of, take
 from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
     from agentnb.run import Run
+
+
+class AgentRequests(Requests):
+    """The model requests of an agent. They include the retrieved documents."""
+
+    loop: Agent
+
+    @classmethod
+    def replacements(cls, state: State) -> Mapping[int, dict[str, Any]]:
+        """Return the user's last message with the documents retrieved for it, by position."""
+        return with_documents(state)
+
+    def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
+        """Return the phase and the execution of the reply's calls: sequential or parallel. Empty without calls."""
+        if not reply.message.tool_calls:
+            return {}
+        return {"phase": "tool_execution", "sequential": self.loop.tool_execution == "sequential"}
 
 
 class Agent(Loop):
@@ -60,6 +78,7 @@ class Agent(Loop):
         "model_start": "llm_call",
         "run_end": "done",
     }
+    requests_class = AgentRequests
     limits_that_raise = frozenset({"max_iterations"})
 
     def __init__(
@@ -82,10 +101,10 @@ class Agent(Loop):
         self.max_iterations = count_of("max_iterations", max_iterations)
         self.tool_execution = tool_execution
         if retriever is not None:
-            retrieve = asks_retriever(retriever)
+            retrieve = retriever_call(retriever)
             self.activities = {RETRIEVE: lambda arguments, state: retrieve(arguments["query"])}
 
-    def hears_as(self, input: Any) -> list[Message]:
+    def messages_from(self, input: Any) -> list[Message]:
         """Return the input from a parent loop as messages: one for each item, an object as JSON text."""
         return input_messages(input)
 
@@ -111,12 +130,6 @@ class Agent(Loop):
             return fact
         return ModelStart(turn=state.turn + 1)
 
-    def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
-        """Return the phase and the execution of the reply's calls: sequential or parallel. Empty without calls."""
-        if not reply.message.tool_calls:
-            return {}
-        return {"phase": "tool_execution", "sequential": self.tool_execution == "sequential"}
-
     def ends_at_limit(self, state: State) -> bool:
         """Return True if the limit ends the run. The limit precedes a cancellation (SEMANTICS.md, 3. Algorithm)."""
         is_between_turns = state.model == "idle" and not state.open and not state.over and _answer(state) is None
@@ -129,15 +142,6 @@ class Agent(Loop):
     def result_given(self, call: CallState, result: Any) -> Any:
         """Return a user-supplied result of a retrieval as documents; other results unchanged."""
         return documents(result) if call.name == RETRIEVE else result
-
-    def amended(self, state: State) -> Mapping[int, dict[str, Any]]:
-        """Return the user's last message with the documents retrieved for it, by position."""
-        return amended(state)
-
-    @classmethod
-    def sent_instead(cls, state: State) -> Mapping[int, dict[str, Any]]:
-        """Return the user's last message with the documents retrieved for it, by position."""
-        return amended(state)
 
     # -- the agent -------------------------------------------------------------------------------------------------
 
@@ -167,7 +171,7 @@ class Agent(Loop):
 
     def events(self, run: Run, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
         """Return the stream of events, as of `execute`, for a started or restored run of this agent."""
-        return stream(run, asks_token(cancel_token), self.ends_at_limit)
+        return stream(run, cancel_check(cancel_token), self.ends_at_limit)
 
     async def ainvoke(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
         """Run on a prompt and return the text of the answer. This is the published design's other name of `run`."""

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Unpack
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd, RunStart, StopReason
-from agentnb.core.graph import CallGraph
-from agentnb.core.loop import Design
+from agentnb.core.graph import CallDependencies
+from agentnb.core.loop import Design, Requests
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.protocols import Frame
 from agentnb.core.reply import Reply
@@ -44,7 +45,7 @@ from agentnb.loops.execution_loop.solution import (
     read_again,
     solution_schema,
 )
-from agentnb.loops.execution_loop.stream import ExecutionEvent, ExecutionStream
+from agentnb.loops.execution_loop.stream import ExecutionStream
 from agentnb.loops.execution_loop.tools import (
     Activity,
     Confirm,
@@ -57,7 +58,54 @@ from agentnb.loops.execution_loop.tools import (
 )
 from agentnb.loops.execution_loop.types import Call, ErrorMessage, Solution, as_it_runs
 from agentnb.loops.options import StartOptions
-from agentnb.loops.streaming import Telling
+from agentnb.loops.streaming import StreamStatus
+
+
+class ExecutionRequests(Requests):
+    """The model requests of an execution loop: the context, and the instructions to answer with a Solution."""
+
+    loop: ExecutionLoop
+    answers_overlap = True  # a call starts when its own object closes
+
+    @cached_property
+    def system_prompt(self) -> str:
+        """The prompt that the user has given, and instructions that describe the tools and the output."""
+        loop = self.loop
+        lines = [REFERENCES if loop.native else instructions(list(self.tools.values()), loop.output_check.schema)]
+        if loop.plan is not None:
+            lines += [PLANS[mode] for mode in dict.fromkeys(("eager", loop.plan))]
+        return "\n\n".join([*([loop.system_prompt] if loop.system_prompt else []), "\n".join(lines)])
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of a request: the tools, or the schema of a Solution that names them."""
+        tools = list(self.tools.values())
+        if self.loop.native:
+            return {"tools": native_specifications(tools)} if tools else {}
+        return {"schema": solution_schema(tools, self.loop.output_check.schema)}
+
+    def messages(self, state: State) -> list[dict[str, Any]]:
+        """Return the messages of a request: the context (SEMANTICS.md, 2. Messages and data)."""
+        return self.recorded_messages(state, {"native": self.loop.native})
+
+    @classmethod
+    def recorded_messages(cls, state: State, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the messages of a request with this configuration. Answers are sent only with native calls."""
+        context = Context.of(state)
+        return context.messages(native=config.get("native", False) or context.native)
+
+    def new_reply(self, state: State) -> Reply:
+        """Return the reader of an answer. It recognizes the calls that earlier answers to this request made."""
+        context = Context.of(state)
+        earlier = [call.proposed for call in state.calls.values() if not call.let_go]
+        made, native = context.calls_made + len(earlier), self.loop.native or context.native
+        tools = self.tools.values()
+        constants = {tool.name: tool.constants for tool in tools if isinstance(tool, SchemaTool) and tool.constants}
+        return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs, constants=constants)
+
+    def read_again(self, message: Message) -> Message:
+        """Return an answer whose text was replaced, with the output of its new text."""
+        native = self.loop.native or bool(message.details and message.details.get("native"))
+        return message.model_copy(update={"details": read_again(message, native=native)})
 
 
 class ExecutionLoop(Loop):
@@ -93,7 +141,7 @@ class ExecutionLoop(Loop):
         "message": "updating",
         "run_end": "done",
     }
-    answers_overlap = True  # a call starts when its own object closes
+    requests_class = ExecutionRequests
 
     def __init__(
         self,
@@ -126,8 +174,8 @@ class ExecutionLoop(Loop):
         self.max_concurrency = count_of("max_concurrency", max_concurrency, least=1)
         self.native = native
         self.plan = plan
-        self._output_check = OutputCheck(output)
-        self._given_prompt = system_prompt
+        self.output_check = OutputCheck(output)
+        self.system_prompt = system_prompt
         self.delegates = Delegates(
             delegates or {}, lambda **options: ExecutionLoop(**{"llm": llm, "max_requests": max_requests, **options})
         )
@@ -143,7 +191,7 @@ class ExecutionLoop(Loop):
         # for readers in other threads.
         self._before = State(messages=self._initial_context)
         self._frame: Frame | None = None
-        self._telling: Telling[ExecutionEvent] | None = None
+        self._last_stream: StreamStatus | None = None
         self._reading: tuple[State, Context] | None = None
         self._lock = threading.Lock()
 
@@ -152,7 +200,7 @@ class ExecutionLoop(Loop):
         limits = {name: getattr(self, name) for name in ("max_requests", "max_concurrency", "native")}
         given = {"plan": self.plan, "delegates": self.delegates.names}
         limits |= {name: value for name, value in given.items() if value}
-        return {**super().config(), **limits, "system_prompt": self._given_prompt, "output": self._output_check.schema}
+        return {**super().config(), **limits, "system_prompt": self.system_prompt, "output": self.output_check.schema}
 
     # -- the decision ----------------------------------------------------------------------------------------------
 
@@ -163,7 +211,7 @@ class ExecutionLoop(Loop):
         check_plans([*start.history, *map(to_context, given or ())])
         return start
 
-    def hears_as(self, input: Any) -> list[Message]:
+    def messages_from(self, input: Any) -> list[Message]:
         """Return the input of a nested run as messages. An object is the loop's parameters."""
         try:
             return to_input(input)
@@ -186,7 +234,7 @@ class ExecutionLoop(Loop):
 
         # The round has ended: append what its calls wrote, then its errors.
         context = Context.of(state)
-        round = read_round(context, state, self._output_check)
+        round = read_round(context, state, self.output_check)
         if (logged := context.logged(state)) < len(round.log):
             return MessageAdded(message=round.log[logged])
 
@@ -256,7 +304,7 @@ class ExecutionLoop(Loop):
             return calls
         return self.flow(state).admitted(calls, self.max_concurrency)
 
-    def call_graph(self, state: State) -> CallGraph:
+    def call_graph(self, state: State) -> CallDependencies:
         """Return the calls of the round, and which of them read what others write."""
         required = self.wanted(state) if self.before_call is not None and not state.paused else ()
         confirming = {effect.id for effect in required if effect.kind == "call"}
@@ -269,42 +317,8 @@ class ExecutionLoop(Loop):
         self._frame = frame
 
     def has_tools(self, tools: dict[str, Tool]) -> None:
-        """Take the tools of a run, and put them into the system prompt."""
+        """Take the tools of a run."""
         self.tools_by_name = tools
-        lines = [REFERENCES if self.native else instructions(list(tools.values()), self._output_check.schema)]
-        if self.plan is not None:
-            lines += [PLANS[mode] for mode in dict.fromkeys(("eager", self.plan))]
-        self.system_prompt = "\n\n".join([*([self._given_prompt] if self._given_prompt else []), "\n".join(lines)])
-
-    def request_options(self, tools: Sequence[Tool]) -> dict[str, Any]:
-        """Return the options of a request: the tools, or the schema of a Solution that names them."""
-        if self.native:
-            return {"tools": native_specifications(tools)} if tools else {}
-        return {"schema": solution_schema(tools, self._output_check.schema)}
-
-    def messages_for(self, state: State) -> list[dict[str, Any]]:
-        """Return the messages of a request: the context (SEMANTICS.md, 2. Messages and data)."""
-        return self.sends(state, {"native": self.native})
-
-    @classmethod
-    def sends(cls, state: State, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the messages of a request with this configuration. Answers are sent only with native calls."""
-        context = Context.of(state)
-        return context.messages(native=config.get("native", False) or context.native)
-
-    def new_reply(self, state: State) -> Reply:
-        """Return the reader of an answer. It recognizes the calls that earlier answers to this request made."""
-        context = Context.of(state)
-        earlier = [call.proposed for call in state.calls.values() if not call.let_go]
-        made, native = context.calls_made + len(earlier), self.native or context.native
-        tools = (self.tools_by_name or {}).values()
-        constants = {tool.name: tool.constants for tool in tools if isinstance(tool, SchemaTool) and tool.constants}
-        return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs, constants=constants)
-
-    def read_again(self, message: Message) -> Message:
-        """Return an answer whose text was replaced, with the output of its new text."""
-        native = self.native or bool(message.details and message.details.get("native"))
-        return message.model_copy(update={"details": read_again(message, native=native)})
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -363,10 +377,10 @@ class ExecutionLoop(Loop):
 
         options: as for `start`. Raises UsageError while another stream of this loop is open.
         """
-        if self._telling is not None and self._telling.is_open:
+        if self._last_stream is not None and self._last_stream.is_open():
             raise UsageError("This loop is running. Read its stream to the end, or close it.")
         stream = ExecutionStream(self.start(input, **options), self)
-        self._telling = stream.telling
+        self._last_stream = stream.status
         return stream
 
     @property

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal
 from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
+from agentnb.core.loop import Requests
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
@@ -46,6 +47,22 @@ from agentnb.loops.session_loop.steering import (
 )
 
 Drain = Literal["one-at-a-time", "all"]
+
+
+class SessionRequests(Requests):
+    """The model requests of a session."""
+
+    loop: SessionLoop
+
+    def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
+        """Return the execution of the reply's calls: sequential or not, and with provisional results or not.
+
+        Results are provisional in mode `discard`: steering can replace them until the loop continues.
+        """
+        loop = self.loop
+        if loop.tool_execution == "parallel" and loop.steering_mode != "discard":
+            return {}
+        return {"sequential": loop.tool_execution == "sequential", "provisional": loop.steering_mode == "discard"}
 
 
 class SessionLoop(SessionControls):
@@ -76,6 +93,7 @@ class SessionLoop(SessionControls):
         "acting": ["thinking", "listening", "done"],
         "done": [],
     }
+    requests_class = SessionRequests
     checks_in_order = True  # SEMANTICS.md, 4. Tool calls
     opened_by: ClassVar[Mapping[str, str]] = {
         "message": "listening",
@@ -127,7 +145,7 @@ class SessionLoop(SessionControls):
         if should_stop_after_turn is not None:
             self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(_with_results(state))}
 
-    def hears_as(self, input: Any) -> list[Message]:
+    def messages_from(self, input: Any) -> list[Message]:
         """Return the input from a parent loop as messages: one for each item, an object as JSON text."""
         return input_messages(input)
 
@@ -202,15 +220,6 @@ class SessionLoop(SessionControls):
         why = why_pass_over(state, self.steering_mode)
         return skip(call, why) if why is not None else None
 
-    def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
-        """Return the execution of the reply's calls: sequential or not, and with provisional results or not.
-
-        Results are provisional in mode `discard`: steering can replace them until the loop continues.
-        """
-        if self.tool_execution == "parallel" and self.steering_mode != "discard":
-            return {}
-        return {"sequential": self.tool_execution == "sequential", "provisional": self.steering_mode == "discard"}
-
     def _hears(self, state: State, queue: Queue) -> bool:
         return bool(state.queues[queue]) and (self.drain == "all" or queue not in state.heard)
 
@@ -261,7 +270,7 @@ _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})
 def _check_hooks(**hooks: Any) -> None:
     for name, hook in hooks.items():
         if hook is not None and not callable(hook):
-            raise UsageError(f"{name}= takes a function, or None, not {hook!r:.80}.")
+            raise UsageError(f"{name} must be a function or None, not {hook!r:.80}.")
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

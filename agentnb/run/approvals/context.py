@@ -83,7 +83,7 @@ class _Loop:
     """One loop: the messages of its last model request, and the calls of its turn."""
 
     def __init__(self, start: RunStart) -> None:
-        self.design = design_of(start.loop) or Design
+        self.requests = (design_of(start.loop) or Design).requests_class
         self.config = start.config
         prompt = start.system_prompt or start.config.get("system_prompt")
         self.prefix = [frozen({"role": "system", "content": prompt})] if isinstance(prompt, str) and prompt else []
@@ -99,9 +99,9 @@ class _Loop:
     def ask(self, state: State) -> None:
         """Store the messages of the request that a loop with this state sends."""
         self.instead = {}
-        # A design with a `sends` of its own: its messages cannot be shared between requests.
-        if self.design.sends.__func__ is not Design.sends.__func__:  # type: ignore[attr-defined]  # of a class method
-            self.sent = [*self.prefix, *map(frozen, self.design.sends(state, self.config))]
+        # Messages that are not those of the history cannot be shared between requests.
+        if (own := self.requests.recorded_messages(state, self.config)) is not None:
+            self.sent = [*self.prefix, *map(frozen, own)]
             self.messages = len(self.sent)
             return
         # Otherwise the requests share one history: append the new messages, and store those that are sent in place of
@@ -110,7 +110,7 @@ class _Loop:
             self.places.append(len(self.history) if message.role in ROLES else None)
             if message.role in ROLES:
                 self.history.append(frozen(message))
-        for position, instead in self.design.sent_instead(state).items():
+        for position, instead in self.requests.replacements(state).items():
             if (place := self.places[position]) is not None:
                 self.instead[place] = frozen(instead)
         self.sent, self.messages = self.history, len(self.history)

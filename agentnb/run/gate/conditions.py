@@ -116,7 +116,7 @@ class Conditions:
                 f"A breakpoint has no condition {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}."
             )
         if not made:
-            raise UsageError("A breakpoint must have a condition; without one it would stop at every event.")
+            raise UsageError("A breakpoint without a condition would stop at every event.")
         if made.get("event") not in (None, *EVENT_TYPES):
             raise UsageError(no_event(str(made["event"])))
         if "cost_above" in made and not _is_number(made["cost_above"]):

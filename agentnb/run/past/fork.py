@@ -262,7 +262,7 @@ def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]
     if isinstance(event, ModelEnd):
         answer = _answer_instead(event, message)
         if (frame := before()) is not None:
-            answer = frame.design.read_again(answer)
+            answer = frame.requests.read_again(answer)
         return structs.replace(event, message=answer)
     if isinstance(event, MessageAdded):
         said = input_as_json(message)

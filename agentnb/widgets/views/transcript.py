@@ -18,9 +18,11 @@ from typing import Any, NamedTuple, cast
 from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision, Event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.json import repair_text
+from agentnb.core.loop import Design
 from agentnb.core.messages import is_broken_off, text_of
 from agentnb.core.state import CallStatus, State
 from agentnb.run.recording import Recording
+from agentnb.tools import as_tools
 from agentnb.widgets.text import for_reading, pretty
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import clock, in_words
@@ -233,17 +235,19 @@ def next_request(design: Any, state: State) -> Sequence[Mapping[str, Any]]:
     The design is asked as a run asks it before a request, but with a copy of the state: a design may keep in the
     state what it computes, and the run may be doing that in another thread.
     """
-    prompt = getattr(design, "system_prompt", None)
-    prefix: list[Mapping[str, Any]] = [{"role": "system", "content": prompt}] if prompt else []
+    prompt: str | None = getattr(design, "system_prompt", None)
     own: Sequence[Mapping[str, Any]] | None = None
     instead: Mapping[int, Mapping[str, Any]] = {}
-    if getattr(design, "messages_for", None) is not None:
+    if isinstance(design, Design):
         try:
-            own = design.messages_for(state)
-            instead = design.amended(state) if own is None else {}
+            requests = design.requests_class(design, as_tools(design.tools))
+            prompt = requests.system_prompt
+            own = requests.messages(state)
+            instead = requests.replacements(state) if own is None else {}
         except Exception:
             # This is code of the user, written to be called by the driver. The history is shown unchanged.
             logger.exception("%s could not say what its model is sent", design.kind())
+    prefix: list[Mapping[str, Any]] = [{"role": "system", "content": prompt}] if prompt else []
     if own is not None:
         return [*prefix, *own]
     history: Sequence[Mapping[str, Any]] = cast("Sequence[Mapping[str, Any]]", state.messages)  # each reads as one
