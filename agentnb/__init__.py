@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from agentnb.loops.loop_agent import LoopAgent
     from agentnb.loops.session_loop import SessionLoop
     from agentnb.notebook.attaching import attach
-    from agentnb.notebook.table import runs
+    from agentnb.notebook.runs_table import runs
     from agentnb.store import Store
 
 __version__ = "0.1.0"
@@ -92,7 +92,7 @@ _WHEN_ASKED_FOR = {
     **DESIGNS,
     "Store": "agentnb.store",
     "attach": "agentnb.notebook.attaching",
-    "runs": "agentnb.notebook.table",
+    "runs": "agentnb.notebook.runs_table",
 }
 """Names that are imported at their first use, and their modules: no program needs all of them."""
 _PACKAGES = frozenset(

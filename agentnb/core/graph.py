@@ -38,7 +38,7 @@ class GraphCall(NamedTuple):
     earlier: bool = False
 
 
-class CallGraph(NamedTuple):
+class CallDependencies(NamedTuple):
     """The calls of one request, in the order they were made, after those of earlier requests that they read."""
 
     request: int

@@ -23,7 +23,7 @@ from pydantic_core import to_json
 
 from agentnb.core.errors import IllegalTransition, UsageError, printable
 from agentnb.core.events import EVENT_TYPES, CallEnd, Event, ModelEnd, RunEnd, RunStart
-from agentnb.core.graph import CallGraph
+from agentnb.core.graph import CallDependencies
 from agentnb.core.json import to_plain
 from agentnb.core.messages import Message
 from agentnb.core.protocols import Frame, Hearing, Stoppable
@@ -178,7 +178,7 @@ class Design(ABC):
     May be async.
     """
 
-    call_graph: Callable[[State], CallGraph] | None = None
+    call_graph: Callable[[State], CallDependencies] | None = None
     """A function that returns the calls of the current request and which of them read the results of others, if calls
     depend on one another. It must be a pure function of the state. Only views call it, at any time.
     """

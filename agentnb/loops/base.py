@@ -75,15 +75,17 @@ class Loop(Design):
         self, llm: Any = None, tools: Iterable[Any] | Mapping[str, Any] | None = (), *, name: str | None = None
     ) -> None:
         if isinstance(llm, str):
-            raise UsageError(f"A model is an object, not its name: agentnb.llms.OpenAI({llm!r}) for one.")
+            raise UsageError(
+                f"The model must be an object, not a name. Pass agentnb.llms.OpenAI({llm!r}), for example."
+            )
         if tools is None:
             tools = ()
         if isinstance(tools, str) or not isinstance(tools, Iterable):
             if isinstance(llm, list):
-                raise UsageError("The model comes first, and then the list of its tools.")
-            raise UsageError(f"Tools come as a list, also a single one: [{_named(tools)}].")
+                raise UsageError("Pass the model first, then the list of tools.")
+            raise UsageError(f"Pass tools as a list, also a single tool: [{_named(tools)}].")
         if name is not None and not isinstance(name, str):
-            raise UsageError(f"name= takes the loop's name, a text, not {name!r:.80}.")
+            raise UsageError(f"name must be a string, not {name!r:.80}.")
         if not isinstance(tools, (Mapping, Sequence)):
             tools = list(tools)  # an iterator can be read only once, and each run reads the tools
         self.llm = llm
@@ -124,7 +126,7 @@ class Loop(Design):
 
         options: as for `start`. The coroutine raises RunFailed, RunCancelled or LimitReached if there is no output.
         """
-        return _to_the_end(self.start(*(input or (None,)), **options))
+        return _run_to_end(self.start(*(input or (None,)), **options))
 
     def run_async(self, parent_context: Any, **options: Unpack[StartOptions]) -> Any:
         """Run inside the code of an agent that has an InvocationContext (`agentnb.loops.loop_agent`).
@@ -142,7 +144,7 @@ class Loop(Design):
         restored: Run = _restore(run, self, **options)
         return restored
 
-    def hears_as(self, input: Any) -> list[Message] | None:
+    def messages_from(self, input: Any) -> list[Message] | None:
         """Return the input from a parent loop as the first messages of this loop's conversation.
 
         None: the input does not start a conversation, and the parent passes it as one string.
@@ -208,7 +210,7 @@ class Loop(Design):
         return run
 
 
-async def _to_the_end(run: Run) -> Any:
+async def _run_to_end(run: Run) -> Any:
     return await run
 
 
@@ -229,15 +231,14 @@ def count_of(name: str, value: Any, least: int = 0) -> Any:
     """
     value = plain_number(value)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-        wanted = f"a whole number from {least}" if least else "a number that is whole and not negative"
-        raise UsageError(f"{name} must be None or {wanted}, not {value!r}.")
+        raise UsageError(f"{name} must be None or a whole number of at least {least}, not {value!r}.")
     return value
 
 
 def check_system_prompt(value: Any) -> None:
     """Raise UsageError if this is neither a string nor None."""
     if value is not None and not isinstance(value, str):
-        raise UsageError(f"system_prompt= takes a text, or None, not {value!r:.80}.")
+        raise UsageError(f"system_prompt must be a string or None, not {value!r:.80}.")
 
 
 def take(state: State, queue: Queue) -> MessageAdded:

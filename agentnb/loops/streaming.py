@@ -1,130 +1,102 @@
-"""The stream of a design's own events: an async iterator that translates the events of a run."""
+"""RunStream: an async iterator over a run that yields the events of its design."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol
 
 from agentnb.core.errors import RunFailed
+from agentnb.core.events import Delta, Event
 from agentnb.core.maybe_async import Inside
-
-if TYPE_CHECKING:
-    from agentnb.core.events import Delta, ErrorInfo, Event
-    from agentnb.run import Run
+from agentnb.core.protocols import StreamedRun
+from agentnb.loops.projection import DesignEvent, Projection
 
 
-class _Typed(Protocol):
-    @property
-    def type(self) -> str: ...
+class RunItems(Protocol):
+    """The events and deltas of a run, as an async iterator that can be closed."""
+
+    def __aiter__(self) -> AsyncIterator[Event | Delta]: ...
+
+    async def aclose(self) -> None:
+        """Stop reading the run."""
 
 
-Said = TypeVar("Said", bound=_Typed)
+def items_of(run: StreamedRun) -> RunItems:
+    """Return the events and deltas of a run. The run advances when the next one is requested."""
+    return Inside(aiter(run))
 
 
-class Telling(Generic[Said]):
-    """The translation of one run into a design's events. `ended` is True after the last of them.
+async def translated(
+    run: StreamedRun,
+    projection: Projection[DesignEvent],
+    *,
+    items_of: Callable[[StreamedRun], RunItems] = items_of,
+    after_each: Callable[[Event | Delta], None] | None = None,
+) -> AsyncGenerator[DesignEvent, None]:
+    """Yield the design's events of a run. Closing the generator before the end of the run cancels the run.
 
-    A loop keeps a reference to this object and not to the stream. A stream that the reader abandons (by `break`) is
-    then garbage-collected and closed like any async generator, and the loop can run again.
+    items_of: returns the run's events. after_each: called after the events for an event of the run were taken.
+
+    Raises RunFailed if the run has failed and the design's events do not report it.
     """
-
-    last: ClassVar[str]
-    """The type of the last event of a stream."""
-
-    def __init__(
-        self,
-        run: Run,
-        say: Callable[[Event | Delta], Iterable[Said]],
-        fail: Callable[[ErrorInfo], Iterable[Said]],
-    ) -> None:
-        """say: translates an event of the run. fail: returns the final events after a model failure."""
-        self.run = run
-        self.ended = False
-        self.stream: weakref.ref[Any] | None = None
-        self.is_read = False
-        """True after the reader has requested the first event."""
-        self._say, self._fail = say, fail
-
-    def facts(self) -> Any:
-        """Return the run's own events as an async iterator that can be closed."""
-        return Inside(aiter(self.run))
-
-    def is_said(self, error: RunFailed) -> bool:
-        """Return True if the design's last event reports this error, which is not a model failure."""
-        return False
-
-    async def events(self) -> AsyncGenerator[Said, None]:
-        """Yield the run's events, translated into the design's events.
-
-        Raises RunFailed if the loop itself has failed and the design has no event for it.
-        """
-        last, say = self.last, self._say
-        try:
-            async with aclosing(self.facts()) as facts:
-                async for fact in facts:
-                    for said in say(fact):
-                        self.ended = said.type == last
-                        yield said
-        except RunFailed as error:
-            # Raise an error of the loop itself, unless the design's last event has reported it. After a model failure,
-            # end the stream with the design's own events.
-            failure = self.run.state.failure
-            if failure is None and not self.is_said(error):
-                raise
-            if failure is not None and not self.ended:
-                for said in self._fail(failure):
-                    self.ended = said.type == last
-                    yield said
-        finally:
-            self.ended = True
-
-    @property
-    def is_open(self) -> bool:
-        """True while the stream can continue. If its reader has abandoned it, reading this property cancels the run."""
-        if not self.ended and self.stream is not None and self.stream() is None:
-            if self.is_read:
-                self.close()
-            elif not self.run.events:  # abandoned before the first event: there is nothing to cancel
-                self.ended = True
-        return not self.ended
-
-    def close(self) -> None:
-        """Cancel the run if it has not ended."""
-        self.run.cancel("the stream was closed")
-        self.ended = True
+    try:
+        async with aclosing(items_of(run)) as items:
+            async for item in items:
+                for event in projection.translate(item):
+                    yield event
+                if after_each is not None:
+                    after_each(item)
+    except RunFailed as error:
+        failure = run.state.failure
+        if not projection.reports(error, failure):
+            raise
+        if failure is not None and not projection.ended:
+            for event in projection.fail(failure):
+                yield event
+    finally:
+        projection.ended = True
 
 
-class DesignStream(Generic[Said]):
+class RunStream(Generic[DesignEvent]):
     """The events of one run, in the design's vocabulary. The run starts when the first event is requested.
 
     Closing the stream before its end cancels the run; so does abandoning it. Awaiting the stream runs to the end and
-    returns the run's output, or raises the error that ended the run. `run` is the run.
+    returns the run's output, or raises the error that ended the run.
     """
 
-    def __init__(self, telling: Telling[Said]) -> None:
-        self.run = telling.run
-        self.telling = telling
-        telling.stream = weakref.ref(self)
-        self._events = telling.events()
+    run: Any
+    """The run (`agentnb.run.Run`)."""
+
+    def __init__(
+        self,
+        run: StreamedRun,
+        projection: Projection[DesignEvent],
+        *,
+        items_of: Callable[[StreamedRun], RunItems] = items_of,
+    ) -> None:
+        self.run = run
+        self.projection = projection
+        self.status = StreamStatus(self)
+        self._events = translated(run, projection, items_of=items_of)
 
     @property
     def ended(self) -> bool:
         """True after the last event."""
-        return self.telling.ended
+        return self.projection.ended
 
-    def __aiter__(self) -> AsyncIterator[Said]:
+    def __aiter__(self) -> AsyncIterator[DesignEvent]:
         return self
 
-    async def __anext__(self) -> Said:
-        self.telling.is_read = True
+    async def __anext__(self) -> DesignEvent:
+        self.status.is_read = True
         return await anext(self._events)
 
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._to_the_end().__await__()
+        return self._run_to_end().__await__()
 
-    async def _to_the_end(self) -> Any:
+    async def _run_to_end(self) -> Any:
         async for _ in self:
             pass
         return await self.run
@@ -133,4 +105,38 @@ class DesignStream(Generic[Said]):
         """Cancel the run if it has not ended, and wait until all its work has stopped."""
         await self._events.aclose()
         if not self.ended:  # closed before the first event was requested
-            self.telling.close()
+            self.status.close()
+
+
+class StreamStatus:
+    """The status of a stream. A loop keeps it to know whether the stream of its last run is open.
+
+    The loop does not keep the stream itself. A stream that its reader abandons (by `break`) is therefore
+    garbage-collected and closed like any async generator, and the loop can run again.
+    """
+
+    def __init__(self, stream: RunStream[Any]) -> None:
+        self.run: StreamedRun = stream.run
+        self.is_read = False
+        """True after the reader has requested the first event."""
+        self._projection = stream.projection
+        self._stream = weakref.ref(stream)
+
+    @property
+    def ended(self) -> bool:
+        """True after the last event, or after the stream was closed."""
+        return self._projection.ended
+
+    def is_open(self) -> bool:
+        """Return True while the stream can continue. If its reader has abandoned it, cancel the run first."""
+        if not self.ended and self._stream() is None:
+            if self.is_read:
+                self.close()
+            elif self.run.state.over or not self.run.events:  # abandoned before the first event: nothing to cancel
+                self._projection.ended = True
+        return not self.ended
+
+    def close(self) -> None:
+        """Cancel the run if it has not ended."""
+        self.run.cancel("the stream was closed")
+        self._projection.ended = True

@@ -16,7 +16,7 @@ from agentnb.notebook.nested import allow_nested_asyncio
 if TYPE_CHECKING:
     from agentnb.notebook.attaching import attach
     from agentnb.notebook.commands import pause, replay, restore, resume, snapshot, step
-    from agentnb.notebook.table import runs
+    from agentnb.notebook.runs_table import runs
 
 __all__ = [
     "allow_nested_asyncio",
@@ -38,7 +38,7 @@ __all__ = [
 _WHERE = {
     "attaching": ["attach"],
     "commands": ["pause", "replay", "restore", "resume", "snapshot", "step"],
-    "table": ["runs"],
+    "runs_table": ["runs"],
 }
 """The public names of each module, imported at first use, because `import agentnb` needs none of them."""
 
@@ -52,44 +52,42 @@ def install() -> None:
     global _installed
     if _installed:
         return
+    from agentnb.notebook.attended import Attended
+    from agentnb.notebook.comm_gate import comm_gate
     from agentnb.notebook.environment import KernelEnvironment
-    from agentnb.notebook.gate import comm_gate
-    from agentnb.notebook.mistakes import show_mistakes_in_one_screen
-    from agentnb.notebook.presence import Presence
+    from agentnb.notebook.tracebacks import shorten_tracebacks
     from agentnb.run.host import PlainPython, use_environment
     from agentnb.threads import forgotten_in_a_fork
     from agentnb.widgets import comms
 
     gate = comm_gate()
-    use_environment(KernelEnvironment(gate, Presence(current_shell()) if in_kernel() else None))
+    use_environment(KernelEnvironment(gate, Attended(current_shell()) if in_kernel() else None))
     forgotten_in_a_fork(lambda: use_environment(PlainPython()))  # a forked process must not read the kernel's sockets
     comms.listen(gate.register, gate.unregister)
-    show_mistakes_in_one_screen()
+    shorten_tracebacks()
     _installed = True
 
 
 def describe_gate() -> str:
     """Return one sentence that says when clicks are handled in this kernel while a cell runs."""
-    from agentnb.notebook.gate import comm_gate
+    from agentnb.notebook.comm_gate import comm_gate
 
     return comm_gate().describe()
 
 
 def load_magics(ipython: Any) -> None:
     """Add the magics to an IPython shell. Further calls have no effect."""
-    from agentnb.notebook.completion import load_completion
-    from agentnb.notebook.magics import RunMagics
-    from agentnb.notebook.mistakes import show_mistakes_in_one_screen
+    from agentnb.notebook.magics import RunMagics, load_completion
+    from agentnb.notebook.tracebacks import shorten_tracebacks
 
     ipython.register_magics(RunMagics(ipython))
     load_completion(ipython)
-    show_mistakes_in_one_screen()
+    shorten_tracebacks()
 
 
 def unload_magics(ipython: Any) -> None:
     """Remove the magics from an IPython shell."""
-    from agentnb.notebook.completion import unload_completion
-    from agentnb.notebook.magics import NAMES
+    from agentnb.notebook.magics import NAMES, unload_completion
 
     for name in NAMES:
         ipython.magics_manager.magics["line"].pop(name, None)

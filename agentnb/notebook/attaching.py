@@ -7,22 +7,20 @@ has exited or because another process drives it, is returned read-only. With its
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, UsageError, printable
 from agentnb.loops.base import Loop
 from agentnb.notebook.commands import run_here
-from agentnb.notebook.recorded import RecordedRun
-from agentnb.notebook.stores import find, look, stores
-from agentnb.notebook.table import RunTable, runs, runs_in, where
+from agentnb.notebook.runs_table import RunTable, runs, runs_in, status
+from agentnb.notebook.stored_run import RecordedRun
+from agentnb.notebook.stores import find_run, find_stores, stores
 from agentnb.run import Run, restore, runs_here
+from agentnb.store import Store
 from agentnb.widgets.text import one_line, visible
-
-if TYPE_CHECKING:
-    from agentnb.store import RunInfo, Store
 
 SHOWN = 8
 """The maximum number of panels that are shown; the rest is only counted."""
@@ -49,32 +47,32 @@ class Attached(Sequence["Run | RecordedRun"]):
 
     def __repr__(self) -> str:
         if not self._found:
-            return f"{self._none} All of them:\n{self.table!r}"
+            return f"{self._empty_note} All runs:\n{self.table!r}"
         return "\n".join(map(headline, self._found))
 
     @property
-    def _none(self) -> str:
+    def _empty_note(self) -> str:
         table = self.table
         is_kept = table is not None and any(row.stands == "cancelled" and row.store in table.places for row in table)
         # Jupyter interrupts a kernel before it restarts it, and an interrupt cancels the run that a cell waits for.
-        how = " What was cancelled, a restart of the kernel included, goes on by agentnb.attach(name, loop)."
-        return f"No run is under way.{how if is_kept else ''}"
+        how = " agentnb.attach(name, loop) resumes a run that was cancelled, also by a restart of the kernel."
+        return f"There are no unfinished runs.{how if is_kept else ''}"
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
         for run in self._found[:SHOWN]:
             if isinstance(run, RecordedRun):
-                _say(*_headline(run))
+                _display_line(*_headline(run))
             display(run)  # type: ignore[no-untyped-call]  # IPython's is untyped
         if not self._found:
-            _say(f"{self._none} All of them:")
+            _display_line(f"{self._empty_note} All runs:")
             display(self.table)  # type: ignore[no-untyped-call]  # the same
         elif len(self._found) > SHOWN:
-            _say(f"and {len(self._found) - SHOWN:,} more: agentnb.attach(name) shows one")
+            _display_line(f"and {len(self._found) - SHOWN:,} more: agentnb.attach(name) shows one")
 
 
-def _say(text: str, code: str = "") -> None:
+def _display_line(text: str, code: str = "") -> None:
     """Display a line of text, followed by code that the user can type."""
     from IPython.display import display
 
@@ -94,12 +92,12 @@ def headline(run: Run | RecordedRun) -> str:
 def _headline(run: Run | RecordedRun) -> tuple[str, str]:
     """Return the text of the headline, and the code that resumes the run ("" if there is none)."""
     name = run.name or run.id
-    said = visible(f"{one_line(name, 80)} ({run.loop.kind()}): {where(run)}")
+    text = visible(f"{one_line(name, 80)} ({run.loop.kind()}): {status(run)}")
     if not isinstance(run, RecordedRun):
-        return said, ""
-    said += f"; {len(run.events)} events in {run.store.where}, read only"
-    is_over = run.state.over and run.stop_reason != "cancelled"
-    return (f"{said}.", "") if is_over else (f"{said}. To go on from there:", f"agentnb.attach({name!r}, loop)")
+        return text, ""
+    text += f"; {len(run.events)} events in {run.store.where}, read only"
+    can_resume = not run.state.over or run.stop_reason == "cancelled"
+    return (f"{text}. To resume it:", f"agentnb.attach({name!r}, loop)") if can_resume else (f"{text}.", "")
 
 
 @overload
@@ -144,42 +142,36 @@ def attach(
     if name is None:
         if loop is not None or options:
             names = ", ".join(dict.fromkeys(row.name for row in runs(store))) or "none"
-            raise UsageError(f"Which run is to go on? attach(name, loop); runs: {names}.")
-        return _all_under_way(store)
+            raise UsageError(f"attach() needs the name of the run to resume: attach(name, loop). Runs: {names}.")
+        return _all_open(store)
     if not isinstance(name, str):
-        raise UsageError(f"attach() takes a run's name or id, not {name!r}; the store goes by store=.")
+        raise UsageError(f"name must be a run's name or id, got {name!r}. Pass a store as store=.")
     if loop is not None and not isinstance(loop, Loop):
-        raise UsageError(f"attach(name, loop) takes a loop to go on with, not {loop!r}.")
+        raise UsageError(f"loop must be the loop to resume the run with, got {loop!r}.")
     live = run_here(name)
     if live is not None and (loop is None or not live.state.over):
         return live
-    kept_in, info = _find(name, store)
+    try:
+        kept_in, info = find_run(name, find_stores(store))
+    except RecordingMissing as error:
+        here = ", ".join(dict.fromkeys(run.name or run.id for run in runs_here()))
+        raise RecordingMissing(f"{error} In this kernel: {here or 'none'}.") from None
     if loop is None:
         if options:
-            raise UsageError(f"{', '.join(options)} are for a run that goes on: attach({name!r}, loop, ...).")
+            names = ", ".join(options)
+            raise UsageError(f"Without a loop the run is read-only and takes no {names}: attach({name!r}, loop, ...).")
         return RecordedRun(kept_in, info)
     return restore(kept_in.load(info.id), loop, store=kept_in, name=info.name, **options)
 
 
-def _all_under_way(store: Store | str | Path | None) -> Attached:
+def _all_open(store: Store | str | Path | None) -> Attached:
+    """Return all runs that have not ended, of this kernel and of the stores."""
     here, kept = runs_in(stores(store), only=store is not None)
     found: list[Run | RecordedRun] = [run for run, _ in here if not run.state.over]
-    found += list(_under_way(kept))
-    return Attached(found, runs(store) if not found else None)
-
-
-def _under_way(kept: Iterable[tuple[Store, RunInfo]]) -> Iterator[RecordedRun]:
-    for at, info in kept:
+    for kept_in, info in kept:
         if info.stop_reason is None and info.events:
             try:
-                yield RecordedRun(at, info)
+                found.append(RecordedRun(kept_in, info))
             except RecordingCorrupt as error:
-                warnings.warn(f"The run {printable(info.name or info.id)} is not shown: {error}", stacklevel=4)
-
-
-def _find(name: str, store: Store | str | Path | None) -> tuple[Store, RunInfo]:
-    try:
-        return find(name, look(store))
-    except RecordingMissing as error:
-        here = ", ".join(dict.fromkeys(run.name or run.id for run in runs_here()))
-        raise RecordingMissing(f"{error} In this kernel: {here or 'none'}.") from None
+                warnings.warn(f"The run {printable(info.name or info.id)} is not shown: {error}", stacklevel=3)
+    return Attached(found, runs(store) if not found else None)

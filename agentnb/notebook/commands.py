@@ -27,12 +27,12 @@ def current(given: Run | None = None) -> Run:
     Raises UsageError if `given` is not a run, or if no run has been started.
     """
     if not isinstance(given, (Run, type(None))):
-        raise UsageError(f"run= takes a run, not {shown(given)}.")
+        raise UsageError(f"run must be a run, got {shown(given)}.")
     run = given or latest_run()
     if run is None:
         raise UsageError(
-            "No run has been started in this kernel: run = loop.start(...) makes one, agentnb.attach() finds those"
-            " of a store."
+            "No run has been started in this kernel. Start one: run = loop.start(...). agentnb.attach() shows the runs"
+            " of the stores."
         )
     return run
 
@@ -44,10 +44,10 @@ def step(unit: str = "event", run: Run | None = None) -> list[Event]:
 
     Raises UsageError for an unknown unit, and in the body of an `async for` that drives the run.
     """
-    units = [known for known in UNITS if known == unit]
-    if not units:
+    known_unit = next((known for known in UNITS if known == unit), None)
+    if known_unit is None:
         raise UsageError(f"%step takes {', '.join(UNITS)}, not {unit!r}.")
-    stepping = current(run).submit_step(units[0], blocking=True)
+    stepping = current(run).submit_step(known_unit, blocking=True)
     try:
         hosting.environment.wait(stepping)
     except KeyboardInterrupt as stop:
@@ -75,7 +75,7 @@ def snapshot(name: str, run: Run | None = None) -> Snapshot:
     """
     given: Any = name
     if not isinstance(given, str) or not name or Path(name).name != name:
-        raise UsageError(f"%snapshot takes a name, which becomes a file's: %snapshot before-writing (not {name!r}).")
+        raise UsageError(f"%snapshot takes a file name without a folder, such as before-writing; got {name!r}.")
     taken = current(run).snapshot(name)
     taken.save(name + SUFFIX)
     return taken
@@ -96,10 +96,29 @@ def restore(
     Raises UsageError if the snapshot or the loop is not found.
     """
     found = find_snapshot(snapshot)
-    loop = loop if loop is not None else _the_one_that_fits(found, loops or {})
+
+    # Choose the loop: the only one of the run's kind in `loops`, or else the loop of the run in this kernel, which may
+    # be in no variable. A loop in a variable whose name starts with "_" is an output of IPython.
+    if loop is None:
+        kind = found.start.loop
+        given: Mapping[str, Any] = loops or {}
+        fitting = {name: one for name, one in given.items() if isinstance(one, Loop) and one.kind() == kind}
+        distinct = {id(one): one for name, one in fitting.items() if not name.startswith("_")}
+        own = next((run.loop for run in runs_here() if run.id == found.run_id and isinstance(run.loop, Loop)), None)
+        if len(distinct) == 1:
+            loop = next(iter(distinct.values()))
+        elif own is not None:
+            loop = own
+        else:
+            raise UsageError(
+                f"The loop of the run must be given, a {kind}: %restore NAME LOOP. Loops of this kind here:"
+                f" {', '.join(fitting) or 'none'}."
+            )
+
+    # Keep the new run in the store that has the run, under the run's name if the store has no later events.
     kept_in = next((store for store in stores() if store.position(found.run_id)), None)
     name = None
-    if kept_in is not None and kept_in.position(found.run_id) <= found.position:  # the run resumes under its name
+    if kept_in is not None and kept_in.position(found.run_id) <= found.position:
         name = next(info.name for info in kept_in.runs() if info.id == found.run_id)
     return restore_run(found, loop, store=kept_in, name=name)
 
@@ -137,7 +156,9 @@ def find_snapshot(name: str | Snapshot | Run) -> Snapshot:
     if Path(name).is_file():
         return Snapshot.load(name)
     known = ", ".join(snapshot_names()[:20]) or "none"
-    raise UsageError(f"There is no snapshot {name!r}: no file {name + SUFFIX} here, none in a store. Known: {known}.")
+    raise UsageError(
+        f"There is no snapshot {name!r}, neither as a file {name + SUFFIX} nor in a store. Known: {known}."
+    )
 
 
 def snapshot_names() -> list[str]:
@@ -154,18 +175,3 @@ def is_name(text: str) -> bool:
 def run_here(name: str) -> Run | None:
     """Return the run of this kernel with this name or id, or None."""
     return next((run for run in runs_here() if name in (run.name, run.id)), None)
-
-
-def _the_one_that_fits(found: Snapshot, loops: Mapping[str, Any]) -> Loop:
-    """Return the loop to resume a snapshot with, by the rules of `restore`. Raises UsageError if there is not one."""
-    kind = found.start.loop
-    fitting = {name: loop for name, loop in loops.items() if isinstance(loop, Loop) and loop.kind() == kind}
-    distinct = {id(loop): loop for name, loop in fitting.items() if not name.startswith("_")}
-    if len(distinct) == 1:
-        return next(iter(distinct.values()))
-    for run in runs_here():  # a loop that is in no variable is still known to its run
-        if run.id == found.run_id and isinstance(run.loop, Loop):
-            return run.loop
-    raise UsageError(
-        f"Which {kind} is it of? Say %restore NAME LOOP; loops of that kind here: {', '.join(fitting) or 'none'}."
-    )

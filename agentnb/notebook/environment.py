@@ -12,10 +12,9 @@ from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from agentnb.notebook.gate import CommGate, comm_gate
+from agentnb.notebook.attended import Attended
+from agentnb.notebook.comm_gate import CommGate, Mechanism, comm_gate
 from agentnb.notebook.kernel import in_kernel
-from agentnb.notebook.mechanism import Mechanism
-from agentnb.notebook.presence import Presence
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -36,9 +35,9 @@ class KernelEnvironment:
 
     hosted = True
 
-    def __init__(self, gate: CommGate | None = None, presence: Presence | None = None) -> None:
+    def __init__(self, gate: CommGate | None = None, attended: Attended | None = None) -> None:
         self._gate = gate or comm_gate()
-        self._presence = presence
+        self._attended = attended
 
     def wait(self, future: Future[Any], timeout: float | None = None, asks: Decisions | None = None) -> None:
         """Block the cell until the future is done. Meanwhile the questions of the run `asks` are put to the person.
@@ -62,14 +61,14 @@ class KernelEnvironment:
 
     def stopped(self, stop: BaseException, words: str) -> None:
         """Let IPython show the interrupt in the short form, with `words` as a note."""
-        from agentnb.notebook.mistakes import show_in_one_screen
+        from agentnb.notebook.tracebacks import shorten
 
         stop.add_note(words)
-        show_in_one_screen(stop)
+        shorten(stop)
 
     def absence(self) -> str | None:
         """Return the reason why no person can be asked here, or None if a person may be present."""
-        return self._presence.absence() if self._presence is not None else None
+        return self._attended.absence() if self._attended is not None else None
 
     def _asking(self, asks: Decisions | None) -> AbstractContextManager[None]:
         return nullcontext() if asks is None else self._keyboard.listening(asks)

@@ -38,8 +38,8 @@ SILENT = 5.0  # seconds that the page of a panel has to load and to send its fir
 NO_KEYBOARD = """\
 {name} ({id}) waits for a decision, and this front end shows neither the panel's buttons nor an input field while a \
 cell waits. Start the run in the background, run.play(), and decide in the next cell: run.approve({id!r}) or \
-run.reject({id!r}, "why"); then wait for it. Where no cell can run in between, show its panel instead of waiting \
-(`run` as the last line of a cell), or say at the start who decides: loop.start(..., approve=...)."""
+run.reject({id!r}, "why"); then wait for it. If no cell can run in between, show the panel instead of waiting \
+(`run` as the last line of a cell), or pass a policy that decides: loop.start(..., approve=...)."""
 
 
 Question = tuple[str, str, object]
@@ -64,7 +64,7 @@ class Keyboard:
         """
         self._seen = seen
         self._absence = absence
-        self._waited_for: list[Decisions] = []
+        self._listening: list[Decisions] = []
         self._since: dict[Question, float] = {}
         self._answered: set[str] = set()  # the runs whose questions have been answered here
         self._asking = False
@@ -73,11 +73,11 @@ class Keyboard:
     @contextmanager
     def listening(self, decisions: Decisions) -> Iterator[None]:
         """Ask about this run too, as long as the context is active."""
-        self._waited_for.append(decisions)
+        self._listening.append(decisions)
         try:
             yield
         finally:
-            self._waited_for.remove(decisions)
+            self._listening.remove(decisions)
 
     def look(self) -> None:
         """Ask the questions that no page shows and that have waited long enough. Called by waits at each tick.
@@ -88,20 +88,18 @@ class Keyboard:
         if now < self._due or self._asking or threading.current_thread() is not threading.main_thread():
             return
         self._due = now + PERIOD
-        if self._waited_for and self._absence() is not None:
+        if self._listening and self._absence() is not None:
             return
-        for decisions in list(self._waited_for):
+        for decisions in list(self._listening):
             audience = self._seen(decisions.id)
             if audience is Audience.HEARD:
                 continue
             for item in decisions.pending:
-                if self._has_stood(decisions.id, item, audience):
+                # Ask at once if the person has answered here before; otherwise give the page or code some time.
+                patience = UNSEEN if audience is Audience.NONE else SILENT
+                since = self._since.setdefault(_identity(item), time.monotonic())
+                if decisions.id in self._answered or time.monotonic() - since >= patience:
                     self._ask(decisions, item)
-
-    def _has_stood(self, run_id: str, item: Pending, audience: Audience) -> bool:
-        patience = UNSEEN if audience is Audience.NONE else SILENT
-        since = self._since.setdefault(_question_of(item), time.monotonic())
-        return run_id in self._answered or time.monotonic() - since >= patience
 
     def _ask(self, decisions: Decisions, item: Pending) -> None:
         """Ask about a call until it is decided.
@@ -111,59 +109,82 @@ class Keyboard:
         self._asking = True
         try:
             with _interruptible():
-                prompt, shown_at = f"{_question(item)}\n", time.monotonic()
-                while not _decided(decisions, item, prompt, shown_at):
-                    prompt = ""
+                question, shown_at = f"{_question_text(item)}\n", time.monotonic()
+                while not _ask_once(decisions, item, question, shown_at):
+                    question = ""
         except NotImplementedError as error:  # IPython's StdinNotImplementedError
-            if time.monotonic() - self._since[_question_of(item)] < SILENT:
+            if time.monotonic() - self._since[_identity(item)] < SILENT:
                 return  # a page may still open, or code may decide
             raise UsageError(NO_KEYBOARD.format(name=item.name, id=item.id)) from error
         finally:
             self._asking = False
-        self._since.pop(_question_of(item))
+        self._since.pop(_identity(item))
         self._answered.add(decisions.id)
 
 
-def _question_of(item: Pending) -> Question:
+def _identity(item: Pending) -> Question:
     """Return the identity of a question. Before it is recorded, its number is the call's id and number of starts."""
     return item.run_id, item.path, item.event if item.event is not None else (item.id, item.attempt)
 
 
-def _question(item: Pending) -> str:
-    why = item.reason or ("Nobody knows how this call ended." if item.unknown else "This tool asks before it runs.")
+def _question_text(item: Pending) -> str:
+    """Return the text that the person sees: the call, the reason for the question, and the arguments."""
+    why = item.reason or ("It is unknown how this call ended." if item.unknown else "This tool requires approval.")
     where = f" (in {item.path})" if item.path else ""
     view = f"{visible(item.view)}\n" if item.view else ""
     arguments = visible(for_reading(item.arguments))
-    return f"{visible(one_line(item.name + where))} waits for you. {visible(why)}\n{view}{arguments}"
+    return f"{visible(one_line(item.name + where))} waits for your decision. {visible(why)}\n{view}{arguments}"
 
 
-def _decided(decisions: Decisions, item: Pending, prompt: str, shown_at: float) -> bool:
+def _ask_once(decisions: Decisions, item: Pending, question: str, shown_at: float) -> bool:
     """Ask once and perform the answer. Return False if the question has to be asked again.
 
-    prompt: the text of the question, "" if it has been shown. shown_at: its monotonic time, for the recorded duration.
+    question: the text of the question, "" if it has been shown. shown_at: the monotonic time at which it was shown, for
+    the recorded duration.
     """
+    # Read the answer: a word, and its text (a reason, arguments or a result), for which a second prompt may be needed.
     answers = "[y]es, [n]o, [e]dit" + (", [a]nswer" if item.unknown else "")
-    if prompt:
-        _drop_what_was_typed_before()
+    if question:
+        _discard_typed_ahead()
     try:
-        word, _, rest = input(f"{prompt}{answers}: ").strip().partition(" ")
-        given = _more(word, rest)
+        word, _, text = input(f"{question}{answers}: ").strip().partition(" ")
+        word = word.lower()
+        if not text and word in ("e", "edit"):
+            text = input("new arguments, as JSON: ")
+        elif not text and word in ("a", "answer"):
+            text = input("the result of the call: ")
     except EOFError:
-        word, given = "n", "nobody answered"
+        word, text = "n", "nobody answered"
+
+    # Perform it.
     with decisions.lock:  # the decision must apply to the call as it was shown
-        now = next((one for one in decisions.pending if _question_of(one) == _question_of(item)), None)
+        now = next((one for one in decisions.pending if _identity(one) == _identity(item)), None)
         if now is None or now.shown != item.shown:
-            print("It was decided or changed meanwhile.")  # noqa: T201
+            print("The call was decided or changed meanwhile.")  # noqa: T201
             return True
         person = decided_by_person(decisions, round(time.monotonic() - shown_at, 3))
         try:
-            return _decide(person, item, word, given)
+            match word:
+                case "y" | "yes":
+                    person.approve(item)
+                case "n" | "no":
+                    person.reject(item, text)
+                case "e" | "edit":
+                    arguments = json.loads(text)
+                    if not isinstance(arguments, dict):
+                        raise ValueError("The arguments must be a JSON object.")
+                    person.edit(item, arguments)
+                case "a" | "answer" if item.unknown:
+                    person.answer(item, text)
+                case _:  # not one of the offered answers
+                    return False
         except (AgentnbError, ValueError) as error:
             print(visible(str(error)))  # noqa: T201
             return False
+    return True
 
 
-def _drop_what_was_typed_before() -> None:
+def _discard_typed_ahead() -> None:
     """Discard terminal input that was typed before the question was shown, because it cannot be an answer to it.
 
     In a kernel, this applies to the terminals of the connected consoles on this machine. Input that was typed ahead in
@@ -207,36 +228,6 @@ def _terminals_of_consoles() -> set[str]:
             ):
                 found.add(process.terminal())
     return {terminal for terminal in found if terminal is not None}
-
-
-def _more(word: str, rest: str) -> str:
-    """Return the rest of an answer: the reason, the new arguments or the result. Ask for the latter two if missing."""
-    if rest or word not in ("e", "edit", "a", "answer"):
-        return rest
-    return input("new arguments, as JSON: " if word in ("e", "edit") else "what the call gave: ")
-
-
-def _decide(decisions: Decisions, item: Pending, word: str, given: str) -> bool:
-    """Perform the answer to a question. Return False if the answer is not one of those offered."""
-    match word.lower():
-        case "y" | "yes":
-            decisions.approve(item)
-        case "n" | "no":
-            decisions.reject(item, given)
-        case "e" | "edit":
-            decisions.edit(item, _arguments(given))
-        case "a" | "answer" if item.unknown:
-            decisions.answer(item, given)
-        case _:
-            return False
-    return True
-
-
-def _arguments(text: str) -> dict[str, object]:
-    arguments = json.loads(text)
-    if not isinstance(arguments, dict):
-        raise ValueError("The arguments must be a JSON object.")
-    return arguments
 
 
 @contextmanager

@@ -1,7 +1,10 @@
-"""The magics: step, pause, save and restore a run with one line each.
+"""The magics: step, pause, save and restore a run with one line each; and the completion of their arguments.
 
 They act on the run that was started or restored last. Each is a short form of a function of `agentnb.notebook`. Their
 output is for people; their return values can be used in code (`events = %step turn`).
+
+`%step` completes units, `%restore` and `%replay` names and then loops, `%runs` stores. IPython calls a completion hook
+chosen by the line's first word. JupyterLab asks the kernel, which asks IPython.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
+from IPython.core.error import TryNext
 from IPython.core.magic import Magics, line_magic, magics_class
 from IPython.display import display
 
@@ -20,9 +24,12 @@ from agentnb.loops.base import Loop
 from agentnb.notebook import commands
 from agentnb.notebook.attaching import headline
 from agentnb.notebook.kernel import in_kernel
-from agentnb.notebook.mistakes import show_in_one_line
-from agentnb.notebook.table import runs
+from agentnb.notebook.runs_table import runs
+from agentnb.notebook.stores import stores
+from agentnb.notebook.tracebacks import shorten_to_one_line
 from agentnb.run import Replay, Run, Snapshot, latest_run
+from agentnb.run.gate.gate import UNITS
+from agentnb.store import Store
 from agentnb.widgets.text import one_line, visible
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.rows import GROUPS, row
@@ -30,9 +37,11 @@ from agentnb.widgets.views.rows import GROUPS, row
 NAMES = ("step", "pause", "resume", "snapshot", "restore", "replay", "runs")
 LINE = 100
 """The maximum number of characters of an event's line: the width of a cell's output next to JupyterLab's file list."""
-PLACE = 24
+PATH = 24
 """The maximum number of characters of a loop's path."""
 _TYPES = max(map(len, GROUPS))
+_SHOWN = 20
+"""The maximum number of names in an error message."""
 
 T = TypeVar("T")
 
@@ -41,14 +50,14 @@ def _in_one_line(magic: Callable[[RunMagics, str], T]) -> Callable[[RunMagics, s
     """Show an AgentnbError of a magic in one line. It is still raised, so that the following cells do not run."""
 
     @wraps(magic)
-    def said(self: RunMagics, line: str) -> T:
+    def run_magic(self: RunMagics, line: str) -> T:
         try:
             return magic(self, line.strip())
         except AgentnbError as error:
-            show_in_one_line(error)
+            shorten_to_one_line(error)
             raise
 
-    return said
+    return run_magic
 
 
 @magics_class
@@ -58,15 +67,16 @@ class RunMagics(Magics):
     @line_magic
     @_in_one_line
     def step(self, line: str) -> list[Event]:
-        """Go on to the end of the next event, call, turn or phase.
+        """Advance the run to the end of the next event, call, turn or phase.
 
             %step          the next event
-            %step call     up to the end of the next call of a tool
+            %step call     up to the end of the next tool call
             %step turn     up to the end of the model's next answer and all of its calls
-            %step phase    up to where the loop enters its next phase
+            %step phase    up to the point at which the loop enters its next phase
             events = %step turn
 
-        Prints the events of that step, and what waits for you. As a function: agentnb.notebook.step(unit).
+        Prints the events of the step, and the calls that wait for your decision. As a function:
+        agentnb.notebook.step(unit).
         """
         run = commands.current()
         events = commands.step(line or "event", run)
@@ -83,33 +93,33 @@ class RunMagics(Magics):
     @line_magic
     @_in_one_line
     def pause(self, line: str) -> None:
-        """Start nothing new; what is in flight is finished first. `%resume` goes on.
+        """Pause the run: finish what is in flight, and start nothing new. `%resume` resumes it.
 
         As a function: agentnb.notebook.pause(), or run.pause().
         """
-        _take_nothing("pause", line)
+        _check_no_argument("pause", line)
         print("pausing" if commands.pause() else "nothing to pause")  # noqa: T201  # a magic prints
 
     @line_magic
     @_in_one_line
     def resume(self, line: str) -> None:
-        """Go on in the background, after a pause, a step, or a failure of the model.
+        """Resume the run in the background, after a pause, a step, or a failure of the model.
 
         As a function: agentnb.notebook.resume(), or run.play().
         """
-        _take_nothing("resume", line)
+        _check_no_argument("resume", line)
         print(headline(commands.resume()))  # noqa: T201
 
     @line_magic
     @_in_one_line
     def snapshot(self, line: str) -> Snapshot:
-        """Save where the run stands, also in the middle of a call or an approval.
+        """Save a snapshot of the run, also in the middle of a call or an approval.
 
             %snapshot before-writing
             snapshot = %snapshot before-writing
 
-        The name becomes a file's, before-writing.agentnb.json, and the run's store keeps it if there is one.
-        `%restore` takes it. As a function: agentnb.notebook.snapshot(name).
+        The snapshot is saved as the file before-writing.agentnb.json, and in the run's store if it has one. `%restore`
+        takes its name. As a function: agentnb.notebook.snapshot(name).
         """
         snapshot = commands.snapshot(line)
         print(visible(f"{snapshot.position} events in {line}{commands.SUFFIX}"))  # noqa: T201
@@ -118,18 +128,17 @@ class RunMagics(Magics):
     @line_magic
     @_in_one_line
     def restore(self, line: str) -> Run:
-        """Make a run that goes on from a snapshot, or from where a store has a run; it becomes the variable `run`.
+        """Make a run that resumes a snapshot, or a run of a store; it becomes the variable `run`.
 
             %restore before-writing
             %restore before-writing loop
             %restore snapshot loop          from a variable
 
-        The second word is the variable of the loop to go on with; it may be left out where only one fits, or where none
-        does and the run was started in this kernel. Where a store has the run, it goes on there. As a function:
+        The second word is the variable of the run's loop. It may be omitted if only one loop fits, or if none fits and
+        the run was started in this kernel. If a store has the run, the new run is kept there. As a function:
         agentnb.notebook.restore(name, loop).
         """
-        why = "where there are several loops, the variable of the one"
-        name, loop = self._name_and_loop("%restore", line.split(), why)
+        name, loop = self._name_and_loop("%restore", line.split(), "if several loops fit, the variable of the loop")
         run: Run = commands.restore(name, loop, loops=self._loops())
         self._variables()["run"] = run
         return run
@@ -137,15 +146,14 @@ class RunMagics(Magics):
     @line_magic
     @_in_one_line
     def replay(self, line: str) -> Replay:
-        """Make a recording a run that performs nothing, to be walked forwards and backwards; the variable `recording`.
+        """Make a replay, a run that performs nothing and moves in both directions; it becomes the variable `recording`.
 
             %replay before-writing
-            %replay before-writing loop     stops where the loop decides otherwise than recorded
+            %replay before-writing loop     stops at the first event that the loop would decide differently
 
         Then recording.step(), recording.back(), recording.to(seq). As a function: agentnb.notebook.replay(name, loop).
         """
-        why = "to check it against a loop, the variable of the loop"
-        name, loop = self._name_and_loop("%replay", line.split(), why)
+        name, loop = self._name_and_loop("%replay", line.split(), "to check a loop, the variable of the loop")
         recording: Replay = commands.replay(name, loop)
         self._variables()["recording"] = recording
         return recording
@@ -153,34 +161,37 @@ class RunMagics(Magics):
     @line_magic
     @_in_one_line
     def runs(self, line: str) -> None:
-        """Show the runs of this kernel and of the stores as a table: name, design, where each stands, what it took.
+        """Show the runs of this kernel and of the stores as a table: name, design, status, turns, calls, cost, time.
 
             %runs
             %runs runs.db      of one store, by its path or its variable
 
-        Without a store: all that are open, and those that lie in the working directory as *.db. As a function, which
-        gives the table: agentnb.runs(store). agentnb.attach() shows the panels of those that are not over.
+        Without a store: the runs of all open stores and of all stores in the working directory (*.db). As a function,
+        which returns the table: agentnb.runs(store). agentnb.attach() shows the panels of the runs that have not ended.
         """
         store = self._variables().get(line, line or None)
         display(runs(store))  # type: ignore[no-untyped-call]  # IPython's is untyped
         if (run := latest_run()) is not None:
             print(f"current: {headline(run)}")  # noqa: T201
 
-    def _name_and_loop(self, magic: str, words: list[str], why: str) -> tuple[str | Snapshot | Run, Loop | None]:
-        """Return the snapshot or run and the loop that the words name. Raises UsageError if there is no such loop."""
+    def _name_and_loop(self, magic: str, words: list[str], second: str) -> tuple[str | Snapshot | Run, Loop | None]:
+        """Return the snapshot or run and the loop that the words name. Raises UsageError if there is no such loop.
+
+        second: the meaning of the magic's second word, for the error message.
+        """
         whole = " ".join(words)
         if len(words) == 1 or commands.is_name(whole):
-            return self._meant(whole), None
+            return self._named(whole), None
         loops = self._loops()
         *name, last = words or [""]
         if last in loops:
-            return self._meant(" ".join(name)), loops[last]
+            return self._named(" ".join(name)), loops[last]
         if len(words) == 2:
-            raise UsageError(f"{last!r} is no loop; loops here: {', '.join(loops) or 'none'}.")
-        known = ", ".join(commands.snapshot_names()[:20]) or "none yet"
-        raise UsageError(f"{magic} takes a name and, {why} to use. Names: {known}.")
+            raise UsageError(f"{last!r} is not the variable of a loop; loops here: {', '.join(loops) or 'none'}.")
+        known = ", ".join(commands.snapshot_names()[:_SHOWN]) or "none yet"
+        raise UsageError(f"{magic} takes a name and, {second}. Names: {known}.")
 
-    def _meant(self, name: str) -> str | Snapshot | Run:
+    def _named(self, name: str) -> str | Snapshot | Run:
         """Return the snapshot or run in the variable `name`, or `name` itself if it is a known name or no variable."""
         value = self._variables().get(name)
         return value if isinstance(value, (Snapshot, Run)) and not commands.is_name(name) else name
@@ -201,19 +212,88 @@ class Quiet(list[Event]):
         """Display nothing."""
 
 
-def _take_nothing(magic: str, line: str) -> None:
+def _check_no_argument(magic: str, line: str) -> None:
     if line:
-        raise UsageError(f"%{magic} takes nothing behind it, and was given {line!r}.")
+        raise UsageError(f"%{magic} takes no argument, got {line!r}.")
 
 
 def _lines(events: Sequence[Event], run: Run) -> Iterator[str]:
     """Yield a line for each event, as in the panel's rows: position, type, the path of its loop, its summary."""
-    room = LINE if in_kernel() else shutil.get_terminal_size((LINE, 0)).columns
+    width = LINE if in_kernel() else shutil.get_terminal_size((LINE, 0)).columns
     causes = Causes()
     if any(event.type == "approval_decision" for event in events):  # the summary of a decision needs the call's name
         causes.follow(run.events, events[-1].seq + 1)
-    places = [one_line(visible(f"in {event.path}"), PLACE) if event.path else "" for event in events]
-    widest = max(map(len, places), default=0)
-    for event, place in zip(events, places, strict=True):
-        head = f"{event.seq:5} {event.type:{_TYPES}} " + (f"{place:{widest}} " if widest else "")
-        yield head + one_line(visible(row(event, causes)["summary"]), room - len(head))
+    paths = [one_line(visible(f"in {event.path}"), PATH) if event.path else "" for event in events]
+    widest = max(map(len, paths), default=0)
+    for event, path in zip(events, paths, strict=True):
+        head = f"{event.seq:5} {event.type:{_TYPES}} " + (f"{path:{widest}} " if widest else "")
+        yield head + one_line(visible(row(event, causes)["summary"]), width - len(head))
+
+
+# -- completion -------------------------------------------------------------------------------------------------------
+
+
+Complete = Callable[[Any, str], list[str]]
+
+
+def _units(shell: Any, line: str) -> list[str]:
+    return list(UNITS) if _word_index(line) == 1 else []
+
+
+def _names_and_loops(shell: Any, line: str) -> list[str]:
+    if _word_index(line) == 1:
+        return commands.snapshot_names()
+    if _word_index(line) == 2:
+        return [name for name, value in shell.user_ns.items() if isinstance(value, Loop) and not name.startswith("_")]
+    return []
+
+
+def _stores(shell: Any, line: str) -> list[str]:
+    if _word_index(line) != 1:
+        return []
+    variables = [name for name, value in shell.user_ns.items() if isinstance(value, Store) and not name.startswith("_")]
+    return [*(found.where for found in stores()), *variables]
+
+
+def _word_index(line: str) -> int:
+    """Return the index of the word that is being typed; 0 is the magic itself."""
+    return len(line.split()) - (not line[-1:].isspace())
+
+
+_HOOKS: dict[str, Complete] = {
+    "%step": _units,
+    "%restore": _names_and_loops,
+    "%replay": _names_and_loops,
+    "%runs": _stores,
+}
+_loaded: set[int] = set()
+
+
+def load_completion(shell: Any) -> None:
+    """Complete the arguments of the magics in this shell. Further calls have no effect."""
+    hooks = shell.strdispatchers.get("complete_command")  # None if no hook was ever set
+    for magic, complete in _HOOKS.items():
+        is_set = hooks is not None and any(True for _ in hooks.s_matches(magic))
+        if id(shell) not in _loaded and not is_set:
+            shell.set_hook("complete_command", _hook(complete), str_key=magic)
+    _loaded.add(id(shell))
+
+
+def unload_completion(shell: Any) -> None:
+    """Disable the completion in this shell; IPython's own completion remains."""
+    _loaded.discard(id(shell))
+
+
+def _hook(complete: Complete) -> Callable[[Any, Any], list[str]]:
+    """Return an IPython hook that completes by `complete`, or leaves the completion to IPython if it is unloaded."""
+
+    def completed(shell: Any, event: Any) -> list[str]:
+        if id(shell) not in _loaded:  # unloaded: IPython cannot remove a hook
+            raise TryNext
+        try:
+            found = complete(shell, event.text_until_cursor)
+        except (AgentnbError, OSError):  # an unreadable store is reported when it is used
+            raise TryNext from None
+        return [name for name in found if name.startswith(event.symbol)]
+
+    return completed

@@ -29,21 +29,21 @@ def stores(store: Store | str | Path | None = None) -> list[Store]:
     store: a store, its path or its address. Raises RecordingMissing if the file does not exist, UsageError if it is not
     a store.
     """
-    return look(store).stores
+    return find_stores(store).stores
 
 
-def look(store: Store | str | Path | None = None) -> Found:
+def find_stores(store: Store | str | Path | None = None) -> Found:
     """Return the stores as `stores` does, with the errors of the unreadable ones. A damaged store hides no others."""
     if isinstance(store, Store):
         return Found([store], [])
     if store is not None:
         return Found([_opened(store)], [])
     found = Found([], [])
-    known = {_place(each): each for each in open_stores() if is_address(each.where) or each.path.exists()}
+    known = {_location(each): each for each in open_stores() if is_address(each.where) or each.path.exists()}
     here = {path.resolve(): path for path in sorted(Path().glob(PATTERN)) if is_store(path)}
-    for place in dict.fromkeys([*known, *here]):
+    for location in dict.fromkeys([*known, *here]):
         try:
-            each = known.get(place) or Store(here[Path(place)])
+            each = known.get(location) or Store(here[Path(location)])
             each.names()
         except StorageError as error:
             found.unreadable.append(str(error))
@@ -52,7 +52,7 @@ def look(store: Store | str | Path | None = None) -> Found:
     return found
 
 
-def _place(store: Store) -> Path | str:
+def _location(store: Store) -> Path | str:
     return store.where if is_address(store.where) else store.path.resolve()
 
 
@@ -61,23 +61,23 @@ def _opened(given: str | Path) -> Store:
     if is_address(given):
         shown = without_password(given)
         return next((found for found in open_stores() if found.where == shown), None) or Store(given)
-    check_path("store=, where that is no store,", given)
+    check_path("store=, unless it is a Store,", given)
     path = Path(given)
     if not path.exists():
         raise RecordingMissing(f"There is no store {path}; stores here: {_listed()}.")
     if not is_store(path):
-        raise UsageError(f"{path} is no store of agentnb's; stores here: {_listed()}.")
-    open_already = (found for found in open_stores() if _place(found) == path.resolve())
+        raise UsageError(f"{path} is not a store of agentnb; stores here: {_listed()}.")
+    open_already = (found for found in open_stores() if _location(found) == path.resolve())
     return next(open_already, None) or Store(path)
 
 
 def _listed() -> str:
     here = Path.cwd()
-    places = (each.where if is_address(each.where) or each.path.parent == here else each.path for each in stores())
-    return ", ".join(map(str, places)) or "none"
+    found = (each.where if is_address(each.where) or each.path.parent == here else each.path for each in stores())
+    return ", ".join(map(str, found)) or "none"
 
 
-def find(name: str, among: Found) -> tuple[Store, RunInfo]:
+def find_run(name: str, among: Found) -> tuple[Store, RunInfo]:
     """Return the newest run with this name or id, and its store.
 
     Raises RecordingMissing if no run has this name or id; the message lists the runs.
@@ -85,8 +85,8 @@ def find(name: str, among: Found) -> tuple[Store, RunInfo]:
     found = [(store, info) for store in among.stores for info in store.runs() if name in (info.name, info.id)]
     if not found:
         known = list(dict.fromkeys(info.name or info.id for store in among.stores for info in store.runs()))
-        places = ", ".join(store.where for store in among.stores)
-        where = f" in {places}" if places else ": no store is open, and none lies here as *.db"
-        said = f"There is no run {name!r}{where}. Runs: {', '.join(known[:20]) or 'none'}."
-        raise RecordingMissing(" ".join([said, *among.unreadable]))
+        searched = ", ".join(store.where for store in among.stores)
+        where = f" in {searched}" if searched else ": no store is open, and there is no store here (*.db)"
+        message = f"There is no run {name!r}{where}. Runs: {', '.join(known[:20]) or 'none'}."
+        raise RecordingMissing(" ".join([message, *among.unreadable]))
     return max(found, key=lambda one: one[1].created)

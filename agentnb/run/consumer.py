@@ -1,8 +1,9 @@
 """Consumers: readers of a run's events while the run continues.
 
 The first consumer of a run without an owner drives it: the run advances only when this consumer requests the next
-event. All other consumers watch, from any thread and event loop. Each has its own queue, which is filled as events
-occur and drained in bursts: switching tasks for each event would cost as much as the run itself.
+event. All other consumers watch, from any thread and event loop, also after the first one has left. Each has its own
+queue, which is filled as events occur and drained in bursts: switching tasks for each event would cost as much as the
+run itself.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ class Watching:
             self._news.set_result(None)
 
     async def wait(self, run: Ownership) -> None:
-        """Wait until the queue has an item, no event can follow, or the owner has left the run to others."""
+        """Wait until the queue has an item, no event can follow, or the run has to be driven for those who wait."""
         self._news = self._loop.create_future()
         try:
             # Check again after the future was created, so that no event is missed in between.
-            if not (self.queue or run.quiet or run.is_for_others):
+            if not (self.queue or run.quiet or run.lacks_owner):
                 with run.driver.unattended.waited_for():
                     await self._news
         finally:
@@ -82,18 +83,12 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
         yield events[received]
         received += 1
 
-    # Watch while another owner drives, or the run is settled. If the owner leaves the run to others, claim it.
-    while run.settled or not run.claim("pull"):
-        is_left = False
+    # Another owner drives, or the run is settled: look on.
+    if run.settled or not run.claim("pull"):
         async with aclosing(Inside(_look_on(run, received))) as seen:
             async for item in seen:
-                if item is None:
-                    is_left = True
-                else:
-                    received += item.seq is not None
-                    yield item
-        if not is_left:
-            return
+                yield item
+        return
 
     # This consumer is the owner now: receive the events that it has not yielded yet, and all new ones.
     run.taken_by = taker
@@ -133,17 +128,17 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
         run.release()
 
 
-async def _look_on(run: Ownership, received: int) -> AsyncGenerator[Event | Delta | None, None]:
+async def _look_on(run: Ownership, received: int) -> AsyncGenerator[Event | Delta, None]:
     """Yield the events after the first `received`, then new events and deltas, while another owner drives.
 
-    Yields None at the end if the owner leaves the run to others. Raises as `outcome` does if the model or the loop
-    failed, and UsageError if the owner can no longer drive or the caller iterates over the run.
+    If the owner leaves the run to others, a task drives it from then on. Raises as `outcome` does if the model or the
+    loop failed, and UsageError if the owner can no longer drive or the caller iterates over the run.
     """
     watching = Watching(run.journal, received)
     if run.driver.wakeup.is_due:  # some events are not on disk yet: write them before they are yielded
         run.driver.wakeup.flush()
-    if run.gate.owner is None and not run.settled:  # calls of this run are in flight in another event loop
-        run.play_on_host()
+    if not run.settled:  # it has no owner if calls of this run are in flight in another event loop
+        run.drive_in_a_task("play")
     stop = run.watch_releases(watching.wake)
     try:
         while True:
@@ -156,17 +151,14 @@ async def _look_on(run: Ownership, received: int) -> AsyncGenerator[Event | Delt
                     return
                 if not run.settled:
                     run.check_not_gone()
-                is_left = run.is_for_others and not watching.queue
-            if is_left:
-                yield None
-                return
+                if run.lacks_owner:
+                    run.drive_in_a_task("await")
             if run.is_taken_here():
                 raise UsageError(TAKEN_HERE)
             await watching.wait(run)
     except (GeneratorExit, asyncio.CancelledError):
         stop()
-        if run.is_left:  # the owner has left the run to this consumer, too
-            await run.leave_and_close("its consumer was closed")
+        await run.stop_waiting("its consumer was closed")
         raise
     finally:
         stop()

@@ -67,7 +67,7 @@ class Driver:
         self.is_stuck = False
         """Whether the run has crashed and its end could not be recorded: to drive it again would crash again."""
         self.goes_on: Callable[[], bool] = lambda: False
-        """Whether others continue to drive when the one that pumps leaves."""
+        """Whether others continue to drive when the consumer that pulls leaves."""
         self.wakeup = Wakeup(journal, self._note_crash)
         self._inflight = InFlight(self.wakeup)
         self._inflight.run_id, self._inflight.name_of = journal.run_id, self._name_of
@@ -187,7 +187,7 @@ class Driver:
             if timer is not None:
                 timer.cancel()
             if self._performed is not None and inline.is_busy:
-                if self.goes_on():
+                if pace == "pull" and self.goes_on():
                     self._inflight.spawn(self._performed, inline.hand_over())
                 else:
                     await inline.close(self._inflight.seconds_to_close())

@@ -211,12 +211,12 @@ class Unattended:
             return max(seen, self._waited_since) + headless.after
         if self._steps_in_vain:
             return seen + max(STEPPED, headless.after)
-        return seen + max(IN_BACKGROUND, headless.after) if self._gate.owner == "play" else None
+        return seen + max(IN_BACKGROUND, headless.after) if self._gate.owner in ("await", "play") else None
 
     @property
     def _is_waited_for(self) -> bool:
-        """Whether a caller waits for the run: a waiting caller, or an owner that pulls or awaits."""
-        return bool(self._waiting) or self._gate.owner in ("pull", "await")
+        """Whether a caller waits for the run, or a consumer pulls its events."""
+        return bool(self._waiting) or self._gate.owner == "pull"
 
     def _pause(self, headless: Headless) -> Iterator[tuple[RunPaused, float]]:
         """Yield the pause that blocks callers that wait for the run, and the time until which it may."""

@@ -5,7 +5,7 @@ event loop on agentnb's own thread, so that it outlives the cell that started it
 (ARCHITECTURE.md, 4. Promises). The same thread serves callers without an event loop, and `play()`.
 
 `environment` can be replaced: inside a kernel, `agentnb.notebook` installs one that processes clicks while a caller
-waits (see `agentnb.notebook.gate`). This module does not depend on Jupyter.
+waits (see `agentnb.notebook.comm_gate`). This module does not depend on Jupyter.
 """
 
 from __future__ import annotations

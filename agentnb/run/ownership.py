@@ -1,8 +1,19 @@
-"""Ownership: who drives a run. One owner drives at a time, the others watch.
+"""Ownership: who drives a run, and who waits for it.
 
-The owner is a consumer that pulls events, a caller that awaits the run, a step, or the background. It claims the run,
-pumps, and releases it; the callers that wait for the release check then whether they drive. If calls of the run are in
-flight in another event loop, the run is driven there: a call must not be treated as lost while it runs.
+A run has at most one owner, which drives it:
+
+- `pull`: a consumer, in its own task. The run advances when the consumer requests the next event.
+- `step`: a caller of `step`, in its own task, until the permit of the step is used up.
+- `await`: a task of its own, for the callers that wait for the run.
+- `play`: a task of its own, in the background.
+
+All others wait: callers that await the run, threads that block for its result, consumers that look on. They are woken
+when the owner releases the run. A caller that waits for the end then starts a task that drives, if the run has not
+ended and has no owner. If a consumer that pulls, or a step, leaves the run (it is closed or cancelled), consumers that
+look on do the same. The last one who leaves a run that is not played cancels it.
+
+If calls of the run are in flight in another event loop, the run is driven there: a call must not be treated as lost
+while it runs.
 """
 
 from __future__ import annotations
@@ -15,25 +26,25 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from agentnb.core.errors import RunFailed, UsageError, WaitTimeoutError
-from agentnb.core.events import CancelRequested, Event, RunPaused, RunResumed
+from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.state import State
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver import Driver
 from agentnb.run.event_data import text_or_empty
 from agentnb.run.frame import Frame
-from agentnb.run.gate.gate import Gate, Owner, Permit, Unit, check_unit
+from agentnb.run.gate.gate import Gate, Owner
 from agentnb.run.inline_task import task_here
 from agentnb.run.journal import Journal
 from agentnb.run.output import output_of
 from agentnb.run.tool_calls import check_not_within
 from agentnb.run.wakeup import loop_here
 
-_in_background: dict[Ownership, object] = {}
-"""The runs that continue in the background. They are kept alive here, so that a variable may be used again."""
+_in_tasks: dict[Ownership, object] = {}
+"""The runs that a task of their own drives. They are kept alive here, so that a variable may be used again."""
 
 
 TAKEN_HERE = (
@@ -99,10 +110,10 @@ class Ownership:
         """The failure of the model in the recording that this run continues: driving requests the model again."""
         self._playing = False
         self.is_left = False
-        """Whether the owner leaves the run, or has left it, to those who read it or wait for it."""
+        """Whether the last owner has left the run unfinished to those who wait for it."""
         driver.goes_on = lambda: self.is_left
-        self._waiting: tuple[tuple[Callable[[], None], object], ...] = ()
-        """The readers of the run, and the callers that wait for it, while another drives: wakeup and task."""
+        self._waiting: tuple[tuple[Callable[[], None], asyncio.Task[Any] | None], ...] = ()
+        """Those who wait for the run while another drives: what wakes each, and its task; no task if it blocks."""
         self._looking_on: tuple[Callable[[], object], ...] = ()
         """The functions that are called when an owner has claimed or released the run (`watch`)."""
         gate.breakpoints.added = lambda: journal.observe(self.observe)
@@ -155,18 +166,19 @@ class Ownership:
     def claim(self, owner: Owner, there: asyncio.AbstractEventLoop | None = None) -> bool:
         """Become the owner, in this event loop or in `there`.
 
-        Returns False if the run has an owner, or if it has calls in flight in another event loop.
+        Returns False if the run has an owner, or if it has calls in flight in another event loop than `there`.
         """
         with self.journal.lock:
             self.check_not_gone()
-            if self.gate.owner is not None or (owner != "play" and self.driver.home is not None):
+            if self.gate.owner is not None or (there is None and self.driver.home is not None):
                 return False
-            thread = threading.current_thread() if there is None else None
+            here = loop_here()
+            thread = threading.current_thread() if there is None or there is here else None
             self._claimed_in = there or asyncio.get_running_loop(), thread, os.getpid()
             self.gate.owner = owner
             self.is_left = False
-            if owner == "play":
-                _in_background[self] = self._run()
+            if owner in ("await", "play"):
+                _in_tasks[self] = self._run()
             if owner == "step":  # after a failure of the model in the background, the run is stepped from now on
                 self._playing = False
             if owner in ("pull", "await"):  # a pause that was requested of an earlier owner does not apply to this one
@@ -175,14 +187,14 @@ class Ownership:
         return True
 
     def release(self) -> None:
-        """Give up the ownership, and wake those who wait for it."""
+        """Give up the ownership, and wake those who wait. A run that is played continues in the background."""
         with self.journal.lock:
             if self.gate.owner != "step":
                 self.reported = len(self.journal.events)
             self.gate.owner = self.taken_by = None
-            _in_background.pop(self, None)
+            _in_tasks.pop(self, None)
             if self._playing and not self.settled:
-                self._play_here()
+                self.drive_in_a_task("play")
             waiting = self._waiting
         for wake, _ in waiting:
             wake()
@@ -203,43 +215,57 @@ class Ownership:
         for changed in self._looking_on:
             changed()
 
-    def leave(self, why: str) -> None:
-        """The owner leaves. If others read the run or wait for it, one of them continues; otherwise cancel the run."""
-        with self.journal.lock:
-            self.leave_to_others()
-            if not self.is_left:
-                self.cancel(why)
+    # -- driving in a task -----------------------------------------------------------------------------------------
 
-    async def leave_and_close(self, why: str) -> None:
-        """Leave the run as `leave` does. If that cancels the run, wait until everything in flight has ended."""
-        self.leave(why)
-        if not self.is_left:
-            await self.driver.close()
+    def drive_in_a_task(self, owner: Literal["await", "play"], *, blocks: bool = False) -> None:
+        """Drive the run in a task of its own, if it has no owner.
 
-    def leave_to_others(self) -> None:
-        """Let one of the readers of the run, or of the callers that wait for it, continue to drive, if there are any.
+        The task runs in the event loop that has calls of the run in flight. If there is none, it runs in that of the
+        caller; in a kernel, or if the caller `blocks` its thread or has no event loop, in that of agentnb's thread.
+        """
+        here, there = loop_here(), self.driver.home
+        if there is None:
+            is_possible_here = here is not None and not blocks and not hosting.environment.hosted
+            there = here if is_possible_here else hosting.host.loop
+        assert there is not None
+        if self.claim(owner, there):
+            # A tool that is alone in flight is awaited in the task that drives. That task is therefore not the
+            # caller's: if the caller is cancelled while others wait for the run, the tool and the run continue.
+            drain = self._drain(owner)
+            self._task = there.create_task(drain) if there is here else asyncio.run_coroutine_threadsafe(drain, there)
 
-        Code that has left its iteration with a `break`, and waits for the run now, does not count.
+    async def _drain(self, owner: Owner) -> None:
+        try:
+            self.go_on_if_paused()
+            async for _ in self.driver.pump("drain"):
+                pass
+        except RunFailed:
+            pass  # it is recorded, and raised to callers that await the run
+        except BaseException as stop:  # the event loop ends, Ctrl-C, or code of the run has cancelled this task
+            self._playing = False
+            if not self._leave_task(owner) and isinstance(stop, asyncio.CancelledError):
+                await self.driver.close()
+            raise
+        finally:
+            if self.state.over:
+                self._playing = False
+            self.release()
+
+    def _leave_task(self, owner: Owner) -> bool:
+        """Leave the run, because the task that drives it has been stopped. Returns False if that cancels the run.
+
+        A run in the background keeps its state, and those who wait for it drive it on. A run that is only driven for
+        callers that wait for it is cancelled, unless some of them wait in other event loops.
         """
         with self.journal.lock:
-            taker = self.taken_by
-            others = [task for _, task in self._waiting if taker is None or not taker.is_of(task)]
-            self.is_left = bool(others) and not self.state.over
+            here = loop_here()
+            if owner == "play" or any(task is None or task.get_loop() is not here for _, task in self._waiting):
+                self.leave_to_others()
+                return True
+            self.cancel("the caller that awaited it was cancelled")
+            return False
 
-    @property
-    def is_for_others(self) -> bool:
-        """Whether the owner has left, and a reader or a waiting caller has to continue to drive."""
-        return self.is_left and self.gate.owner is None
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether anybody reads the run or waits for it while another drives."""
-        return bool(self._waiting)
-
-    def has_others(self, taker: Taker) -> bool:
-        """Return True if others than `taker` read the run or wait for it."""
-        with self.journal.lock:
-            return len(self._waiting) > (self.taken_by is not taker)
+    # -- waiting and leaving ---------------------------------------------------------------------------------------
 
     def watch_releases(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` whenever the run was released, or its owner can no longer drive. Returns what unsubscribes."""
@@ -267,10 +293,13 @@ class Ownership:
         wake()
 
     @contextmanager
-    def released(self) -> Iterator[concurrent.futures.Future[None]]:
+    def released(
+        self, owner: Literal["await", "play"], *, blocks: bool = False
+    ) -> Iterator[concurrent.futures.Future[None]]:
         """Return a future that is done once the run is released, or immediately if the run is settled.
 
-        A run without an owner continues in the background. Raises UsageError if its owner can no longer drive.
+        A run without an owner is driven in a task (see `drive_in_a_task`). Raises UsageError if its owner can no longer
+        drive.
         """
         released: concurrent.futures.Future[None] = concurrent.futures.Future()
 
@@ -281,8 +310,7 @@ class Ownership:
         with self.journal.lock:
             if not self.settled:
                 self.check_not_gone()
-                if self.gate.owner is None:
-                    self.play_on_host()
+                self.drive_in_a_task(owner, blocks=blocks)
             stop = self.watch_releases(wake)
             if self.settled and not self.is_driven:
                 wake()
@@ -290,6 +318,53 @@ class Ownership:
             yield released
         finally:
             stop()
+
+    async def stop_waiting(self, why: str) -> None:
+        """A caller has stopped to wait for the run. If nobody else needs it, cancel it, and wait for its end."""
+        with self.journal.lock:
+            is_last = not self._waiting and (self.gate.owner == "await" or self.is_left)
+            if is_last:
+                self.cancel(why)
+        if is_last:
+            await self.driver.close()
+
+    def leave(self, why: str) -> None:
+        """The consumer that drives leaves. If others wait for the run, they continue it; otherwise cancel the run."""
+        with self.journal.lock:
+            self.leave_to_others()
+            if not self.is_left:
+                self.cancel(why)
+
+    async def leave_and_close(self, why: str) -> None:
+        """Leave the run as `leave` does. If that cancels the run, wait until everything in flight has ended."""
+        self.leave(why)
+        if not self.is_left:
+            await self.driver.close()
+
+    def leave_to_others(self) -> None:
+        """Let those who wait for the run continue it when it is released, if there are any.
+
+        Code that has left its iteration with a `break`, and waits for the run now, does not count.
+        """
+        with self.journal.lock:
+            taker = self.taken_by
+            others = [task for _, task in self._waiting if taker is None or not taker.is_of(task)]
+            self.is_left = bool(others) and not self.state.over
+
+    @property
+    def lacks_owner(self) -> bool:
+        """Whether the owner has left the run to those who wait for it, and none of them drives it yet."""
+        return self.is_left and self.gate.owner is None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anyone waits for the run while another drives."""
+        return bool(self._waiting)
+
+    def has_others(self, taker: Taker) -> bool:
+        """Return True if others than `taker` wait for the run."""
+        with self.journal.lock:
+            return len(self._waiting) > (self.taken_by is not taker)
 
     def is_taken_here(self) -> bool:
         """Return True if the calling task is iterating over the run.
@@ -305,7 +380,7 @@ class Ownership:
         """
         return self.taken_by is not None and self.taken_by.is_in_this_task()
 
-    # -- in the background -----------------------------------------------------------------------------------------
+    # -- controls --------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
         """Continue in the background, also after a pause or a failure of the model."""
@@ -314,42 +389,7 @@ class Ownership:
                 return
             self._go_on()
             self._playing = True
-            if self.gate.owner is None:
-                self._play_here()
-
-    def _play_here(self) -> None:
-        here = None if hosting.environment.hosted else loop_here()
-        if here is None:
-            self.play_on_host()
-        elif self.claim("play"):
-            self._task = here.create_task(self._play())
-
-    def play_on_host(self) -> None:
-        """Drive in the background: in the event loop that has calls of the run in flight, or in agentnb's thread."""
-        home = self.driver.home or hosting.host.loop
-        if self.claim("play", home):
-            self._task = asyncio.run_coroutine_threadsafe(self._play(), home)
-
-    async def _play(self) -> None:
-        try:
-            self.go_on_if_paused()
-            async for _ in self.driver.pump("drain"):
-                pass
-        except RunFailed:
-            pass  # it is recorded, and raised to callers that await the run
-        except asyncio.CancelledError:  # the event loop ends; the run keeps its state
-            self._playing = False
-            self.leave_to_others()
-            raise
-        except BaseException:  # it cannot start: playing it again would fail again
-            self._playing = False
-            raise
-        finally:
-            if self.state.over:
-                self._playing = False
-            self.release()
-
-    # -- pausing, going on, ending ---------------------------------------------------------------------------------
+            self.drive_in_a_task("play")
 
     def pause(self, reason: str) -> bool:
         """Request a pause: start nothing new. Returns True if there was something to pause."""
@@ -367,8 +407,8 @@ class Ownership:
         with self.journal.saying():
             if not self._go_on():
                 return False
-            if self._playing and self.gate.owner is None:
-                self._play_here()
+            if self._playing:
+                self.drive_in_a_task("play")
             return True
 
     def _go_on(self) -> bool:
@@ -406,31 +446,36 @@ class Ownership:
             return True
 
 
-# -- awaiting a run ----------------------------------------------------------------------------------------------------
+# -- waiting for the end -----------------------------------------------------------------------------------------------
 
 
 async def drive_to_the_end(run: Ownership) -> Any:
-    """Drive, or wait for the owner, until the run is settled. Returns the output; raises as `outcome` does."""
+    """Wait until the run is settled; a task drives it if it has no owner. Returns or raises as `outcome` does."""
     _check_may_wait(run)
     while not run.settled:
-        if not hosting.environment.hosted and run.claim("await"):
-            await _drive(run)
-        else:
-            await _wait_for_the_others(run)
+        try:
+            with run.released("await") as released, run.driver.unattended.waited_for():
+                await hosting.environment.wait_async(released, run.decisions)
+        except asyncio.CancelledError as stop:
+            if hosting.environment.hosted and not run.is_watched:  # Stop was pressed in the cell that waits
+                _stopped(run, stop)
+            else:
+                await run.stop_waiting("the caller that awaited it was cancelled")
+            raise
     if run.state.over:
         await run.driver.close()
     return outcome(run)
 
 
 def wait_for_result(run: Ownership, timeout: float | None) -> Any:
-    """Block until the run is settled. Returns the output; raises TimeoutError after `timeout` seconds."""
+    """Block until the run is settled. Returns or raises as `outcome` does; TimeoutError after `timeout` seconds."""
     _check_may_wait(run)
     if run.is_taken_in_this_task():
         raise UsageError(TAKEN_HERE)
     until = time.monotonic() + timeout if timeout is not None else None
     while not run.settled:
         try:
-            with run.released() as released:
+            with run.released("play", blocks=True) as released:
                 if run.driver.wakeup.is_here():
                     raise UsageError("result() would block the event loop that drives this run; await the run instead.")
                 with run.driver.unattended.waited_for():
@@ -445,6 +490,11 @@ def wait_for_result(run: Ownership, timeout: float | None) -> Any:
             _stopped(run, stop)
             raise
     return outcome(run)
+
+
+def _stopped(run: Ownership, stop: BaseException) -> None:
+    run.cancel("interrupted")
+    hosting.environment.stopped(stop, hosting.STOPPED)
 
 
 def outcome(run: Ownership) -> Any:
@@ -463,155 +513,3 @@ def _check_may_wait(run: Ownership) -> None:
     check_not_within(run.journal)
     if run.is_taken_here():
         raise UsageError(TAKEN_HERE)
-
-
-async def _drive(run: Ownership) -> None:
-    """Drive the run in a task of its own, and wait for that task.
-
-    A tool that is alone in flight is awaited in the task that drives. That task is therefore not the caller's: if the
-    caller is cancelled while others read the run or wait for it, the tool and the run continue.
-    """
-    driving = asyncio.create_task(_drain(run))
-    try:
-        await asyncio.wait([driving])
-    except asyncio.CancelledError:
-        await run.leave_and_close("the caller that awaited it was cancelled")
-        raise
-    if not driving.cancelled():  # otherwise code of the run has cancelled it: the run has ended, or others continue it
-        driving.result()
-
-
-async def _drain(run: Ownership) -> None:
-    try:
-        run.go_on_if_paused()
-        async for _ in run.driver.pump("drain"):
-            pass
-    except asyncio.CancelledError:
-        await run.leave_and_close("the caller that awaited it was cancelled")
-        raise
-    except RunFailed:
-        pass  # `outcome` raises it
-    finally:
-        run.release()
-
-
-async def _wait_for_the_others(run: Ownership) -> None:
-    try:
-        with run.released() as released, run.driver.unattended.waited_for():
-            await hosting.environment.wait_async(released, run.decisions)
-    except asyncio.CancelledError as stop:
-        if hosting.environment.hosted and not run.is_watched:  # Stop was pressed in the cell that waits
-            _stopped(run, stop)
-        elif run.is_left:  # to this one, too
-            await run.leave_and_close("the caller that awaited it was cancelled")
-        raise
-
-
-def _stopped(run: Ownership, stop: BaseException) -> None:
-    run.cancel("interrupted")
-    hosting.environment.stopped(stop, hosting.STOPPED)
-
-
-# -- stepping a run ----------------------------------------------------------------------------------------------------
-
-
-async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[Event]:
-    """Continue to the end of the next `unit`. Returns the events since the last step.
-
-    Raises UsageError for an unknown unit, if another step is under way, and if the run would have to advance although
-    the caller iterates over it (`taken_here`).
-    """
-    check_unit(unit)
-    if run.gate.owner is None and (home := run.driver.home) is not None:
-        return await _step_there(run, unit, home)
-    gate = run.gate
-    with run.journal.saying():
-        if gate.permit is not None and run.is_driven:
-            raise UsageError(
-                "A step is under way already; another can begin when it has ended. run.cancel() ends the run."
-            )
-        if run.state.failure is not None:
-            run.journal.append(RunResumed())
-        _begin_behind_a_pause(run)
-        if (done := _take(run, unit)) or run.state.over:
-            return done
-        if taken_here:
-            raise UsageError(TAKEN_HERE)
-        run.journal.observe(run.observe)
-        begins = run.reported
-        mine = run.claim("step")
-        permit = gate.permit = Permit(unit, run.state.position)
-        if not mine and not run.state.paused:  # it is playing: let it continue to the end of the step, and no further
-            gate.pause_for_a_step()
-    if mine:
-        await _drive_step(run)
-    else:
-        run.driver.wakeup.nudge()
-        stop = run.watch_releases(gate.release_permit)
-        try:
-            if not run.is_driven:
-                gate.release_permit()
-            await asyncio.wrap_future(permit.done)
-        finally:
-            stop()
-        run.reported = begins  # the owner has moved it if the run has ended; this step returns its events too
-    if not (taken := _take(run, unit, all_of_them=True)) and not run.state.over:
-        run.driver.unattended.stepped_in_vain()
-        await asyncio.sleep(0)  # another task may decide; the caller may step again immediately
-    return taken
-
-
-async def _step_there(run: Ownership, unit: Unit, home: asyncio.AbstractEventLoop) -> list[Event]:
-    """Step in the event loop that has calls of the run in flight. If that loop cancels its tasks, the step ends."""
-    stepping = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(step(run, unit), home))
-    try:
-        while not (await asyncio.wait([stepping], timeout=LOOK_SECONDS))[0] and not home.is_closed():
-            run.check_not_gone()
-    except asyncio.CancelledError:
-        stepping.cancel()
-        raise
-    if stepping.done() and not stepping.cancelled():
-        return stepping.result()
-    run.check_not_gone()
-    return _take(run, unit, all_of_them=True)
-
-
-def _begin_behind_a_pause(run: Ownership) -> None:
-    """If another owner drives and has paused, exclude the events before the pause from the step."""
-    if run.gate.owner in (None, "step") or not run.state.paused:
-        return
-    unreported = reversed(run.journal.events[run.reported :])
-    pause = next((event for event in unreported if isinstance(event, RunPaused)), None)
-    if pause is not None and pause.by != "step":
-        run.reported = pause.seq + 1
-
-
-async def _drive_step(run: Ownership) -> None:
-    try:
-        async for _ in run.driver.pump("step"):
-            pass
-    except RunFailed:
-        if run.state.failure is None:  # a failure of the model is an event of this step; another error is raised
-            raise
-    except asyncio.CancelledError:  # others that read the run may continue it
-        run.leave_to_others()
-        raise
-    finally:
-        run.gate.permit = None
-        run.release()
-
-
-def _take(run: Ownership, unit: Unit, *, all_of_them: bool = False) -> list[Event]:
-    """Return the events since the last step, up to the end of the next unit.
-
-    If they do not reach its end, return an empty list; with `all_of_them`, return all.
-    """
-    with run.journal.lock:
-        events = run.journal.events[run.reported :]
-        end = run.gate.boundary(unit, events)
-        if end is None:
-            if not all_of_them:
-                return []
-            end = len(events)
-        run.reported += end
-        return events[:end]

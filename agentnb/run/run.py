@@ -1,8 +1,8 @@
 """Run: one execution of a loop. It can be driven, watched, paused, steered and saved, and its calls can be decided.
 
-A run has one owner at a time, which drives it: a consumer that pulls its events (`async for`), a caller that awaits
-it, a step, or a background task (`play`). All others watch. Control methods are safe from every thread and event loop;
-the events that they cause are recorded when they return.
+A run has one owner at a time, which drives it: a consumer that pulls its events (`async for`), a step, or a task of its
+own, for callers that await the run or in the background (`play`). All others watch. Control methods are safe from every
+thread and event loop; the events that they cause are recorded when they return.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.words import names_in
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.mailbox import hear, queued
-from agentnb.run.ownership import Ownership, drive_to_the_end, step, wait_for_result
+from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
 from agentnb.run.past.resume import new_run_id
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.recording import Recording
+from agentnb.run.stepping import step
 from agentnb.run.validation import check_name, check_options, check_seconds, check_text
 
 

@@ -1,4 +1,4 @@
-"""A saved recording answers from its file alone: which model, which options, who decided, what was shown, how long."""
+"""The file of a recording alone says which model, which options, who decided, what was shown, and how long."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def file(tmp_path: Path) -> Path:
     return Path(run.snapshot().save(tmp_path / "run.json"))
 
 
-async def test_which_model_was_asked_with_which_options(file: Path) -> None:
+async def test_a_recording_contains_the_model_and_options_of_each_request(file: Path) -> None:
     requests = [event for event in agentnb.replay(file).recording if isinstance(event, ModelStart)]
     assert {(request.provider, request.model) for request in requests} == {("scripted", "script")}
     assert all(request.options["tools"] == ["look", "delete"] for request in requests)
@@ -54,18 +54,18 @@ async def test_which_model_was_asked_with_which_options(file: Path) -> None:
     assert set(answers["model_asked"]) == {"script"}
 
 
-async def test_who_decided_about_each_call(file: Path) -> None:
+async def test_a_recording_contains_who_decided_about_each_call(file: Path) -> None:
     table = calls(Snapshot.load(file)).set_index("call_id")
     assert table["by"].to_dict() == {"c0": "rule", "c1": "human", "c2": "code", "c3": "remembered"}
 
 
-async def test_which_person_and_how_long_it_took_from_the_question_to_the_click(file: Path) -> None:
+async def test_a_recording_contains_the_person_and_the_seconds_until_the_click(file: Path) -> None:
     table = decisions(Snapshot.load(file)).set_index("call_id")
     assert table.loc["c1", ["reviewer", "took"]].tolist() == ["Ada", 1.5]
     assert pd.isna(table.loc["c2", "took"])  # code reads nothing
 
 
-async def test_what_they_were_shown(file: Path) -> None:
+async def test_a_recording_contains_what_was_shown_for_each_decision(file: Path) -> None:
     snapshot = Snapshot.load(file)
     asked = {event.seq: event for event in snapshot.events if isinstance(event, ApprovalRequest)}
     table = decisions(snapshot).set_index("call_id")
@@ -74,5 +74,5 @@ async def test_what_they_were_shown(file: Path) -> None:
     assert len(table.loc["c1", "shown"]) == 64  # the digest of all that was on the screen
 
 
-async def test_how_long_each_call_took(file: Path) -> None:
+async def test_a_recording_contains_the_duration_of_each_call(file: Path) -> None:
     assert (calls(Snapshot.load(file))["took"] >= 0).all()

@@ -1,4 +1,4 @@
-"""A policy, tried on what people have decided."""
+"""A policy is compared with the recorded decisions of people."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ def compared(approve: Any, run: Any, **options: Any) -> dict[str, str]:
     return {one.call_id: one.compared for one in backtest(approve, run, **options).decisions}
 
 
-def test_a_policy_that_approves_everything_misses_what_a_person_stopped_or_changed(run: Any) -> None:
+def test_a_policy_that_approves_all_calls_misses_rejections_and_edits(run: Any) -> None:
     tried = backtest(True, run)
     assert compared(True, run) == {"w0": "agrees", "w1": "missed", "w2": "missed", "w3": "agrees"}
     assert (tried.prompts, tried.saved, tried.agreement) == (4, 4, 0.5)
     assert [one.call_id for one in tried.missed] == ["w1", "w2"]
 
 
-def test_a_policy_that_rejects_everything_refuses_what_a_person_let_run(run: Any) -> None:
+def test_a_policy_that_rejects_all_calls_refuses_approved_calls(run: Any) -> None:
     assert compared(False, run) == {"w0": "refused", "w1": "agrees", "w2": "refused", "w3": "refused"}
 
 
-def test_what_it_asks_about_is_neither_right_nor_wrong(run: Any) -> None:
+def test_a_call_that_the_policy_leaves_to_a_person_does_not_count(run: Any) -> None:
     tried = backtest([{"tool": "write", "arguments": {"path": "a"}, "decision": "approve"}], run)
     assert (tried.saved, tried.agreement, len(tried.missed), len(tried.refused)) == (1, 1.0, 0, 0)
     assert tried.seconds_saved == tried.decisions[0].waited
 
 
-def test_an_edit_agrees_where_it_comes_to_the_same_arguments(run: Any) -> None:
+def test_an_edit_agrees_if_it_results_in_the_same_arguments(run: Any) -> None:
     def edits(call: Any) -> Any:
         return {"arguments": {"path": "d", "content": "x"}} if call.arguments["path"] == "c" else None
 
@@ -85,13 +85,13 @@ def test_a_policy_may_be_async(run: Any) -> None:
     assert compared(policy, run) == {"w0": "agrees", "w1": "agrees", "w2": "missed", "w3": "agrees"}
 
 
-def test_rules_on_what_a_tool_touches_need_the_loop(run: Any) -> None:
+def test_rules_on_needs_require_the_loop(run: Any) -> None:
     rule = [{"needs": "disk", "decision": "reject"}]
     assert set(compared(rule, run).values()) == {"asks"}
     assert set(compared(rule, run, loop=researcher()).values()) == {"refused", "agrees"}
 
 
-async def test_loops_inside_have_tools_of_their_own() -> None:
+async def test_the_policy_sees_the_tools_of_nested_loops() -> None:
     @tool(approve=True, needs="network")
     async def fetch() -> str:
         return "fetched"
@@ -106,19 +106,19 @@ async def test_loops_inside_have_tools_of_their_own() -> None:
     assert compared([{"needs": "network", "decision": "reject"}], run, loop=boss) == {"f1": "refused"}
 
 
-def test_what_a_policy_does_to_a_call_does_not_happen_to_the_recording(run: Any) -> None:
+def test_a_policy_cannot_change_the_recording(run: Any) -> None:
     backtest(lambda call: call.arguments.clear(), run)
     assert [one.arguments for one in backtest(True, run).decisions] == [
         {"path": "a"}, {"path": "b"}, {"path": "c"}, {"path": "/etc/passwd"},
     ]  # fmt: skip
 
 
-def test_a_policy_that_fails_or_edits_what_does_not_fit_leaves_it_to_the_person(run: Any) -> None:
+def test_a_failing_policy_or_an_invalid_edit_leaves_the_call_to_the_person(run: Any) -> None:
     assert set(compared(lambda call: call.arguments["no such argument"], run).values()) == {"asks"}
     assert set(compared(lambda call: {"arguments": {"where": "e"}}, run, loop=researcher()).values()) == {"asks"}
 
 
-def test_a_policy_that_failed_says_so_and_how(run: Any) -> None:
+def test_the_repr_shows_the_error_of_a_failing_policy(run: Any) -> None:
     tried = backtest(lambda call: call.arguments["path"] != "c" or call.arguments["no such argument"], run)
     assert [one.arguments for one in tried.failed] == [{"path": "c"}]
     assert "the policy failed at 1 of them, first with KeyError: 'no such argument'>" in repr(tried)
@@ -126,7 +126,7 @@ def test_a_policy_that_failed_says_so_and_how(run: Any) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(PERSON), st.sampled_from(POLICY)), max_size=12))
-def test_what_it_comes_to_is_what_would_have_run(decided: list[tuple[str, str]]) -> None:
+def test_the_counts_agree_with_a_brute_force_comparison(decided: list[tuple[str, str]]) -> None:
     """By brute force: what ran under the person, and what would run under the policy, call by call."""
     tried = backtest(lambda call: PROPOSED[decided[call.arguments["n"]][1]](call), recorded(decided))
     runs = [(RUNS_AFTER[person], RUNS_AFTER[policy]) for person, policy in decided if policy != "ask"]
@@ -137,7 +137,7 @@ def test_what_it_comes_to_is_what_would_have_run(decided: list[tuple[str, str]])
     assert tried.seconds_saved == pytest.approx(2.0 * len(runs))
 
 
-async def test_a_decision_that_was_taken_back_does_not_count() -> None:
+async def test_an_undone_decision_does_not_count() -> None:
     run = researcher().start("Look.", approve=[{"tool": "read", "decision": "approve"}])
     await run.step("call")
     while not run.pending:
@@ -151,14 +151,14 @@ async def test_a_decision_that_was_taken_back_does_not_count() -> None:
     run.cancel()
 
 
-def test_a_table_of_it_has_a_row_for_each_decision(run: Any) -> None:
+def test_the_table_has_a_row_for_each_decision(run: Any) -> None:
     table = backtest(True, run).frame
     assert table.person.tolist() == ["approve", "reject", "edit", "approve"]
     assert set(table.policy) == {"approve"}
     assert list(table.attrs["columns"]) == list(table.columns)
 
 
-async def test_where_nobody_was_asked_there_is_nothing_to_agree_with() -> None:
+async def test_without_recorded_decisions_the_agreement_is_nan() -> None:
     run = researcher().start("Look.", approve=True)
     await run
     tried = backtest(True, run)
@@ -167,12 +167,12 @@ async def test_where_nobody_was_asked_there_is_nothing_to_agree_with() -> None:
     assert "nobody was asked" in repr(tried)
 
 
-def test_it_says_what_it_comes_to(run: Any) -> None:
+def test_the_repr_shows_the_result(run: Any) -> None:
     assert "4 of 4 questions saved" in repr(backtest(True, run))
     assert "50% as the person decided, 2 missed, 0 refused" in repr(backtest(True, run))
 
 
 @pytest.mark.parametrize("nothing", [None, 3, "yes"])
-def test_what_is_no_policy_is_refused(run: Any, nothing: Any) -> None:
+def test_a_value_that_is_not_a_policy_is_refused(run: Any, nothing: Any) -> None:
     with pytest.raises(UsageError):
         backtest(nothing, run)

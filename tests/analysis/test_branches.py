@@ -1,4 +1,4 @@
-"""The tree of what was tried: which run was forked from which, and where."""
+"""The tree of forks: which run was forked from which, and at which event."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def shape(tree: Any) -> Any:
     return [(branch.name, shape(branch.forks)) for branch in tree]
 
 
-async def test_forks_stand_under_what_they_depart_from_in_the_order_of_where(three: list[Any]) -> None:
+async def test_forks_are_below_their_origin_in_the_order_of_their_events(three: list[Any]) -> None:
     assert shape(branches(three)) == [("first", [("early", [("deeper", [])]), ("late", [])])]
     assert shape(branches(reversed(three))) == shape(branches(three))
 
 
-async def test_a_fork_of_what_is_not_there_stands_by_itself(three: list[Any]) -> None:
+async def test_a_fork_without_its_origin_is_a_root(three: list[Any]) -> None:
     assert shape(branches(three[1:])) == [("late", []), ("early", [("deeper", [])])]
 
 
-async def test_a_store_has_its_tree(three: list[Any], tmp_path: Path) -> None:
+async def test_the_tree_of_a_store_has_all_its_runs(three: list[Any], tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     for run in three:
         store.record_run(run.id, run.name, "SessionLoop", run.events)
@@ -49,7 +49,7 @@ async def test_a_store_has_its_tree(three: list[Any], tmp_path: Path) -> None:
     store.close()
 
 
-async def test_as_text_it_is_a_tree(three: list[Any]) -> None:
+async def test_the_text_form_is_a_tree(three: list[Any]) -> None:
     lines = str(branches(three)).splitlines()
     assert [line.split(",")[0] for line in lines] == [
         "first",
@@ -60,7 +60,7 @@ async def test_as_text_it_is_a_tree(three: list[Any]) -> None:
     assert all("completed: It is done." in line for line in lines)
 
 
-async def test_in_a_cell_what_was_said_is_no_markup() -> None:
+async def test_recorded_text_in_a_tree_is_escaped_in_html() -> None:
     run = researcher(answer="<b>done</b>\u202e").start("go", name="<script>", approve=True)
     await run
     page = branches(run)._repr_html_()
@@ -69,13 +69,13 @@ async def test_in_a_cell_what_was_said_is_no_markup() -> None:
     assert "\u202e" not in page
 
 
-async def test_a_run_that_is_there_by_several_snapshots_is_there_once_as_far_as_it_goes(three: list[Any]) -> None:
+async def test_of_several_snapshots_of_a_run_the_tree_shows_the_longest(three: list[Any]) -> None:
     run = three[0]
     (branch,) = branches([run.at(3).snapshot("early"), run, run.at(5).snapshot("later")])
     assert (branch.name, branch.events) == ("first", len(run.events))
 
 
-async def test_a_tree_may_be_as_deep_as_forks_were_made(three: list[Any]) -> None:
+async def test_a_tree_of_a_thousand_levels_is_shown(three: list[Any]) -> None:
     start = three[0].events[0]
     chain = [start.model_copy(update={"run_id": f"r{n}", "forked_from": f"r{n - 1}@0"}) for n in range(2000)]
     tree = branches([Snapshot.of([event]) for event in chain])
@@ -84,12 +84,12 @@ async def test_a_tree_may_be_as_deep_as_forks_were_made(three: list[Any]) -> Non
     assert page.count("<ul>") == page.count("</ul>") == page.count("<li>") == page.count("</li>") == 2000
 
 
-async def test_in_a_cell_forks_stand_inside_what_they_depart_from(three: list[Any]) -> None:
+async def test_forks_are_nested_lists_in_html(three: list[Any]) -> None:
     page = re.sub(">[^<]*<", "><", branches(three)._repr_html_())
     item = "<ul><li>{}</li></ul>"
     assert page == item.format("<ul><li><ul><li></li></ul></li><li></li></ul>")
 
 
-def test_where_there_is_nothing_it_says_so(tmp_path: Path) -> None:
+def test_an_empty_store_is_shown_as_no_recordings(tmp_path: Path) -> None:
     nothing = branches(Store(tmp_path / "empty.db"))
     assert (str(nothing), nothing._repr_html_()) == ("no recordings", "<p>no recordings</p>")

@@ -1,4 +1,4 @@
-"""Where two recordings part, and what that comes to."""
+"""The first difference of two recordings, and its consequences."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hows(difference: Any) -> set[str]:
 
 
 @every_world
-async def test_a_run_is_no_different_from_itself(world: Callable[[], Any]) -> None:
+async def test_a_run_does_not_differ_from_itself(world: Callable[[], Any]) -> None:
     run = world().start("go", approve=True)
     await run
     same = diff(run, run)
@@ -45,11 +45,11 @@ async def test_a_run_is_no_different_from_itself(world: Callable[[], Any]) -> No
     assert same.common == len(run.events)
 
 
-async def test_when_it_happened_and_in_which_run_is_no_difference() -> None:
+async def test_times_and_run_ids_are_not_a_difference() -> None:
     assert not diff(await done(), await done())
 
 
-async def test_a_fork_agrees_up_to_what_it_changed(run: Any) -> None:
+async def test_a_fork_is_equal_up_to_its_change(run: Any) -> None:
     at = next(event.seq for event in run.events if event.type == "approval_decision" and event.call_id == "w3")
     fork = run.fork(at, decision="reject", loop=researcher(answer="It is done."), approve=True)
     await fork
@@ -60,7 +60,7 @@ async def test_a_fork_agrees_up_to_what_it_changed(run: Any) -> None:
     assert (first.left.decision, first.right.decision) == ("approve", "reject")
 
 
-async def test_what_was_said_differently_is_one_change_and_the_rest_is_the_same() -> None:
+async def test_a_different_text_is_one_change_and_all_other_events_are_equal() -> None:
     difference = diff(await done(answer="Yes."), await done(answer="No."))
     changed = [(pair.how, pair.left.type) for pair in difference.events if pair.how != "same"]
     assert changed == [("changed", "model_end"), ("changed", "run_end")]
@@ -68,7 +68,7 @@ async def test_what_was_said_differently_is_one_change_and_the_rest_is_the_same(
     assert ("messages[9].content", "Yes.", "No.") in difference.state
 
 
-async def test_what_is_different_is_told_however_late_it_comes() -> None:
+async def test_a_difference_late_in_a_long_text_is_shown() -> None:
     same = "The level changed in 1899, and this is how sure we can be of it. " * 5
     difference = diff(await done(answer=f"{same}It is written."), await done(answer=f"{same}There is none."))
     for told in (str(difference), difference._repr_html_()):
@@ -76,7 +76,7 @@ async def test_what_is_different_is_told_however_late_it_comes() -> None:
             assert told.count(words) == 4  # the answer, the run's end, its last message and its output
 
 
-async def test_values_of_which_one_begins_as_the_other_goes_on_are_told_apart() -> None:
+async def test_a_value_that_is_a_prefix_of_the_other_is_shown_as_different() -> None:
     difference = diff(await done(answer="a" * 400), await done(answer="a" * 401))
     left, right = next(line for line in str(difference).splitlines() if line.startswith("  output: "))[10:].split(" | ")
     assert (left, right) == ("…" + "a" * 40, "…" + "a" * 41)
@@ -90,7 +90,7 @@ def said(*words: str) -> Any:
     return Loop.from_generator(sayings, name="sayings").start("")
 
 
-async def test_what_was_put_in_between_leaves_the_rest_side_by_side() -> None:
+async def test_after_an_inserted_message_the_remaining_events_are_paired() -> None:
     one, other = said("a", "b", "c", "d"), said("a", "x", "b", "c", "d")
     await one
     await other
@@ -101,7 +101,7 @@ async def test_what_was_put_in_between_leaves_the_rest_side_by_side() -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), max_size=8))
-def test_every_event_of_both_is_there_once_and_in_order(left: list[str], right: list[str]) -> None:
+def test_every_event_of_both_sides_occurs_once_and_in_order(left: list[str], right: list[str]) -> None:
     one, other = said(*left), said(*right)
     asyncio.run(_both(one, other))
     pairs = diff(one, other).events
@@ -111,7 +111,7 @@ def test_every_event_of_both_is_there_once_and_in_order(left: list[str], right: 
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=8), st.lists(st.sampled_from("abc"), max_size=8))
-def test_they_part_at_the_first_event_that_differs_whichever_is_on_the_left(left: list[str], right: list[str]) -> None:
+def test_the_first_difference_does_not_depend_on_the_side(left: list[str], right: list[str]) -> None:
     one, other = said(*left), said(*right)
     asyncio.run(_both(one, other))
     same = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
@@ -122,13 +122,13 @@ def test_they_part_at_the_first_event_that_differs_whichever_is_on_the_left(left
     assert diff(other, one).events == mirrored
 
 
-async def test_what_comes_again_and_again_is_the_same_behind_a_change() -> None:
+async def test_repeated_events_after_a_change_are_paired() -> None:
     one, other = said("x", *"ab" * 200, "z"), said("y", *"ab" * 200, "v")
     await _both(one, other)
     assert [pair.how for pair in diff(one, other).events].count("changed") == 2
 
 
-async def test_what_has_nothing_in_common_is_side_by_side_all_the_same() -> None:
+async def test_recordings_without_equal_texts_are_paired_event_by_event() -> None:
     one, other = said(*(f"x{n}" for n in range(400))), said(*(f"y{n}" for n in range(400)))
     await _both(one, other)
     assert [pair.how for pair in diff(one, other).events].count("changed") == 400
@@ -154,7 +154,7 @@ def written() -> Any:
 
 
 @pytest.mark.parametrize("start", [asked_for_a_while, written, lambda: loop_agent().start("go")])
-async def test_times_and_ids_inside_of_what_was_said_are_no_difference_either(start: Callable[[], Any]) -> None:
+async def test_times_and_ids_in_messages_are_not_a_difference(start: Callable[[], Any]) -> None:
     one, other = start(), start()
     await _both(one, other)
     difference = diff(one, other)
@@ -162,7 +162,7 @@ async def test_times_and_ids_inside_of_what_was_said_are_no_difference_either(st
     assert difference.state == []
 
 
-async def test_where_in_the_code_an_error_was_is_no_difference() -> None:
+async def test_the_traceback_of_an_error_is_not_a_difference() -> None:
     one, other = Fails().start("go"), Fails().start("go")
     for run in (one, other):
         with pytest.raises(RunFailed):
@@ -180,13 +180,13 @@ async def asked_twice(ids: str, *, first: int = 1, prompt: str = "") -> Any:
     return run
 
 
-async def test_the_ids_that_a_provider_makes_up_are_no_difference() -> None:
+async def test_ids_of_calls_are_not_a_difference() -> None:
     difference = diff(await asked_twice("call_a"), await asked_twice("call_b"))
     assert not difference
     assert difference.state == []
 
 
-async def test_another_call_is_one_change_whatever_its_id_and_no_id_is_told() -> None:
+async def test_a_different_call_is_one_change_and_its_id_is_not_shown() -> None:
     one, other = await asked_twice("call_a"), await asked_twice("call_b", first=7)
     difference = diff(one, other)
     changed = [(pair.left.type, pair.how) for pair in difference.events if pair.how != "same"]
@@ -196,7 +196,7 @@ async def test_another_call_is_one_change_whatever_its_id_and_no_id_is_told() ->
         assert "call_b" not in told
 
 
-async def test_which_of_two_calls_came_back_first_is_told_though_both_gave_the_same() -> None:
+async def test_the_order_in_which_concurrent_calls_end_is_a_difference() -> None:
     def came_back(*order: int) -> Any:
         @tool
         async def wait(n: int) -> None:
@@ -214,14 +214,14 @@ async def test_which_of_two_calls_came_back_first_is_told_though_both_gave_the_s
     assert diff(one, other)
 
 
-async def test_of_two_configurations_what_is_different_is_told() -> None:
+async def test_the_difference_of_two_configurations_is_shown() -> None:
     text = str(diff(await asked_twice("a", prompt="Be brief."), await asked_twice("a", prompt="Be kind.")))
     assert "Be brief." in text
     assert "Be kind." in text
 
 
 @pytest.mark.parametrize("opaque", [{"signature": "abc"}, {"redacted": "abc"}, {"provider": {"server": "there"}}])
-async def test_what_only_a_provider_can_read_is_no_difference(opaque: dict[str, Any]) -> None:
+async def test_opaque_provider_data_is_not_a_difference(opaque: dict[str, Any]) -> None:
     def thinker(thought: str, **opaque: Any) -> Any:
         thoughts = [
             {"type": "reasoning_delta", "content": thought},
@@ -236,14 +236,14 @@ async def test_what_only_a_provider_can_read_is_no_difference(opaque: dict[str, 
     assert diff(runs[1], runs[2])
 
 
-async def test_a_history_that_both_go_on_from_is_the_same_whatever_its_ids() -> None:
+async def test_call_ids_in_a_given_history_are_not_a_difference() -> None:
     runs = [await asked_twice(ids) for ids in ("call_a", "call_b")]
     later = [SessionLoop(ScriptedLLM(["Yes."]), [double], messages=run.messages).start("and?") for run in runs]
     await _both(*later)
     assert not diff(*later)
 
 
-async def test_two_runs_of_one_session_differ_in_nothing_though_one_has_its_queue() -> None:
+async def test_two_runs_of_one_session_do_not_differ() -> None:
     session = SessionLoop(ScriptedLLM(["Yes."] * 2))
     runs = session.start("go"), session.start("go")
     await _both(*runs)
@@ -255,7 +255,7 @@ async def _both(one: Any, other: Any) -> None:
     await other
 
 
-async def test_snapshots_of_one_run_differ_in_what_came_after(run: Any) -> None:
+async def test_two_snapshots_of_a_run_differ_in_the_later_events(run: Any) -> None:
     difference = diff(run.at(3).snapshot(), run)
     assert hows(difference) == {"same", "right"}
     assert difference.common == 4
@@ -264,7 +264,7 @@ async def test_snapshots_of_one_run_differ_in_what_came_after(run: Any) -> None:
     assert not where & {"position", "run_id", "started"}
 
 
-async def test_as_text_it_shows_what_is_different_and_where(run: Any) -> None:
+async def test_the_text_form_shows_the_differences_and_their_places(run: Any) -> None:
     text = str(diff(await done(answer="Yes."), await done(answer="No.")))
     assert "- " in text
     assert "model_end Yes." in text
@@ -273,7 +273,7 @@ async def test_as_text_it_shows_what_is_different_and_where(run: Any) -> None:
     assert str(diff(run, run)) == f"nile (left) and nile (right) are the same in all {len(run.events)} events."
 
 
-async def test_in_a_cell_nothing_that_was_said_is_markup() -> None:
+async def test_recorded_text_in_a_difference_is_escaped_in_html() -> None:
     hostile = "<script>alert(1)</script>\u202egnp.exe\x1b[31m"
     page = diff(await done(answer=hostile), await done(answer="No."))._repr_html_()
     assert "<script>" not in page
@@ -283,12 +283,12 @@ async def test_in_a_cell_nothing_that_was_said_is_markup() -> None:
     assert page.startswith("<table")
 
 
-def test_two_recordings_are_compared_and_not_more(run: Any) -> None:
+def test_exactly_two_recordings_are_compared(run: Any) -> None:
     with pytest.raises(UsageError, match="Exactly one recording is needed, got 2"):
         diff([run, run], run)
 
 
-async def test_a_result_that_is_no_number_is_no_difference() -> None:
+async def test_two_nan_results_are_not_a_difference() -> None:
     @tool
     async def measure() -> float:
         return nan

@@ -40,20 +40,20 @@ def key(axes: Axes) -> set[str]:
 
 
 @every_figure
-def test_it_returns_axes_on_a_figure_that_shows_itself(run: Any, figure: Callable[..., Axes]) -> None:
+def test_a_figure_function_returns_axes_whose_figure_is_displayable(run: Any, figure: Callable[..., Axes]) -> None:
     axes = figure(run)
     assert isinstance(axes, Axes)
     assert axes.figure._repr_png_().startswith(PNG)  # type: ignore[union-attr]
 
 
 @every_figure
-def test_it_is_drawn_where_you_say(run: Any, figure: Callable[..., Axes]) -> None:
+def test_a_figure_is_drawn_on_the_given_axes(run: Any, figure: Callable[..., Axes]) -> None:
     mine = Figure().subplots()
     assert figure(run, axes=mine) is mine
 
 
 @every_figure
-def test_what_is_set_up_there_stays(run: Any, figure: Callable[..., Axes]) -> None:
+def test_titles_and_labels_of_the_given_axes_are_kept(run: Any, figure: Callable[..., Axes]) -> None:
     mine = Figure().subplots()
     mine.set_title("My title")
     mine.set(xlabel="my x", ylabel="my y")
@@ -64,14 +64,14 @@ def test_what_is_set_up_there_stays(run: Any, figure: Callable[..., Axes]) -> No
 
 @every_figure
 @pytest.mark.parametrize("nowhere", [3, Figure()])
-def test_it_is_drawn_on_axes_and_nothing_else(run: Any, figure: Callable[..., Axes], nowhere: Any) -> None:
+def test_a_value_that_is_not_axes_is_refused(run: Any, figure: Callable[..., Axes], nowhere: Any) -> None:
     with pytest.raises(UsageError, match="axes must be matplotlib axes"):
         figure(run, axes=nowhere)
 
 
 @pytest.mark.parametrize("figure", [timeline, dwell_times])  # what differs between designs; the others count
 @every_world
-async def test_it_draws_every_design(world: Callable[[], Any], figure: Callable[..., Axes]) -> None:
+async def test_figures_of_runs_of_every_design_are_drawn(world: Callable[[], Any], figure: Callable[..., Axes]) -> None:
     run = world().start("go", approve=True)
     await run
     drawn = figure(run).figure
@@ -80,7 +80,7 @@ async def test_it_draws_every_design(world: Callable[[], Any], figure: Callable[
 
 
 @every_figure
-async def test_it_draws_a_run_that_has_hardly_begun(figure: Callable[..., Axes]) -> None:
+async def test_figures_of_a_run_with_one_event_are_drawn(figure: Callable[..., Axes]) -> None:
     run = SessionLoop(ScriptedLLM(["hello"])).start("go")
     await run.step()
     assert figure(run).figure._repr_png_().startswith(PNG)  # type: ignore[union-attr]
@@ -92,12 +92,12 @@ def test_a_timeline_has_a_row_for_the_model_and_for_each_call(run: Any) -> None:
     assert key(axes) == {"model", "tool", "waiting", "failed"}
 
 
-def test_a_timeline_is_of_one_recording(run: Any) -> None:
+def test_a_timeline_accepts_exactly_one_recording(run: Any) -> None:
     with pytest.raises(UsageError, match="Exactly one recording"):
         timeline([run, run])
 
 
-def test_dwell_times_add_up_to_how_long_the_run_took(run: Any) -> None:
+def test_dwell_times_add_up_to_the_duration_of_the_run(run: Any) -> None:
     axes = dwell_times(run)
     widths = sum(bar.get_width() for bar in axes.patches)
     assert labels(axes) == ["researcher"]
@@ -123,7 +123,7 @@ def test_approvals_are_counted_by_tool_and_decision(run: Any) -> None:
     assert key(axes) == {"approve", "reject", "edit"}
 
 
-def test_runs_are_told_apart_in_a_figure_of_several(run: Any) -> None:
+def test_labels_in_a_figure_of_several_runs_contain_the_name_of_the_run(run: Any) -> None:
     assert labels(dwell_times({"a": run, "b": run})) == ["a researcher", "b researcher"]
 
 
@@ -142,7 +142,7 @@ def long_run(name: str, tool: str = "read", turns: int = 2, second: float = 1.0,
     return Snapshot.of([e.model_copy(update=stamp) for e, stamp in zip(events, stamps, strict=True)], name=name)
 
 
-def test_a_timeline_that_leaves_calls_out_says_so() -> None:
+def test_a_timeline_that_omits_calls_says_so_in_its_title() -> None:
     axes = timeline(long_run("long", turns=100))
     assert len(labels(axes)) == 60
     assert axes.get_title("left") == "long: what ran when (the 60 longest of 101)"
@@ -159,12 +159,12 @@ def test_dwell_times_of_many_runs_are_a_row_of_dots_for_each_phase() -> None:
     assert sum(axes.get_figure(root=True).get_size_inches()) < 13  # type: ignore[union-attr]
 
 
-def test_loops_of_many_runs_are_told_apart_in_dwell_times_by_their_names() -> None:
+def test_dwell_times_of_many_runs_are_grouped_by_the_name_of_the_loop() -> None:
     runs = [long_run(f"run {n}", loop=("boss", "critic")[n % 2]) for n in range(40)]
     assert labels(dwell_times(runs)) == ["boss: acting (20)", "critic: acting (20)"]
 
 
-def test_tokens_of_many_runs_fill_the_figure_and_not_its_key() -> None:
+def test_the_legend_of_many_runs_does_not_fill_the_figure_of_tokens() -> None:
     axes = tokens([long_run(f"run {n}") for n in range(40)])
     assert key(axes) == {"read", "written"}
     assert len(axes.lines) == 80
@@ -173,7 +173,7 @@ def test_tokens_of_many_runs_fill_the_figure_and_not_its_key() -> None:
 
 @every_figure
 @pytest.mark.parametrize("style", ["default", "dark_background"])
-def test_all_that_is_written_is_read_on_the_ground_it_has_in_either_style(
+def test_all_texts_have_enough_contrast_in_light_and_dark_style(
     run: Any, figure: Callable[..., Axes], style: str
 ) -> None:
     def luminance(colour: Any) -> float:
@@ -192,7 +192,7 @@ def test_all_that_is_written_is_read_on_the_ground_it_has_in_either_style(
 
 @pytest.mark.parametrize("figure", [latency, timeline])
 @pytest.mark.parametrize("name", [r"$\frac{$", "two\nlines", "_hidden", "\u202egnp.exe", "x" * 500])
-def test_a_name_is_text_on_one_line(figure: Callable[..., Axes], name: str) -> None:
+def test_a_name_is_drawn_as_plain_text_on_one_line(figure: Callable[..., Axes], name: str) -> None:
     axes = figure(long_run(name, tool=name))
     axes.get_figure(root=True).draw_without_rendering()  # type: ignore[union-attr]
     (drawn,) = {text.removesuffix(" (2)") for text in labels(axes) if not text.startswith("model")}
@@ -201,7 +201,7 @@ def test_a_name_is_text_on_one_line(figure: Callable[..., Axes], name: str) -> N
     assert len(drawn) < 40
 
 
-def test_the_key_of_many_runs_names_each_once_and_hides_none_of_them() -> None:
+def test_the_legend_of_many_runs_names_each_once_and_covers_no_data() -> None:
     axes = tokens([long_run(f"run {n}") for n in range(12)])
     assert key(axes) == {"read", "written", *(f"run {n}" for n in range(12))}
     assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in axes.lines}) == 24
@@ -211,7 +211,7 @@ def test_the_key_of_many_runs_names_each_once_and_hides_none_of_them() -> None:
     assert not figure.legends[0].get_window_extent().overlaps(axes.get_window_extent())
 
 
-def test_phases_are_told_apart_however_many_there_are() -> None:
+def test_each_of_many_phases_has_a_different_style() -> None:
     looks = [part_style(number) for number in range(24)]
     assert len({(one["facecolor"], one["hatch"]) for one in looks}) == 24
 
@@ -229,7 +229,7 @@ def test_no_two_labels_of_an_axis_in_seconds_overlap(figure: Callable[..., Axes]
     assert all(one[1] <= other[0] for one, other in pairwise(shown))
 
 
-def test_neither_pyplot_nor_pandas_is_loaded_by_a_figure() -> None:
+def test_a_figure_loads_neither_pyplot_nor_pandas() -> None:
     script = (
         "import sys, asyncio\n"
         "from tests.analysis.recordings import researcher\n"
@@ -243,7 +243,7 @@ def test_neither_pyplot_nor_pandas_is_loaded_by_a_figure() -> None:
 
 
 @pytest.mark.parametrize(("figure", "why"), [(tokens, "tokens"), (latency, "no request"), (approvals, "no decisions")])
-async def test_a_figure_of_nothing_says_why_nothing_is_there(figure: Callable[..., Axes], why: str, run: Any) -> None:
+async def test_an_empty_figure_says_why_it_is_empty(figure: Callable[..., Axes], why: str, run: Any) -> None:
     silent = SessionLoop(ScriptedLLM(["hello"])).start("go")
     if figure is latency:
         await silent.step()

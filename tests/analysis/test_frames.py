@@ -1,4 +1,4 @@
-"""Recordings as tables: a row an event, a call, a message, a decision."""
+"""Recordings as tables: a row for each event, call, message or decision."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_every_column_is_documented_in_the_frame_itself(run: Any, kind: st
 
 
 @every_world
-async def test_every_design_has_a_row_for_each_event_and_each_call(world: Callable[[], Any]) -> None:
+async def test_runs_of_every_design_have_a_row_for_each_event_and_each_call(world: Callable[[], Any]) -> None:
     run = world().start("go", approve=True)
     await run
     assert events(run).seq.tolist() == [event.seq for event in run.events]
@@ -70,7 +70,7 @@ async def test_a_call_is_followed_from_the_proposal_to_the_result(run: Any) -> N
         assert times_of(table, call_id) == sorted(times_of(table, call_id))
 
 
-async def test_what_has_not_happened_has_no_time(run: Any) -> None:
+async def test_the_time_of_an_event_that_has_not_happened_is_nan(run: Any) -> None:
     row = calls(run).set_index("call_id").loc["r1"]
     assert math.isnan(row.asked)
     assert math.isnan(row.waited)
@@ -78,7 +78,7 @@ async def test_what_has_not_happened_has_no_time(run: Any) -> None:
     assert math.isnan(calls(run).set_index("call_id").loc["w1"].started)
 
 
-async def test_a_call_that_was_lost_with_its_process_took_nobody_knows_how_long(run: Any) -> None:
+async def test_the_duration_of_a_call_lost_in_a_crash_is_nan(run: Any) -> None:
     seq = next(event.seq for event in run.events if event.type == "call_start" and event.call_id == "w3")
     other = restore(run.at(seq).snapshot(), researcher())
     other.answer("w3", "written")
@@ -87,7 +87,7 @@ async def test_a_call_that_was_lost_with_its_process_took_nobody_knows_how_long(
     assert math.isnan(row.took)
 
 
-async def test_a_decision_says_what_was_asked_and_what_came_of_it(run: Any) -> None:
+async def test_a_row_of_a_decision_has_the_question_and_the_result(run: Any) -> None:
     table = decisions(run)
     assert table.decision.tolist() == ["approve", "reject", "edit", "approve"]
     assert set(table.by) == {"code"}
@@ -98,7 +98,7 @@ async def test_a_decision_says_what_was_asked_and_what_came_of_it(run: Any) -> N
 
 
 @every_world
-async def test_times_are_from_one_event_to_another(world: Callable[[], Any]) -> None:
+async def test_waited_and_took_are_differences_of_event_times(world: Callable[[], Any]) -> None:
     """By the events alone: what the columns `waited` and `took` say they are."""
     run = await drive(world().start("go"))
     since: dict[tuple[str, str, str], float] = {}
@@ -115,7 +115,7 @@ async def test_times_are_from_one_event_to_another(world: Callable[[], Any]) -> 
     assert messages(run).took.dropna().tolist() == pytest.approx(answered)
 
 
-async def test_answers_have_their_tokens_and_what_they_cost(run: Any) -> None:
+async def test_rows_of_answers_have_their_tokens_and_their_cost(run: Any) -> None:
     answers = messages(run).query("role == 'assistant'")
     assert answers.input_tokens.tolist() == [100, 200, 300]
     assert answers.cost.sum() == pytest.approx(0.06)
@@ -134,14 +134,14 @@ async def test_events_have_the_time_of_day_and_the_seconds_since_the_first(run: 
 # -- what they are made of -------------------------------------------------------------------------------------------
 
 
-async def test_whatever_holds_a_recording_gives_the_same_table(run: Any, tmp_path: Path) -> None:
+async def test_every_form_of_a_recording_results_in_the_same_table(run: Any, tmp_path: Path) -> None:
     table = calls(run)
     saved = run.snapshot("nile").save(tmp_path / "nile.agentnb.json")
     for other in (replay(run), run.snapshot("nile"), saved, str(saved), [run], {"nile": run}):
         pandas.testing.assert_frame_equal(calls(other), table)
 
 
-async def test_a_store_gives_all_its_runs(tmp_path: Path) -> None:
+async def test_the_table_of_a_store_has_all_its_runs(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     for name in ("one", "two"):
         await researcher().start("Look.", name=name, store=store, approve=True)
@@ -150,11 +150,11 @@ async def test_a_store_gives_all_its_runs(tmp_path: Path) -> None:
     assert list(dict.fromkeys(calls(tmp_path / "runs.db").run)) == ["one", "two"]
 
 
-async def test_several_runs_are_told_apart_also_where_they_have_the_same_name(run: Any) -> None:
+async def test_several_runs_of_the_same_name_are_numbered(run: Any) -> None:
     assert list(dict.fromkeys(events([run, run, run]).run)) == ["nile", "nile#2", "nile#3"]
 
 
-async def test_a_run_that_goes_on_is_read_as_far_as_it_is() -> None:
+async def test_a_run_in_progress_is_read_up_to_its_last_event() -> None:
     run = researcher().start("Look.")
     await run.step("turn")
     assert calls(run).outcome.tolist() == ["returned", "returned"]
@@ -162,19 +162,19 @@ async def test_a_run_that_goes_on_is_read_as_far_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("nothing", [3, None, [object()]])
-def test_what_is_no_recording_is_refused(nothing: Any) -> None:
+def test_a_value_that_is_not_a_recording_is_refused(nothing: Any) -> None:
     with pytest.raises(UsageError, match="is not a recording"):
         events(nothing)
 
 
-async def test_what_is_part_of_a_recording_is_none() -> None:
+async def test_a_part_of_a_recording_is_refused() -> None:
     run = await decided_run()
     for part in (run.events, calls(run)):
         with pytest.raises(UsageError, match="is not a recording: pass a run"):
             events(part)
 
 
-async def test_of_what_a_store_lists_it_is_said_how_to_load_it(tmp_path: Path) -> None:
+async def test_the_error_for_an_entry_of_a_store_says_how_to_load_it(tmp_path: Path) -> None:
     with closing(Store(tmp_path / "runs.db")) as store:
         await researcher().start("Look.", store=store).step("event")
         with pytest.raises(UsageError, match=r"pass store\.load\(info\.id\)"):
@@ -182,7 +182,7 @@ async def test_of_what_a_store_lists_it_is_said_how_to_load_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", list(FRAMES))
-async def test_a_column_has_the_same_type_whatever_there_is_in_it(run: Any, kind: str) -> None:
+async def test_the_type_of_a_column_does_not_depend_on_its_values(run: Any, kind: str) -> None:
     begun = researcher().start("Look.")
     await begun.step("event")
     types = [dict(FRAMES[kind](of).dtypes) for of in ([], begun, [researcher().start("Look.")], run)]
@@ -190,18 +190,18 @@ async def test_a_column_has_the_same_type_whatever_there_is_in_it(run: Any, kind
     assert types[:-1] == [types[-1]] * 3
 
 
-def test_a_table_of_a_back_test_has_the_same_types_where_it_is_empty(run: Any) -> None:
+def test_the_empty_table_of_a_back_test_has_the_same_types(run: Any) -> None:
     assert dict(backtest(True, []).frame.dtypes) == dict(backtest(True, run).frame.dtypes)
 
 
-async def test_a_call_that_has_not_ended_is_no_error_and_no_success(run: Any) -> None:
+async def test_a_call_that_has_not_ended_is_neither_an_error_nor_a_success(run: Any) -> None:
     first = next(event.seq for event in run.events if event.type == "call_end")
     table = calls(run.at(first).snapshot())
     assert table.is_error.isna().tolist() == [False, True]
     assert table[table.is_error].empty
 
 
-async def test_only_what_was_said_has_an_origin() -> None:
+async def test_only_messages_of_the_user_have_an_origin() -> None:
     turns = [[call("read", {"table": "a"}, id="r1")], "done"]
     run = SessionLoop(ScriptedLLM(turns), [read], steering_mode="discard").start("Look it up.")
     run.watch(lambda event: event.type == "call_start" and run.steer("Look elsewhere."))
@@ -216,7 +216,7 @@ async def test_only_what_was_said_has_an_origin() -> None:
     ]
 
 
-async def test_what_is_done_to_a_row_does_not_happen_to_the_recording(run: Any) -> None:
+async def test_changing_a_row_does_not_change_the_recording(run: Any) -> None:
     before = [event.model_dump(mode="json") for event in run.events]
     for arguments in calls(run).arguments:
         arguments["added"] = 1

@@ -1,4 +1,4 @@
-"""What a fork inherits is counted once: in the run in which it happened."""
+"""Events that a fork inherits are counted once: in the run in which they happened."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_events_that_a_fork_inherits_are_marked() -> None:
     assert not any(event.inherited for event in run.events)
 
 
-async def test_what_was_changed_is_the_fork_s_own() -> None:
+async def test_the_changed_event_belongs_to_the_fork() -> None:
     run = await decided_run()
     answer = next(event.seq for event in run.events if event.type == "model_end")
     fork = run.fork(at=answer, message="Wait.", loop=researcher())
@@ -61,7 +61,7 @@ async def test_in_a_store_a_run_and_its_forks_count_each_call_message_and_decisi
     assert backtest(True, store).prompts == backtest(True, run).prompts
 
 
-async def test_a_fork_that_is_read_alone_has_what_it_inherits_and_says_so() -> None:
+async def test_a_fork_read_alone_has_its_inherited_rows_marked() -> None:
     run = await decided_run()
     (fork,) = await forks(run, after_the_writes(run), 1)
     assert len(events(fork)) == len(fork.events)
@@ -72,7 +72,7 @@ async def test_a_fork_that_is_read_alone_has_what_it_inherits_and_says_so() -> N
     assert not calls(run).inherited.any()
 
 
-async def test_a_call_that_came_out_otherwise_in_the_fork_is_a_call_of_both() -> None:
+async def test_a_call_with_another_result_in_the_fork_counts_in_both_runs() -> None:
     run = await decided_run()
     asked = next(event.seq for event in run.events if event.type == "approval_request" and event.call_id == "w1")
     fork = run.fork(at=asked, decision="approve", loop=researcher(), approve=True)
@@ -84,7 +84,7 @@ async def test_a_call_that_came_out_otherwise_in_the_fork_is_a_call_of_both() ->
 
 
 @pytest.mark.parametrize("order", [1, -1])
-async def test_a_fork_of_a_fork_counts_what_is_its_own(order: int) -> None:
+async def test_a_fork_of_a_fork_counts_only_its_own_events(order: int) -> None:
     run = await decided_run()
     (first,) = await forks(run, after_the_writes(run), 1)
     end = next(event.seq for event in reversed(first.events) if event.type == "model_start")
@@ -95,14 +95,14 @@ async def test_a_fork_of_a_fork_counts_what_is_its_own(order: int) -> None:
     assert len(events([first, second])) == len(first.events) + sum(not e.inherited for e in second.events)
 
 
-async def test_of_forks_whose_origin_is_not_there_the_first_counts_what_they_share() -> None:
+async def test_without_the_origin_the_first_fork_counts_the_shared_events() -> None:
     run = await decided_run()
     one, other = await forks(run, after_the_writes(run), 2)
     assert list(calls([one, other]).call_id) == list(calls(run).call_id)
     assert calls([one, other]).inherited.all()
 
 
-async def test_the_usage_of_a_fork_is_what_it_has_used_itself() -> None:
+async def test_the_usage_of_a_fork_excludes_inherited_requests() -> None:
     run = await decided_run()
     made = await forks(run, after_the_writes(run))
     assert [fork.usage for fork in made] == [{"input_tokens": 300, "output_tokens": 10, "cost": 0.03}] * 4
@@ -111,7 +111,7 @@ async def test_the_usage_of_a_fork_is_what_it_has_used_itself() -> None:
     assert table.input_tokens.sum() == sum(one.usage["input_tokens"] for one in (run, *made))
 
 
-async def test_an_answer_that_somebody_has_written_has_cost_nothing() -> None:
+async def test_an_answer_written_by_a_person_has_no_usage() -> None:
     run = await decided_run()
     answer = next(event.seq for event in run.events if event.type == "model_end")
     fork = run.fork(at=answer, message={"role": "assistant", "content": "Done."}, loop=researcher())
@@ -119,7 +119,7 @@ async def test_an_answer_that_somebody_has_written_has_cost_nothing() -> None:
     assert fork.usage == {}
 
 
-async def test_figures_count_once_too() -> None:
+async def test_figures_count_inherited_events_once() -> None:
     run = await decided_run()
     made = await forks(run, after_the_writes(run), 1)
     lines = {line.get_label(): line.get_xdata() for line in tokens([run, *made]).lines}
@@ -127,7 +127,7 @@ async def test_figures_count_once_too() -> None:
     assert dwell_times([run, *made]) is not None
 
 
-async def test_older_recordings_of_forks_which_mark_nothing_are_counted_once_too() -> None:
+async def test_inherited_events_in_older_recordings_without_marks_are_counted_once() -> None:
     run = await decided_run()
     (fork,) = await forks(run, after_the_writes(run), 1)
     lines = [json.loads(event.model_dump_json()) for event in fork.events]
@@ -139,7 +139,7 @@ async def test_older_recordings_of_forks_which_mark_nothing_are_counted_once_too
     assert calls(older).inherited.all()
 
 
-async def test_calls_can_be_grouped_by_their_arguments_and_say_how_often_they_were_tried() -> None:
+async def test_calls_can_be_grouped_by_arguments_and_have_the_number_of_tries() -> None:
     table = calls([await decided_run("a"), await decided_run("b")])
     grouped = table.groupby("arguments_text").size()
     assert grouped['{"table": "a"}'] == 2

@@ -1,4 +1,4 @@
-"""What a policy is shown besides the call, and that a back-test shows it exactly the same."""
+"""The context that a policy gets with each call; a back-test passes the same context."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Shown:
         self.contexts.append(context)
 
 
-async def test_it_is_shown_the_messages_as_the_model_was_sent_them() -> None:
+async def test_the_context_has_the_messages_that_were_sent_to_the_model() -> None:
     shown = Shown()
     loop = session(deletes("a"), deletes("b"), "done", system_prompt="Be careful.")
     await decided(loop.start("go", approve=shown), approve)
@@ -64,7 +64,7 @@ async def test_it_is_shown_the_messages_as_the_model_was_sent_them() -> None:
     assert [context.messages for context in shown.contexts] == sent[:2]
 
 
-async def test_it_is_shown_what_was_retrieved_too() -> None:
+async def test_the_context_has_the_retrieved_messages() -> None:
     shown = Shown()
     llm = ScriptedLLM([deletes("a"), deletes("b"), "done"])
     agent = Agent(llm, [delete], retriever=lambda query: ["a document"], system_prompt="Be careful.")
@@ -72,7 +72,7 @@ async def test_it_is_shown_what_was_retrieved_too() -> None:
     assert [context.messages for context in shown.contexts] == [list(request.messages) for request in llm.requests[:2]]
 
 
-async def test_an_execution_loop_s_instructions_are_among_them() -> None:
+async def test_the_context_has_the_instructions_of_an_execution_loop() -> None:
     shown = Shown()
     loop = WORLDS["execution"]()
     sent: list[Any] = []
@@ -82,7 +82,7 @@ async def test_an_execution_loop_s_instructions_are_among_them() -> None:
     assert shown.contexts[0].messages == sent[0]
 
 
-async def test_it_is_shown_the_whole_turn_the_state_and_what_was_decided() -> None:
+async def test_the_context_has_the_calls_of_the_turn_the_state_and_the_decisions() -> None:
     shown = Shown()
     run = await decided(session(deletes("a", "b"), deletes("c"), "done").start("go", approve=shown), approve)
     first, second, third = shown.contexts
@@ -98,7 +98,7 @@ async def test_it_is_shown_the_whole_turn_the_state_and_what_was_decided() -> No
     assert run.stop_reason == "completed"
 
 
-async def test_it_is_shown_where_a_loop_inside_has_made_the_call() -> None:
+async def test_the_context_has_the_path_of_a_nested_loop() -> None:
     shown = Shown()
     inner = SessionLoop(ScriptedLLM([deletes("a"), "deleted"]), [delete], name="worker")
     outer = SessionLoop(ScriptedLLM([[call("worker", {"input": "tidy up"}, id="w")], "done"]), [inner])
@@ -108,7 +108,7 @@ async def test_it_is_shown_where_a_loop_inside_has_made_the_call() -> None:
     assert [message["content"] for message in worker.messages] == ["tidy up"]
 
 
-async def test_what_a_policy_does_to_the_context_does_not_happen_to_the_run() -> None:
+async def test_a_policy_cannot_change_the_run_by_the_context() -> None:
     def meddles(call: Any, context: Any) -> bool:
         for change in (
             lambda: context.messages[0].update(content="x"),
@@ -127,7 +127,7 @@ async def test_what_a_policy_does_to_the_context_does_not_happen_to_the_run() ->
     assert [message.content for message in run.messages] == ["go", "", "gone a", "done"]
 
 
-async def test_a_context_stays_as_it_was_while_the_run_goes_on() -> None:
+async def test_a_context_does_not_change_while_the_run_continues() -> None:
     shown, texts = Shown(), []
 
     def policy(call: Any, context: Any) -> bool:
@@ -217,13 +217,13 @@ def wrapped(*args: Any) -> bool:
         Policy().with_context,
     ],
 )
-async def test_a_policy_of_any_form_is_given_the_context_where_it_takes_it(policy: Any) -> None:
+async def test_a_policy_of_any_form_gets_the_context_if_it_accepts_one(policy: Any) -> None:
     run = session(deletes("a", "b"), "done").start("go", approve=policy)
     assert await run == "done"
     assert [message.content for message in run.messages[2:4]] == ["gone a", "Rejected: Rejected by the policy."]
 
 
-async def test_a_policy_for_when_nobody_is_there_is_shown_it_too() -> None:
+async def test_a_headless_policy_gets_the_context() -> None:
     shown = Shown()
     headless(lambda call, context: shown(call, context) or True, after=0, attended=False)
     try:
@@ -234,7 +234,7 @@ async def test_a_policy_for_when_nobody_is_there_is_shown_it_too() -> None:
     assert [message["content"] for message in shown.contexts[0].messages] == ["go"]
 
 
-async def test_a_tool_that_says_itself_whether_to_ask_is_shown_it_too() -> None:
+async def test_the_approve_function_of_a_tool_gets_the_context() -> None:
     shown = Shown()
     asking = tool(approve=lambda call, context: shown(call, context) or bool(context.decisions))(delete.function)
     run = SessionLoop(ScriptedLLM([deletes("a"), "done"]), [asking]).start("go")
@@ -242,7 +242,7 @@ async def test_a_tool_that_says_itself_whether_to_ask_is_shown_it_too() -> None:
     assert [message["content"] for message in shown.contexts[0].messages] == ["go"]
 
 
-async def test_a_run_that_is_restored_at_a_question_shows_what_was_known_when_the_question_arose() -> None:
+async def test_a_restored_run_passes_the_context_of_the_time_of_the_question() -> None:
     before, after = Shown(), Shown()
     run = session(deletes("a", "b"), "done").start("go", approve=before)
     run.play()
@@ -299,7 +299,7 @@ DESIGNS = ["session", "sequential_session", "agent", "parallel_agent", "executio
 
 
 @pytest.mark.parametrize("world", DESIGNS)
-async def test_a_back_test_shows_and_gives_the_same_for_each_of_200_recorded_runs(world: str) -> None:
+async def test_a_back_test_of_recorded_runs_passes_the_same_contexts_and_gets_the_same_verdicts(world: str) -> None:
     compared = 0
     for seed in range(20):
         live, again = Judge(), Judge()
@@ -313,7 +313,7 @@ async def test_a_back_test_shows_and_gives_the_same_for_each_of_200_recorded_run
     assert compared > 20
 
 
-async def test_a_back_test_of_a_run_without_a_policy_shows_what_a_policy_would_have_been_shown() -> None:
+async def test_a_back_test_of_a_run_without_a_policy_passes_the_contexts_of_a_run_with_one() -> None:
     shown, asking = Shown(), tool(approve=True)(delete.function)
     turns = [deletes("a"), deletes("b"), "done"]
     run = await decided(SessionLoop(ScriptedLLM(turns), [asking]).start("go"), approve)
@@ -324,12 +324,12 @@ async def test_a_back_test_of_a_run_without_a_policy_shows_what_a_policy_would_h
     assert [len(context.decisions) for context in shown.contexts] == [0, 1]
 
 
-def test_a_policy_that_takes_three_arguments_is_no_policy_that_can_decide() -> None:
+def test_a_policy_with_three_parameters_is_refused() -> None:
     with pytest.raises(UsageError, match="second"):
         session("done").start("go", approve=lambda call, context, more: True)
 
 
-async def test_contexts_cost_as_much_at_the_end_of_a_long_run_as_at_its_beginning() -> None:
+async def test_the_cost_of_a_context_does_not_grow_with_the_run() -> None:
     async def seconds(turns: int) -> float:
         took = 0.0
 

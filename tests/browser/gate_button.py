@@ -8,8 +8,8 @@ from typing import Any
 import anywidget
 import traitlets
 
+from agentnb.notebook.comm_gate import comm_gate
 from agentnb.notebook.environment import KernelEnvironment
-from agentnb.notebook.gate import comm_gate
 
 ESM = """
 export default {

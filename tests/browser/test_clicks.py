@@ -1,4 +1,4 @@
-"""Every click arrives, once: a cut of the matrix (`python -m tests.browser.matrix`), and the hard cases beside it."""
+"""Every click arrives exactly once: a part of the matrix (`python -m tests.browser.matrix`), and the hard cases."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def begin(notebook: Notebook, waiting: str) -> None:
 
 
 @pytest.mark.parametrize("waiting", list(WAITING.values()), ids=list(WAITING))
-def test_a_page_that_is_loaded_again_while_a_cell_waits_shows_the_question_and_takes_the_click(
+def test_a_page_reloaded_while_a_cell_waits_shows_the_question_and_accepts_the_click(
     notebook: Notebook, waiting: str
 ) -> None:
     begin(notebook, waiting)
@@ -64,7 +64,7 @@ def test_a_page_that_is_loaded_again_while_a_cell_waits_shows_the_question_and_t
 
 
 @pytest.mark.parametrize("kernel_name", [next(iter(RELEASES))], indirect=True)  # the pages differ, not the kernels
-def test_of_two_tabs_the_first_click_decides_and_the_other_tab_sees_it(
+def test_with_two_tabs_the_first_click_decides_and_the_other_tab_shows_the_decision(
     notebook: Notebook, notebooks: Notebooks
 ) -> None:
     begin(notebook, WAITING["blocks"])

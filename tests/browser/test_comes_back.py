@@ -1,4 +1,4 @@
-"""A person at JupyterLab: never taken for nobody, and finds the runs again after a reload and a restart."""
+"""A person at JupyterLab is always recognised, and finds the runs again after a reload and a restart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AGAIN = "agentnb.attach()"
 TABLE = "%runs"
 
 
-def test_a_person_is_waited_for_and_finds_the_runs_again(notebooks: Notebooks) -> None:
+def test_a_run_waits_for_a_person_who_finds_it_again_after_reload_and_restart(notebooks: Notebooks) -> None:
     notebook = notebooks.open(cells=[SETUP, START, WAIT, "", TABLE])
     notebook.run_all()
     notebook.wait_output(2, "waiting", timeout=60)

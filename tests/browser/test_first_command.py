@@ -1,4 +1,4 @@
-"""README's first command, in a copy of this folder and with nothing but Python: the notebook it opens runs."""
+"""The first command of README, in a copy of this folder and with Python only: the notebook that it opens runs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def code_cells(path: Path) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_the_notebook_that_it_opens_runs_from_its_first_cell_to_its_last(lab: FirstCommand, browser: Chromium) -> None:
+def test_the_notebook_that_the_command_opens_runs_from_its_first_cell_to_its_last(
+    lab: FirstCommand, browser: Chromium
+) -> None:
     assert f"{lab.url}/lab/tree/{FIRST}" in lab.opened()
     path = lab.root / FIRST
     cells = code_cells(path)

@@ -1,4 +1,4 @@
-"""The notebooks, gone through as a person does who decides with the buttons."""
+"""The notebooks, executed like a person who decides with the buttons."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_report_that_is_approved_by_button_is_written(first: DeliveredNotebook
     assert first.page.run(decide) == ""  # nothing is left to decide
 
 
-def test_a_cell_that_waits_for_the_answer_takes_a_rejection_by_button(first: DeliveredNotebook) -> None:
+def test_a_call_is_rejected_by_button_while_a_cell_waits_for_the_answer(first: DeliveredNotebook) -> None:
     first.run_before("for waiting in run.pending")
     answer = first.number("print(await run)")
     first.page.run_cell(answer)
@@ -85,7 +85,7 @@ def test_a_cell_that_waits_for_the_answer_takes_a_rejection_by_button(first: Del
     assert not first.reports.exists()
 
 
-def test_all_cells_at_once_leave_panels_that_need_no_kernel(first: DeliveredNotebook) -> None:
+def test_after_run_all_the_saved_panels_need_no_kernel(first: DeliveredNotebook) -> None:
     last = len(first.sources) - 1
     first.page.run_all()
     first.page.wait_cell(last, timeout=120)
@@ -98,7 +98,7 @@ def test_all_cells_at_once_leave_panels_that_need_no_kernel(first: DeliveredNote
     assert len(text) < 500_000
 
 
-def test_without_a_rule_the_laboratory_s_session_waits_for_a_button(laboratory: DeliveredNotebook) -> None:
+def test_without_a_rule_the_session_of_the_laboratory_waits_for_a_button(laboratory: DeliveredNotebook) -> None:
     start, stream = laboratory.number("session = SessionLoop"), laboratory.number("async for event in stream")
     for cell in (0, 1, 2):
         laboratory.page.run(cell, timeout=60)
@@ -111,7 +111,7 @@ def test_without_a_rule_the_laboratory_s_session_waits_for_a_button(laboratory: 
 
 
 @pytest.mark.parametrize("kernel_name", [next(iter(RELEASES))], indirect=True)  # more than a minute for each
-def test_all_cells_of_the_laboratory_leave_a_page_that_needs_no_kernel(laboratory: DeliveredNotebook) -> None:
+def test_after_run_all_the_saved_laboratory_needs_no_kernel(laboratory: DeliveredNotebook) -> None:
     last = len(laboratory.sources) - 1
     laboratory.page.run_all()
     laboratory.page.wait_cell(last, timeout=180)

@@ -104,7 +104,7 @@ def test_a_page_of_voila_decides_with_the_panel_of_a_run_in_the_background(brows
     assert "run_end" in browser.do(click_through)
 
 
-def test_the_page_made_for_voila_shows_no_code_and_does_what_is_decided_on_it(
+def test_the_page_for_voila_shows_no_code_and_applies_decisions(
     browser: Chromium, server: JupyterServer, pages: Pages
 ) -> None:
     folder = server.root / uuid.uuid4().hex[:8]
@@ -133,7 +133,7 @@ def test_the_page_made_for_voila_shows_no_code_and_does_what_is_decided_on_it(
     assert (folder / "reports" / "nile.md").read_text(encoding="utf-8") == "Somebody has read this."
 
 
-def test_a_page_of_voila_whose_cell_waits_is_drawn_all_the_same(browser: Chromium, pages: Pages) -> None:
+def test_a_page_of_voila_is_drawn_although_a_cell_waits(browser: Chromium, pages: Pages) -> None:
     """Voila draws a page when all its cells have ended; a wait that no page can end must end by itself."""
 
     def look() -> None:

@@ -1,4 +1,4 @@
-"""What the other browser tests stand on: the page object does to a real JupyterLab what its names say."""
+"""The base of the other browser tests: the methods of the page object work on a real JupyterLab."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_notebook_can_be_driven_from_a_coroutine(notebooks: Notebooks) -
     assert notebooks.open(cells=["print(6 * 7)"]).run(0).strip() == "42"
 
 
-def test_a_machine_without_a_browser_is_told_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_browser_an_error_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("AGENTNB_CHROMIUM", raising=False)
     with pytest.raises(NoBrowser, match="apt-get install -y chromium"):

@@ -127,7 +127,7 @@ def test_a_call_is_decided_by_button(notebook: Notebook, shape: str, decision: s
 
 @pytest.mark.parametrize("decision", list(DECISIONS))
 @pytest.mark.parametrize("shape", ["awaits", "blocks"])
-def test_a_call_is_decided_by_button_under_run_all(notebook: Notebook, shape: str, decision: str) -> None:
+def test_a_call_is_decided_by_button_during_run_all(notebook: Notebook, shape: str, decision: str) -> None:
     notebook.set_cell(SHOW, SHAPES[shape][0])
     notebook.set_cell(WAIT, SHAPES[shape][1])
     notebook.run_all()
@@ -138,7 +138,7 @@ def test_a_call_is_decided_by_button_under_run_all(notebook: Notebook, shape: st
     assert notebook.outputs(LOOK).strip() == result
 
 
-def test_no_click_needs_another_asyncio_than_python_s(notebook: Notebook) -> None:
+def test_clicks_work_with_the_unpatched_asyncio(notebook: Notebook) -> None:
     begin(notebook, "blocks")
     approve(notebook)
     notebook.wait_cell(WAIT)
@@ -146,7 +146,7 @@ def test_no_click_needs_another_asyncio_than_python_s(notebook: Notebook) -> Non
     assert notebook.run(LOOK).strip() == "False asyncio.runners"
 
 
-def test_a_rejection_tells_the_model_the_reason(notebook: Notebook) -> None:
+def test_the_reason_of_a_rejection_reaches_the_model(notebook: Notebook) -> None:
     begin(notebook, "returned")
     reject(notebook)
     notebook.set_cell(LOOK, "run.result(30); print(run.messages[2].content, run.messages[2].is_error)")
@@ -177,7 +177,7 @@ def test_stop_cancels_within_a_second_and_the_kernel_stays_usable(notebook: Note
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_what_the_panel_says_can_be_read_in_jupyterlab_s_theme(notebook: Notebook, theme: Any) -> None:
+def test_the_texts_of_the_panel_have_enough_contrast_in_each_theme(notebook: Notebook, theme: Any) -> None:
     begin(notebook, "returned")
     notebook.theme(theme)
     notebook.do(lambda page: page.evaluate(CONTRAST.read_text()))
@@ -192,7 +192,7 @@ def find_no_poor_contrast(page: Any) -> None:
     assert page.evaluate("window.poorContrast('.agentnb')") == []
 
 
-def test_a_second_click_decides_nothing(notebook: Notebook) -> None:
+def test_a_second_click_has_no_effect(notebook: Notebook) -> None:
     begin(notebook, "returned")
 
     def click_twice(page: Any) -> None:
@@ -251,7 +251,7 @@ run
 
 
 @pytest.mark.parametrize("decision", list(DECISIONS))
-def test_a_call_of_a_loop_inside_is_decided_by_button(notebook: Notebook, decision: str) -> None:
+def test_a_call_of_a_nested_loop_is_decided_by_button(notebook: Notebook, decision: str) -> None:
     notebook.set_cell(SHOW, NESTED)
     notebook.run(SHOW)
     notebook.wait_output(SHOW, "1 call waits for you")
@@ -323,7 +323,7 @@ def calls_shown(page: Any) -> list[str]:
     return boxes
 
 
-def test_the_calls_of_an_execution_loop_are_watched_as_they_go(notebook: Notebook) -> None:
+def test_the_graph_of_an_execution_loop_is_updated_while_its_calls_run(notebook: Notebook) -> None:
     notebook.set_cell(SHOW, GRAPH)
     notebook.run(SHOW)
 
@@ -358,7 +358,7 @@ def rows_scrolled_through(page: Any) -> list[int]:
     )
 
 
-def test_a_page_that_is_loaded_again_shows_every_event(notebook: Notebook) -> None:
+def test_a_reloaded_page_shows_every_event(notebook: Notebook) -> None:
     turns = "*[[call('nap', {'seconds': 0}, id=f'n{n}')] for n in range(200)]"
     last = "[call('write', {'path': 'a.txt'}, id='w')], 'It is done.'"
     notebook.set_cell(SHOW, f"run = start({turns}, {last}); run.play(); run")
@@ -377,7 +377,7 @@ def test_a_page_that_is_loaded_again_shows_every_event(notebook: Notebook) -> No
     assert notebook.run(LOOK).strip() == DECISIONS["approve"][1]
 
 
-def test_a_finished_run_reads_after_the_notebook_is_reopened_without_its_kernel(
+def test_an_ended_run_is_readable_after_the_notebook_is_reopened_without_its_kernel(
     notebook: Notebook, notebooks: Notebooks
 ) -> None:
     begin(notebook, "returned")
@@ -392,7 +392,7 @@ def test_a_finished_run_reads_after_the_notebook_is_reopened_without_its_kernel(
     assert "Error displaying widget" not in again.outputs(SHOW)
 
 
-def test_a_run_that_waits_reads_after_the_notebook_is_reopened_without_its_kernel(
+def test_a_waiting_run_is_readable_after_the_notebook_is_reopened_without_its_kernel(
     notebook: Notebook, notebooks: Notebooks
 ) -> None:
     begin(notebook, "returned")
@@ -416,7 +416,7 @@ HBox([Approvals(run), VBox([Controls(run), EventStream(run)]), StateDiagram(run)
 """
 
 
-def test_parts_stand_beside_each_other_in_a_row_of_widgets(notebooks: Notebooks) -> None:
+def test_parts_are_shown_next_to_each_other_in_a_row_of_widgets(notebooks: Notebooks) -> None:
     notebook = notebooks.open(cells=[SETUP, "run = start(); run.play()", BOXED])
     for cell in range(3):
         notebook.run(cell)

@@ -1,4 +1,4 @@
-"""What a run leaves in the file that JupyterLab saves: little, also with the widgets' state in it, and to be read."""
+"""The part of a run in the file that JupyterLab saves is small, also with the state of the widgets, and readable."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def saved(notebook: Notebook) -> tuple[str, list[str]]:
 
 
 @pytest.mark.usefixtures("saves_state")
-def test_runs_of_ten_thousand_events_add_little_whenever_the_notebook_is_saved(
+def test_runs_of_ten_thousand_events_add_little_to_a_saved_notebook(
     notebooks: Notebooks, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notebook = notebooks.open(cells=CELLS)

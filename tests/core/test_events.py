@@ -14,7 +14,7 @@ from agentnb.core.messages import Message
 from tests.core.samples import EVENTS, any_event, event_of
 
 
-def test_there_is_a_sample_of_every_kind_of_event() -> None:
+def test_every_event_type_has_a_sample() -> None:
     assert {kind.__struct_config__.tag for kind in EVENTS} == set(EVENT_TYPES)
 
 
@@ -27,7 +27,7 @@ def test_the_vocabulary_is_closed() -> None:
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-def test_a_printed_event_says_which_kind_it_is(kind: type[e.Event]) -> None:
+def test_a_printed_event_starts_with_its_type(kind: type[e.Event]) -> None:
     @settings(max_examples=1)
     @given(event_of(kind))
     def printed(event: e.Event) -> None:
@@ -37,7 +37,7 @@ def test_a_printed_event_says_which_kind_it_is(kind: type[e.Event]) -> None:
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-def test_an_event_comes_back_from_json_as_it_was(kind: type[e.Event]) -> None:
+def test_an_event_is_unchanged_after_a_round_trip_through_json(kind: type[e.Event]) -> None:
     @settings(max_examples=30)
     @given(event_of(kind))
     def round_trip(event: e.Event) -> None:
@@ -56,7 +56,7 @@ def test_an_event_is_one_line_of_strict_json(event: e.Event) -> None:
 
 
 @pytest.mark.parametrize("empty", [[], {}, "", 0, 0.0, False, None])
-def test_an_empty_result_stays_the_kind_of_empty_it_was(empty: object) -> None:
+def test_an_empty_result_keeps_its_type(empty: object) -> None:
     event = e.CallEnd(call_id="t1", result=empty)
     back = decode_event(encode_event(event))
     assert isinstance(back, e.CallEnd)
@@ -65,7 +65,7 @@ def test_an_empty_result_stays_the_kind_of_empty_it_was(empty: object) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_number_that_json_cannot_write_comes_back(value: float) -> None:
+def test_a_number_that_json_cannot_represent_is_restored(value: float) -> None:
     back = decode_event(encode_event(e.CallEnd(call_id="t1", result=[value])))
     assert isinstance(back, e.CallEnd)
     assert repr(back.result) == repr([value])
@@ -75,7 +75,7 @@ def test_a_number_that_json_cannot_write_comes_back(value: float) -> None:
     "line",
     [b"", b"{}", b"null", b"[]", b'{"type":"no_such"}', b'{"type":"call_end"}', b'{"type":"cancel","extra":1}'],
 )
-def test_what_is_no_event_is_refused(line: bytes) -> None:
+def test_a_line_that_is_not_an_event_is_refused(line: bytes) -> None:
     with pytest.raises(ValidationError):
         decode_event(line)
 
@@ -92,7 +92,7 @@ def test_only_the_end_of_the_outermost_loop_is_terminal() -> None:
     assert not e.RunStart(loop="L", name="l").terminal
 
 
-def test_a_delta_has_no_place_in_the_journal() -> None:
+def test_a_delta_cannot_be_in_the_journal() -> None:
     delta = Delta(type="text_delta", content="hi")
     assert delta.seq is None
     assert not delta.terminal

@@ -51,29 +51,29 @@ def refuse(events: list[e.Event], impossible: e.Event) -> None:
     assert state == before
 
 
-def test_a_run_wants_the_answer_it_has_asked_for() -> None:
+def test_a_requested_answer_is_a_required_effect() -> None:
     state = fold(ASKED)
     assert state.turn == 1
     assert required_effects(state) == [MODEL]
 
 
-def test_the_calls_of_an_answer_are_wanted_in_the_order_they_were_made() -> None:
+def test_the_calls_of_an_answer_are_required_in_their_order() -> None:
     state = fold([*ASKED, answer("t2", "t1")])
     assert required_effects(state) == [Effect("call", "t2"), Effect("call", "t1")]
 
 
-def test_the_calls_of_a_sequential_answer_are_wanted_one_at_a_time() -> None:
+def test_the_calls_of_a_sequential_answer_are_required_one_at_a_time() -> None:
     events = [*ASKED, answer("t1", "t2", sequential=True)]
     assert required_effects(fold(events)) == [Effect("call", "t1")]
     assert required_effects(fold([*events, end("t1")])) == [Effect("call", "t2")]
 
 
-def test_a_detached_call_of_a_sequential_answer_holds_back_none_behind_it() -> None:
+def test_a_detached_call_of_a_sequential_answer_does_not_defer_the_next_call() -> None:
     state = fold([*ASKED, answer("t1", "t2", "t3", sequential=True), detached("t1")])
     assert required_effects(state) == [Effect("call", "t1"), Effect("call", "t2")]
 
 
-def test_a_call_that_waits_for_a_person_is_wanted_as_a_question() -> None:
+def test_a_call_that_awaits_approval_is_required_as_a_question() -> None:
     asked = e.ApprovalRequest(call_id="t1", name="echo", arguments={})
     assert required_effects(fold([*ASKED, answer("t1", "t2"), asked])) == [
         Effect("question", "t1"),
@@ -85,7 +85,7 @@ def test_a_call_that_waits_for_a_person_is_wanted_as_a_question() -> None:
     "stop",
     [e.CancelRequested(), e.ModelFailed(error=e.ErrorInfo(type="E", message="")), e.RunEnd(reason="suspended")],
 )
-def test_a_run_that_was_stopped_wants_nothing(stop: e.Event) -> None:
+def test_a_stopped_run_requires_no_effect(stop: e.Event) -> None:
     assert required_effects(fold([*ASKED, stop])) == []
     assert required_effects(fold([*ASKED, *proposed("t1"), stop])) == []
 
@@ -95,7 +95,7 @@ def test_a_run_that_has_ended_is_not_paused_and_waits_for_no_model() -> None:
     assert (state.paused, state.model) == (False, "idle")
 
 
-def test_resuming_after_a_failure_wants_the_model_again() -> None:
+def test_after_a_failure_a_resumed_run_requires_the_model_again() -> None:
     failed = e.ModelFailed(error=e.ErrorInfo(type="E", message=""))
     assert required_effects(fold([*ASKED, failed, e.RunResumed()])) == [MODEL]
 
@@ -106,7 +106,7 @@ def test_results_enter_the_history_together_in_the_order_of_the_calls() -> None:
     assert roles(fold([*events, end("t2")])) == ["user", "assistant", "t1", "t2", "t3"]
 
 
-def test_nothing_enters_the_history_while_calls_are_open() -> None:
+def test_no_message_request_or_end_is_possible_while_calls_are_open() -> None:
     events = [*ASKED, answer("t1", "t2"), end("t2")]
     for impossible in (
         e.MessageAdded(message=Message(role="user", content="x")),
@@ -142,7 +142,7 @@ def test_a_result_for_no_call_is_refused() -> None:
         e.ApprovalDecision(call_id="t1", decision="approve"),
     ],
 )
-def test_nothing_happens_to_a_call_that_is_not_open(impossible: e.Event) -> None:
+def test_an_event_about_a_call_that_is_not_open_is_refused(impossible: e.Event) -> None:
     refuse(ASKED, impossible)
     refuse([*ASKED, answer("t1", "t2"), end("t1")], impossible)
 
@@ -150,11 +150,11 @@ def test_nothing_happens_to_a_call_that_is_not_open(impossible: e.Event) -> None
 @pytest.mark.parametrize(
     "kind", [e.RunResumed(), e.CancelRequested(), e.ModelStart(turn=2), e.RunEnd(reason="completed")]
 )
-def test_nothing_follows_the_end(kind: e.Event) -> None:
+def test_no_event_follows_the_end_of_the_run(kind: e.Event) -> None:
     refuse([*ASKED, answer(), e.RunEnd(reason="completed")], kind)
 
 
-def test_nothing_happens_in_a_loop_that_was_not_begun() -> None:
+def test_an_event_of_a_nested_loop_that_has_not_started_is_refused() -> None:
     refuse(ASKED, e.MessageAdded(message=Message(role="user", content="x"), path="critic"))
     refuse(ASKED, e.RunStart(loop="L", name="editor", input="", path="critic/editor"))
 
@@ -163,16 +163,16 @@ def test_a_run_starts_once() -> None:
     refuse(ASKED, start())
 
 
-def test_an_answer_nobody_asked_for_is_refused() -> None:
+def test_an_answer_without_a_request_is_refused() -> None:
     refuse([start()], answer())
     refuse([*ASKED, answer()], answer())
 
 
-def test_a_proposed_call_cannot_take_the_place_of_an_open_one() -> None:
+def test_a_proposed_call_cannot_replace_an_open_one() -> None:
     refuse([*ASKED, answer("t1")], e.CallProposed(call=calls("t1")[0]))
 
 
-def test_a_message_leaves_the_queue_it_came_from() -> None:
+def test_a_delivered_message_leaves_its_queue() -> None:
     one, two = Message(role="user", content="1"), Message(role="user", content="2")
     events = [start(), e.Queued(queue="steering", message=one), e.Queued(queue="steering", message=two)]
     state = fold([*events, e.MessageAdded(message=one, origin="steering")])
@@ -181,13 +181,13 @@ def test_a_message_leaves_the_queue_it_came_from() -> None:
     assert fold([*events, e.Withdrawn(queue="steering", count=2)]).queues["steering"] == []
 
 
-def test_hidden_calls_are_no_part_of_the_history() -> None:
+def test_hidden_calls_are_not_in_the_history() -> None:
     hidden = e.CallProposed(call=ToolCall(id="h", name="retrieve"), hidden=True)
     state = fold([*ASKED, answer("t1"), end("t1"), hidden, end("h")])
     assert roles(state) == ["user", "assistant", "t1"]
 
 
-def test_a_loops_own_call_is_there_until_its_next_one() -> None:
+def test_a_call_of_the_loop_is_in_the_state_until_its_next_one() -> None:
     def own(id: str) -> list[e.Event]:
         return [e.CallProposed(call=ToolCall(id=id, name="retrieve"), hidden=True), end(id)]
 
@@ -196,14 +196,14 @@ def test_a_loops_own_call_is_there_until_its_next_one() -> None:
     assert [call.id for call in state.own_calls] == ["h1", "h2", "h3"]
 
 
-def test_a_call_that_is_asked_about_again_is_not_decided() -> None:
+def test_a_repeated_approval_request_clears_the_decision() -> None:
     asked = e.ApprovalRequest(call_id="t1", name="echo", arguments={"value": "changed"})
     approved = e.ApprovalDecision(call_id="t1", decision="approve")
     call = fold([*ASKED, answer("t1"), approved, asked]).open["t1"]
     assert (call.status, call.decision) == ("asking", None)
 
 
-def test_usage_adds_up() -> None:
+def test_usage_is_summed() -> None:
     first, second = answer(usage={"input_tokens": 3, "cost": 0.5}), answer(usage={"input_tokens": 4})
     events = [*ASKED, first, e.ModelStart(turn=2), second]
     assert fold(events).usage == {"input_tokens": 7, "cost": 0.5}
@@ -216,7 +216,7 @@ def test_an_edited_call_has_the_arguments_of_the_edit() -> None:
     assert fold([*ASKED, answer("t1"), replace]).calls["t1"].name == "shout"
 
 
-def test_the_history_a_run_goes_on_from_comes_first() -> None:
+def test_the_given_history_precedes_the_input() -> None:
     history = [Message(role="user", content="before"), Message(role="assistant", content="yes")]
     state = fold([start(history=history)])
     assert state.messages == history
@@ -231,7 +231,7 @@ def test_a_state_dumps_as_json() -> None:
     assert dumped["values"] == {"k": None}
 
 
-def test_folding_a_prefix_changes_nothing_in_the_events() -> None:
+def test_folding_does_not_change_the_events() -> None:
     events = [*ASKED, answer("t1"), end("t1", ["x"]), e.ModelStart(turn=2), answer(), e.RunEnd(reason="completed")]
     states = [fold(events[:n]) for n in range(len(events) + 1)]
     assert [fold(events[:n]) for n in range(len(events) + 1)] == states
@@ -254,7 +254,7 @@ def test_folding_a_prefix_changes_nothing_in_the_events() -> None:
         ([{"type": 1}], '[{"type":1}]'),
     ],
 )
-def test_a_result_is_told_as_text_or_blocks(result: Any, content: Any) -> None:
+def test_a_result_is_rendered_as_text_or_blocks(result: Any, content: Any) -> None:
     assert render(result) == content
 
 
@@ -265,7 +265,7 @@ def proposed(*ids: str) -> list[e.Event]:
     return [e.CallProposed(call=call) for call in calls(*ids)]
 
 
-def test_results_wait_for_the_answer_that_made_the_calls() -> None:
+def test_results_enter_the_history_after_the_answer_that_made_the_calls() -> None:
     state = fold([*ASKED, *proposed("t1"), begun("t1"), end("t1")])
     assert roles(state) == ["user"]
     for event in (*proposed("t2"), answer("t1", "t2"), begun("t2"), end("t2")):
@@ -273,7 +273,7 @@ def test_results_wait_for_the_answer_that_made_the_calls() -> None:
     assert roles(state) == ["user", "assistant", "t1", "t2"]
 
 
-def test_a_repeated_request_goes_on_with_the_calls_of_the_broken_answer() -> None:
+def test_a_repeated_request_keeps_the_calls_of_the_interrupted_answer() -> None:
     failed = e.ModelFailed(error=e.ErrorInfo(type="E", message="cut"))
     again = [failed, e.RunResumed(), e.ModelStart(turn=1, attempt=2)]
     state = fold([*ASKED, *proposed("t1", "t2"), begun("t1"), end("t1"), *again])
@@ -283,7 +283,7 @@ def test_a_repeated_request_goes_on_with_the_calls_of_the_broken_answer() -> Non
     assert roles(state) == ["user", "assistant", "t1", "t2"]
 
 
-def test_an_answer_that_never_came_is_told_as_the_calls_it_had_made() -> None:
+def test_the_history_contains_the_calls_of_an_answer_that_never_completed() -> None:
     state = fold(
         [*ASKED, *proposed("t1"), e.CancelRequested(), end("t1", outcome="aborted"), e.RunEnd(reason="cancelled")]
     )
@@ -291,14 +291,14 @@ def test_an_answer_that_never_came_is_told_as_the_calls_it_had_made() -> None:
     assert [call.id for call in state.messages[1].tool_calls] == ["t1"]
 
 
-def test_an_answer_that_never_came_after_one_that_did_is_told_as_the_calls_it_had_made() -> None:
+def test_the_history_contains_the_calls_of_a_second_answer_that_never_completed() -> None:
     broken_off = [e.ModelStart(turn=2), *proposed("t2"), e.CancelRequested(), end("t2", outcome="aborted")]
     state = fold([*ASKED, answer("t1"), end("t1"), *broken_off, e.RunEnd(reason="cancelled")])
     assert roles(state) == ["user", "assistant", "t1", "assistant", "t2"]
     assert [call.id for call in state.messages[3].tool_calls] == ["t2"]
 
 
-def test_what_the_loop_puts_in_a_calls_place_is_looked_at_again() -> None:
+def test_a_replacement_by_the_loop_is_checked_again() -> None:
     instead = e.ApprovalDecision(call_id="t1", decision="replace", by="loop", name="other", arguments={"n": 1})
     state = fold([*ASKED, *proposed("t1"), instead])
     call = state.open["t1"]
@@ -310,7 +310,7 @@ def detached(id: str) -> e.CallStart:
     return e.CallStart(call_id=id, name="echo", arguments={"value": id}, detached=True)
 
 
-def test_a_turn_is_over_without_its_detached_calls_and_the_history_says_that_they_run_on() -> None:
+def test_a_turn_ends_without_its_detached_calls_and_the_history_says_that_they_still_run() -> None:
     state = fold([*ASKED, answer("t1", "t2"), detached("t1"), begun("t2"), end("t2")])
     assert [m.content for m in state.messages[-2:]] == [RUNS_ON, "ok"]
     assert roles(state)[-2:] == ["t1", "t2"]
@@ -318,7 +318,7 @@ def test_a_turn_is_over_without_its_detached_calls_and_the_history_says_that_the
     assert required_effects(state) == [Effect("call", "t1")]
 
 
-def test_a_detached_call_is_open_over_turns_until_its_one_end_and_is_told_of_once() -> None:
+def test_a_detached_call_stays_open_until_its_end_which_is_reported_once() -> None:
     events = [*ASKED, answer("t1"), detached("t1"), e.ModelStart(turn=2), answer("t2"), begun("t2")]
     state = fold([*events, end("t1", "late"), end("t2"), e.ModelStart(turn=3)])
     assert roles(state) == ["user", "assistant", "t1", "assistant", "t2"]

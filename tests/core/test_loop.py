@@ -45,7 +45,7 @@ async def test_a_loop_moves_through_the_phases_of_its_table() -> None:
     assert run.phase == "done"
 
 
-async def test_an_illegal_transition_ends_the_run_loudly_and_is_not_in_its_history() -> None:
+async def test_an_illegal_transition_ends_the_run_with_an_error_and_is_not_recorded() -> None:
     run = Jumper().start(None)
     with pytest.raises(RunFailed, match=r"IllegalTransition.*'ground' to 'second'") as failed:
         await run
@@ -56,7 +56,7 @@ async def test_an_illegal_transition_ends_the_run_loudly_and_is_not_in_its_histo
     assert_folds(run)
 
 
-async def test_an_illegal_transition_is_shown_as_no_consequence_of_another_error() -> None:
+async def test_the_error_of_an_illegal_transition_has_no_context() -> None:
     run = Jumper().start(None)
     with pytest.raises(RunFailed) as failed:
         await run
@@ -73,7 +73,7 @@ async def test_a_loop_of_your_own_steps_and_restores() -> None:
     assert await again == "second"
 
 
-async def test_a_loop_may_return_the_same_event_to_several_runs_and_each_records_its_own() -> None:
+async def test_several_runs_can_record_the_same_event_object() -> None:
     class Same(Loop):
         END = e.RunEnd(reason="completed", output="same")
 
@@ -87,7 +87,7 @@ async def test_a_loop_may_return_the_same_event_to_several_runs_and_each_records
     assert e.RunEnd(reason="completed", output="same") == Same.END
 
 
-async def test_a_loop_keeps_a_state_of_its_own() -> None:
+async def test_a_loop_keeps_values_in_the_state() -> None:
     class Counter(Loop):
         def advance(self, state: State) -> e.Event:
             count = state.values.get("count", 0)
@@ -101,7 +101,7 @@ async def test_a_loop_keeps_a_state_of_its_own() -> None:
     assert_folds(run)
 
 
-async def test_a_loop_proposes_calls_of_its_own() -> None:
+async def test_a_loop_can_propose_calls() -> None:
     class Fetching(Loop):
         activities: ClassVar[Mapping[str, Any]] = {"fetch": lambda arguments, state: {"got": arguments["what"]}}
 
@@ -117,7 +117,7 @@ async def test_a_loop_proposes_calls_of_its_own() -> None:
     assert run.messages == []
 
 
-async def test_an_error_in_a_loop_is_an_end_with_the_error_as_data() -> None:
+async def test_an_error_in_a_loop_ends_the_run_with_the_error_as_data() -> None:
     class Broken(Loop):
         def advance(self, state: State) -> e.Event:
             raise LookupError("no way")
@@ -141,14 +141,14 @@ def test_a_loop_is_named_after_its_class() -> None:
     assert Ladder(name="other").name == "other"
 
 
-def test_the_fingerprint_tells_configurations_apart() -> None:
+def test_different_configurations_have_different_fingerprints() -> None:
     one = fingerprint("L", {"a": 1, "b": 2})
     assert one == fingerprint("L", {"b": 2, "a": 1})
     assert one != fingerprint("L", {"a": 1, "b": 3})
     assert one != fingerprint("M", {"a": 1, "b": 2})
 
 
-async def test_a_loop_without_a_model_says_so() -> None:
+async def test_a_model_request_of_a_loop_without_a_model_fails() -> None:
     class Asking(Loop):
         def advance(self, state: State) -> e.Event:
             return e.ModelStart(turn=1)
@@ -157,7 +157,7 @@ async def test_a_loop_without_a_model_says_so() -> None:
         await Asking().start("hi")
 
 
-async def test_values_that_json_cannot_write_come_back_from_a_snapshot() -> None:
+async def test_values_that_json_cannot_represent_are_restored_from_a_snapshot() -> None:
     class Odd(Loop):
         def advance(self, state: State) -> e.Event:
             if not state.values:

@@ -13,7 +13,7 @@ from agentnb.core.messages import Message, ToolCall, text_of, to_message, to_mes
 from tests.core.samples import messages
 
 
-def test_a_message_reads_as_a_mapping_of_the_fields_it_has() -> None:
+def test_a_message_is_a_mapping_of_its_set_fields() -> None:
     message = Message(role="user", content="hi")
     assert message["role"] == "user"
     assert dict(message) == {"role": "user", "content": "hi"}
@@ -27,16 +27,16 @@ def test_a_message_reads_as_a_mapping_of_the_fields_it_has() -> None:
     assert message.get("tool_calls", []) == []
 
 
-def test_a_field_that_is_not_there_is_a_key_error() -> None:
+def test_a_missing_field_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         Message(role="user")["colour"]
 
 
-def test_content_is_there_even_where_it_is_empty() -> None:
+def test_empty_content_is_in_the_mapping() -> None:
     assert dict(Message(role="assistant")) == {"role": "assistant", "content": ""}
 
 
-def test_a_message_is_json_as_it_is() -> None:
+def test_a_message_can_be_dumped_as_json() -> None:
     message = Message(role="assistant", tool_calls=[ToolCall(id="t1", name="echo", arguments={})])
     assert message["tool_calls"] == [{"id": "t1", "name": "echo", "arguments": {}}]
     assert message["tool_calls"][0]["name"] == "echo"
@@ -44,13 +44,13 @@ def test_a_message_is_json_as_it_is() -> None:
     assert json.loads(message.to_json()) == message
 
 
-def test_fields_of_your_own_are_kept() -> None:
+def test_additional_fields_are_kept() -> None:
     message = Message(role="note", content="n", colour="red")
     assert message["colour"] == "red"
     assert message == {"role": "note", "content": "n", "colour": "red"}
 
 
-def test_a_changed_copy_shows_the_change_everywhere() -> None:
+def test_a_changed_copy_has_the_change_as_item_and_attribute() -> None:
     message = Message(role="user", content="hi")
     changed = message.model_copy(update={"content": "ho"})
     assert changed["content"] == "ho"
@@ -59,7 +59,7 @@ def test_a_changed_copy_shows_the_change_everywhere() -> None:
     assert copy.copy(changed) == changed
 
 
-def test_a_field_that_is_not_set_is_read_as_its_default() -> None:
+def test_a_field_that_is_not_set_has_its_default() -> None:
     message = Message(role="user")
     assert (message.tool_calls, message.is_error, message.name, message.reasoning) == ([], False, None, [])
     assert (message["tool_calls"], message["is_error"], message["name"]) == ([], False, None)
@@ -90,14 +90,14 @@ def test_a_message_cannot_be_changed() -> None:
         Message(role="user").content = "x"  # type: ignore[misc]
 
 
-def test_messages_differ_where_their_content_does() -> None:
+def test_messages_with_different_content_are_not_equal() -> None:
     assert Message(role="user", content="a") != Message(role="user", content="b")
     assert Message(role="user", content="a") != {"role": "user"}
     assert Message(role="user", content="a") != "a"
 
 
 @given(messages)
-def test_a_message_comes_back_from_its_plain_form(message: Message) -> None:
+def test_a_message_is_restored_from_its_plain_form(message: Message) -> None:
     assert Message.of(dict(message)) == message
     assert to_message(json.loads(json.dumps(to_plain(message)))) == message
 
@@ -114,28 +114,28 @@ def test_a_message_comes_back_from_its_plain_form(message: Message) -> None:
         (7, ["7"]),
     ],
 )
-def test_an_input_is_any_number_of_messages(given_input: object, contents: list[str]) -> None:
+def test_an_input_can_be_any_number_of_messages(given_input: object, contents: list[str]) -> None:
     made = to_messages(given_input)
     assert [message.content for message in made] == contents
     assert all(message.role == "user" for message in made)
 
 
-def test_a_mapping_without_a_role_is_no_message_and_told_so() -> None:
+def test_a_mapping_without_a_role_is_refused_with_the_reason() -> None:
     with pytest.raises(InvalidArguments, match=r"role and content, not {'content': 'hi'}\. role: Field required\."):
         to_message({"content": "hi"})
 
 
-def test_the_text_of_blocks_leaves_other_blocks_out() -> None:
+def test_the_text_of_blocks_omits_other_blocks() -> None:
     assert text_of("hi") == "hi"
     blocks = [{"type": "text", "text": "a"}, {"type": "image", "text": "no"}, {"type": "text", "text": "b"}]
     assert text_of(blocks) == "ab"
 
 
-def test_to_plain_leaves_no_record_behind() -> None:
+def test_to_plain_converts_every_record() -> None:
     plain = to_plain({"a": [Message(role="user"), (ToolCall(id="t", name="n"),)]})
     assert type(plain["a"][0]) is dict
     assert type(plain["a"][1][0]) is dict
 
 
-def test_a_message_is_not_mistaken_for_a_sequence_of_them() -> None:
+def test_a_message_is_not_treated_as_a_sequence_of_messages() -> None:
     assert len(to_messages(Message(role="user", content="one"))) == 1

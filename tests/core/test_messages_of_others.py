@@ -1,4 +1,4 @@
-"""Messages of other libraries, wherever messages come in: null fields, OpenAI's shape, and message objects."""
+"""Messages of other libraries are accepted everywhere: null fields, OpenAI's shape, and message objects."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_call_of_any_shape_is_read(call: Any) -> None:
 
 
 @pytest.mark.parametrize("arguments", [None, "", "{}", {}])
-def test_a_call_without_arguments_has_none(arguments: Any) -> None:
+def test_a_call_without_arguments_has_an_empty_object(arguments: Any) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "t", "arguments": arguments}}
     assert to_message({"role": "assistant", "tool_calls": [call]}).tool_calls[0] == {
         **ASKED,
@@ -101,7 +101,7 @@ def test_an_object_with_role_and_content_is_a_message(value: Any) -> None:
     assert to_message(value) == {"role": "user", "content": "hi"}
 
 
-def test_blocks_that_are_objects_are_read() -> None:
+def test_blocks_that_are_objects_are_converted() -> None:
     blocks = [SimpleNamespace(type="text", text="hi"), {"type": "text", "text": "you"}]
     assert to_message(SimpleNamespace(role="user", content=blocks)).content == [
         {"type": "text", "text": "hi"},
@@ -110,7 +110,7 @@ def test_blocks_that_are_objects_are_read() -> None:
 
 
 @pytest.mark.parametrize("value", [5, None, SimpleNamespace(role="user"), SimpleNamespace(content="x"), Said, object()])
-def test_what_has_no_role_or_no_content_is_no_message(value: Any) -> None:
+def test_a_value_without_role_or_content_is_refused(value: Any) -> None:
     with pytest.raises(InvalidArguments, match="A message is text, or a mapping with role and content"):
         to_message(value)
 
@@ -169,7 +169,7 @@ async def test_a_queue_takes_message_objects_before_a_run_and_during_it() -> Non
     assert [m.content for m in loop.messages if m.role == "user"] == ["hi", "during", "before"]
 
 
-async def test_a_session_goes_on_from_message_objects() -> None:
+async def test_a_session_continues_from_message_objects() -> None:
     loop = SessionLoop(ScriptedLLM(["ok"]), messages=[Said("user", "hi")])
     await loop.continue_()
     assert [m.content for m in loop.messages] == ["hi", "ok"]
@@ -197,13 +197,13 @@ async def test_a_generator_asks_with_a_message_object() -> None:
     assert contents(run)[0] == ("user", "hi")
 
 
-async def test_what_a_hook_sends_may_be_message_objects() -> None:
+async def test_a_hook_may_return_message_objects() -> None:
     llm = ScriptedLLM(["ok"])
     await SessionLoop(llm, transform_context=lambda messages: [Said("user", "instead")]).start("hi")
     assert [dict(message) for message in llm.requests[0].messages] == [{"role": "user", "content": "instead"}]
 
 
-async def test_nobody_else_says_a_call_whatever_its_shape() -> None:
+async def test_a_call_in_a_user_message_is_refused_in_every_shape() -> None:
     run = SessionLoop(ScriptedLLM(["one"])).start("hi")
     with pytest.raises(UsageError, match="nobody else can say them"):
         run.steer(Completion(tool_calls=[FunctionCall(id="c1", function=Function(**FUNCTION))]))
@@ -211,7 +211,7 @@ async def test_nobody_else_says_a_call_whatever_its_shape() -> None:
 
 
 @pytest.mark.parametrize("design", [SessionLoop, Agent])
-async def test_a_developer_s_message_is_sent_to_the_model(design: Any) -> None:
+async def test_a_developer_message_is_sent_to_the_model(design: Any) -> None:
     llm = ScriptedLLM(["ok"])
     await design(llm).start([{"role": "developer", "content": "be brief"}, "hi"])
     assert [(m["role"], m["content"]) for m in llm.requests[0].messages] == [("developer", "be brief"), ("user", "hi")]

@@ -1,4 +1,4 @@
-"""A view reads like the list it stands for."""
+"""The view of a prefix behaves like the list of its items."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentnb.core.prefix import COPY_LIMIT, Continued, Prefix, current_items
 LONG = list(range(COPY_LIMIT + 1))
 
 
-def test_a_view_reads_like_the_list() -> None:
+def test_a_view_behaves_like_the_list() -> None:
     view = Prefix(list(LONG))
     assert len(view) == len(LONG)
     assert list(view) == LONG
@@ -32,7 +32,7 @@ def test_a_prefix_does_not_grow_with_its_list() -> None:
     assert view == LONG
 
 
-def test_what_is_short_is_a_list_of_its_own() -> None:
+def test_a_short_prefix_is_copied_to_a_list() -> None:
     items = [1, 2]
     assert type(current_items(items)) is list
     assert current_items(items) is not items

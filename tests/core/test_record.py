@@ -29,7 +29,7 @@ every_record = pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__
 
 
 @every_record
-def test_a_value_comes_back_equal_from_every_kind_of_copy(kind: Any) -> None:
+def test_every_kind_of_copy_of_a_value_is_equal_to_it(kind: Any) -> None:
     @settings(max_examples=10, deadline=None)
     @given(RECORDS[kind])
     def check(record: Any) -> None:
@@ -70,20 +70,20 @@ def test_the_fields_of_a_message_cannot_be_changed() -> None:
     assert message.content == "hi"
 
 
-def test_an_event_has_a_collection_of_its_own() -> None:
+def test_events_do_not_share_default_collections() -> None:
     first, second = e.ModelStart(), e.ModelStart()
     first.options["temperature"] = 1
     assert second.options == {}
 
 
-def test_changing_a_copy_leaves_the_event_alone() -> None:
+def test_changing_a_copy_does_not_change_the_event() -> None:
     first = e.CallStart(call_id="t1", name="echo", arguments={})
     changed = replace(first, name="shout")
     assert (first.name, changed.name) == ("echo", "shout")
     assert first.model_copy(update={"name": "shout"}) == changed
 
 
-def test_equal_events_have_one_hash() -> None:
+def test_equal_events_have_the_same_hash() -> None:
     assert hash(e.RunPaused(reason="r")) == hash(e.RunPaused(reason="r"))
     assert hash(e.ErrorInfo(type="T", message="m")) == hash(e.ErrorInfo(type="T", message="m"))
 
@@ -100,21 +100,21 @@ def test_an_event_matches_by_its_fields() -> None:
             pytest.fail("it did not match")
 
 
-def test_an_event_as_plain_data_has_only_what_is_not_at_its_default() -> None:
+def test_an_event_as_plain_data_omits_defaults() -> None:
     event = e.CallEnd(call_id="c1", result=[1], seq=3)
     plain = {"type": "call_end", "call_id": "c1", "result": [1], "seq": 3}
     assert event.to_dict() == plain
     assert json.loads(event.to_json()) == plain
 
 
-def test_a_dumped_event_has_its_defaults_too() -> None:
+def test_a_dumped_event_includes_defaults() -> None:
     dumped = e.RunPaused(reason="r").model_dump()
     assert dumped["type"] == "run_paused"
     assert dumped["by"] == "human"
     assert dumped["seq"] == -1
 
 
-def test_a_record_is_shown_with_what_it_has_and_not_with_what_it_has_not() -> None:
+def test_the_repr_of_a_record_shows_only_its_set_fields() -> None:
     asked = ToolCall(id="c1", name="look")
     assert repr(Message(role="user", content="go")) == "Message(role='user', content='go')"
     assert repr(Message(role="assistant", tool_calls=[asked], mood="calm")) == (
@@ -126,7 +126,7 @@ def test_a_record_is_shown_with_what_it_has_and_not_with_what_it_has_not() -> No
     )
 
 
-def test_a_printed_delta_shows_what_it_brings() -> None:
+def test_a_printed_delta_shows_its_content() -> None:
     assert str(e.Delta("text_delta", content="Hello", run_id="r")) == (
         "Delta(type='text_delta', content='Hello', run_id='r')"
     )
@@ -142,12 +142,12 @@ def test_a_printed_delta_shows_what_it_brings() -> None:
         (e.CallProposed(call={"id": "c"}), r"CallProposed is not valid: .*name: Field required.* - at `\$\.call`"),  # type: ignore[arg-type]
     ],
 )
-def test_a_checked_event_names_the_field_that_is_not_valid(event: e.Event, fault: str) -> None:
+def test_the_check_of_an_event_names_the_invalid_field(event: e.Event, fault: str) -> None:
     with pytest.raises(ImpossibleEvent, match=fault):
         e.checked(event)
 
 
-def test_a_checked_event_has_messages_and_calls_where_dicts_were_given() -> None:
+def test_the_check_of_an_event_converts_dicts_to_messages_and_calls() -> None:
     event = e.checked(e.MessageAdded(message={"role": "user", "content": "hi"}))  # type: ignore[arg-type]
     assert isinstance(event.message, Message)
     assert event == e.MessageAdded(message=Message(role="user", content="hi"))

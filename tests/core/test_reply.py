@@ -35,7 +35,7 @@ def whole(id: str) -> dict[str, Any]:
         [piece(0, "a"), {"type": "tool_calls", "tool_calls": [whole("b"), whole("c")]}],
     ],
 )
-def test_calls_stand_in_the_order_the_model_made_them(chunks: list[dict[str, Any]]) -> None:
+def test_calls_are_in_the_order_in_which_the_model_made_them(chunks: list[dict[str, Any]]) -> None:
     reply = Reply(1)
     for chunk in chunks:
         reply.feed(chunk, 0)
@@ -44,7 +44,7 @@ def test_calls_stand_in_the_order_the_model_made_them(chunks: list[dict[str, Any
     assert [call.malformed for call in made] == [None, None, None]
 
 
-def test_a_text_of_null_is_no_text() -> None:
+def test_null_content_is_ignored() -> None:
     reply = Reply(1)
     for content in (None, "a", "", None, "b"):
         reply.feed({"type": "text_delta", "content": content}, 0)
@@ -62,13 +62,13 @@ def test_a_text_of_null_is_no_text() -> None:
         {"input_tokens": 3, "output_tokens": 4, "cost": float("nan"), "seconds": float("inf"), "cached": -1},
     ],
 )
-def test_what_was_used_is_counted_in_the_same_words_however_it_is_told(counts: dict[str, Any]) -> None:
+def test_usage_is_normalized_to_the_same_keys(counts: dict[str, Any]) -> None:
     reply = Reply(1)
     reply.feed({"type": "usage", **counts}, 0)
     assert reply.end().usage == {"input_tokens": 3, "output_tokens": 4}
 
 
-def test_a_kind_of_text_is_a_text() -> None:
+def test_a_subclass_of_str_is_accepted_as_text() -> None:
     class Token(str):
         __slots__ = ()
 
@@ -77,7 +77,7 @@ def test_a_kind_of_text_is_a_text() -> None:
     assert reply.text == "a"
 
 
-def test_what_a_record_of_a_library_has_beyond_its_fields_is_read_too() -> None:
+def test_extra_fields_of_a_usage_object_are_read() -> None:
     class Used(BaseModel, extra="allow"):
         input_tokens: int
 
@@ -87,7 +87,7 @@ def test_what_a_record_of_a_library_has_beyond_its_fields_is_read_too() -> None:
 
 
 @pytest.mark.parametrize("content", [5, b"a", ["a"], False])
-def test_what_is_no_text_is_refused_and_what_came_before_stands(content: Any) -> None:
+def test_content_that_is_not_text_is_refused_and_the_earlier_text_is_kept(content: Any) -> None:
     reply = Reply(1)
     reply.feed({"type": "text_delta", "content": "so far"}, 0)
     with pytest.raises(ModelProtocolError, match="where text was to come"):
@@ -105,13 +105,13 @@ def test_an_answer_that_ends_by_an_error_has_failed(reason: str, said: dict[str,
 
 
 @pytest.mark.parametrize(("said", "kept"), [(5, "5"), ("half a \ud83d", "half a \N{REPLACEMENT CHARACTER}")])
-def test_why_an_answer_stops_is_text_that_can_be_kept(said: Any, kept: str) -> None:
+def test_the_stop_reason_of_an_answer_is_recordable_text(said: Any, kept: str) -> None:
     reply = Reply(1)
     reply.feed({"type": "stop", "reason": said}, 0)
     assert decode_event(encode_event(reply.end())).stop_reason == kept
 
 
-def test_calls_of_null_are_none_and_an_id_is_text() -> None:
+def test_null_calls_are_ignored_and_an_id_is_converted_to_text() -> None:
     reply = Reply(1)
     reply.feed({"type": "tool_calls", "tool_calls": None}, 0)
     reply.feed({**whole("a"), "id": 5}, 0)
@@ -119,7 +119,7 @@ def test_calls_of_null_are_none_and_an_id_is_text() -> None:
 
 
 @pytest.mark.parametrize("kind", ["text", "feed", None, 5, ["tool_call"]])
-def test_a_chunk_of_no_known_type_is_refused_by_its_type(kind: Any) -> None:
+def test_a_chunk_of_an_unknown_type_is_refused_and_the_type_is_named(kind: Any) -> None:
     with pytest.raises(ModelProtocolError, match=f"of unknown type {re.escape(repr(kind))}"):
         Reply(1).feed({"type": kind, "content": "a"}, 0)
 
@@ -138,7 +138,7 @@ def test_a_chunk_of_no_known_type_is_refused_by_its_type(kind: Any) -> None:
     ],
     ids=lambda chunk: f"{chunk['type']} {list(chunk)[-1]}",
 )
-def test_a_chunk_that_cannot_be_read_is_refused_with_what_it_says(chunk: dict[str, Any]) -> None:
+def test_an_invalid_chunk_is_refused_and_quoted(chunk: dict[str, Any]) -> None:
     with pytest.raises(ModelProtocolError, match=f"a {chunk['type']} that cannot be read .*{re.escape(str(chunk))}"):
         Reply(1).feed(chunk, 0)
 
@@ -160,25 +160,25 @@ def test_a_chunk_that_cannot_be_read_is_refused_with_what_it_says(chunk: dict[st
         ('{"a": ', ({}, '{"a": ')),
     ],
 )
-def test_arguments_are_an_object_however_it_is_written_and_else_their_text(arguments: str | None, read: object) -> None:
+def test_arguments_are_parsed_to_an_object_or_kept_as_text(arguments: str | None, read: object) -> None:
     assert parse_arguments(arguments) == read
 
 
 @pytest.mark.parametrize("name", ["arguments", "args", "input"])
-def test_a_whole_call_has_its_arguments_whatever_they_are_called(name: str) -> None:
+def test_a_whole_call_may_name_its_arguments_differently(name: str) -> None:
     reply = Reply(1)
     reply.feed({"type": "tool_calls", "tool_calls": [{"id": "a", "name": "add", name: {"n": 1}}]}, 0)
     assert [call.arguments for call in reply.end().message.tool_calls] == [{"n": 1}]
 
 
-def test_the_index_of_a_call_may_be_written_as_text() -> None:
+def test_the_index_of_a_call_may_be_a_string() -> None:
     reply = Reply(1)
     for index in (0, "1", "0"):
         reply.feed({"type": "tool_call_delta", "index": index, "name": "add", "arguments": " "}, 0)
     assert len(reply.end().message.tool_calls) == 2
 
 
-def test_what_a_provider_wants_to_see_again_closes_a_block_of_reasoning() -> None:
+def test_provider_data_closes_a_reasoning_block() -> None:
     reply = Reply(1)
     for fields in (
         {"content": "Let me"},
@@ -201,9 +201,7 @@ def test_what_a_provider_wants_to_see_again_closes_a_block_of_reasoning() -> Non
 @pytest.mark.parametrize(
     ("reason", "malformed"), [("length", CUT_OFF), ("content_filter", CUT_OFF), ("refusal", CUT_OFF), ("stop", None)]
 )
-def test_a_call_that_was_cut_off_before_its_arguments_is_not_one_without_any(
-    reason: str, malformed: str | None
-) -> None:
+def test_a_call_cut_off_before_its_arguments_is_malformed(reason: str, malformed: str | None) -> None:
     reply = Reply(1)
     for chunk in (piece(0, "a"), piece(1, "b", ""), whole("c"), {"type": "stop", "reason": reason}):
         reply.feed(chunk, 0)

@@ -58,7 +58,7 @@ class InBlocks:
         return SimpleNamespace(content=[{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "heard"}])
 
 
-async def test_the_text_of_a_model_that_answers_in_blocks_is_theirs() -> None:
+async def test_the_text_of_an_answer_in_blocks_is_the_text_of_its_blocks() -> None:
     assert await SessionLoop(InBlocks(), []).start("go") == "heard"
 
 
@@ -67,7 +67,7 @@ class Completing:
         return SimpleNamespace(content=f"{len(messages)} heard")
 
 
-async def test_a_model_that_only_completes_is_asked_without_tools() -> None:
+async def test_a_model_with_only_a_complete_method_is_called_without_tools() -> None:
     assert await SessionLoop(Completing(), [double]).start("go") == "1 heard"
 
 
@@ -110,7 +110,7 @@ async def test_a_class_in_place_of_a_model_is_rejected(kind: Any) -> None:
         await SessionLoop(kind).start("go")
 
 
-async def test_a_class_that_is_asked_without_an_object_is_a_model() -> None:
+async def test_a_class_with_static_methods_is_a_model() -> None:
     class Said:
         @staticmethod
         def complete(messages: list[Any]) -> str:
@@ -137,7 +137,7 @@ async def test_a_stream_that_returns_a_list_is_rejected() -> None:
         await SessionLoop(InOnePiece()).start("hi")
 
 
-def test_a_model_that_streams_is_used_unchanged() -> None:
+def test_a_model_with_a_valid_stream_is_used_unchanged() -> None:
     model = SimpleNamespace(stream=lambda messages, **options: None)
     assert as_model(model) is model
 
@@ -150,7 +150,7 @@ class Published(WithTools):
             yield piece
 
 
-async def test_a_model_whose_stream_takes_no_tools_is_offered_them_the_other_way() -> None:
+async def test_a_model_whose_stream_accepts_no_tools_gets_them_by_its_other_method() -> None:
     llm = Published()
     assert await SessionLoop(llm, [double]).start("go") == "42"
     assert len(llm.asked) == 2
@@ -164,14 +164,14 @@ async def test_a_stream_without_tools_is_used_for_requests_without_tools() -> No
     assert llm.asked == []
 
 
-async def test_a_stream_that_takes_no_tools_is_better_than_nothing() -> None:
+async def test_a_model_with_only_a_stream_without_tools_is_called_without_tools() -> None:
     async def stream(messages: list[Any]) -> Any:
         yield "plain"
 
     assert await SessionLoop(SimpleNamespace(stream=stream), [double]).start("go") == "plain"
 
 
-async def test_a_stream_that_is_awaited_first_is_given_no_more_than_one_that_is_not() -> None:
+async def test_an_awaitable_stream_gets_only_the_arguments_that_it_accepts() -> None:
     async def chunks() -> Any:
         yield "plain"
 
@@ -229,5 +229,5 @@ def takes_tools(insisting: bool) -> Any:
 
 
 @pytest.mark.parametrize("llm", [*takes_tools(False), *takes_tools(True)])
-async def test_a_stream_that_takes_tools_alone_is_asked_for_no_schema(llm: Any) -> None:
+async def test_a_stream_that_accepts_only_tools_gets_no_schema(llm: Any) -> None:
     assert await ExecutionLoop(llm, [double]).start("go") == "done"

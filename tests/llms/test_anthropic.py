@@ -61,7 +61,7 @@ async def answer(peer: Peer, reply: Reply, **rest: Any) -> list[Chunk]:
     return await ask(Anthropic("m", peer.url, max_retries=0), **rest)
 
 
-async def test_text_usage_and_stop_come_in_this_order(peer: Peer) -> None:
+async def test_text_usage_and_stop_are_yielded_in_this_order(peer: Peer) -> None:
     chunks = await answer(
         peer,
         message(
@@ -80,13 +80,13 @@ async def test_text_usage_and_stop_come_in_this_order(peer: Peer) -> None:
     ]
 
 
-async def test_a_block_may_open_with_its_content(peer: Peer) -> None:
+async def test_the_start_of_a_block_may_contain_text(peer: Peer) -> None:
     blocks = [block(0, type="thinking", thinking="Hm."), block(1, said("llo"), type="text", text="He")]
     chunks = await answer(peer, message(start(), *blocks, end()))
     assert (text(chunks, "reasoning_delta"), text(chunks)) == ("Hm.", "Hello")
 
 
-async def test_thinking_comes_with_its_signature(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_thinking_is_yielded_with_its_signature(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentnb.llms.anthropic_reader.OWN_SERVER", peer.url.removeprefix("http://"))
     thinking = block(
         0,
@@ -125,7 +125,7 @@ async def test_tool_calls_are_numbered_from_zero(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("max_tokens", "length"), ("refusal", "refusal")])
-async def test_a_call_that_was_cut_off_stays_cut_off(peer: Peer, theirs: str, ours: str) -> None:
+async def test_a_call_that_was_cut_off_is_not_completed(peer: Peer, theirs: str, ours: str) -> None:
     tools = [
         block(0, fragment('{"a": '), type="tool_use", id="t1", name="add", input={}),
         block(1, type="tool_use", id="t2", name="add", input={}),
@@ -135,7 +135,7 @@ async def test_a_call_that_was_cut_off_stays_cut_off(peer: Peer, theirs: str, ou
     assert stop(chunks) == ours
 
 
-async def test_an_event_that_is_not_known_is_passed_over_and_a_block_is_kept_as_it_came(peer: Peer) -> None:
+async def test_unknown_events_are_skipped_and_unknown_blocks_are_kept_unchanged(peer: Peer) -> None:
     chunks = await answer(
         peer,
         message(
@@ -171,7 +171,7 @@ async def test_an_event_that_is_not_known_is_passed_over_and_a_block_is_kept_as_
         ("new_reason", "new_reason"),
     ],
 )
-async def test_the_reason_for_stopping_has_one_name(peer: Peer, theirs: str, ours: str) -> None:
+async def test_stop_reasons_are_normalized(peer: Peer, theirs: str, ours: str) -> None:
     assert stop(await answer(peer, message(start(), end(theirs)))) == ours
 
 
@@ -199,12 +199,12 @@ async def test_an_error_within_a_stream_has_the_right_type(peer: Peer, kind: str
 
 
 @pytest.mark.parametrize("ending", [[END], [CUT], [part(b"event: message_delta\n"), END]])
-async def test_a_stream_that_dies_is_reported(peer: Peer, ending: Reply) -> None:
+async def test_an_interrupted_stream_is_reported(peer: Peer, ending: Reply) -> None:
     with pytest.raises(ModelProtocolError):
         await answer(peer, [head(), start(), block(0, said("half"), type="text", text=""), *ending])
 
 
-async def test_the_request_has_what_the_api_wants(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_request_has_the_form_of_the_api(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")
     peer.replies(HELLO)
     model = Anthropic("m", peer.url + "/v1", api_key_env="ANTHROPIC_API_KEY", max_tokens=100, temperature=0)
@@ -275,7 +275,7 @@ async def test_the_request_has_what_the_api_wants(peer: Peer, monkeypatch: pytes
     }
 
 
-async def test_asking_twice_sends_the_same_history(peer: Peer) -> None:
+async def test_a_second_request_sends_the_same_history(peer: Peer) -> None:
     peer.replies(HELLO, HELLO)
     model = Anthropic("m", peer.url)
     messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
@@ -296,12 +296,12 @@ async def test_a_schema_becomes_an_output_format_of_closed_objects(peer: Peer) -
     assert peer.requests[0].body["output_config"] == {"format": form, "effort": "low"}
 
 
-async def test_anthropic_itself_is_not_asked_without_a_key() -> None:
+async def test_no_request_is_sent_to_anthropic_without_a_key() -> None:
     with pytest.raises(AuthenticationError, match="ANTHROPIC_API_KEY"):
         await ask(Anthropic("m"))
 
 
-async def test_the_base_url_may_come_from_the_environment(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_base_url_is_read_from_the_environment(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_BASE_URL", peer.url)
     peer.replies(HELLO)
     assert text(await ask(Anthropic("m"))) == "hello"

@@ -1,4 +1,4 @@
-"""What Anthropic's API wants to see again, and what servers that speak its dialect do otherwise."""
+"""Data that Anthropic's API expects back, and deviations of other servers with the same protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHOLE = {
 }
 
 
-async def test_a_message_may_come_whole(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_that_is_not_streamed_is_read(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentnb.llms.anthropic_reader.OWN_SERVER", peer.url.removeprefix("http://"))
     assert await answer(peer, body(200, WHOLE)) == [
         {"type": "reasoning_delta", "content": "Hm.", "signature": "abc"},
@@ -51,19 +51,21 @@ CALL = block(1, fragment('{"a": 1}'), type="tool_use", id="t1", name="add", inpu
     ],
     ids=["a reason of null", "no reason", "DONE", "end_turn with calls", "OpenAI's word", "pings without data"],
 )
-async def test_a_message_ends_in_other_servers_ways(peer: Peer, events: list[bytes], reason: str) -> None:
+async def test_the_different_ends_of_a_message_of_other_servers_are_read(
+    peer: Peer, events: list[bytes], reason: str
+) -> None:
     chunks = await answer(peer, message(*events))
     assert (text(chunks), stop(chunks)) == ("Hi", reason)
 
 
-async def test_what_was_counted_is_not_forgotten_for_a_count_of_nothing(peer: Peer) -> None:
+async def test_a_count_of_zero_does_not_replace_an_earlier_count(peer: Peer) -> None:
     chunks = await answer(
         peer, message(start(input_tokens=5, output_tokens=0), TEXT, end(input_tokens=0, output_tokens=2))
     )
     assert only(chunks, "usage") == {"type": "usage", "input_tokens": 5, "output_tokens": 2}
 
 
-async def test_an_input_that_came_whole_is_not_added_to(peer: Peer) -> None:
+async def test_a_complete_input_is_not_extended_by_its_repetition(peer: Peer) -> None:
     twice = block(0, fragment('{"a": 1}'), type="tool_use", id="t1", name="add", input={"a": 1})
     once = block(0, fragment('{"a": 2}'), type="tool_use", id="t2", name="add", input={})  # the same number again
     chunks = await answer(peer, message(start(), twice, once, end("tool_use")))
@@ -79,19 +81,19 @@ async def test_an_input_that_came_whole_is_not_added_to(peer: Peer) -> None:
     ],
 )
 @pytest.mark.parametrize("begun", [True, False])
-async def test_an_error_in_another_dialects_form_is_one(peer: Peer, told: bytes, begun: bool) -> None:
+async def test_an_error_in_the_form_of_another_protocol_is_raised(peer: Peer, told: bytes, begun: bool) -> None:
     with pytest.raises(ModelOverloaded, match=r"Sorry\."):
         await answer(peer, message(*[start(), TEXT] * begun, told))
 
 
-async def test_a_server_that_finds_itself_overloaded_when_it_has_begun_is_not_asked_again(peer: Peer) -> None:
+async def test_an_overload_error_after_the_start_of_a_stream_is_not_retried(peer: Peer) -> None:
     peer.replies(message(start(), named("error", error={"type": "overloaded_error", "message": "Sorry."})), HELLO)
     with pytest.raises(ModelOverloaded, match=r"Sorry\."):
         await ask(Anthropic("m", peer.url))
     assert len(peer.requests) == 1
 
 
-async def test_thinking_that_is_redacted_goes_back_with_the_call_in_its_place(peer: Peer) -> None:
+async def test_redacted_thinking_is_sent_back_in_its_position_before_the_call(peer: Peer) -> None:
     thought = block(0, {"type": "signature_delta", "signature": "abc"}, type="thinking", thinking="Hm.", signature="")
     redacted = block(1, type="redacted_thinking", data="xyz")
     call = block(2, type="tool_use", id="t1", name="now", input={})
@@ -104,7 +106,7 @@ async def test_thinking_that_is_redacted_goes_back_with_the_call_in_its_place(pe
     ]
 
 
-async def test_thinking_that_its_server_does_not_sign_goes_back_to_it_with_the_call(peer: Peer) -> None:
+async def test_unsigned_thinking_is_sent_back_to_its_server_with_the_call(peer: Peer) -> None:
     """DeepSeek refuses the tool's result without it, and SGLang and Kimi what has no field for a signature."""
     thought = block(0, {"type": "thinking_delta", "thinking": "Hm."}, type="thinking", thinking="")
     call = block(1, type="tool_use", id="t1", name="now", input={})
@@ -116,7 +118,7 @@ async def test_thinking_that_its_server_does_not_sign_goes_back_to_it_with_the_c
     ]
 
 
-async def test_thinking_that_its_server_does_not_sign_goes_back_to_it_with_an_answer(peer: Peer) -> None:
+async def test_unsigned_thinking_is_sent_back_to_its_server_with_an_answer(peer: Peer) -> None:
     peer.replies(message(start(), block(0, type="thinking", thinking="Hm."), TEXT, end()), HELLO)
     run = Agent(Anthropic("m", peer.url)).start("Hello?")
     await run
@@ -147,7 +149,7 @@ async def test_an_error_404_shows_the_path_of_the_request(peer: Peer) -> None:
         await ask(Anthropic("m", peer.url + "/there/v1"))
 
 
-async def test_what_another_server_has_signed_is_not_sent(peer: Peer) -> None:
+async def test_thinking_signed_by_another_server_is_not_sent(peer: Peer) -> None:
     """Anthropic refuses it for good, and a run may begin with a server that speaks as Anthropic does."""
     signed = {"signature": "abc", "redacted": "xyz"}
     theirs, ours, unknown = ({"text": name, **signed} for name in ("theirs", "ours", "unknown"))
@@ -166,7 +168,7 @@ def now() -> str:
     return " \n"
 
 
-async def test_text_with_nothing_to_read_in_it_is_not_sent(peer: Peer) -> None:
+async def test_empty_text_is_not_sent(peer: Peer) -> None:
     """The API refuses it, and a model may well say it."""
     call = block(1, type="tool_use", id="t1", name="now", input={})
     peer.replies(message(start(), block(0, said("\n\n"), type="text", text=""), call, end("tool_use")), HELLO)
@@ -201,7 +203,7 @@ async def test_a_failed_call_without_a_text_is_sent_with_one(peer: Peer, content
     assert (result["content"], result["is_error"]) == ([{"type": "text", "text": "(nothing)"}], True)
 
 
-async def test_an_answer_to_go_on_from_ends_without_a_space(peer: Peer) -> None:
+async def test_a_final_assistant_message_is_sent_without_trailing_space(peer: Peer) -> None:
     peer.replies(HELLO, HELLO)
     model, answer = Anthropic("m", peer.url), {"role": "assistant", "content": "The answer is \n"}
     await collect(model.stream([answer]))
@@ -227,7 +229,7 @@ async def test_a_history_with_calls_is_sent_with_their_tools(peer: Peer) -> None
     assert request.body["tool_choice"] == {"type": "none"}
 
 
-async def test_a_call_of_no_tool_is_sent_by_a_name_that_the_api_takes(peer: Peer) -> None:
+async def test_the_invalid_name_of_a_recorded_call_is_replaced_by_a_valid_one(peer: Peer) -> None:
     peer.replies(HELLO)
     made = [{"id": "c", "name": name, "arguments": {}} for name in ("", "a.b")]
     await collect(Anthropic("m", peer.url).stream([{"role": "assistant", "content": "", "tool_calls": made}]))

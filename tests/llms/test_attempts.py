@@ -27,7 +27,7 @@ from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, event, head, par
         body(200, said("Down.")),
     ],
 )
-async def test_what_fails_before_the_first_event_is_tried_again(peer: Peer, failure: Reply) -> None:
+async def test_a_failure_before_the_first_event_is_retried(peer: Peer, failure: Reply) -> None:
     peer.replies(failure, failure, HELLO)
     chunks = await ask(OpenAI("m", peer.url))
     assert [chunk["type"] for chunk in chunks] == ["retry", "retry", "text_delta", "stop"]
@@ -75,7 +75,7 @@ async def test_a_wait_of_zero_is_replaced_by_the_default_wait(peer: Peer, header
     assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] >= client.RETRY_WAIT
 
 
-async def test_a_header_without_a_wait_does_not_hide_the_other(peer: Peer) -> None:
+async def test_a_header_with_a_wait_of_zero_does_not_hide_the_other_header(peer: Peer) -> None:
     peer.replies(body(429, said("Busy."), retry_after_ms="0", retry_after="0.2"), HELLO)
     assert only(await ask(OpenAI("m", peer.url)), "retry")["wait"] == 0.2
 

@@ -34,7 +34,7 @@ def test_equal_messages_are_converted_separately() -> None:
     assert len(seen) == 2
 
 
-def test_a_new_message_never_gets_the_result_of_one_that_is_gone() -> None:
+def test_a_new_message_never_gets_the_conversion_of_a_deleted_one() -> None:
     cache, _ = counting()
     for number in range(5000):  # each message dies at once, so that addresses would be used again
         assert cache.convert([{"content": number}]) == [number]
@@ -48,7 +48,7 @@ def test_forks_of_a_history_share_its_conversions() -> None:
     assert len(seen) == 20
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_cache_of_conversions_is_bounded() -> None:
     cache, seen = counting()
     first: Message = {"content": "first"}
     cache.convert([first])

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         (301, "", ModelRequestError),
     ],
 )
-async def test_each_status_has_its_type_of_error(peer: Peer, status: int, kind: str, blamed: type[ModelError]) -> None:
+async def test_each_status_raises_its_error_type(peer: Peer, status: int, kind: str, blamed: type[ModelError]) -> None:
     peer.replies(body(status, said("What the server says.", kind), retry_after="7"))
     with pytest.raises(blamed, match=rf"127\.0\.0\.1:\d+ answered {status}: What the server says\.") as caught:
         await ask(OpenAI("m", peer.url, max_retries=0))
@@ -61,7 +61,7 @@ async def test_each_status_has_its_type_of_error(peer: Peer, status: int, kind: 
         ("", "(nothing)"),
     ],
 )
-def test_the_servers_own_words_are_found(text: str, words: str) -> None:
+def test_the_message_of_the_server_is_extracted(text: str, words: str) -> None:
     assert str(from_status(500, text, {}, "there")) == f"there answered 500: {words}"
 
 
@@ -72,7 +72,7 @@ async def test_a_long_error_is_cut(peer: Peer) -> None:
     assert len(str(caught.value)) < MAX_SERVER_TEXT + 50
 
 
-def test_a_wait_may_be_in_seconds_in_milliseconds_or_a_date() -> None:
+def test_a_wait_is_read_from_seconds_milliseconds_or_a_date() -> None:
     assert retry_after({"retry-after": "3"}) == 3
     assert retry_after({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
     assert retry_after({"retry-after": formatdate(time.time() + 30, usegmt=True)}) == pytest.approx(30, abs=2)
@@ -90,7 +90,7 @@ def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("far_east")
-def test_a_date_without_a_zone_is_greenwichs() -> None:
+def test_a_date_without_a_zone_is_in_utc() -> None:
     date = formatdate(time.time() + 30, usegmt=True).removesuffix(" GMT")
     assert retry_after({"retry-after": date}) == pytest.approx(30, abs=2)
 

@@ -16,9 +16,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=40)
 @given(st.dictionaries(st.text(max_size=3), VALUES), st.data())
-def test_an_object_has_closed_with_its_last_brace_however_it_is_cut(
-    value: dict[str, object], data: st.DataObject
-) -> None:
+def test_the_end_of_an_object_is_found_for_every_split(value: dict[str, object], data: st.DataObject) -> None:
     text, written = json.dumps(value), ObjectText()
     while text:
         assert not written.has_closed()

@@ -16,7 +16,7 @@ from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, delta, event, he
 KEY = "sk-a-secret-that-stays-here"
 
 
-async def test_the_key_is_read_when_a_request_leaves(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_key_is_read_when_a_request_is_sent(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     peer.replies(HELLO, HELLO)
     model = OpenAI("m", peer.url, api_key_env="SOME_KEY")
     for key in ("first-key", " second-key\n"):
@@ -27,7 +27,7 @@ async def test_the_key_is_read_when_a_request_leaves(peer: Peer, monkeypatch: py
 
 
 @pytest.mark.parametrize(("kind", "variable"), [(OpenAI, "OPENAI_API_KEY"), (Anthropic, "ANTHROPIC_API_KEY")])
-async def test_a_provider_s_key_goes_to_another_server_only_where_its_variable_is_named(
+async def test_the_key_of_a_provider_is_sent_to_another_server_only_if_its_variable_is_named(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, kind: type[OpenAI | Anthropic], variable: str
 ) -> None:
     monkeypatch.setenv(variable, KEY)
@@ -53,18 +53,18 @@ async def test_a_provider_s_key_goes_to_another_server_only_where_its_variable_i
         ("http://localhost:8000/v1", False),
     ],
 )
-def test_a_provider_s_own_host_is_known_by_its_whole_name(base: str, own: bool) -> None:
+def test_the_host_of_a_provider_is_recognised_by_its_whole_name(base: str, own: bool) -> None:
     assert is_at(base, "api.openai.com") == own
 
 
-async def test_a_key_that_is_named_and_not_set_is_missed_before_a_request_leaves(peer: Peer) -> None:
+async def test_a_named_key_that_is_not_set_raises_before_a_request_is_sent(peer: Peer) -> None:
     with pytest.raises(AuthenticationError, match="SOME_KEY"):
         await ask(OpenAI("m", peer.url, api_key_env="SOME_KEY"))
     assert not peer.requests
 
 
 @pytest.mark.parametrize("given", [KEY, "", "A B", 5])
-def test_a_key_in_place_of_a_variable_s_name_is_refused_and_not_quoted(given: Any) -> None:
+def test_a_key_in_place_of_a_variable_name_is_refused_and_not_quoted(given: Any) -> None:
     with pytest.raises(UsageError, match="name of an environment variable") as refused:
         OpenAI("m", "http://127.0.0.1:1", api_key_env=given)
     assert KEY not in str(refused.value)
@@ -84,7 +84,7 @@ def test_a_key_in_place_of_a_variable_s_name_is_refused_and_not_quoted(given: An
     ],
 )
 @pytest.mark.parametrize("form", ["in a text", "in its code", "cut off"])
-async def test_no_error_has_a_secret_of_the_address(peer: Peer, base: str, secret: str, form: str) -> None:
+async def test_no_error_contains_a_secret_of_the_address(peer: Peer, base: str, secret: str, form: str) -> None:
     padding = "x" * (MAX_SERVER_TEXT - len(secret)) if form == "cut off" else ""
     error = {
         "message": f"{padding}{secret} is wrong",
@@ -113,7 +113,7 @@ async def test_no_error_has_a_secret_of_the_address(peer: Peer, base: str, secre
         [head(200, "text/html"), part(KEY.encode()), END],
     ],
 )
-async def test_the_key_is_in_no_error_no_log_and_no_repr(
+async def test_errors_logs_and_reprs_do_not_contain_the_key(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reply: Reply
 ) -> None:
     caplog.set_level(logging.DEBUG, "stamina")
@@ -137,7 +137,7 @@ async def test_the_key_is_in_no_error_no_log_and_no_repr(
         [CUT],
     ],
 )
-async def test_nothing_that_an_error_came_from_holds_the_key(
+async def test_the_cause_and_context_of_an_error_do_not_contain_the_key(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, reply: Reply
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -158,7 +158,7 @@ async def test_a_login_in_the_address_is_sent_and_not_logged(
     assert "pass%20word" not in caplog.text
 
 
-async def test_a_login_in_the_address_goes_beside_a_key_that_has_a_header_of_its_own(
+async def test_a_login_in_the_address_is_sent_in_addition_to_a_key_in_another_header(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
@@ -176,21 +176,21 @@ async def test_a_key_that_is_not_valid_in_a_header_is_not_quoted(peer: Peer, mon
 
 
 @pytest.mark.parametrize("kind", [OpenAI, Anthropic])
-async def test_headers_that_are_given_go_with_every_request(peer: Peer, kind: type[OpenAI | Anthropic]) -> None:
+async def test_given_headers_are_sent_with_every_request(peer: Peer, kind: type[OpenAI | Anthropic]) -> None:
     peer.replies(body(401, said("no")))
     await until_failure(kind("m", peer.url, headers={"X-Title": "agentnb", "user-agent": "lab"}).stream([]))
     sent = peer.requests[0].headers
     assert (sent["x-title"], sent["user-agent"]) == ("agentnb", "lab")
 
 
-async def test_a_header_that_is_given_counts_more_than_our_own(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_given_header_replaces_the_default_header(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     peer.replies(HELLO)
     await ask(OpenAI("m", peer.url, api_key_env="OPENAI_API_KEY", headers={"Authorization": "Bearer a-token"}))
     assert peer.requests[0].headers["authorization"] == "Bearer a-token"
 
 
-async def test_what_a_server_quotes_of_a_header_is_in_no_error_and_no_repr(peer: Peer) -> None:
+async def test_a_header_value_that_a_server_quotes_is_masked(peer: Peer) -> None:
     model = OpenAI("m", peer.url, headers={"gateway-auth": KEY})
     peer.replies(body(401, said(f"Who is {KEY}?")))
     _, error = await until_failure(model.stream([]))
@@ -205,7 +205,9 @@ def test_headers_that_cannot_be_sent_are_refused_before_any_request(headers: Any
 
 
 @pytest.mark.usefixtures("no_waits")
-async def test_a_secret_of_a_header_is_in_no_retry_and_no_log(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_retries_and_logs_do_not_contain_the_secret_of_a_header(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, "stamina")
     peer.replies(body(500, said(f"{KEY} broke me")), HELLO, body(500, said(f"{KEY} broke me")), HELLO)
     seen = await ask(OpenAI("m", peer.url, headers={"x-gateway": KEY}))
@@ -215,7 +217,7 @@ async def test_a_secret_of_a_header_is_in_no_retry_and_no_log(peer: Peer, caplog
 
 
 @pytest.mark.parametrize("url", ["http://user:sec/ret@host/v1", "http://user:pass@host:hunter2/v1"])
-def test_an_address_that_cannot_be_read_is_not_quoted(url: str) -> None:
+def test_an_invalid_address_is_not_quoted(url: str) -> None:
     with pytest.raises(UsageError, match="base_url") as refused:
         OpenAI("m", url)
     assert not {"sec", "hunter2", "pass"} & set(str(refused.value).replace("'", " ").split())

@@ -96,7 +96,7 @@ async def test_an_answer_follows_a_schema(local: Local) -> None:
 
 
 @pytest.mark.local_model
-async def test_too_long_a_conversation_is_the_requests_fault(local: Local) -> None:
+async def test_a_conversation_that_is_too_long_is_a_request_error(local: Local) -> None:
     with pytest.raises(ModelRequestError, match="context"):
         await ask(local, "word " * 6000)
 
@@ -112,7 +112,7 @@ async def test_cancelling_frees_the_model_for_the_next_request(local: Local) -> 
 
 @pytest.mark.alone
 @pytest.mark.local_model
-async def test_closing_while_an_answer_streams_takes_no_time_and_reports_the_end() -> None:
+async def test_closing_during_an_answer_is_fast_and_ends_the_stream_with_an_error() -> None:
     model = Local(context_size=1024)
     stream = model.stream([{"role": "user", "content": "Count to a thousand."}], max_tokens=1000)
     await anext(stream)
@@ -124,7 +124,7 @@ async def test_closing_while_an_answer_streams_takes_no_time_and_reports_the_end
 
 
 @pytest.mark.local_model
-def test_a_copy_in_another_process_starts_a_server_of_its_own() -> None:
+def test_a_copy_in_another_process_starts_its_own_server() -> None:
     copy = pickle.loads(pickle.dumps(Local(context_size=512, max_tokens=3)))
     assert stop(asyncio.run(ask(copy))) == "length"
     copy.close()
@@ -139,7 +139,7 @@ async def test_a_file_that_is_not_a_model_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.local_model
-def test_models_share_a_server_which_stops_with_the_last_of_them() -> None:
+def test_models_share_a_server_that_stops_with_the_last_model() -> None:
     first, second = Local(context_size=512, max_tokens=2), Local(context_size=512, max_tokens=2)
     port = None
     for model in (first, second):
@@ -175,13 +175,13 @@ def test_the_error_for_a_missing_model_has_the_command_to_type(monkeypatch: pyte
         Local()
 
 
-def test_a_model_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_model_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere"):
         Local(tmp_path / "nowhere.gguf")
 
 
 @pytest.mark.local_model
-async def test_a_call_streams_as_it_is_written_and_ends_within_its_bound(local: Local) -> None:
+async def test_a_call_is_streamed_and_ends_within_its_token_limit(local: Local) -> None:
     write = {"name": "write", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}}}
     chunks = await ask(local, "Write a long story.", tools=[write], tool_choice="required", max_tokens=40)
     assert len([chunk for chunk in chunks if chunk["type"] == "tool_call_delta"]) > 3

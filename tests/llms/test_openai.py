@@ -36,7 +36,7 @@ async def answer(peer: Peer, reply: Reply, **rest: Any) -> list[dict[str, Any]]:
     return await ask(OpenAI("m", peer.url, max_retries=0), **rest)
 
 
-async def test_text_usage_and_stop_come_in_this_order(peer: Peer) -> None:
+async def test_text_usage_and_stop_are_yielded_in_this_order(peer: Peer) -> None:
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 5}}
     usage["completion_tokens_details"] = {"reasoning_tokens": 1}
     chunks = await answer(
@@ -50,7 +50,7 @@ async def test_text_usage_and_stop_come_in_this_order(peer: Peer) -> None:
     ]
 
 
-async def test_the_request_has_what_the_api_wants(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_request_has_the_form_of_the_api(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     peer.replies(HELLO)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-key")
     model = OpenAI("m", peer.url + "/v1/", api_key_env="OPENAI_API_KEY", temperature=0, seed=1)
@@ -84,7 +84,7 @@ async def test_the_request_has_what_the_api_wants(peer: Peer, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("strict", [True, False])
-async def test_a_schema_is_enforced_strictly_where_the_server_can(peer: Peer, strict: bool) -> None:
+async def test_a_schema_is_strict_if_the_server_supports_it(peer: Peer, strict: bool) -> None:
     schema: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
     schema["required"] = ["a"] if strict else []
     await answer(peer, HELLO, schema=schema)
@@ -109,7 +109,7 @@ async def test_parallel_calls_may_be_interleaved(peer: Peer) -> None:
     assert stop(chunks) == "tool_calls"
 
 
-async def test_an_id_and_a_name_come_once_and_only_when_known(peer: Peer) -> None:
+async def test_the_id_and_name_of_a_call_are_yielded_once(peer: Peer) -> None:
     chunks = await answer(
         peer,
         completion(
@@ -122,7 +122,7 @@ async def test_an_id_and_a_name_come_once_and_only_when_known(peer: Peer) -> Non
     ]
 
 
-async def test_servers_with_odd_indexes_still_give_separate_calls(peer: Peer) -> None:
+async def test_calls_with_missing_or_equal_indexes_are_separated(peer: Peer) -> None:
     for indexes in [(None, None), (0, 0), (3, 3)]:
         chunks = await answer(
             peer,
@@ -139,7 +139,7 @@ async def test_servers_with_odd_indexes_still_give_separate_calls(peer: Peer) ->
         assert stop(chunks) == "tool_calls"
 
 
-async def test_an_id_may_stand_for_a_missing_index_and_an_object_for_its_text(peer: Peer) -> None:
+async def test_a_call_is_identified_by_its_id_and_arguments_may_be_an_object(peer: Peer) -> None:
     chunks = await answer(
         peer,
         completion(
@@ -155,7 +155,7 @@ async def test_an_id_may_stand_for_a_missing_index_and_an_object_for_its_text(pe
     ]
 
 
-async def test_a_call_without_id_and_arguments_is_made_complete(peer: Peer) -> None:
+async def test_a_call_without_id_and_arguments_is_completed(peer: Peer) -> None:
     (call,) = calls(
         await answer(peer, completion(delta(tool_calls=[call_delta(0, None, name="now")]), delta("tool_calls")))
     )
@@ -163,20 +163,20 @@ async def test_a_call_without_id_and_arguments_is_made_complete(peer: Peer) -> N
     assert call["id"].startswith("call_")
 
 
-async def test_a_call_that_the_length_cut_off_is_not_made_complete(peer: Peer) -> None:
+async def test_a_call_cut_off_by_the_length_limit_is_not_completed(peer: Peer) -> None:
     chunks = await answer(peer, completion(delta(tool_calls=[call_delta(0, "", id="a", name="f")]), delta("length")))
     assert calls(chunks) == [{"id": "a", "name": "f", "arguments": ""}]
     assert stop(chunks) == "length"
 
 
-async def test_broken_arguments_are_passed_on_as_they_are(peer: Peer) -> None:
+async def test_invalid_arguments_are_passed_on_unchanged(peer: Peer) -> None:
     chunks = await answer(
         peer, completion(delta(tool_calls=[call_delta(0, '{"a": ', id="a", name="f")]), delta("tool_calls"))
     )
     assert calls(chunks)[0]["arguments"] == '{"a": '
 
 
-async def test_null_fields_are_nothing(peer: Peer) -> None:
+async def test_null_fields_are_ignored(peer: Peer) -> None:
     nulls = {"role": None, "content": None, "tool_calls": None, "refusal": None, "reasoning_content": None}
     chunks = await answer(
         peer,
@@ -191,12 +191,12 @@ async def test_null_fields_are_nothing(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-async def test_reasoning_is_kept_apart(peer: Peer, field: str) -> None:
+async def test_reasoning_is_separate_from_the_text(peer: Peer, field: str) -> None:
     chunks = await answer(peer, completion(delta(**{field: "hm"}), delta(content="x"), delta("stop")))
     assert (text(chunks, "reasoning_delta"), text(chunks)) == ("hm", "x")
 
 
-async def test_a_refusal_is_text_with_a_reason_of_its_own(peer: Peer) -> None:
+async def test_a_refusal_is_text_with_the_stop_reason_refusal(peer: Peer) -> None:
     chunks = await answer(peer, completion(delta(refusal="I will not."), delta("stop")))
     assert (text(chunks), stop(chunks)) == ("I will not.", "refusal")
 
@@ -205,12 +205,12 @@ async def test_a_refusal_is_text_with_a_reason_of_its_own(peer: Peer) -> None:
     ("theirs", "ours"),
     [("length", "length"), ("content_filter", "content_filter"), ("function_call", "tool_calls"), ("odd", "odd")],
 )
-async def test_the_reason_for_stopping_has_one_name(peer: Peer, theirs: str, ours: str) -> None:
+async def test_stop_reasons_are_normalized(peer: Peer, theirs: str, ours: str) -> None:
     chunks = await answer(peer, completion(delta(content="half a sent"), delta(theirs)))
     assert (text(chunks), stop(chunks)) == ("half a sent", ours)
 
 
-async def test_other_choices_are_left_out(peer: Peer) -> None:
+async def test_other_choices_are_ignored(peer: Peer) -> None:
     second = event({"choices": [{"index": 1, "delta": {"content": "two"}, "finish_reason": "length"}]})
     chunks = await answer(peer, completion(delta(content="one"), second, delta("stop")))
     assert (text(chunks), stop(chunks)) == ("one", "stop")
@@ -225,7 +225,7 @@ async def test_a_finish_reason_or_done_ends_an_answer(peer: Peer, ending: Reply)
 
 
 @pytest.mark.parametrize("ending", [[END], [CUT]])
-async def test_a_stream_that_dies_is_reported(peer: Peer, ending: Reply) -> None:
+async def test_an_interrupted_stream_is_reported(peer: Peer, ending: Reply) -> None:
     peer.replies([head(), delta(content="half"), *ending])
     seen, error = await until_failure(OpenAI("m", peer.url).stream([]))
     assert type(error) is ModelProtocolError
@@ -252,7 +252,7 @@ async def test_an_event_that_is_not_json_is_reported(peer: Peer) -> None:
     ],
     ids=["in one", "in two", "never"],
 )
-async def test_halves_of_a_character_are_put_together_or_replaced(peer: Peer, events: list[str], said: str) -> None:
+async def test_halves_of_a_surrogate_pair_are_joined_or_replaced(peer: Peer, events: list[str], said: str) -> None:
     told = [event(f'{{"choices": [{{"delta": {{"content": "{content}"}}}}]}}') for content in events]
     peer.replies(completion(*told, delta("stop")))
     assert await SessionLoop(OpenAI("m", peer.url)).start("hi") == said
@@ -278,7 +278,7 @@ async def test_an_error_within_a_stream_has_the_right_type(peer: Peer, error: ob
     assert len(peer.requests) == 1
 
 
-async def test_one_connection_serves_answer_after_answer(peer: Peer) -> None:
+async def test_one_connection_is_used_for_several_requests(peer: Peer) -> None:
     peer.replies(HELLO, HELLO, HELLO)
     model = OpenAI("m", peer.url)
     for _ in range(3):
@@ -290,14 +290,14 @@ async def test_one_connection_serves_answer_after_answer(peer: Peer) -> None:
     assert peer.connections == 2
 
 
-async def test_the_base_url_may_come_from_the_environment(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_base_url_is_read_from_the_environment(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", peer.url + "/base")
     peer.replies(HELLO)
     await ask(OpenAI("m"))
     assert peer.requests[0].path == "/base/chat/completions"
 
 
-async def test_openai_itself_is_not_asked_without_a_key() -> None:
+async def test_no_request_is_sent_to_openai_without_a_key() -> None:
     with pytest.raises(AuthenticationError, match="OPENAI_API_KEY"):
         await ask(OpenAI("m"))
 
@@ -323,13 +323,13 @@ def test_invalid_arguments_are_rejected_by_the_constructor(wrong: dict[str, Any]
         OpenAI(**{"model": "m", **wrong})
 
 
-def test_a_key_that_is_given_is_refused_with_the_variable_it_belongs_in() -> None:
+def test_a_key_argument_is_refused_and_the_variable_is_named() -> None:
     with pytest.raises(UsageError, match="OPENAI_API_KEY") as refused:
         OpenAI("m", api_key="sk-1")
     assert "sk-1" not in str(refused.value)
 
 
-async def test_a_model_can_be_sent_to_another_process(peer: Peer) -> None:
+async def test_a_model_can_be_pickled(peer: Peer) -> None:
     peer.replies(HELLO, HELLO)
     model = OpenAI("m", peer.url, temperature=0)
     await ask(model)

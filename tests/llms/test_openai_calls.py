@@ -1,4 +1,4 @@
-"""What servers that speak OpenAI's dialect make of tool calls, each as its stream was reported to be."""
+"""Tool calls of servers with OpenAI's protocol, each in the form that was reported for it."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_calls_are_read_in_the_forms_of_all_servers(peer: Peer, habit: str
     assert stop(chunks) == "tool_calls"
 
 
-async def test_a_function_call_of_the_time_before_tools_is_a_call(peer: Peer) -> None:
+async def test_a_legacy_function_call_is_read_as_a_tool_call(peer: Peer) -> None:
     events = [{"name": "add", "arguments": ""}, {"arguments": '{"a"'}, {"arguments": ": 1}"}]
     peer.replies(completion(*[delta(function_call=event) for event in events], delta("function_call")))
     (call,) = calls(await ask(OpenAI("m", peer.url), tools=TOOLS))

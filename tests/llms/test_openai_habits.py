@@ -1,4 +1,4 @@
-"""What servers that speak OpenAI's dialect do otherwise than OpenAI in their answers."""
+"""Deviations in the answers of servers with OpenAI's protocol."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ STOPPED = 'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
         "a text of no message", "whole, called a stream", "whole, and DONE behind it", "whole, without a finish reason",
     ],
 )  # fmt: skip
-async def test_an_answer_is_read_however_it_is_sent(peer: Peer, reply: Reply) -> None:
+async def test_an_answer_is_read_in_every_form_of_response(peer: Peer, reply: Reply) -> None:
     chunks = await answer(peer, reply)
     assert (text(chunks), stop(chunks)) == ("Hi", "stop")
 
 
-async def test_a_whole_answer_has_its_calls_and_its_usage(peer: Peer) -> None:
+async def test_an_answer_without_streaming_has_calls_and_usage(peer: Peer) -> None:
     calling = {"role": "assistant", "content": None, "tool_calls": [CALL, CALL | {"id": "d"}]}
     whole = WHOLE | {"choices": [{"index": 0, "message": calling, "finish_reason": "tool_calls"}]}
     chunks = await answer(peer, body(200, whole))
@@ -97,12 +97,12 @@ async def test_a_whole_answer_has_its_calls_and_its_usage(peer: Peer) -> None:
         (5, "", ""),
     ],
 )
-async def test_content_may_come_in_parts(peer: Peer, content: object, thought: str, said: str) -> None:
+async def test_content_in_parts_is_read(peer: Peer, content: object, thought: str, said: str) -> None:
     chunks = await answer(peer, completion(delta(content=content), delta("stop")))
     assert (text(chunks, "reasoning_delta"), text(chunks)) == (thought, said)
 
 
-async def test_a_copy_of_an_answer_that_came_in_pieces_is_skipped(peer: Peer) -> None:
+async def test_the_repetition_of_a_streamed_answer_is_skipped(peer: Peer) -> None:
     again = {"message": {"content": "Hi", "tool_calls": [CALL]}, "finish_reason": "tool_calls"}
     chunks = await answer(peer, completion(delta(content="Hi"), delta(tool_calls=[CALL]), event({"choices": [again]})))
     assert (text(chunks), len(calls(chunks)), stop(chunks)) == ("Hi", 1, "tool_calls")
@@ -124,7 +124,7 @@ async def test_a_copy_of_an_answer_that_came_in_pieces_is_skipped(peer: Peer) ->
         ("content_filter: PROHIBITED_CONTENT", "content_filter", "content_filter"),
     ],
 )
-async def test_a_reason_is_known_in_other_servers_words(
+async def test_stop_reasons_of_other_servers_are_normalized(
     peer: Peer, theirs: str, with_text: str, with_calls: str
 ) -> None:
     assert stop(await answer(peer, completion(delta(content="x"), delta(theirs)))) == with_text
@@ -146,7 +146,7 @@ async def test_usage_is_read_as_integers_from_every_field(peer: Peer, usage: dic
     assert only(chunks, "usage") == {"type": "usage", "input_tokens": 7, "output_tokens": 2}
 
 
-async def test_usage_is_read_where_groq_puts_it_and_as_deepseek_tells_it(peer: Peer) -> None:
+async def test_usage_of_groq_and_deepseek_is_read(peer: Peer) -> None:
     used = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_cache_hit_tokens": 4}
     last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "x_groq": {"usage": used}}
     chunks = await answer(peer, completion(delta(content="x"), event(last)))
@@ -304,12 +304,12 @@ async def test_a_redirect_is_reported_and_not_followed(peer: Peer) -> None:
         ("/deployments/d?api-version=1", "/deployments/d/chat/completions?api-version=1"),
     ],
 )
-async def test_a_base_url_may_have_a_query_or_all_of_the_address(peer: Peer, base: str, path: str) -> None:
+async def test_a_base_url_may_contain_a_query_or_the_whole_path(peer: Peer, base: str, path: str) -> None:
     peer.replies(HELLO)
     await ask(OpenAI("m", peer.url + base))
     assert peer.requests[0].path == path
 
 
-async def test_an_answer_without_calls_keeps_its_thoughts_to_itself(peer: Peer) -> None:
+async def test_the_reasoning_of_an_answer_without_calls_is_not_kept_for_the_provider(peer: Peer) -> None:
     chunks = await answer(peer, completion(delta(reasoning_content="Hm."), delta(content="x"), delta("stop")))
     assert [chunk["type"] for chunk in chunks] == ["reasoning_delta", "text_delta", "stop"]

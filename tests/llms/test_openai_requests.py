@@ -1,4 +1,4 @@
-"""What servers that speak OpenAI's dialect want to be sent."""
+"""Requests in the form that servers with OpenAI's protocol expect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def sent(peer: Peer, *messages: Message) -> list[dict[str, Any]]:
     return said
 
 
-async def test_an_answer_without_anything_in_it_is_not_sent(peer: Peer) -> None:
+async def test_an_empty_answer_is_not_sent(peer: Peer) -> None:
     user = {"role": "user", "content": "a"}
     assert await sent(peer, user, made(), made(content=[]), user) == [user, user]
 
@@ -59,7 +59,7 @@ def look(city: str) -> str:
         look,
     ],
 )
-async def test_a_tool_may_have_the_form_of_any_provider(peer: Peer, told: Any) -> None:
+async def test_a_tool_in_the_form_of_any_provider_is_accepted(peer: Peer, told: Any) -> None:
     peer.replies(HELLO, body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
     await ask(OpenAI("m", peer.url), tools=[told])
     (sent,) = peer.requests[0].body["tools"]
@@ -76,7 +76,7 @@ async def test_a_value_that_is_not_a_tool_is_rejected(told: Any) -> None:
         await ask(OpenAI("m", "http://127.0.0.1:1"), tools=[told])
 
 
-async def test_a_call_may_have_openais_form(peer: Peer) -> None:
+async def test_a_call_in_the_form_of_openai_is_accepted(peer: Peer) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"city": "Bern"}'}}
     (said,) = await sent(peer, made(tool_calls=[call]))
     assert said["tool_calls"] == [call]
@@ -85,13 +85,13 @@ async def test_a_call_may_have_openais_form(peer: Peer) -> None:
     assert peer.requests[-1].body["messages"][0]["content"][0]["input"] == {"city": "Bern"}
 
 
-async def test_a_call_of_no_tool_is_sent_by_a_name_that_servers_take(peer: Peer) -> None:
+async def test_the_invalid_name_of_a_recorded_call_is_replaced_for_servers(peer: Peer) -> None:
     calls = [{"id": "c", "name": name, "arguments": {}} for name in ("", "a.b c", "n" * 99)]
     (said,) = await sent(peer, made(tool_calls=calls))
     assert [call["function"]["name"] for call in said["tool_calls"]] == ["unnamed", "a_b_c", "n" * 64]
 
 
-async def test_numbers_that_json_has_no_word_for_are_sent_as_text(peer: Peer) -> None:
+async def test_infinity_and_nan_are_sent_as_text(peer: Peer) -> None:
     arguments = {"limits": [-math.inf, math.inf], "step": {"size": math.nan}, "n": 3}
     call = {"id": "c", "name": "plot", "arguments": arguments}
     (said,) = await sent(peer, made(tool_calls=[call]))
@@ -102,7 +102,7 @@ async def test_numbers_that_json_has_no_word_for_are_sent_as_text(peer: Peer) ->
     assert peer.requests[-1].body["messages"][0]["content"][0]["input"] == words
 
 
-async def test_an_id_that_is_too_long_for_openai_is_cut_there_only(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_id_is_shortened_for_openai_only(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     long = [f"chatcmpl-tool-{letter * 32}" for letter in "ab"]
     calls = [{"id": id, "name": "now", "arguments": {}} for id in long]
     history = [made(tool_calls=calls), *[{"role": "tool", "tool_call_id": id, "content": "12"} for id in long]]
@@ -151,7 +151,7 @@ DETAILS = [
     ],
     ids=["DeepSeek", "Groq", "DeepSeek, without a thought", "a server that has thoughts", "OpenRouter", "Mistral"],
 )  # fmt: skip
-async def test_what_was_thought_before_a_call_goes_back_with_it_as_it_came(
+async def test_reasoning_before_a_call_is_sent_back_unchanged(
     peer: Peer, events: list[bytes], given_back: dict[str, Any]
 ) -> None:
     peer.replies(completion(*events, delta("tool_calls", tool_calls=[CALL])), HELLO)
@@ -166,7 +166,7 @@ async def test_what_was_thought_before_a_call_goes_back_with_it_as_it_came(
     }
 
 
-async def test_where_there_are_tools_what_was_thought_goes_back_with_every_answer(peer: Peer) -> None:
+async def test_with_tools_the_reasoning_is_sent_back_with_every_answer(peer: Peer) -> None:
     """DeepSeek refuses whatever is said next without it."""
     peer.replies(completion(delta(reasoning_content="Hm."), delta("stop", content="Noon.")), HELLO)
     run = Agent(OpenAI("m", peer.url), [now]).start("What time is it?")
@@ -176,7 +176,7 @@ async def test_where_there_are_tools_what_was_thought_goes_back_with_every_answe
     assert said in peer.requests[1].body["messages"]
 
 
-async def test_what_gemini_signs_a_call_with_goes_back_with_the_call(peer: Peer) -> None:
+async def test_the_signature_of_gemini_is_sent_back_with_its_call(peer: Peer) -> None:
     peer.replies(
         completion(delta(tool_calls=[CALL | {"extra_content": SIGNED}, CALL | {"index": 1, "id": "d"}]), delta("stop")),
         HELLO,
@@ -187,7 +187,7 @@ async def test_what_gemini_signs_a_call_with_goes_back_with_the_call(peer: Peer)
     assert "extra_content" not in second
 
 
-async def test_no_other_server_sees_what_was_thought(peer: Peer) -> None:
+async def test_reasoning_is_sent_to_its_own_server_only(peer: Peer) -> None:
     thought = {"text": "Hm.", "provider": {"server": "api.deepseek.com", "field": "reasoning_content"}}
     calls = [{"id": "c", "name": "now", "arguments": {}}]
     (said,) = await sent(peer, made(tool_calls=calls, reasoning=[thought]))

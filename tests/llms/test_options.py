@@ -1,4 +1,4 @@
-"""Every option is followed, is a field of the body, or is refused: none is passed over without a word."""
+"""Every option is applied, sent as a field of the body, or refused; none is ignored silently."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_extra_body_is_merged_into_the_body(peer: Peer, kind: Any) -> None
 
 @CLIENTS
 @pytest.mark.parametrize("name", ["extra_headers", "headers"])
-async def test_headers_of_one_call_go_with_it_alone(peer: Peer, kind: Any, name: str) -> None:
+async def test_headers_of_one_request_are_sent_with_that_request_only(peer: Peer, kind: Any, name: str) -> None:
     request = await sent(peer, kind, {"headers": {"x-lab": "a", "x-all": "1"}}, **{name: {"X-Lab": "b"}})
     assert (request.headers["x-lab"], request.headers["x-all"]) == ("b", "1")
     assert name not in request.body
@@ -47,7 +47,7 @@ async def test_headers_of_one_call_go_with_it_alone(peer: Peer, kind: Any, name:
 
 
 @CLIENTS
-async def test_the_model_of_one_call_is_used(peer: Peer, kind: Any) -> None:
+async def test_the_model_of_one_request_is_used(peer: Peer, kind: Any) -> None:
     assert (await sent(peer, kind, model="other")).body["model"] == "other"
     assert (await sent(peer, kind)).body["model"] == "m"
 
@@ -84,7 +84,7 @@ async def test_the_retries_of_one_request_are_used_and_not_sent(peer: Peer, kind
         {"http_client": object()},
     ],
 )
-async def test_an_option_that_cannot_be_followed_is_refused_in_the_client_and_in_a_call(
+async def test_an_invalid_option_is_refused_in_the_client_and_in_a_request(
     peer: Peer, kind: Any, options: dict[str, Any]
 ) -> None:
     if "base_url" not in options:
@@ -100,12 +100,12 @@ async def test_an_option_that_cannot_be_followed_is_refused_in_the_client_and_in
 
 
 @CLIENTS
-async def test_stream_true_is_what_is_sent_anyway(peer: Peer, kind: Any) -> None:
+async def test_the_option_stream_true_is_accepted(peer: Peer, kind: Any) -> None:
     assert (await sent(peer, kind, stream=True)).body["stream"] is True
 
 
 @CLIENTS
-async def test_tools_of_the_provider_s_go_beside_those_of_the_loop(peer: Peer, kind: Any) -> None:
+async def test_tools_of_the_provider_are_sent_in_addition_to_those_of_the_loop(peer: Peer, kind: Any) -> None:
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     tools = (await sent(peer, kind, {"tools": [search]}, tools=[ADD])).body["tools"]
     assert tools[0] == search
@@ -113,7 +113,7 @@ async def test_tools_of_the_provider_s_go_beside_those_of_the_loop(peer: Peer, k
     assert (await sent(peer, kind, tools=[search])).body["tools"] == [search]
 
 
-async def test_what_a_provider_is_to_know_of_a_tool_is_sent(peer: Peer) -> None:
+async def test_provider_specific_fields_of_a_tool_are_sent(peer: Peer) -> None:
     marked = ADD | {"strict": True, "cache_control": {"type": "ephemeral"}, "defer_loading": True}
     (openai,) = (await sent(peer, OpenAI, tools=[marked])).body["tools"]
     (anthropic,) = (await sent(peer, Anthropic, tools=[marked])).body["tools"]
@@ -133,14 +133,14 @@ class Marked:
         return a
 
 
-async def test_an_object_with_the_attributes_of_a_tool_is_a_tool(peer: Peer) -> None:
+async def test_an_object_with_the_attributes_of_a_tool_is_accepted(peer: Peer) -> None:
     peer.replies(HELLO)
     await SessionLoop(OpenAI("m", peer.url), [Marked()]).start("go")
     assert peer.requests[0].body["tools"][0]["function"]["strict"] is True
 
 
 @CLIENTS
-async def test_no_server_is_sent_a_role_that_it_does_not_know(peer: Peer, kind: Any) -> None:
+async def test_unknown_roles_are_converted_or_omitted(peer: Peer, kind: Any) -> None:
     roles = ["developer", "system", "user", "note", "assistant", "custom", "user"]
     peer.replies(WHOLE[kind])
     messages = [{"role": role, "content": f"by {role}"} for role in roles]
@@ -183,7 +183,7 @@ async def test_anthropics_tool_choice_keeps_its_other_fields(peer: Peer) -> None
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", {"type": "auto"}])
-async def test_a_choice_that_forces_nothing_stays(peer: Peer, choice: Any) -> None:
+async def test_a_tool_choice_that_forces_no_call_is_kept(peer: Peer, choice: Any) -> None:
     peer.replies(CALL, HELLO)
     await SessionLoop(OpenAI("m", peer.url, tool_choice=choice), [add]).start("go")
     assert [request.body["tool_choice"] for request in peer.requests] == [choice, choice]
@@ -219,13 +219,13 @@ def test_a_recursive_schema_is_flattened_in_finite_time() -> None:
     assert parameters({"name": "f", "parameters": schema | {"$ref": "#/$defs/A"}})["properties"] == {"a": {}}
 
 
-async def test_a_variable_that_no_proxy_can_be_read_from_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_invalid_proxy_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "localhost,[::1]")
     with pytest.raises(UsageError, match="NO_PROXY"):
         await ask(OpenAI("m", "http://192.0.2.1/v1", timeout=0.1, max_retries=0))
 
 
-async def test_a_call_of_a_tool_without_arguments_may_have_the_text_of_nothing_behind_them() -> None:
+async def test_a_call_without_arguments_may_be_followed_by_an_empty_delta() -> None:
     @tool
     def now() -> str:
         """The time."""

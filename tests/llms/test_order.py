@@ -1,4 +1,4 @@
-"""An answer goes back as it came: thinking, text, calls, and what only its server can read, in one order."""
+"""An answer is sent back in its original order: thinking, text, calls, and data that only its server can read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def recorded_run(peer: Peer) -> Any:
     return run
 
 
-async def test_an_answer_goes_back_with_its_parts_in_the_order_they_came(peer: Peer) -> None:
+async def test_an_answer_is_sent_back_in_its_original_order(peer: Peer) -> None:
     await recorded_run(peer)
     assert peer.requests[1].body["messages"][1] == {"role": "assistant", "content": IN_ORDER}
 
@@ -83,7 +83,7 @@ async def test_unsigned_thinking_is_sent_back_at_its_position(peer: Peer) -> Non
     assert kinds == [part["type"] for part in IN_ORDER]
 
 
-async def test_the_order_survives_being_saved_and_restored(peer: Peer, tmp_path: Any) -> None:
+async def test_the_order_is_kept_when_a_run_is_saved_and_restored(peer: Peer, tmp_path: Any) -> None:
     peer.replies(interleaved(), HELLO)
     run = SessionLoop(Anthropic("m", peer.url), [count]).start("go")
     await run.step("turn")
@@ -92,7 +92,7 @@ async def test_the_order_survives_being_saved_and_restored(peer: Peer, tmp_path:
     assert peer.requests[-1].body["messages"][1]["content"] == IN_ORDER
 
 
-async def test_what_only_its_server_can_read_goes_to_no_other(peer: Peer) -> None:
+async def test_opaque_data_is_sent_to_its_own_server_only(peer: Peer) -> None:
     run = await recorded_run(peer)
     other = Peer()
     other.replies(HELLO, OPENAI_HELLO)
@@ -116,7 +116,7 @@ async def test_a_recording_answers_with_the_same_message(peer: Peer) -> None:
     assert again.state.messages == run.state.messages
 
 
-async def test_a_message_whose_text_was_changed_goes_back_in_the_usual_order(peer: Peer) -> None:
+async def test_a_message_with_a_changed_text_is_sent_in_the_usual_order(peer: Peer) -> None:
     run = await recorded_run(peer)
     history = [dict(one) for one in run.state.messages]
     history[1]["content"] = "Changed."
@@ -126,7 +126,7 @@ async def test_a_message_whose_text_was_changed_goes_back_in_the_usual_order(pee
     assert kinds == ["thinking", "thinking", "text", "tool_use"]
 
 
-async def test_an_answer_in_the_usual_order_needs_no_list_of_its_parts() -> None:
+async def test_an_answer_in_the_usual_order_has_no_recorded_order() -> None:
     chunks = [
         {"type": "reasoning_delta", "content": "Hm."},
         {"type": "text_delta", "content": "Hi"},
@@ -145,7 +145,7 @@ async def test_an_answer_in_the_usual_order_needs_no_list_of_its_parts() -> None
         (["reasoning_delta", "tool_call", "reasoning_delta", "tool_call"], ["reasoning", "call", "reasoning", "call"]),
     ],
 )
-async def test_any_model_s_chunks_keep_their_order(chunks: list[str], order: list[str]) -> None:
+async def test_chunks_of_any_model_keep_their_order(chunks: list[str], order: list[str]) -> None:
     made = [
         {
             "type": kind,
@@ -170,7 +170,7 @@ async def test_an_old_recording_without_an_order_is_sent_as_before(peer: Peer) -
     assert [part["type"] for part in peer.requests[0].body["messages"][1]["content"]] == ["thinking", "text"]
 
 
-async def test_logprobs_are_kept_where_they_were_asked_for_and_not_sent_back(peer: Peer) -> None:
+async def test_requested_logprobs_are_recorded_and_not_sent_back(peer: Peer) -> None:
     def piece(token: str) -> bytes:
         logprobs = {"content": [{"token": token, "logprob": -0.5, "top_logprobs": []}]}
         return event({"choices": [{"index": 0, "delta": {"content": token}, "logprobs": logprobs}]})
@@ -185,7 +185,7 @@ async def test_logprobs_are_kept_where_they_were_asked_for_and_not_sent_back(pee
         assert reloaded.events[-2].message.details == run.state.messages[-1].details
 
 
-async def test_a_recording_whose_answer_was_changed_serves_all_of_the_change(peer: Peer) -> None:
+async def test_a_recorded_model_serves_a_changed_answer_completely(peer: Peer) -> None:
     run = await recorded_run(peer)
     events = []
     for one in run.events:

@@ -1,4 +1,4 @@
-"""A model that pauses its answer is asked to go on with it: one answer, one turn, several requests."""
+"""A model that pauses its answer is asked to continue: one answer, one turn, several requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rest() -> Reply:
 PAUSED = [{"type": "text_delta", "content": "Half. "}, {"type": "stop", "reason": "pause"}]
 
 
-async def test_a_paused_answer_is_gone_on_with_in_the_same_turn(peer: Peer) -> None:
+async def test_a_paused_answer_is_continued_in_the_same_turn(peer: Peer) -> None:
     peer.replies(half(), rest(), HELLO)
     run = SessionLoop(Anthropic("m", peer.url), max_turns=1).start("go")
     assert await run == "I look it up. Moss is green."
@@ -45,7 +45,7 @@ async def test_a_paused_answer_is_gone_on_with_in_the_same_turn(peer: Peer) -> N
     assert answered.usage == {"input_tokens": 14, "output_tokens": 7}
 
 
-async def test_all_of_the_answer_goes_back_in_the_next_turn(peer: Peer) -> None:
+async def test_all_parts_of_a_paused_answer_are_sent_in_the_next_turn(peer: Peer) -> None:
     peer.replies(half(), rest(), HELLO)
     run = SessionLoop(Anthropic("m", peer.url)).start("go")
     await run.step("turn")
@@ -73,7 +73,7 @@ async def test_a_pause_does_not_end_a_loop_of_any_design(design: Any, pace: str,
     assert llm.requests[1].messages[-1] == {"role": "assistant", "content": "Half. "}
 
 
-async def test_a_solution_may_pause_in_the_middle_of_its_text() -> None:
+async def test_a_solution_paused_in_the_middle_of_its_text_is_completed() -> None:
     begun = [{"type": "text_delta", "content": '{"output": '}, PAUSED[1]]
     assert await ExecutionLoop(ScriptedLLM([begun, '"done"}'])).start("go") == "done"
 
@@ -84,7 +84,7 @@ def look() -> str:
     return "seen"
 
 
-async def test_a_pause_with_calls_is_their_turn() -> None:
+async def test_the_calls_of_a_paused_answer_run_before_the_next_request() -> None:
     llm = ScriptedLLM([[call("look", id="c"), PAUSED[1]], "done"])
     run = SessionLoop(llm, [look]).start("go")
     assert await run == "done"
@@ -92,14 +92,14 @@ async def test_a_pause_with_calls_is_their_turn() -> None:
     assert llm.requests[1].messages[-1]["role"] == "tool"
 
 
-async def test_a_model_that_only_pauses_fails_the_request(peer: Peer) -> None:
+async def test_a_model_that_pauses_too_often_fails_the_request(peer: Peer) -> None:
     llm = ScriptedLLM([PAUSED], repeat=True)
     with pytest.raises(RunFailed, match="paused its answer"):
         await SessionLoop(llm).start("go")
     assert len(llm.requests) == MAX_PAUSES + 1
 
 
-async def test_a_server_that_only_pauses_is_not_asked_for_ever_and_the_run_can_go_on(peer: Peer) -> None:
+async def test_after_too_many_pauses_the_run_fails_and_can_be_resumed(peer: Peer) -> None:
     peer.replies(*[half()] * (MAX_PAUSES + 1), HELLO)
     run = SessionLoop(Anthropic("m", peer.url)).start("go")
     with pytest.raises(RunFailed, match=f"paused its answer {MAX_PAUSES + 1} times"):
@@ -113,7 +113,7 @@ async def test_a_server_that_only_pauses_is_not_asked_for_ever_and_the_run_can_g
 
 @pytest.mark.parametrize("pace", ["await", "pull", "step"])
 @pytest.mark.parametrize(("limits", "requests"), [({"tokens": 20}, 3), ({"tokens": 8}, 1), ({"turns": 1}, 4)])
-async def test_limits_count_what_the_requests_of_one_answer_have_used(
+async def test_limits_are_checked_between_the_requests_of_one_answer(
     peer: Peer, limits: dict[str, float], requests: int, pace: str
 ) -> None:
     peer.replies(half(), half(), half(), rest())
@@ -130,7 +130,7 @@ async def test_limits_count_what_the_requests_of_one_answer_have_used(
     assert run.stop_reason == ("completed" if requests == 4 else "limit")
 
 
-async def test_a_limit_on_cost_is_looked_at_between_the_requests_of_one_answer() -> None:
+async def test_a_cost_limit_is_checked_between_the_requests_of_one_answer() -> None:
     costly = [{"type": "usage", "usage": {"input_tokens": 1, "cost": 0.4}}, *PAUSED]
     llm = ScriptedLLM([costly], repeat=True)
     outer = LoopAgent("outer", [SessionLoop(llm, name="inner")], max_iterations=1)
@@ -140,7 +140,7 @@ async def test_a_limit_on_cost_is_looked_at_between_the_requests_of_one_answer()
     assert len(llm.requests) == 3
 
 
-async def test_a_failure_of_the_rest_is_a_failure_of_the_answer_and_resuming_asks_from_its_beginning(
+async def test_after_a_failure_in_a_paused_answer_the_resumed_run_requests_the_whole_answer(
     peer: Peer,
 ) -> None:
     peer.replies(half(), body(400, refused("Too busy.")), half(), rest())
@@ -152,7 +152,7 @@ async def test_a_failure_of_the_rest_is_a_failure_of_the_answer_and_resuming_ask
     assert [one["role"] for one in peer.requests[2].body["messages"]] == ["user"]
 
 
-async def test_a_run_that_is_restored_at_a_pause_asks_from_the_beginning_of_the_answer() -> None:
+async def test_a_run_restored_at_a_pause_requests_the_whole_answer() -> None:
     run = SessionLoop(ScriptedLLM([PAUSED, "Whole."])).start("go")
     while not any(event.type == "model_start" and event.continues for event in run.events):
         await run.step("event")
@@ -161,7 +161,7 @@ async def test_a_run_that_is_restored_at_a_pause_asks_from_the_beginning_of_the_
     assert again.requests[0].messages[-1]["role"] == "user"
 
 
-async def test_the_second_request_is_a_step_of_its_own() -> None:
+async def test_the_second_request_of_an_answer_is_a_separate_step() -> None:
     llm = ScriptedLLM([PAUSED, "Whole."])
     run = SessionLoop(llm).start("go")
     while not any(event.type == "model_start" and event.continues for event in run.events):
@@ -171,7 +171,7 @@ async def test_the_second_request_is_a_step_of_its_own() -> None:
     assert len(llm.requests) == 2
 
 
-async def test_a_recording_of_a_paused_answer_serves_all_of_it(peer: Peer) -> None:
+async def test_a_recorded_model_serves_a_paused_answer_completely(peer: Peer) -> None:
     peer.replies(half(), rest())
     run = SessionLoop(Anthropic("m", peer.url)).start("go")
     await run

@@ -1,4 +1,4 @@
-"""Pictures in results and messages, in the shape of either provider, reach both."""
+"""Pictures in results and messages, in the form of either provider, are sent to both providers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def sent(peer: Peer, llm: Any, *messages: Any) -> list[dict[str, Any]]:
         ({"type": "input_image", "image_url": PART["image_url"]["url"]}, PART),
     ],
 )
-async def test_pictures_of_results_are_shown_by_the_user_behind_the_last_result(
+async def test_pictures_in_results_are_sent_in_a_user_message_after_the_last_result(
     peer: Peer, given: Any, part: Any
 ) -> None:
     history = [asked("c1", "c2"), result("c1", {"type": "text", "text": "a shot"}, given), result("c2", "plain")]
@@ -62,14 +62,14 @@ async def test_pictures_of_results_are_shown_by_the_user_behind_the_last_result(
     assert "shot" in told[4]["content"][0]["text"]
 
 
-async def test_pictures_of_several_results_are_one_message(peer: Peer) -> None:
+async def test_pictures_of_several_results_are_sent_in_one_message(peer: Peer) -> None:
     told = await sent(peer, OpenAI("m", peer.url), asked("c1", "c2"), result("c1", BLOCK), result("c2", LINK))
     assert [one["role"] for one in told] == ["user", "assistant", "tool", "tool", "user"]
     assert [part for part in told[-1]["content"] if part["type"] == "image_url"] == [PART, LINK_PART]
 
 
 @pytest.mark.parametrize("kind", [OpenAI, Anthropic])
-async def test_a_client_without_images_sends_a_placeholder_that_names_what_is_left_out(peer: Peer, kind: Any) -> None:
+async def test_a_client_without_images_sends_a_placeholder_for_each_picture(peer: Peer, kind: Any) -> None:
     history = [{"role": "user", "content": [PART]}, asked("c1"), result("c1", BLOCK)]
     told = json.dumps(await sent(peer, kind("m", peer.url, images=False), *history))
     assert told.count("[image: image/png, ") == 2
@@ -77,19 +77,19 @@ async def test_a_client_without_images_sends_a_placeholder_that_names_what_is_le
 
 
 @pytest.mark.parametrize(("given", "block"), [(BLOCK, BLOCK), (PART, BLOCK), (LINK, LINK), (LINK_PART, LINK)])
-async def test_anthropic_gets_its_own_shape(peer: Peer, given: Any, block: Any) -> None:
+async def test_pictures_are_sent_to_anthropic_in_its_form(peer: Peer, given: Any, block: Any) -> None:
     history = [{"role": "user", "content": [given]}, asked("c1"), result("c1", given)]
     told = await sent(peer, Anthropic("m", peer.url), *history)
     assert block in told[0]["content"]
     assert told[-1]["content"][0]["content"] == [block]
 
 
-async def test_a_picture_of_the_user_s_in_anthropic_s_shape_reaches_openai(peer: Peer) -> None:
+async def test_a_user_picture_in_the_form_of_anthropic_is_sent_to_openai(peer: Peer) -> None:
     told = await sent(peer, OpenAI("m", peer.url), {"role": "user", "content": [{"type": "text", "text": "?"}, BLOCK]})
     assert told[-1]["content"] == [{"type": "text", "text": "?"}, PART]
 
 
-async def test_a_tool_that_returns_a_picture_shows_it(peer: Peer) -> None:
+async def test_a_picture_returned_by_a_tool_is_sent_to_the_model(peer: Peer) -> None:
     @tool
     def shot() -> list[dict[str, Any]]:
         """Take a picture."""

@@ -1,4 +1,4 @@
-"""An error of a server's says what it is about, and keeps what a person needs to look it up."""
+"""An error of a server has its own type, and keeps the details that a person needs to look it up."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def failure(peer: Peer, status: int, payload: Any, kind: Any = OpenAI, **h
     ],
 )
 @pytest.mark.parametrize("status", [400, 413])
-async def test_a_context_that_is_too_long_has_a_type_of_its_own(peer: Peer, status: int, error: Any) -> None:
+async def test_a_context_that_is_too_long_raises_context_too_long(peer: Peer, status: int, error: Any) -> None:
     assert type(await failure(peer, status, {"error": error})) is ContextTooLong
 
 
@@ -73,7 +73,7 @@ async def test_a_context_that_is_too_long_has_a_type_of_its_own(peer: Peer, stat
         (403, {"message": "Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO"}),
     ],
 )
-async def test_a_content_filter_has_a_type_of_its_own(peer: Peer, status: int, error: Any) -> None:
+async def test_a_content_filter_raises_content_filtered(peer: Peer, status: int, error: Any) -> None:
     assert type(await failure(peer, status, {"error": error})) is ContentFiltered
 
 
@@ -101,7 +101,7 @@ async def test_an_error_keeps_the_code_and_the_body_of_the_server(peer: Peer) ->
     assert error.body["error"]["innererror"]["content_filter_result"] == {"hate": {"filtered": True}}
 
 
-async def test_anthropic_s_error_keeps_its_type_and_the_request_s_id(peer: Peer) -> None:
+async def test_an_error_of_anthropic_keeps_its_type_and_the_request_id(peer: Peer) -> None:
     said = {"type": "error", "error": {"type": "not_found_error", "message": "model: m"}, "request_id": "req_011"}
     error = await failure(peer, 404, said, Anthropic)
     assert (error.code, error.request_id, error.body) == ("not_found_error", "req_011", said)
@@ -113,7 +113,7 @@ async def test_a_body_that_is_not_json_is_kept_as_text(peer: Peer) -> None:
     assert error.code is error.param is error.request_id is None
 
 
-async def test_advice_keeps_the_particulars(peer: Peer) -> None:
+async def test_an_error_with_advice_keeps_code_and_param(peer: Peer) -> None:
     words = (
         "Function tools with reasoning_effort are not supported for gpt-x in /v1/chat/completions."
         " To use function tools, use /v1/responses or set reasoning_effort to 'none'."
@@ -125,7 +125,7 @@ async def test_advice_keeps_the_particulars(peer: Peer) -> None:
     assert (caught.value.code, caught.value.param) == ("unsupported", "reasoning_effort")
 
 
-async def test_a_recording_has_the_particulars_of_a_failure(peer: Peer) -> None:
+async def test_a_recording_contains_the_details_of_a_failure(peer: Peer) -> None:
     peer.replies(body(400, {"error": AZURE_FILTER}, x_request_id="req-7"))
     run = SessionLoop(OpenAI("m", peer.url)).start("go")
     with pytest.raises(RunFailed) as caught:

@@ -34,7 +34,7 @@ async def answer(peer: Peer, reply: Reply, **rest: Any) -> list[Chunk]:
     return await ask(OpenAI("m", peer.url, tool_calls="schema"), **rest)
 
 
-async def test_a_call_comes_whole(peer: Peer) -> None:
+async def test_a_call_is_read_from_a_structured_reply(peer: Peer) -> None:
     chunks = await answer(peer, written('{\n "tool": "add",', ' "arguments": {"a": 2}}'), tools=[ADD])
     call = only(chunks, "tool_call")
     assert (call["name"], call["arguments"]) == ("add", {"a": 2})
@@ -56,7 +56,7 @@ def test_any_answer_survives_any_split(answer: str, cuts: list[int], escaped: bo
     assert text(read(*pieces)) == answer
 
 
-async def test_prose_from_a_server_that_enforces_nothing_is_the_answer(peer: Peer) -> None:
+async def test_text_from_a_server_that_ignores_the_schema_is_the_answer(peer: Peer) -> None:
     chunks = await answer(peer, written("I would", " rather talk."), tools=[ADD])
     assert (text(chunks), stop(chunks)) == ("I would rather talk.", "stop")
 
@@ -64,7 +64,7 @@ async def test_prose_from_a_server_that_enforces_nothing_is_the_answer(peer: Pee
 @pytest.mark.parametrize(
     ("reply", "shown"), [('{"answer": "half a sen', "half a sen"), ('{"tool": "add", "arg', '{"tool": "add", "arg')]
 )
-def test_a_reply_cut_short_is_shown_as_far_as_it_came(reply: str, shown: str) -> None:
+def test_a_truncated_reply_is_shown_in_part(reply: str, shown: str) -> None:
     chunks = read(reply, reason="length")
     assert (text(chunks), stop(chunks)) == (shown, "length")
 
@@ -86,14 +86,14 @@ def test_a_call_of_a_tool_that_was_not_offered_is_text() -> None:
         ('{"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}', ""),
     ],
 )
-def test_a_call_is_one_also_where_no_server_enforces_the_schema(reply: str, said: str) -> None:
+def test_a_call_is_read_even_if_the_server_ignores_the_schema(reply: str, said: str) -> None:
     chunks = read(*reply)
     assert made(chunks) == [("add", {"a": 2})]
     assert (text(chunks), stop(chunks)) == (said, "tool_calls")
 
 
 @pytest.mark.parametrize("form", ["%s\n%s", "<tool_call>%s</tool_call>\n<tool_call>%s</tool_call>"])
-def test_several_calls_are_several(form: str) -> None:
+def test_several_calls_are_read_from_one_reply(form: str) -> None:
     chunks = read(form % ('{"tool": "add", "arguments": {"a": {}}}', '{"tool": "add", "arguments": {"a": 2}}'))
     assert made(chunks) == [("add", {"a": {}}), ("add", {"a": 2})]
     assert (text(chunks), stop(chunks)) == ("", "tool_calls")
@@ -116,7 +116,7 @@ def test_an_answer_that_is_an_object_streams_while_it_is_written() -> None:
     assert reader.finish("stop") == [{"type": "stop", "reason": "stop"}]
 
 
-def test_a_call_that_is_cut_short_is_one_with_the_arguments_that_came() -> None:
+def test_a_truncated_call_has_the_arguments_received_so_far() -> None:
     reader = ReplyReader(["add"])
     chunks = [*reader.feed('{"tool": "add", "arguments": {"a": '), *reader.finish("length")]
     assert (calls(chunks)[0]["arguments"], stop(chunks)) == ('{"a": ', "length")
@@ -143,7 +143,7 @@ def test_a_reply_that_is_not_a_call_is_shown_whole(reply: str, shown: str) -> No
     assert (text(chunks), stop(chunks)) == (shown, "stop")
 
 
-def test_a_character_that_is_cut_in_two_is_whole_again() -> None:
+def test_a_surrogate_pair_that_is_split_is_joined() -> None:
     assert text(read('{"answer": "a\\ud83d', '\\udc4b"}')) == "a👋"
 
 
@@ -162,7 +162,7 @@ async def test_one_schema_offers_every_tool_and_the_answer(peer: Peer) -> None:
     assert "tools" not in peer.requests[0].body
 
 
-def test_definitions_of_the_same_name_stay_apart() -> None:
+def test_schema_definitions_of_the_same_name_are_separated() -> None:
     other = {"name": "other", "parameters": {"$defs": {"Number": {"type": "string"}}, "$ref": "#/$defs/Number"}}
     valid = jsonschema.Draft202012Validator(union_schema([ADD, other])).is_valid
     assert valid({"tool": "add", "arguments": {"a": 1}})
@@ -170,7 +170,7 @@ def test_definitions_of_the_same_name_stay_apart() -> None:
     assert not valid({"tool": "other", "arguments": 1})
 
 
-async def test_an_answer_may_have_a_schema_of_its_own(peer: Peer) -> None:
+async def test_an_answer_may_have_its_own_schema(peer: Peer) -> None:
     chunks = await answer(peer, written('{"answer": {"sum": 5}}'), tools=[ADD], schema={"type": "object"})
     assert json.loads(text(chunks)) == {"sum": 5}
 
@@ -193,13 +193,13 @@ async def test_a_tool_choice_narrows_the_schema(peer: Peer, choice: object, offe
     assert "tool_choice" not in body
 
 
-async def test_without_tools_the_text_is_the_text(peer: Peer) -> None:
+async def test_without_tools_the_reply_is_the_text(peer: Peer) -> None:
     for options in ({}, {"tools": [ADD], "tool_choice": "none"}):
         assert text(await answer(peer, written('{"answer": "x"}'), **options)) == '{"answer": "x"}'
         assert "response_format" not in peer.requests[-1].body
 
 
-async def test_choosing_a_tool_that_is_not_there_is_refused(peer: Peer) -> None:
+async def test_a_tool_choice_of_a_missing_tool_is_refused(peer: Peer) -> None:
     with pytest.raises(UsageError, match="sub"):
         await answer(peer, [], tools=[ADD], tool_choice={"type": "function", "function": {"name": "sub"}})
 
@@ -228,7 +228,7 @@ async def test_the_history_is_sent_in_plain_alternating_turns(peer: Peer) -> Non
     ]
 
 
-def test_every_text_that_nothing_bounds_is_bounded() -> None:
+def test_every_unbounded_string_of_a_schema_gets_a_maximum_length() -> None:
     text = {"type": "string"}
     schema = {
         "type": "object",

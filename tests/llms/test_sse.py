@@ -40,23 +40,23 @@ def test_a_stream_is_decoded_by_the_standard() -> None:
     assert decode(STREAM) == (EVENTS, False)
 
 
-def test_every_split_in_two_gives_the_same_events() -> None:
+def test_every_split_into_two_parts_results_in_the_same_events() -> None:
     for at in range(len(STREAM) + 1):
         assert decode(STREAM[:at], STREAM[at:]) == (EVENTS, False), at
 
 
-def test_byte_by_byte_gives_the_same_events() -> None:
+def test_decoding_byte_by_byte_results_in_the_same_events() -> None:
     assert decode(*(bytes([byte]) for byte in STREAM)) == (EVENTS, False)
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8))
-def test_any_split_gives_the_same_events(cuts: list[int]) -> None:
+def test_any_split_results_in_the_same_events(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(STREAM)]
     pieces = [STREAM[start:end] for start, end in pairwise(edges)]
     assert decode(*pieces) == (EVENTS, False)
 
 
-def test_an_event_comes_out_with_the_byte_that_ends_it() -> None:
+def test_an_event_is_returned_with_the_byte_that_ends_it() -> None:
     decoder = SSEDecoder()
     assert decoder.feed(b"data: x\r") == []
     assert decoder.feed(b"\r") == [ServerSentEvent("x")]
@@ -73,7 +73,7 @@ def test_a_stream_that_ends_within_an_event_is_an_error(tail: bytes) -> None:
     assert decode(b"data: whole\n\n", tail) == ([ServerSentEvent("whole")], True)
 
 
-def test_errors_outside_of_the_standard_are_events() -> None:
+def test_nonstandard_error_lines_are_events() -> None:
     assert decode(b'error: {"a": 1}\n\n{"b": 2}\n\n') == (
         [ServerSentEvent('{"a": 1}', "error"), ServerSentEvent('{"b": 2}')],
         False,
@@ -81,7 +81,7 @@ def test_errors_outside_of_the_standard_are_events() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"data: x", b"data: x\n", b"event: e\ndata: x\nid: 7"])
-def test_what_was_cut_off_is_given(tail: bytes) -> None:
+def test_close_returns_the_event_that_was_cut_off(tail: bytes) -> None:
     decoder = SSEDecoder()
     decoder.feed(tail)
     rest = decoder.close()
@@ -118,7 +118,7 @@ LINE = st.one_of(
 
 @settings(max_examples=200)
 @given(st.lists(st.tuples(LINE, st.sampled_from(["\n", "\r\n", "\r"])), max_size=12), st.data())
-def test_it_agrees_with_httpx_sse(lines: list[tuple[str, str]], data: st.DataObject) -> None:
+def test_the_decoder_agrees_with_httpx_sse(lines: list[tuple[str, str]], data: st.DataObject) -> None:
     text = "".join(line + end for line, end in lines)
     assume(not text.startswith("\ufeff"))  # httpx-sse 0.4.3 takes a byte order mark for part of the first field
     stream = text.encode()

@@ -40,14 +40,14 @@ async def test_an_answer_that_is_not_a_stream_is_reported(peer: Peer, reply: Rep
 
 
 @pytest.mark.parametrize("steps", [[], [head()], [head(), part(b": ping\n\n")]])
-async def test_a_silent_server_is_given_up_after_the_timeout(peer: Peer, steps: Reply) -> None:
+async def test_a_silent_server_times_out(peer: Peer, steps: Reply) -> None:
     peer.replies([*steps, HANG])
     with pytest.raises(ModelUnavailable, match=r"silent for 0\.2 s"):
         await ask(OpenAI("m", peer.url, timeout=0.2, max_retries=0))
     assert peer.client_left.wait(5)
 
 
-async def test_silence_in_mid_stream_is_given_up(peer: Peer) -> None:
+async def test_silence_during_a_stream_times_out(peer: Peer) -> None:
     peer.replies([head(), delta(content="half"), HANG])
     with pytest.raises(ModelUnavailable, match="silent"):
         await ask(OpenAI("m", peer.url, timeout=1))  # the first half is there long before
@@ -56,7 +56,7 @@ async def test_silence_in_mid_stream_is_given_up(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("steps", [[head()], [head(), delta(content="half")]])
-async def test_a_server_that_sends_only_keep_alives_is_given_up(peer: Peer, steps: Reply) -> None:
+async def test_a_server_that_sends_only_keep_alives_times_out(peer: Peer, steps: Reply) -> None:
     peer.replies([*steps, KEEP_ALIVE])
     async with asyncio.timeout(60):
         with pytest.raises(ModelUnavailable, match=r"silent for 0\.3 s, except"):
@@ -64,7 +64,7 @@ async def test_a_server_that_sends_only_keep_alives_is_given_up(peer: Peer, step
     assert peer.client_left.wait(5)
 
 
-async def test_a_server_that_is_not_there_is_unavailable() -> None:
+async def test_a_missing_server_is_unavailable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
     with pytest.raises(ModelUnavailable, match=f"no connection to 127.0.0.1:{port}"):
@@ -72,7 +72,7 @@ async def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize(("connecting", "timeout"), [(0.2, 300), (0.2, None), (10, 0.2)])
-async def test_a_server_that_accepts_no_connection_is_given_up(
+async def test_connecting_to_a_server_that_accepts_no_connection_times_out(
     monkeypatch: pytest.MonkeyPatch, connecting: float, timeout: float | None
 ) -> None:
     monkeypatch.setattr("agentnb.llms.transport.CONNECT_TIMEOUT", connecting)
@@ -88,7 +88,7 @@ async def test_a_server_that_accepts_no_connection_is_given_up(
             await ask(OpenAI("m", f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=timeout, max_retries=0))
 
 
-async def test_a_server_that_stays_silent_after_done_costs_little(peer: Peer) -> None:
+async def test_silence_after_done_does_not_delay_the_answer(peer: Peer) -> None:
     peer.replies([head(), delta("stop", content="x"), event("[DONE]"), HANG])
     async with asyncio.timeout(60):
         assert stop(await ask(OpenAI("m", peer.url))) == "stop"
@@ -113,7 +113,7 @@ async def test_closing_the_stream_closes_the_connection(peer: Peer) -> None:
     assert await asyncio.to_thread(peer.client_left.wait, 5)
 
 
-def test_one_model_works_in_one_event_loop_after_another(peer: Peer) -> None:
+def test_one_model_works_in_several_event_loops_in_succession(peer: Peer) -> None:
     peer.replies(HELLO, HELLO, HELLO, HELLO)
     model = OpenAI("m", peer.url)
 
@@ -125,7 +125,7 @@ def test_one_model_works_in_one_event_loop_after_another(peer: Peer) -> None:
     assert peer.connections == 2
 
 
-def test_a_model_holds_on_to_no_event_loop_that_has_ended(peer: Peer) -> None:
+def test_a_model_does_not_keep_an_ended_event_loop_alive(peer: Peer) -> None:
     peer.replies(HELLO)
     model = OpenAI("m", peer.url)
 
@@ -151,7 +151,7 @@ async def test_one_model_works_in_several_event_loops_concurrently(peer: Peer) -
     assert peer.connections == 2
 
 
-async def test_a_model_that_is_dropped_closes_its_connections(peer: Peer) -> None:
+async def test_a_garbage_collected_model_closes_its_connections(peer: Peer) -> None:
     peer.replies(HELLO)
     model: Any = OpenAI("m", peer.url)
     model.holder = model  # as a run has it, or the traceback of an error: it is left to the garbage collector
@@ -161,7 +161,7 @@ async def test_a_model_that_is_dropped_closes_its_connections(peer: Peer) -> Non
     assert await asyncio.to_thread(peer.client_left.wait, 60)
 
 
-async def test_a_proxy_is_not_asked_for_a_server_on_this_machine(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_is_not_used_for_a_local_server(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     peer.replies(HELLO, HELLO)

@@ -1,4 +1,4 @@
-"""A recording says which model was asked, with which options, and which has answered: from its file alone."""
+"""The file of a recording says which model was requested, with which options, and which model answered."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read(table: str) -> str:
     return f"{table}: 3 rows"
 
 
-async def test_a_saved_run_answers_which_model_with_which_options_and_who_decided(peer: Peer, tmp_path: Path) -> None:
+async def test_a_saved_run_contains_the_model_the_options_and_who_decided(peer: Peer, tmp_path: Path) -> None:
     peer.replies(
         chat({"tool_calls": [READ]}, reason="tool_calls", **ANSWERED),
         chat({"content": "Three."}, **ANSWERED | {"id": "chatcmpl-8"}),
@@ -75,7 +75,7 @@ async def test_a_saved_run_answers_which_model_with_which_options_and_who_decide
     assert (decided.decision, decided.by) == ("approve", "code")
 
 
-async def test_anthropic_s_answers_say_the_same(peer: Peer) -> None:
+async def test_answers_of_anthropic_have_the_same_details(peer: Peer) -> None:
     started = {"id": "msg_1", "model": "claude-x-5", "usage": {"input_tokens": 1, "service_tier": "standard"}}
     hello = block(0, said("hello"), type="text", text="")
     peer.replies(anthropic_message(named("message_start", message=started), hello, anthropic_end("stop_sequence")))
@@ -89,7 +89,7 @@ async def test_anthropic_s_answers_say_the_same(peer: Peer) -> None:
     assert (answered.stop_reason, answered.finish_reason) == ("stop", "stop_sequence")
 
 
-async def test_a_model_of_one_call_is_the_one_that_was_asked_for() -> None:
+async def test_the_model_of_one_request_is_recorded_as_requested() -> None:
     assert OpenAI("a", "http://127.0.0.1:1").describe(model="b")["model"] == "b"
     assert OpenAI("a", "http://127.0.0.1:1", extra_body={"model": "c"}).describe()["model"] == "c"
 
@@ -114,7 +114,7 @@ async def test_no_secret_is_recorded(peer: Peer, monkeypatch: pytest.MonkeyPatch
     assert SECRET not in run.snapshot().to_json()
 
 
-async def test_no_schema_and_no_message_is_recorded_as_an_option(peer: Peer) -> None:
+async def test_schemas_and_messages_are_not_recorded_as_options(peer: Peer) -> None:
     peer.replies(chat({"content": "x"}))
     schema = {"type": "object", "title": "Answer", "properties": {"secret_field": {"type": "string"}}}
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
@@ -156,7 +156,7 @@ class Describing(Custom):
         (ScriptedLLM(["hi"]), ("scripted", "script", {"tools": ["read"]})),
     ],
 )
-async def test_a_model_of_one_s_own_may_tell_the_same(llm: Any, told: tuple[Any, ...]) -> None:
+async def test_your_own_model_can_report_the_same_details(llm: Any, told: tuple[Any, ...]) -> None:
     run = SessionLoop(llm, [read]).start("go")
     await run
     (asked,) = [one for one in run.events if one.type == "model_start"]
@@ -166,7 +166,7 @@ async def test_a_model_of_one_s_own_may_tell_the_same(llm: Any, told: tuple[Any,
         assert (answered.model, answered.response_id, answered.finish_reason) == ("mine-2", "r1", "length")
 
 
-async def test_a_recorded_model_serves_the_same(peer: Peer) -> None:
+async def test_a_recorded_model_serves_the_same_details(peer: Peer) -> None:
     peer.replies(chat({"content": "Three."}, **ANSWERED))
     run = SessionLoop(OpenAI("gpt-x", peer.url, temperature=0.25)).start("go")
     await run
@@ -177,7 +177,7 @@ async def test_a_recorded_model_serves_the_same(peer: Peer) -> None:
     assert ends[0].response_id == ends[1].response_id == "chatcmpl-7"
 
 
-async def test_another_model_does_not_get_the_options_of_the_first(peer: Peer) -> None:
+async def test_a_replacement_model_does_not_get_the_options_of_the_first(peer: Peer) -> None:
     other = Peer()
     peer.replies(body(400, {"error": {"message": "No."}}))
     other.replies(chat({"content": "done"}), chat({"content": "done"}))
@@ -220,7 +220,7 @@ async def test_the_options_of_a_loop_are_sent_again_and_recorded_separately() ->
     assert [one.loop_options for one in asked] == [{"temperature": 2}] * 2
 
 
-async def test_tables_have_a_column_for_each(peer: Peer) -> None:
+async def test_tables_have_a_column_for_each_detail(peer: Peer) -> None:
     peer.replies(chat({"content": "Three."}, **ANSWERED))
     run = SessionLoop(OpenAI("gpt-x", peer.url)).start("go")
     await run
@@ -242,7 +242,7 @@ async def test_the_panel_shows_the_requested_and_the_answering_model(peer: Peer)
     assert "gpt-x-2026-10-01" in html
 
 
-async def test_a_whole_answer_may_name_its_model() -> None:
+async def test_a_complete_answer_can_name_its_model() -> None:
     class AtOnce:
         def complete(self, messages: Any) -> dict[str, Any]:
             usage = {"prompt_tokens": 3, "completion_tokens": 1}

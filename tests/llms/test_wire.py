@@ -1,4 +1,4 @@
-"""Both dialects against aimock, a server that was not written for these tests."""
+"""Both protocols against aimock, a server that was not written for these tests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_conversation_with_results_is_accepted(model: Client) -> None:
     assert text(await collect(model.stream([*turns, {"role": "user", "content": "say hello"}], tools=TOOLS)))
 
 
-async def test_reasoning_arrives_apart_from_the_text(model: Client) -> None:
+async def test_reasoning_arrives_separately_from_the_text(model: Client) -> None:
     chunks = await ask(model, "think")
     assert (text(chunks, "reasoning_delta"), text(chunks)) == ("Let me see.", "Forty-two.")
 
@@ -64,7 +64,7 @@ async def test_a_stop_by_length_is_reported(model: Client) -> None:
     assert stop(await ask(model, "too long")) == "length"
 
 
-async def test_a_busy_server_is_asked_again(model: Client) -> None:
+async def test_a_request_to_a_busy_server_is_retried(model: Client) -> None:
     chunks = await ask(model, "busy once")
     assert "Slow down." in only(chunks, "retry")["error"]
     assert text(chunks) == "Now."
@@ -75,19 +75,19 @@ async def test_a_wrong_key_is_reported(model: Client) -> None:
         await ask(model, "wrong key")
 
 
-async def test_an_answer_that_is_garbled_is_reported(model: Client) -> None:
+async def test_a_garbled_answer_is_reported(model: Client) -> None:
     with pytest.raises(ModelProtocolError):
         await ask(model, "garbled")
 
 
 @pytest.mark.usefixtures("no_waits")
-async def test_a_server_that_hangs_up_is_asked_again_and_then_given_up(model: Client) -> None:
+async def test_a_request_is_retried_when_the_server_hangs_up_and_then_fails(model: Client) -> None:
     seen, error = await until_failure(model.stream([{"role": "user", "content": "hang up"}]))
     assert [chunk["type"] for chunk in seen] == ["retry"] * 3
     assert type(error) is ModelUnavailable
 
 
-async def test_a_connection_that_dies_in_mid_stream_is_reported(model: Client) -> None:
+async def test_a_connection_lost_during_a_stream_is_reported(model: Client) -> None:
     seen, error = await until_failure(model.stream([{"role": "user", "content": "die"}]))
     assert type(error) is ModelProtocolError
     assert text(seen)

@@ -212,7 +212,7 @@ async def test_an_agent_is_called_agent_unless_told() -> None:
     [
         ({"tool_execution": "both"}, "tool_execution"),
         ({"max_iterations": -1}, "max_iterations"),
-        ({"retriever": 3}, "int is no retriever"),
+        ({"retriever": 3}, "int is not a retriever"),
     ],
 )
 def test_what_an_agent_does_not_know_is_refused(wrong: Any, words: str) -> None:

@@ -403,7 +403,7 @@ async def test_a_function_may_be_asked_whether_to_go_on() -> None:
 
 
 async def test_what_is_no_token_is_refused() -> None:
-    with pytest.raises(UsageError, match="int is no cancel token"):
+    with pytest.raises(UsageError, match="int is not a cancel token"):
         await collect(Agent(ScriptedLLM([])).execute("hi", 3))
 
 

@@ -11,7 +11,7 @@ import pytest
 from agentnb import UsageError
 from agentnb.errors import IllegalTransition
 from agentnb.loops.conversation_engine import ConversationEngine, EngineState, SubTask
-from agentnb.loops.conversation_engine.stream import Projection
+from agentnb.loops.conversation_engine.stream import EngineProjection
 from agentnb.run import host
 from agentnb.run.host import PlainPython
 from agentnb.testing import ScriptedLLM
@@ -586,7 +586,7 @@ async def test_whatever_happens_at_any_fact_the_run_is_valid(what: str) -> None:
         assert_folds(run)
         assert run.state.open == {}
         assert running_tasks() == set()
-        projection = Projection()
+        projection = EngineProjection()
         said = notation([event for fact in run.events for event in projection.translate(fact)])
         assert is_chain(said)
         assert [words for words in said if words.startswith(("ERROR", "DONE"))] == said[-1:]

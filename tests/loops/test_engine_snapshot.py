@@ -10,7 +10,7 @@ from agentnb import Snapshot, UsageError, restore
 from agentnb.core.evolve import fold
 from agentnb.errors import IllegalTransition
 from agentnb.loops.conversation_engine import ConversationEngine, EngineState
-from agentnb.loops.conversation_engine.stream import Projection
+from agentnb.loops.conversation_engine.stream import EngineProjection
 from agentnb.testing import ScriptedLLM
 from tests.loops.engines import WHOLE, World, boom, is_chain, notation, portable, rest, take, without_pauses
 from tests.worlds import assert_folds, collect, payload, until
@@ -472,7 +472,7 @@ async def test_a_recording_is_said_in_the_same_words() -> None:
     live = await collect(engine.run("goal"))
     assert engine.current_run is not None
     recording = Snapshot.from_json(engine.current_run.snapshot().to_json())
-    projection = Projection()
+    projection = EngineProjection()
     assert [said for event in recording.events for said in projection.translate(event)] == live
 
 
@@ -487,7 +487,7 @@ async def test_a_run_of_its_own_pauses_as_the_engine_does() -> None:
     await until(lambda: run.state.paused)
     run.resume()
     assert await run == {"a": "A", "b": "B"}
-    projection = Projection()
+    projection = EngineProjection()
     said = notation([event for fact in run.events for event in projection.translate(fact)])
     assert is_chain(said)
     assert said.count("SC(executing>paused)") == 2

@@ -29,7 +29,7 @@ from tests.worlds import (
 
 async def told(loop: ExecutionLoop) -> list[str]:
     events = await collect(loop.run())
-    stream = loop._telling
+    stream = loop._last_stream
     assert stream is not None
     assert_folds(stream.run)
     assert provider_faults([m.plain for m in stream.run.messages if m.role != "data"]) == []

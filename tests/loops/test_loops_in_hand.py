@@ -61,7 +61,7 @@ async def test_tools_may_come_one_by_one_and_every_run_has_them(make: Callable[[
 
 @pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
 def test_a_single_tool_that_is_in_no_list_is_told_to_be(make: Callable[[Any, Any], Loop]) -> None:
-    with pytest.raises(UsageError, match=r"Tools come as a list, also a single one: \[double\]"):
+    with pytest.raises(UsageError, match=r"Pass tools as a list, also a single tool: \[double\]"):
         make(None, double)
 
 

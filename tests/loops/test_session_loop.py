@@ -662,16 +662,16 @@ async def test_a_stop_hook_that_fails_ends_the_stream_with_an_error() -> None:
     events = await collect(loop.run("hi"))
     assert notation(events)[-1].startswith("AE(")
     assert events[-1].messages[-1].error_message == "stop down"
-    assert loop._telling is not None
+    assert loop._last_stream is not None
     with pytest.raises(RunFailed, match="LookupError: stop down"):
-        await loop._telling.run
+        await loop._last_stream.run
 
 
 @pytest.mark.parametrize(
     ("option", "wrong"), [("queue", []), ("messages", "be brief"), ("messages", {"role": "user", "content": "hi"})]
 )
 def test_an_option_that_cannot_be_is_refused_where_the_session_is_made(option: str, wrong: Any) -> None:
-    with pytest.raises(UsageError, match=f"{option}= takes a"):
+    with pytest.raises(UsageError, match=f"{option} must be a"):
         SessionLoop(ScriptedLLM([]), **{option: wrong})
 
 
@@ -679,7 +679,7 @@ def test_an_option_that_cannot_be_is_refused_where_the_session_is_made(option: s
     "hook", ["before_tool_call", "after_tool_call", "transform_context", "convert_to_llm", "should_stop_after_turn"]
 )
 def test_a_hook_that_cannot_be_called_is_refused_where_the_session_is_made(hook: str) -> None:
-    with pytest.raises(UsageError, match=f"{hook}= takes a function, or None, not {{}}"):
+    with pytest.raises(UsageError, match=f"{hook} must be a function or None, not {{}}"):
         SessionLoop(ScriptedLLM([]), **{hook: {}})
 
 
@@ -1004,8 +1004,8 @@ async def test_at_most_max_turns_requests(limit: int) -> None:
     events = await collect(loop.run("hi"))
     assert len(loop.llm.requests) == limit
     assert notation(events)[-1].startswith("AE(")
-    assert loop._telling is not None
-    assert loop._telling.run.stop_reason == "max_turns"
+    assert loop._last_stream is not None
+    assert loop._last_stream.run.stop_reason == "max_turns"
     assert provider_faults(loop.messages) == []
 
 

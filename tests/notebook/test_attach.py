@@ -1,4 +1,4 @@
-"""Runs that come back: in the same kernel, in the next one, and while another process drives them."""
+"""Attaching to runs: in the same kernel, in the next one, and while another process drives them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentnb import SessionLoop, Store
-from agentnb.notebook.recorded import RecordedRun
+from agentnb.notebook.stored_run import RecordedRun
 from agentnb.testing import ScriptedLLM
 from tests.notebook.live_kernel import LiveKernel
 from tests.notebook.test_headless import SETUP
@@ -68,7 +68,7 @@ def texts(bundles: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.kernel
-def test_the_table_says_of_each_run_where_it_stands_and_what_it_took(restarted: LiveKernel) -> None:
+def test_the_table_of_runs_shows_status_and_cost(restarted: LiveKernel) -> None:
     (bundle,) = shown(restarted, "%load_ext agentnb\n%runs")
     lines = bundle["text/plain"].splitlines()
     assert lines[0].split() == ["name", "design", "stands", "turns", "calls", "cost", "when"]
@@ -81,11 +81,11 @@ def test_the_table_says_of_each_run_where_it_stands_and_what_it_took(restarted: 
 
 
 @pytest.mark.kernel
-def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_goes_on(restarted: LiveKernel) -> None:
+def test_after_a_restart_one_cell_shows_unfinished_runs_and_another_resumes_one(restarted: LiveKernel) -> None:
     bundles = shown(restarted, "agentnb.attach()")
     headline, panel, copy = bundles
     assert headline["text/plain"].startswith("unfinished (SessionLoop): waiting for you: write; ")
-    assert "read only. To go on from there: agentnb.attach('unfinished', loop)" in headline["text/plain"]
+    assert "read only. To resume it: agentnb.attach('unfinished', loop)" in headline["text/plain"]
     assert "application/vnd.jupyter.widget-view+json" in panel
     assert "write" in copy["text/html"]
     assert copy["text/plain"].startswith("unfinished (SessionLoop): waiting for you, phase acting")
@@ -96,23 +96,23 @@ def test_after_a_restart_one_cell_shows_the_runs_that_are_not_over_and_another_g
     assert restarted.run("print(run.name, [waiting.id for waiting in run.pending])").strip() == "unfinished ['w']"
     assert restarted.run("run.approve('w')\nprint(await run, outcome(run))").strip() == "done wrote a.txt"
     assert restarted.run(STORED).strip() == ("[('unfinished', 'completed'), ('ended', 'completed')]")
-    assert "No run is under way" in texts(shown(restarted, "agentnb.attach()"))
+    assert "There are no unfinished runs" in texts(shown(restarted, "agentnb.attach()"))
 
 
-def test_of_a_cancelled_run_is_said_how_it_goes_on(newest: LiveKernel, tmp_path: Path) -> None:
+def test_attach_says_how_to_resume_a_cancelled_run(newest: LiveKernel, tmp_path: Path) -> None:
     with LiveKernel("ipykernel7") as first:
         first.run(f"%cd -q {tmp_path}\n{WORLD}\n{BEFORE}\nrun.cancel()")
     newest.run(f"%cd -q {tmp_path}\n{WORLD}")
     said = texts(shown(newest, "agentnb.attach()"))
-    assert "No run is under way. What was cancelled, a restart of the kernel included, goes on by" in said
-    assert "To go on from there: agentnb.attach('unfinished', loop)" in newest.run(
+    assert "There are no unfinished runs. agentnb.attach(name, loop) resumes a run that was cancelled" in said
+    assert "To resume it: agentnb.attach('unfinished', loop)" in newest.run(
         "from agentnb.notebook.attaching import headline\nprint(headline(agentnb.attach('unfinished')))"
     )
     newest.run("run = agentnb.attach('unfinished', loop('done'))\nrun.approve('w')")
     assert newest.run("print(await run, outcome(run))").strip() == "done wrote a.txt"
 
 
-def test_in_the_same_kernel_the_run_itself_comes_back(newest: LiveKernel, tmp_path: Path) -> None:
+def test_attach_in_the_same_kernel_returns_the_run_itself(newest: LiveKernel, tmp_path: Path) -> None:
     newest.run(f"%cd -q {tmp_path}\n{WORLD}\nrun = loop().start('go', name='here')\nawait run.step('turn')")
     bundles = shown(newest, "agentnb.attach()")
     assert any("here (SessionLoop): waiting for you" in bundle["text/plain"] for bundle in bundles)
@@ -139,7 +139,7 @@ def test_a_run_that_another_process_drives_is_followed_and_read_only(newest: Liv
         assert "completed" in newest.run("print(agentnb.runs())")
 
 
-def test_a_loop_of_ones_own_comes_back_with_the_phases_it_has_taken(newest: LiveKernel, tmp_path: Path) -> None:
+def test_a_run_of_your_own_loop_is_attached_with_its_recorded_phases(newest: LiveKernel, tmp_path: Path) -> None:
     newest.run(
         f"%cd -q {tmp_path}\n{WORLD}\nfrom agentnb.core.events import PhaseChange, RunEnd\n"
         "class Own(agentnb.Loop):\n    phases = {'first': ['second'], 'second': ['done'], 'done': []}\n"
@@ -148,7 +148,7 @@ def test_a_loop_of_ones_own_comes_back_with_the_phases_it_has_taken(newest: Live
         "await Own().start('go', name='own', store=agentnb.Store('own.db'))"
     )
     newest.run(
-        "import gc; gc.collect(); from agentnb.notebook.recorded import RecordedRun\nagentnb.run.run._runs.clear()"
+        "import gc; gc.collect(); from agentnb.notebook.stored_run import RecordedRun\nagentnb.run.run._runs.clear()"
     )
     said = newest.run("seen = agentnb.attach('own')\nprint(seen, seen.loop.phases)")
     assert said.strip().endswith("{'first': ['second'], 'second': ['done'], 'done': []}")
@@ -157,12 +157,16 @@ def test_a_loop_of_ones_own_comes_back_with_the_phases_it_has_taken(newest: Live
 MISTAKES = [
     ("agentnb.attach('nobody')", "RecordingMissing", "There is no run 'nobody' in"),
     ("agentnb.attach('x', store='nowhere.db')", "RecordingMissing", "There is no store nowhere.db; stores here: "),
-    ("agentnb.attach('x', store='text.db')", "UsageError", "text.db is no store of agentnb's; stores here: "),
+    ("agentnb.attach('x', store='text.db')", "UsageError", "text.db is not a store of agentnb; stores here: "),
     ("agentnb.attach('kept', agentnb.Agent(None))", "RecordingMismatch", "the loop to go on with is Agent"),
-    ("agentnb.attach('kept', 'loop')", "UsageError", "takes a loop to go on with"),
-    ("agentnb.attach(loop=loop())", "UsageError", "Which run is to go on? attach(name, loop); runs: kept"),
-    ("agentnb.attach(7)", "UsageError", "the store goes by store="),
-    ("agentnb.attach('kept', approve=True)", "UsageError", "approve are for a run that goes on"),
+    ("agentnb.attach('kept', 'loop')", "UsageError", "loop must be the loop to resume the run with"),
+    (
+        "agentnb.attach(loop=loop())",
+        "UsageError",
+        "the name of the run to resume: attach(name, loop). Runs: kept",
+    ),
+    ("agentnb.attach(7)", "UsageError", "Pass a store as store="),
+    ("agentnb.attach('kept', approve=True)", "UsageError", "Without a loop the run is read-only and takes no approve"),
 ]
 
 
@@ -178,14 +182,14 @@ def kept(newest: LiveKernel, tmp_path_factory: pytest.TempPathFactory) -> LiveKe
 
 
 @pytest.mark.parametrize(("cell", "name", "words"), MISTAKES, ids=[cell for cell, _, _ in MISTAKES])
-def test_a_mistake_says_what_is_possible(kept: LiveKernel, cell: str, name: str, words: str) -> None:
+def test_a_wrong_call_of_attach_says_what_is_possible(kept: LiveKernel, cell: str, name: str, words: str) -> None:
     ename, said = kept.fails(cell)
     assert ename == name
     assert words in said
 
 
-def test_nobody_holds_on_to_a_recording_that_was_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentnb.notebook.recorded.EVERY", 0.01)
+def test_a_followed_recording_is_garbage_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.notebook.stored_run.PERIOD", 0.01)
     store, looked = Store(tmp_path / "runs.db"), threading.Event()
     run = SessionLoop(ScriptedLLM(["Hello."])).start("hi", store=store)
     asyncio.run(run.step())

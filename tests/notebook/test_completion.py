@@ -1,4 +1,4 @@
-"""Tab offers what an object can do, as IPython asks for it: with jedi, which is there wherever IPython is."""
+"""Tab completion offers the attributes of objects, through IPython and jedi."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def offered(line: str, names: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", THINGS)
-def test_tab_behind_a_variable_offers_all_that_can_be_asked_of_it(name: str) -> None:
+def test_tab_after_a_variable_offers_all_public_attributes(name: str) -> None:
     public = {attribute for attribute in dir(THINGS[name]) if not attribute.startswith("_")}
     assert public - offered(f"{name}.", {name: THINGS[name]}) == set()
 
@@ -46,7 +46,7 @@ print(*dir(agentnb))
 """
 
 
-def test_what_readme_names_is_there_behind_agentnb_and_nothing_that_it_only_imports() -> None:
+def test_tab_after_agentnb_offers_its_public_names_only() -> None:
     """`agentnb.testing.Recorded(run)`, with no more imported than agentnb."""
     done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
     offered = {name for name in done.stdout.split() if not name.startswith("__")}

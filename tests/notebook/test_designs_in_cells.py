@@ -1,4 +1,4 @@
-"""The designs' own words in the cells of a real kernel, where runs live on a thread of agentnb's own."""
+"""The APIs of the designs in the cells of a real kernel, where runs use a separate thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_loop_agent_is_read_by_async_for(cells: LiveKernel) -> None:
     assert said == f"{['first one', 'first two', 'second one', 'second two'] * 2} {{'loop_agent': True}}"
 
 
-def test_an_engine_is_paused_in_one_cell_and_goes_on_in_the_next(cells: LiveKernel) -> None:
+def test_an_engine_is_paused_in_one_cell_and_resumed_in_the_next(cells: LiveKernel) -> None:
     cells.run("from agentnb.loops.conversation_engine import EngineEventType\ntold = engine()\nsaid = told.run('go')")
     cells.run("async for event in said:\n    if event.event_type == EngineEventType.TASK_STARTED: break")
     assert cells.run("print(told.pause(), told.state.value)").strip() == "True paused"
@@ -47,6 +47,6 @@ def test_an_execution_loop_is_read_by_async_for_while_a_call_waits_for_a_person(
     assert cells.run("print(types[-1], loop.output)").strip() == "loop_completed solved"
 
 
-def test_loops_inside_loops_run_behind_the_cell(cells: LiveKernel) -> None:
+def test_nested_loops_run_in_the_background_of_a_cell(cells: LiveKernel) -> None:
     cells.run("run = loop_of_loops().start('go', approve=True); run.play()")
     assert cells.run("print(run.result(timeout=20), run.stop_reason)").strip() == "leaves two max_iterations"

@@ -1,4 +1,4 @@
-"""Comm messages while a cell runs, on real kernels, with the test in the place of the front end."""
+"""Comm messages while a cell runs, in real kernels; the test acts as the front end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agentnb.notebook.comm_gate import CommGate, Mechanism, comm_gate
 from agentnb.notebook.environment import KernelEnvironment, in_kernel
-from agentnb.notebook.gate import CommGate, comm_gate
-from agentnb.notebook.mechanism import Mechanism
 from tests.kernels import REPOSITORY
 from tests.notebook.live_kernel import LiveKernel
 
@@ -25,7 +24,7 @@ import asyncio, threading, time
 from concurrent.futures import Future
 import comm
 from agentnb.notebook.environment import KernelEnvironment
-from agentnb.notebook.gate import comm_gate
+from agentnb.notebook.comm_gate import comm_gate
 
 environment = KernelEnvironment()
 future, order = Future(), []
@@ -91,7 +90,7 @@ def test_a_text_sent_in_one_message_arrives_whole(cells: Cells, waiting: str) ->
     cells.kernel.until_printed(cell, f"{len(text)} {text[-5:]}")
 
 
-def test_everything_else_keeps_its_order(cells: Cells, waiting: str) -> None:
+def test_other_requests_keep_their_order(cells: Cells, waiting: str) -> None:
     first = cells.start(f"{waiting}\norder.append('first cell')")
     second = cells.kernel.send("order.append('second cell')")
     third = cells.kernel.send("order.append('third cell')")
@@ -101,7 +100,7 @@ def test_everything_else_keeps_its_order(cells: Cells, waiting: str) -> None:
     assert cells.kernel.run("print(order)").strip() == "['click', 'first cell', 'second cell', 'third cell']"
 
 
-def test_comms_that_are_not_ours_do_not_overtake_a_blocked_cell(cells: Cells) -> None:
+def test_messages_of_other_comms_do_not_overtake_a_blocked_cell(cells: Cells) -> None:
     first = cells.start("environment.wait(future)\norder.append('first cell')")
     cells.kernel.comm(cells.other, "not ours")
     second = cells.kernel.send("order.append('second cell')")
@@ -112,7 +111,7 @@ def test_comms_that_are_not_ours_do_not_overtake_a_blocked_cell(cells: Cells) ->
 
 
 @pytest.mark.alone
-def test_stop_ends_the_wait_at_once_and_the_kernel_goes_on(cells: Cells, waiting: str) -> None:
+def test_stop_ends_the_wait_immediately_and_the_kernel_continues(cells: Cells, waiting: str) -> None:
     cell = cells.start(waiting)
     stopped = time.monotonic()
     cells.kernel.manager.interrupt_kernel()
@@ -147,7 +146,7 @@ def test_a_handler_answers_the_click_and_prints_into_a_cell(cells: Cells, waitin
     assert streams
 
 
-def test_the_cells_own_prints_stay_with_the_cell_after_a_click(cells: Cells, waiting: str) -> None:
+def test_the_output_of_a_cell_stays_with_the_cell_after_a_click(cells: Cells, waiting: str) -> None:
     cell = cells.start(f"{waiting}\nprint('after the click')")
     cells.click()
     cells.kernel.reply(cell)
@@ -197,14 +196,14 @@ def test_a_click_is_handled_between_cells(cells: Cells) -> None:
     assert cells.kernel.run("print(order)").strip() == "['click']"
 
 
-def test_a_click_is_handled_while_a_cell_of_somebody_elses_awaits(cells: Cells) -> None:
+def test_a_click_is_handled_while_a_cell_awaits_other_code(cells: Cells) -> None:
     cell = cells.start("while not order: await asyncio.sleep(0.01)\nprint(order)")
     cells.click()
     assert cells.kernel.reply(cell)["status"] == "ok"
     cells.kernel.until_printed(cell, "['click']")
 
 
-def test_a_cell_that_blocks_in_something_else_lets_clicks_in_where_the_gate_has_its_thread(cells: Cells) -> None:
+def test_clicks_are_handled_in_a_blocking_cell_if_the_gate_has_a_thread(cells: Cells) -> None:
     cell = cells.start(
         "end = time.monotonic() + (60 if comm_gate().mechanism == 'thread' else 0.3)\n"
         "while not order and time.monotonic() < end: time.sleep(0.01)\n"
@@ -215,7 +214,7 @@ def test_a_cell_that_blocks_in_something_else_lets_clicks_in_where_the_gate_has_
     assert cells.kernel.printed(cell).split("\n")[-2] in ("thread ['click']", "main []")
 
 
-def test_an_unregistered_comm_waits_like_all_others(cells: Cells) -> None:
+def test_messages_of_an_unregistered_comm_wait_for_the_cell(cells: Cells) -> None:
     cells.kernel.run("comm_gate().unregister(button.comm_id)")
     cell = cells.start("time.sleep(0.3)\nprint(order)")
     click = cells.click()
@@ -224,9 +223,9 @@ def test_an_unregistered_comm_waits_like_all_others(cells: Cells) -> None:
     assert cells.kernel.run("print(order)").strip() == "['click']"
 
 
-def test_the_kernels_own_callback_is_back_when_no_comm_is_registered(kernel: LiveKernel) -> None:
+def test_the_callback_of_the_kernel_is_restored_when_no_comm_is_registered(kernel: LiveKernel) -> None:
     callback = "get_ipython().kernel.shell_stream._recv_callback"
-    kernel.run("import comm, time; from agentnb.notebook.gate import comm_gate, CommGate")
+    kernel.run("import comm, time; from agentnb.notebook.comm_gate import comm_gate, CommGate")
     kernel.run("gate = comm_gate(); [gate.unregister(known) for known in list(gate._registered)]; time.sleep(0.1)")
     without = kernel.run(f"print({callback})")
     kernel.run("gate.register('a'); gate.register('b'); time.sleep(0.1)")
@@ -237,12 +236,12 @@ def test_the_kernels_own_callback_is_back_when_no_comm_is_registered(kernel: Liv
 
 
 def test_a_real_kernel_has_the_gate(kernel: LiveKernel) -> None:
-    kernel.run("from agentnb.notebook.environment import in_kernel; from agentnb.notebook.gate import comm_gate")
+    kernel.run("from agentnb.notebook.environment import in_kernel; from agentnb.notebook.comm_gate import comm_gate")
     assert kernel.run("print(in_kernel())").strip() == "True"
     assert kernel.run("print(comm_gate().describe())").startswith("clicks are handled on ")
 
 
-def test_a_page_that_is_loaded_again_gets_the_widgets_while_a_cell_waits(cells: Cells, waiting: str) -> None:
+def test_a_reloaded_page_gets_the_widgets_while_a_cell_waits(cells: Cells, waiting: str) -> None:
     cells.kernel.run("import ipywidgets; shown = ipywidgets.IntSlider(41)")
     cell = cells.start(waiting)
     cells.kernel.open_comm("control", "jupyter.widget.control", metadata={"version": "1.0.0"})
@@ -256,10 +255,10 @@ def test_a_page_that_is_loaded_again_gets_the_widgets_while_a_cell_waits(cells: 
 
 
 @pytest.mark.kernel
-def test_no_request_is_lost_in_a_kernel_that_sends_past_the_stream_it_reads() -> None:
+def test_no_request_is_lost_in_ipykernel_7_0_to_7_3() -> None:
     """ipykernel 7.0 to 7.3: without the gate's look at the stream it was lost after 26 to 112 rounds."""
     with LiveKernel("strands", releases={"strands": "7.3.0"}) as kernel:
-        kernel.run("import comm; from agentnb.notebook.gate import comm_gate")
+        kernel.run("import comm; from agentnb.notebook.comm_gate import comm_gate")
         kernel.run("button = comm.create_comm(target_name='button'); comm_gate().register(button.comm_id)")
         for _ in range(300):
             cell = kernel.send("print('printed')")
@@ -277,7 +276,7 @@ def test_a_kernel_without_the_attributes_falls_back_to_a_plain_wait() -> None:
         gate.wait(Future(), timeout=0.01)
 
 
-async def test_off_a_kernel_the_wait_is_a_plain_one() -> None:
+async def test_without_a_kernel_the_wait_is_a_plain_wait() -> None:
     environment = KernelEnvironment()
     future: Future[int] = Future()
     assert not in_kernel()
@@ -289,7 +288,7 @@ async def test_off_a_kernel_the_wait_is_a_plain_one() -> None:
     await environment.wait_async(future)
 
 
-def test_importing_it_loads_nothing_of_jupyter() -> None:
-    program = "import sys, agentnb.notebook.gate as g; g.comm_gate(); print({'IPython', 'zmq'} & {*sys.modules})"
+def test_importing_the_gate_loads_no_jupyter_package() -> None:
+    program = "import sys, agentnb.notebook.comm_gate as g; g.comm_gate(); print({'IPython', 'zmq'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

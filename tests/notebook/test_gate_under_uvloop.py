@@ -1,4 +1,4 @@
-"""The gate in kernels whose event loop is uvloop's, which hands signals and sockets over in its own way."""
+"""The gate in kernels that use the event loop of uvloop, which handles signals and sockets differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notebooks with approvals, executed by real nbclient and real papermill; and a person, who is never mistaken."""
+"""Notebooks with approvals, executed by nbclient and papermill; and a person, who is always recognised."""
 
 from __future__ import annotations
 
@@ -70,26 +70,26 @@ def executed() -> Any:
     return NotebookClient(notebook, timeout=120, kernel_name="python3", config=without_ports()).execute()
 
 
-def test_under_nbclient_a_notebook_with_approvals_ends_and_they_are_denied(executed: Any) -> None:
+def test_nbclient_executes_a_notebook_with_approvals_to_its_end_and_calls_are_denied(executed: Any) -> None:
     for source in ("print(await run, outcome(run))", "run = start('result')", "run = start('pulled')"):
         said = printed(cell_of(executed, source))
         assert said.startswith("done Rejected: Nobody is there to decide: this notebook is executed by a program")
         assert 'agentnb.headless("approve")' in said
 
 
-def test_the_cell_says_in_one_line_what_was_refused_and_how_to_decide_beforehand(executed: Any) -> None:
+def test_one_line_in_the_cell_says_which_call_was_refused_and_how_to_decide_in_advance(executed: Any) -> None:
     for source in ("print(await run, outcome(run))", "run = start('result')", "run = start('pulled')"):
         (line,) = warned(cell_of(executed, source)).splitlines()
         assert line.startswith("agentnb: The call of 'write' with {'path': 'a.txt'} was refused, because nobody is")
         assert "AGENTNB_HEADLESS=approve" in line
 
 
-def test_what_is_in_force_can_be_read(executed: Any) -> None:
+def test_the_declaration_in_force_can_be_printed(executed: Any) -> None:
     said = printed(cell_of(executed, "agentnb.headless"))
     assert said.startswith("<Headless policy: none declared, so reject, after 0.1 s; nobody is there: this notebook")
 
 
-def test_its_panel_reads_and_says_why_the_call_was_denied(executed: Any) -> None:
+def test_the_saved_panel_says_why_the_call_was_denied(executed: Any) -> None:
     output, copy = cell_of(executed, SHOWN).outputs
     assert copy.data == {"text/plain": ""}  # which stood in for the panel as long as that was live
     assert "completed" in output.data["text/plain"]
@@ -99,7 +99,7 @@ def test_its_panel_reads_and_says_why_the_call_was_denied(executed: Any) -> None
     assert "AGENTNB_HEADLESS=approve" in page
 
 
-def test_a_breakpoint_or_a_pause_that_nobody_will_end_does_not_hold_the_notebook(executed: Any) -> None:
+def test_without_a_person_a_breakpoint_or_a_pause_does_not_block_the_notebook(executed: Any) -> None:
     for source, words in (
         ("start('stopped'", "paused (breakpoint at model_end"),
         ("start('held'", "paused, and nobody"),
@@ -109,11 +109,11 @@ def test_a_breakpoint_or_a_pause_that_nobody_will_end_does_not_hold_the_notebook
         assert "nobody is there to resume it: this notebook is executed by a program" in said
 
 
-def test_a_later_cell_may_be_the_person(executed: Any) -> None:
+def test_a_later_cell_can_decide_in_place_of_a_person(executed: Any) -> None:
     assert printed(executed.cells[-1]) == "done wrote a.txt\n"
 
 
-def test_under_papermill_they_are_denied_too_and_the_environment_declares_a_policy(tmp_path: Path) -> None:
+def test_papermill_denies_calls_and_an_environment_variable_declares_a_policy(tmp_path: Path) -> None:
     denied = "agentnb.headless(None, after=patience)\nprint(await run, outcome(run))"
     declare = "import os\nos.environ['AGENTNB_HEADLESS'] = 'approve'\nagentnb.run.headless._declared = None"
     approved = "run = start('declared')\nprint(await run, outcome(run))"
@@ -138,7 +138,7 @@ except TimeoutError:
 """
 
 
-def test_a_person_who_stays_away_is_waited_for(kernel: LiveKernel) -> None:
+def test_a_run_waits_for_a_person_who_is_absent(kernel: LiveKernel) -> None:
     """Run All and then a closed tab: cells that can be asked for input, and no page that says anything."""
     kernel.run(SETUP)
     assert "somebody may be there" in kernel.run("print(agentnb.headless(None, after=0.05))")
@@ -155,7 +155,7 @@ def executing() -> Iterator[LiveKernel]:
         yield own
 
 
-def test_one_cell_of_a_person_is_enough_for_the_kernels_life(executing: LiveKernel) -> None:
+def test_one_cell_run_by_a_person_counts_for_the_life_of_the_kernel(executing: LiveKernel) -> None:
     look = "print(agentnb.headless(None, after=0.05))"
     assert "nobody is there" in executing.run(look, allow_stdin=False)
     executing.run("'somebody has come to look'")
@@ -163,7 +163,7 @@ def test_one_cell_of_a_person_is_enough_for_the_kernels_life(executing: LiveKern
     assert "waits for" in executing.run(f"run = start('seen')\n{WAIT.format(seconds=0.5)}", allow_stdin=False)
 
 
-def test_a_page_that_speaks_to_a_panel_is_a_person(executing: LiveKernel) -> None:
+def test_a_page_that_sends_messages_to_a_panel_counts_as_a_person(executing: LiveKernel) -> None:
     show = "run = start('page')\nprint(run.panel().model_id, flush=True)\n"
     until_heard = "while 'nobody is there' in repr(agentnb.headless(None, after=0.05)): await asyncio.sleep(0.01)\n"
     cell = executing.send(show + until_heard + WAIT.format(seconds=0.5), allow_stdin=False)

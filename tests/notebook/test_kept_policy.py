@@ -53,7 +53,7 @@ async def left(store: Store, approve: Any = None, **options: Any) -> None:
 
 @pytest.mark.parametrize("again", [by_snapshot, by_name, attached])
 @pytest.mark.parametrize(("approve", "waits"), [(RULES, ["c1"]), (True, []), (None, [])], ids=str)
-async def test_a_run_that_goes_on_keeps_its_rules_and_its_yes(
+async def test_a_resumed_run_keeps_its_rules_and_its_approval_of_all_calls(
     again: Again, approve: Any, waits: list[str], store: Store
 ) -> None:
     await left(store, approve)
@@ -66,14 +66,14 @@ async def test_a_run_that_goes_on_keeps_its_rules_and_its_yes(
 
 
 @pytest.mark.parametrize("again", [by_snapshot, by_name, attached])
-async def test_a_run_that_goes_on_keeps_its_limits(again: Again, store: Store) -> None:
+async def test_a_resumed_run_keeps_its_limits(again: Again, store: Store) -> None:
     await left(store, limits={"turns": 2})
     with pytest.raises(LimitReached, match="2 turns"):
         await again(store)
 
 
 @pytest.mark.parametrize("again", [by_snapshot, by_name, attached])
-async def test_a_policy_that_is_a_function_is_said_to_be_gone_and_a_person_is_asked(again: Again, store: Store) -> None:
+async def test_a_warning_names_a_lost_policy_function_and_calls_need_approval(again: Again, store: Store) -> None:
     def careful(call: Any) -> bool:
         return True
 
@@ -85,7 +85,7 @@ async def test_a_policy_that_is_a_function_is_said_to_be_gone_and_a_person_is_as
     run.cancel()
 
 
-async def test_a_policy_that_attach_is_given_decides(store: Store) -> None:
+async def test_a_policy_passed_to_attach_decides(store: Store) -> None:
     await left(store, lambda call: True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -94,7 +94,7 @@ async def test_a_policy_that_attach_is_given_decides(store: Store) -> None:
     assert [event.outcome for event in run.events if event.type == "call_end"] == ["returned", "rejected", "rejected"]
 
 
-async def test_each_run_whose_policy_is_gone_is_named(store: Store) -> None:
+async def test_each_run_whose_policy_is_lost_is_named(store: Store) -> None:
     def careful(call: Any) -> bool:
         return True
 

@@ -1,4 +1,4 @@
-"""Decisions where no page shows the question: at the keyboard, and where there is none."""
+"""Decisions if no page shows the question: with a keyboard and without one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def terminal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.parametrize("waiting", ["run = start(); await run", "run = start(); run.result()"])
-def test_a_waiting_line_asks_and_does_what_is_answered(terminal: Terminal, waiting: str) -> None:
+def test_a_line_that_waits_asks_for_a_decision_and_applies_it(terminal: Terminal, waiting: str) -> None:
     decided = "print('<', [e.decision for e in run.events if e.type == 'approval_decision'], ran[-1:], '>')"
     question = terminal.ask(waiting)
     assert "write asks before every call" in question
@@ -127,11 +127,11 @@ def assert_that_typed_ahead_answers_nothing(terminal: Terminal) -> None:
     assert "[('reject', 'human')]" in terminal.says(decided)
 
 
-def test_what_was_typed_before_a_question_is_on_the_screen_answers_nothing(terminal: Terminal) -> None:
+def test_input_typed_before_a_question_is_shown_does_not_answer_it(terminal: Terminal) -> None:
     assert_that_typed_ahead_answers_nothing(terminal)
 
 
-def test_what_was_typed_before_a_question_answers_nothing_in_a_console_that_came_later(tmp_path: Path) -> None:
+def test_input_typed_in_advance_in_a_later_console_does_not_answer_a_question(tmp_path: Path) -> None:
     file = tmp_path / "kernel.json"
     manager = KernelManager(connection_file=str(file))
     manager.start_kernel(cwd=str(tmp_path), env=os.environ | {"PYTHONPATH": str(REPOSITORY)})
@@ -145,7 +145,7 @@ def test_what_was_typed_before_a_question_answers_nothing_in_a_console_that_came
         manager.shutdown_kernel(now=True)
 
 
-def test_an_answer_at_the_keyboard_is_a_persons_with_a_name_and_a_time(terminal: Terminal) -> None:
+def test_a_decision_by_keyboard_has_the_name_of_the_person_and_the_time(terminal: Terminal) -> None:
     terminal.says("agentnb.reviewer('Ana'); print('<', 'named', '>')")
     terminal.ask("run = start(); run.result()")
     time.sleep(0.3)
@@ -158,7 +158,7 @@ def test_an_answer_at_the_keyboard_is_a_persons_with_a_name_and_a_time(terminal:
 
 
 @pytest.mark.parametrize("waiting", ["run = start(); await run", "run = start(); run.result()"])
-def test_the_end_of_the_input_is_a_no_and_an_interrupt_ends_the_run(terminal: Terminal, waiting: str) -> None:
+def test_the_end_of_the_input_rejects_and_an_interrupt_cancels_the_run(terminal: Terminal, waiting: str) -> None:
     terminal.ask(waiting)
     terminal.child.sendeof()
     terminal.goes_on()
@@ -170,14 +170,14 @@ def test_the_end_of_the_input_is_a_no_and_an_interrupt_ends_the_run(terminal: Te
     assert "cancelled" in terminal.says("print('<', run.stop_reason, '>')")
 
 
-def test_a_run_in_the_background_of_a_shell_is_decided_at_the_next_prompt(terminal: Terminal) -> None:
+def test_a_background_run_of_a_shell_asks_at_the_next_prompt(terminal: Terminal) -> None:
     terminal.says("run = start(); await run.step('turn'); print('< stepped >')")
     assert "['w']" in terminal.says("run.play(); print('<', [call.id for call in run.pending], '>')")
     assert "It is over." in terminal.says("run.approve('w'); print('<', run.result(10), '>')")
 
 
 @pytest.mark.parametrize("waiting", ["await run", "run.result()", "[event async for event in run]"])
-def test_a_front_end_with_neither_page_nor_keyboard_says_what_to_do(kernel: LiveKernel, waiting: str) -> None:
+def test_without_a_page_and_a_keyboard_a_message_says_what_to_do(kernel: LiveKernel, waiting: str) -> None:
     kernel.run(SETUP)
     kernel.run(IMPATIENT)
     kernel.run("run = start(path='a.txt'); run.play()")
@@ -189,11 +189,9 @@ def test_a_front_end_with_neither_page_nor_keyboard_says_what_to_do(kernel: Live
 
 
 @pytest.mark.parametrize("waiting", ["await run", "run.result()"])
-def test_where_no_gate_is_possible_the_question_comes_in_an_input_field_though_a_page_is_there(
-    kernel: LiveKernel, waiting: str
-) -> None:
+def test_without_a_gate_an_input_field_asks_even_if_a_page_is_open(kernel: LiveKernel, waiting: str) -> None:
     kernel.run(SETUP + IMPATIENT)
-    kernel.run("from agentnb.notebook.gate import comm_gate, Mechanism; gate = comm_gate()")
+    kernel.run("from agentnb.notebook.comm_gate import comm_gate, Mechanism; gate = comm_gate()")
     panel = kernel.run("run = start(path='a.txt'); print(run.panel().model_id)").strip()
     sync = kernel.comm(panel, {"method": "custom", "content": {"type": "sync", "have": 0}})
     kernel.until(lambda: kernel.is_idle(sync))
@@ -206,7 +204,7 @@ def test_where_no_gate_is_possible_the_question_comes_in_an_input_field_though_a
     kernel.run("gate._mechanism = before")
 
 
-def test_an_input_field_takes_the_decision_in_a_kernel_whose_page_draws_no_widgets(kernel: LiveKernel) -> None:
+def test_an_input_field_asks_if_the_page_draws_no_widgets(kernel: LiveKernel) -> None:
     kernel.run(SETUP)
     cell = kernel.client.execute("print(await start(path='a.txt'), ran)", allow_stdin=True)
     request = kernel.client.get_stdin_msg(timeout=20)

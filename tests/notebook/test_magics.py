@@ -1,4 +1,4 @@
-"""The magics in a real kernel: help, completion as JupyterLab asks for it, and what they say to bad input."""
+"""The magics in a real kernel: help, completion as JupyterLab requests it, and messages about bad input."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def completed(kernel: LiveKernel, line: str) -> list[str]:
         ("events = %step p", []),
     ],
 )
-def test_units_and_names_are_offered(cells: LiveKernel, line: str, offered: list[str]) -> None:
+def test_completion_offers_units_and_names(cells: LiveKernel, line: str, offered: list[str]) -> None:
     found = completed(cells, line)
     head = line[: len(line) - len(line.split(" ")[-1])]
     assert {f"{head}{one}" for one in offered} <= set(found)
@@ -64,7 +64,7 @@ def test_units_and_names_are_offered(cells: LiveKernel, line: str, offered: list
         assert found == [f"{head}{one}" for one in offered]
 
 
-def test_the_magics_themselves_are_offered(cells: LiveKernel) -> None:
+def test_completion_offers_the_magics(cells: LiveKernel) -> None:
     assert "%snapshot" in completed(cells, "%snap")
 
 
@@ -81,19 +81,21 @@ def test_a_question_mark_shows_help(cells: LiveKernel, magic: str) -> None:
     ("line", "said"),
     [
         ("%step backwards", "UsageError: %step takes event, call, turn, phase, not 'backwards'."),
-        ("%pause now", "UsageError: %pause takes nothing behind it, and was given 'now'."),
-        ("%resume now", "UsageError: %resume takes nothing behind it, and was given 'now'."),
-        ("%snapshot", "UsageError: %snapshot takes a name, which becomes a file's"),
-        ("%snapshot ../up", "UsageError: %snapshot takes a name, which becomes a file's"),
+        ("%pause now", "UsageError: %pause takes no argument, got 'now'."),
+        ("%resume now", "UsageError: %resume takes no argument, got 'now'."),
+        ("%snapshot", "UsageError: %snapshot takes a file name without a folder"),
+        ("%snapshot ../up", "UsageError: %snapshot takes a file name without a folder"),
         ("%restore", "Names: before, half way, kept-one."),
         ("%replay", "Names: before, half way, kept-one."),
         ("%replay nothing", "UsageError: There is no snapshot 'nothing'"),
         ("%restore nothing", "UsageError: There is no snapshot 'nothing'"),
-        ("%restore before lop", "UsageError: 'lop' is no loop; loops here: loop."),
+        ("%restore before lop", "UsageError: 'lop' is not the variable of a loop; loops here: loop."),
         ("%runs nowhere.db", "RecordingMissing: There is no store nowhere.db; stores here: "),
     ],
 )
-def test_bad_input_says_what_was_wrong_and_what_is_possible(cells: LiveKernel, line: str, said: str) -> None:
+def test_a_message_about_bad_input_says_what_was_wrong_and_what_is_possible(
+    cells: LiveKernel, line: str, said: str
+) -> None:
     _, shown = cells.fails(line)
     assert said in shown
     assert len(shown.splitlines()) == 1
@@ -104,7 +106,7 @@ def test_a_name_may_have_several_words(cells: LiveKernel) -> None:
         assert cells.run(f"run = None\n{line}\nprint(run.name)").split()[-1] == "kept-one"
 
 
-def test_a_step_prints_its_events_one_under_the_other_in_the_words_of_the_panel(cells: LiveKernel) -> None:
+def test_a_step_prints_a_line_for_each_event_as_the_panel_shows_it(cells: LiveKernel) -> None:
     cells.run("run = start('the panel has it')\nawait run.step('event')")
     told = cells.run("events = %step turn").splitlines()
     assert told[:3] == [
@@ -123,7 +125,7 @@ def test_a_step_prints_its_events_one_under_the_other_in_the_words_of_the_panel(
     cells.run("run.cancel()")
 
 
-def test_what_is_long_in_a_step_s_line_or_steers_a_terminal_does_neither_there(cells: LiveKernel) -> None:
+def test_the_line_of_a_step_is_cut_and_has_no_control_characters(cells: LiveKernel) -> None:
     said = "\x1b[31mred\nand " + "long " * 200
     cells.run(f"run = agentnb.SessionLoop(ScriptedLLM([{said!r}])).start('go')")
     (line,) = [line for line in cells.run("%step turn").splitlines() if "model_end" in line]
@@ -132,7 +134,7 @@ def test_what_is_long_in_a_step_s_line_or_steers_a_terminal_does_neither_there(c
     assert len(line) == 100
 
 
-def test_a_step_s_line_names_the_loop_inside_that_it_is_of(cells: LiveKernel) -> None:
+def test_the_line_of_a_step_names_the_nested_loop(cells: LiveKernel) -> None:
     cells.run(
         "inner = agentnb.SessionLoop(ScriptedLLM(['found']), name='searcher')\n"
         "run = agentnb.LoopAgent('research', [inner], max_iterations=1).start('go')"
@@ -142,7 +144,7 @@ def test_a_step_s_line_names_the_loop_inside_that_it_is_of(cells: LiveKernel) ->
     assert "    7 model_end         in searcher found" in told
 
 
-async def test_a_run_whose_loop_is_in_no_variable_is_restored_with_it(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_restore_uses_the_loop_of_the_run_without_a_variable(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     run = SessionLoop(ScriptedLLM(["one", "two"])).start("go")
     await run.step("event")
@@ -152,21 +154,21 @@ async def test_a_run_whose_loop_is_in_no_variable_is_restored_with_it(tmp_path: 
     assert (await run, await again) == ("one", "one")
 
 
-def test_a_file_is_taken_by_its_path_too(cells: LiveKernel) -> None:
+def test_restore_accepts_the_path_of_a_file(cells: LiveKernel) -> None:
     cells.run("agentnb.Snapshot.load('before.agentnb.json').save('elsewhere.json')")
     for path in ("before.agentnb.json", "elsewhere.json"):
         assert cells.run(f"run = None\n%restore {path} loop\nprint(run.phase)").strip() == "acting"
 
 
 @pytest.mark.parametrize("called", ["run.name", "run.id"])
-def test_a_run_of_this_kernel_is_a_recording_under_its_name_and_id(cells: LiveKernel, called: str) -> None:
+def test_replay_accepts_the_name_or_id_of_a_run_of_this_kernel(cells: LiveKernel, called: str) -> None:
     cells.run("run = start('in no store')\nawait run.step('turn')")
     assert cells.run(f"%replay {{{called}}}\nprint(f'0 of {{len(run.events)}}' in str(recording))").strip() == "True"
     cells.run("run.cancel()")
 
 
 @pytest.mark.parametrize("variable", ["run", "taken"])
-def test_a_run_or_a_snapshot_in_a_variable_is_a_recording_too(cells: LiveKernel, variable: str) -> None:
+def test_replay_accepts_a_variable_with_a_run_or_a_snapshot(cells: LiveKernel, variable: str) -> None:
     cells.run("run = start('in a variable')\nawait run.step('turn')\ntaken = run.snapshot('unnamed in any store')")
     walked = f"%replay {variable}\nprint(f'0 of {{len(run.events)}}' in str(recording))"
     assert cells.run(walked).strip() == "True"
@@ -176,13 +178,13 @@ def test_a_run_or_a_snapshot_in_a_variable_is_a_recording_too(cells: LiveKernel,
     assert cells.run(gone_on).strip() == "True acting True True"
 
 
-def test_what_a_name_means_does_not_change_with_the_variables(cells: LiveKernel) -> None:
+def test_a_recorded_name_takes_precedence_over_a_variable(cells: LiveKernel) -> None:
     cells.run("before = start('shadows')")
     assert cells.run("%replay before\nprint(recording.name == 'shadows')").strip() == "False"
     cells.run("before.cancel()")
 
 
-def test_a_magic_says_where_the_run_stands_and_what_to_do_about_it(cells: LiveKernel) -> None:
+def test_a_magic_prints_the_status_of_the_run_and_what_to_do(cells: LiveKernel) -> None:
     cells.run("run = start('asks')\nawait run.step('turn')")
     assert cells.run("%step").strip() == (
         "waiting for you: write (w); its panel decides, or run.approve(id), reject, edit or replace"
@@ -193,14 +195,14 @@ def test_a_magic_says_where_the_run_stands_and_what_to_do_about_it(cells: LiveKe
     assert cells.run("%runs").strip() == "current: asks (SessionLoop): completed"
 
 
-def test_where_the_newest_run_is_gone_the_one_before_it_is_meant() -> None:
+def test_without_the_newest_run_the_one_before_it_is_the_current_run() -> None:
     kept = SessionLoop(ScriptedLLM(["one"])).start("kept")
     SessionLoop(ScriptedLLM(["two"])).start("gone")
     gc.collect()
     assert latest_run() is kept
 
 
-def test_the_same_as_functions(cells: LiveKernel) -> None:
+def test_each_magic_is_also_a_function(cells: LiveKernel) -> None:
     cells.run("from agentnb import notebook\nrun = start('by functions')")
     assert cells.run("print([event.type for event in notebook.step('turn')][-1])").strip() == "approval_request"
     assert cells.run("print(notebook.snapshot('here').position == len(run.events), notebook.pause())").strip() == (
@@ -214,7 +216,7 @@ def test_the_same_as_functions(cells: LiveKernel) -> None:
     assert "by functions" in cells.run("print(notebook.runs())")
 
 
-def test_a_recording_is_walked_through_and_performs_nothing(cells: LiveKernel) -> None:
+def test_a_recording_is_stepped_through_without_performing_anything(cells: LiveKernel) -> None:
     cells.run("run = start('to be replayed')\nawait run.step('turn')")
     cells.run("%snapshot walked")
     cells.run("%replay walked loop")
@@ -228,7 +230,7 @@ def test_a_recording_is_walked_through_and_performs_nothing(cells: LiveKernel) -
     cells.run("run.cancel()")
 
 
-def test_unloaded_the_magics_are_gone(cells: LiveKernel) -> None:
+def test_unloading_the_extension_removes_the_magics(cells: LiveKernel) -> None:
     cells.run("%unload_ext agentnb")
     assert "%step turn" not in completed(cells, "%step t")
     cells.run("%load_ext agentnb")

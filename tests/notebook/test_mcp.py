@@ -29,7 +29,7 @@ def test_a_server_is_opened_used_and_closed_in_different_cells(kernel: LiveKerne
     )
 
 
-def test_a_command_that_is_no_server_is_told_without_lines_of_a_library(kernel: LiveKernel) -> None:
+def test_the_error_for_a_command_that_is_not_a_server_has_no_library_frames(kernel: LiveKernel) -> None:
     kernel.run("from agentnb.tools.mcp import connect")
     _, said = kernel.fails(f"connect([{sys.executable!r}, '-c', 'pass'])")
     assert "There is no MCP server at" in said

@@ -1,4 +1,4 @@
-"""Errors in the cells of a real kernel: what, where and what to do, in one screen; the whole of it by %tb."""
+"""Errors in the cells of a real kernel: what, where and what to do, on one screen; %tb shows the whole traceback."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ MISTAKES = [
     ("agentnb.restore('nowhere.json', model('x'))", "RecordingMissing", "There is no file nowhere.json"),
     ("agentnb.restore(over, agentnb.Agent(None))", "RecordingMismatch", "the loop to go on with is Agent"),
     ("agentnb.SessionLop(None)", "UnknownName", "has no attribute 'SessionLop'. Did you mean: 'SessionLoop'?"),
-    ("agentnb.SessionLoop('gpt-5', [write])", "UsageError", "not its name: agentnb.llms.OpenAI('gpt-5')"),
-    ("agentnb.SessionLoop([write], ScriptedLLM([]))", "UsageError", "The model comes first, and then the list of its"),
-    ("agentnb.SessionLoop(None, write)", "UsageError", "Tools come as a list, also a single one: [write]."),
+    ("agentnb.SessionLoop('gpt-5', [write])", "UsageError", "not a name. Pass agentnb.llms.OpenAI('gpt-5')"),
+    ("agentnb.SessionLoop([write], ScriptedLLM([]))", "UsageError", "Pass the model first, then the list of"),
+    ("agentnb.SessionLoop(None, write)", "UsageError", "Pass tools as a list, also a single tool: [write]."),
     (
         "await agentnb.SessionLoop(ScriptedLLM(['x']), [42]).start('go')",
         "UsageError",
@@ -77,7 +77,7 @@ MISTAKES = [
     ("await agentnb.SessionLoop(TakesNothing(), []).start('go')", "RunFailed", "does not take the messages"),
     ("await agentnb.SessionLoop(AllAtOnce(), []).start('go')", "RunFailed", "must yield chunks, and this one returned"),
     ("await model().start('go')", "RunFailed", "The script has 0 turns; this is request 1."),
-    ("agentnb.Agent(None, max_iterations='many')", "UsageError", "max_iterations must be None or a number that is"),
+    ("agentnb.Agent(None, max_iterations='many')", "UsageError", "max_iterations must be None or a whole number"),
     ("agentnb.ExecutionLoop(None, [], confirm=5)", "UsageError", "confirm= takes a function of the call, not 5."),
     ("model('x').start('go', store='runs.db')", "UsageError", "takes a store, agentnb.Store('runs.db'), in a variable"),
     ("model('x').start('go', name=5)", "UsageError", "name= takes the run's name, not 5."),
@@ -120,8 +120,8 @@ MISTAKES = [
     ("waiting.fork(4, arguments=5)", "UsageError", "arguments= takes what the call is to run with, a dict, not 5."),
     ("agentnb.replay(waiting).snapshot()", "UsageError", "stands before its first event, where there is nothing yet"),
     ("agentnb.tool(max)", "UsageError", "max are unknown, because it has no signature: wrap it in a function"),
-    ("agentnb.SessionLoop(None, [], system_prompt=5)", "UsageError", "system_prompt= takes a text, or None, not 5."),
-    ("agentnb.Agent(None, name=5)", "UsageError", "name= takes the loop's name, a text, not 5."),
+    ("agentnb.SessionLoop(None, [], system_prompt=5)", "UsageError", "system_prompt must be a string or None, not 5."),
+    ("agentnb.Agent(None, name=5)", "UsageError", "name must be a string, not 5."),
     ("agentnb.ExecutionLoop(None, [], output=5)", "UsageError", "output= takes a JSON schema, or a type that has one"),
     ("agentnb.ExecutionLoop(None, [], context=5)", "UsageError", "context= takes a list of messages, not 5."),
     ("agentnb.restore(42, model('x'))", "UsageError", "takes a snapshot, a run or the path of a file, not 42."),
@@ -130,7 +130,7 @@ MISTAKES = [
     ("agentnb.replay(waiting, 'loop')", "UsageError", "takes the loop to check it against, not 'loop'."),
     ("agentnb.replay(waiting).find(5)", "UsageError", "find(predicate) takes a function of (event, state), not 5."),
     ("agentnb.runs(5)", "UsageError", "takes the path of a file, not 5."),
-    ("agentnb.notebook.step(run='w')", "UsageError", "run= takes a run, not 'w'."),
+    ("agentnb.notebook.step(run='w')", "UsageError", "run must be a run, got 'w'."),
     ("agentnb.tool('name')", "UsageError", "A tool is made from a function, not from 'name'."),
     ("agentnb.tool(approves=True)", "UsageError", "@tool has no option 'approves'; it has name, description, approve"),
     ("agentnb.tool(takes_a_model)", "UsageError", "The tool takes_a_model cannot be described by a JSON schema"),
@@ -166,7 +166,7 @@ def cells(newest: LiveKernel) -> LiveKernel:
 
 
 @pytest.mark.parametrize(("cell", "name", "words"), MISTAKES, ids=[cell for cell, _, _ in MISTAKES])
-def test_a_mistake_reads_in_one_screen(cells: LiveKernel, cell: str, name: str, words: str) -> None:
+def test_an_error_is_shown_on_one_screen(cells: LiveKernel, cell: str, name: str, words: str) -> None:
     ename, shown = cells.fails(cell)
     assert ename == name
     assert words in shown
@@ -205,7 +205,7 @@ def test_a_model_or_a_loop_that_fails_shows_its_own_frames(cells: LiveKernel) ->
     assert "ZeroDivisionError: division by zero" in shown
 
 
-def test_a_tool_that_fails_is_told_to_the_model_and_in_the_event_with_its_frames(cells: LiveKernel) -> None:
+def test_the_error_of_a_tool_reaches_the_model_and_its_event_has_the_traceback(cells: LiveKernel) -> None:
     cells.run(
         "@agentnb.tool\ndef fails():\n    'Fail.'\n    return {}['key']\n"
         "run = agentnb.SessionLoop(ScriptedLLM([[call('fails')], 'done']), [fails]).start('go')\nawait run"
@@ -214,7 +214,7 @@ def test_a_tool_that_fails_is_told_to_the_model_and_in_the_event_with_its_frames
     assert "return {}['key']" in said
 
 
-def test_a_mistake_of_agentnbs_own_is_not_hidden(cells: LiveKernel) -> None:
+def test_an_error_in_agentnb_is_shown_with_its_frames(cells: LiveKernel) -> None:
     cells.run(
         "import agentnb.run.loop_executor\nkept = agentnb.run.loop_executor.LoopExecutor.required_effects\n"
         "def broken(self): return self.frame.nothing\nbroken.__code__ = broken.__code__.replace("
@@ -227,12 +227,12 @@ def test_a_mistake_of_agentnbs_own_is_not_hidden(cells: LiveKernel) -> None:
     assert "loop_executor.py" in shown
 
 
-def test_other_errors_are_shown_as_ever(cells: LiveKernel) -> None:
+def test_errors_of_other_packages_are_shown_as_usual(cells: LiveKernel) -> None:
     name, shown = cells.fails("import json\njson.loads('{')")
     assert name == "JSONDecodeError"
     assert "json/decoder.py" in shown
 
 
-def test_what_a_model_has_said_cannot_write_on_the_screen(cells: LiveKernel) -> None:
+def test_control_characters_in_the_text_of_an_error_are_escaped(cells: LiveKernel) -> None:
     _, shown = cells.fails("raise AgentnbError('\\x1b[2Jgone')")
     assert "␛[2Jgone" in shown

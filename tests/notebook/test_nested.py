@@ -1,4 +1,4 @@
-"""Which package makes event loops nest: nest-asyncio2, otherwise nest-asyncio, and neither before it is asked for."""
+"""The package for nested event loops: nest-asyncio2, otherwise nest-asyncio, and neither before it is requested."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:
     return applied
 
 
-def test_nest_asyncio2_goes_before_nest_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nest_asyncio2_is_preferred_to_nest_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
     applied = install(monkeypatch, "nest_asyncio", "nest_asyncio2")
     allow_nested_asyncio()
     assert applied == ["nest_asyncio2"]
@@ -37,7 +37,7 @@ def test_nest_asyncio_is_the_fallback(monkeypatch: pytest.MonkeyPatch, version: 
     assert applied == ["nest_asyncio"]
 
 
-def test_nest_asyncio_is_refused_where_it_breaks_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nest_asyncio_is_refused_on_python_3_14(monkeypatch: pytest.MonkeyPatch) -> None:
     applied = install(monkeypatch, "nest_asyncio")
     monkeypatch.setattr(sys, "version_info", (3, 14))
     with pytest.raises(UsageError, match="Install nest-asyncio2"):
@@ -45,7 +45,7 @@ def test_nest_asyncio_is_refused_where_it_breaks_python(monkeypatch: pytest.Monk
     assert applied == []
 
 
-def test_nest_asyncio2_is_taken_on_any_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nest_asyncio2_is_used_on_any_python(monkeypatch: pytest.MonkeyPatch) -> None:
     applied = install(monkeypatch, "nest_asyncio2")
     monkeypatch.setattr(sys, "version_info", (3, 14))
     allow_nested_asyncio()

@@ -1,4 +1,4 @@
-"""Recordings that another process goes on with: one thread looks after all of them, whatever comes."""
+"""Recordings of runs that another process drives: one thread follows all of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from agentnb import Run, SessionLoop, Store, UsageError, tool
-from agentnb.notebook import recorded
+from agentnb.notebook import stored_run
 from agentnb.notebook.attaching import headline
-from agentnb.notebook.recorded import RecordedRun
+from agentnb.notebook.stored_run import RecordedRun
 from agentnb.testing import ScriptedLLM, call
 
 Make = Callable[[str], "tuple[Run, RecordedRun]"]
@@ -25,7 +25,7 @@ Make = Callable[[str], "tuple[Run, RecordedRun]"]
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Give a run of this name, of which one event has happened, and its recording as another process sees it."""
-    monkeypatch.setattr(recorded, "EVERY", 0.01)
+    monkeypatch.setattr(stored_run, "PERIOD", 0.01)
     store = Store(tmp_path / "runs.db")
 
     def make(name: str) -> tuple[Run, RecordedRun]:
@@ -44,20 +44,20 @@ ONLY_OF_RUNS = [
 ]
 
 
-def test_who_wants_to_do_what_only_a_run_can_is_told_how_to_go_on_with_it(made: Make) -> None:
+def test_a_method_that_only_a_run_has_raises_and_says_how_to_resume(made: Make) -> None:
     _, seen = made("seen")
     for name in ONLY_OF_RUNS:
-        with pytest.raises(UsageError, match=rf"no {name}\(\). agentnb.attach\('seen', loop\) goes on with it here"):
+        with pytest.raises(UsageError, match=rf"no {name}\(\). agentnb.attach\('seen', loop\) resumes it here"):
             getattr(seen, name)
         assert not hasattr(seen, name)
 
 
-def test_a_run_whose_kernel_was_just_restarted_is_not_said_to_run(made: Make) -> None:
+def test_a_run_of_a_restarted_kernel_is_not_shown_as_running(made: Make) -> None:
     _, seen = made("seen")
     assert "running a moment ago" in headline(seen)
 
 
-def test_the_calls_that_are_decided_and_have_not_begun_are_those_of_the_run(tmp_path: Path) -> None:
+def test_a_recorded_run_has_the_same_decided_calls_as_the_run(tmp_path: Path) -> None:
     @tool(approve=True)
     def pay(amount: int) -> int:
         """Pay."""
@@ -73,7 +73,7 @@ def test_the_calls_that_are_decided_and_have_not_begun_are_those_of_the_run(tmp_
     store.close()
 
 
-def test_a_breakpoint_where_nothing_would_stop_is_refused_with_where_one_would(made: Make) -> None:
+def test_a_breakpoint_on_a_recorded_run_is_refused_with_an_alternative(made: Make) -> None:
     run, seen = made("seen")
     asyncio.run(run.step("turn"))
     seen.refresh()
@@ -93,7 +93,7 @@ def heard_of(run: RecordedRun) -> threading.Event:
 
 
 @pytest.mark.parametrize("error", [ValueError, type("Panic", (BaseException,), {}), KeyboardInterrupt])
-def test_after_a_watcher_has_failed_recordings_are_followed_on(made: Make, error: type[BaseException]) -> None:
+def test_after_a_watcher_has_failed_recordings_are_still_followed(made: Make, error: type[BaseException]) -> None:
     (run, bad), (other, good) = made("bad"), made("good")
     failed = threading.Event()
 
@@ -109,7 +109,7 @@ def test_after_a_watcher_has_failed_recordings_are_followed_on(made: Make, error
     assert heard.wait(60)
 
 
-def test_the_other_watchers_of_the_recording_are_told(made: Make) -> None:
+def test_a_failing_watcher_does_not_affect_other_watchers(made: Make) -> None:
     run, bad = made("bad")
     bad.watch(lambda event: 1 / 0)
     for _ in range(2):
@@ -118,7 +118,7 @@ def test_the_other_watchers_of_the_recording_are_told(made: Make) -> None:
         assert heard.wait(60)
 
 
-def test_who_begins_to_watch_as_the_last_watcher_has_gone_is_told(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watcher_added_while_the_last_one_leaves_is_notified(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     run, seen = made("seen")
     heard, is_late = threading.Event(), threading.Event()
     stop = seen.watch(lambda event: None)
@@ -145,7 +145,7 @@ def test_who_begins_to_watch_as_the_last_watcher_has_gone_is_told(made: Make, mo
         def __exit__(self, *_: object) -> None:
             self._lock.release()
 
-    monkeypatch.setattr(recorded, "_lock", Lock())
+    monkeypatch.setattr(stored_run, "_lock", Lock())
     monkeypatch.setattr(RecordedRun, "refresh", note)
     stop()
     assert is_late.wait(60)
@@ -157,18 +157,18 @@ FORKING = """
 import asyncio, multiprocessing, threading
 
 from agentnb import SessionLoop, Store
-from agentnb.notebook import recorded
+from agentnb.notebook import stored_run
 from agentnb.notebook.attaching import headline
 from agentnb.testing import ScriptedLLM
 
-recorded.EVERY = 0.01
+stored_run.PERIOD = 0.01
 
 
 def follow(path):
     store, heard = Store(path), threading.Event()
     run = SessionLoop(ScriptedLLM(["Hello."])).start("hi", store=store)
     asyncio.run(run.step())
-    seen = recorded.RecordedRun(store, store.runs()[0])
+    seen = stored_run.RecordedRun(store, store.runs()[0])
     seen.watch(lambda event: heard.set())
     asyncio.run(run.step())
     return heard.wait(20), seen, run
@@ -185,7 +185,7 @@ with multiprocessing.get_context("fork").Pool(1) as pool:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
-def test_a_forked_process_follows_recordings_of_its_own(tmp_path: Path) -> None:
+def test_a_forked_process_follows_its_own_recordings(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKING], capture_output=True, text=True, timeout=60, cwd=tmp_path
     )

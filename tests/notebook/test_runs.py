@@ -1,4 +1,4 @@
-"""Runs in a real kernel: they live on agentnb's own thread, and a cell that waits for one stays usable."""
+"""Runs in a real kernel: they use a separate thread, and a cell that waits for a run stays usable."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_run_outlives_the_cell_that_started_it(cells: LiveKernel) -> None:
     assert cells.run("print(run.result(timeout=10))").strip() == "done"
 
 
-def test_a_run_lives_on_a_thread_of_agentnbs_own(cells: LiveKernel) -> None:
+def test_a_run_uses_the_thread_of_agentnb(cells: LiveKernel) -> None:
     cells.run("@agentnb.tool\nasync def where() -> str:\n    return threading.current_thread().name")
     cells.run("run = agentnb.SessionLoop(ScriptedLLM([[call('where')], 'done']), [where]).start('go'); await run")
     assert cells.run("print(run.messages[2].content)").strip() == "agentnb"
@@ -78,7 +78,7 @@ def test_stop_in_a_cell_that_waits_cancels_the_run_within_a_second(cells: LiveKe
 
 
 @pytest.mark.parametrize("step", ["await run.step('call')", "notebook.step('call')"])
-def test_stop_in_a_cell_that_steps_lets_the_step_go_on_and_says_so(cells: LiveKernel, step: str) -> None:
+def test_stop_in_a_cell_that_steps_does_not_end_the_step_and_says_so(cells: LiveKernel, step: str) -> None:
     cells.run("from agentnb import notebook\nrest = threading.Event()")
     cells.run("@agentnb.tool\ndef hold() -> str:\n    print('held')\n    rest.wait()\n    return 'rested'")
     cells.run("run = agentnb.SessionLoop(ScriptedLLM([[call('hold')], 'done']), [hold]).start('go')")
@@ -94,16 +94,14 @@ def test_stop_in_a_cell_that_steps_lets_the_step_go_on_and_says_so(cells: LiveKe
 
 
 @pytest.mark.parametrize("body", ["    notebook.step()", "    break\nnotebook.step('turn')"])
-def test_a_cell_that_takes_the_events_does_not_wait_for_a_step_that_nobody_would_perform(
-    cells: LiveKernel, body: str
-) -> None:
+def test_a_step_inside_the_cell_that_drives_the_run_is_refused(cells: LiveKernel, body: str) -> None:
     cells.run("from agentnb import notebook\nrun = session('done').start('go')")
     error, shown = cells.fails(f"async for event in run:\n{body}")
     assert error == "UsageError"
     assert "it cannot wait for the run in between" in shown
 
 
-def test_events_can_be_read_in_a_cell_while_the_run_lives_elsewhere(cells: LiveKernel) -> None:
+def test_events_can_be_read_in_a_cell_while_the_run_uses_its_thread(cells: LiveKernel) -> None:
     cells.run("run = session([call('nap', {'seconds': 0})], 'done').start('go')")
     printed = cells.run("async for event in run:\n    print(event.type, end=' ')")
     assert printed.split()[0] == "run_start"
@@ -128,7 +126,7 @@ def test_the_magics_step_save_and_restore(cells: LiveKernel, tmp_path: Path) -> 
     assert "cannot" not in cells.run("%reload_ext agentnb")
 
 
-def test_a_mistake_in_a_magic_is_one_line_and_no_traceback(cells: LiveKernel) -> None:
+def test_an_error_of_a_magic_is_one_line_without_a_traceback(cells: LiveKernel) -> None:
     cells.run("%load_ext agentnb\nrun = session('x').start('go')")
     name, shown = cells.fails("%step backwards")
     assert shown == f"{name}: %step takes event, call, turn, phase, not 'backwards'."
@@ -141,7 +139,7 @@ run = agentnb.restore({path!r}, session("done"))
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("name", list(RELEASES))
-def test_a_snapshot_taken_in_mid_approval_is_finished_in_another_kernel(name: str, tmp_path: Path) -> None:
+def test_a_snapshot_with_a_pending_approval_is_finished_in_another_kernel(name: str, tmp_path: Path) -> None:
     path = str(tmp_path / "half.json")
     with LiveKernel(name) as first:
         first.run(SETUP)
@@ -159,7 +157,7 @@ def test_a_snapshot_taken_in_mid_approval_is_finished_in_another_kernel(name: st
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("name", list(RELEASES))
-def test_a_snapshot_taken_in_mid_call_asks_about_that_call_in_another_kernel(name: str, tmp_path: Path) -> None:
+def test_a_snapshot_with_a_running_call_asks_about_that_call_in_another_kernel(name: str, tmp_path: Path) -> None:
     path = str(tmp_path / "half.json")
     with LiveKernel(name) as first:
         first.run(SETUP)
@@ -176,7 +174,7 @@ def test_a_snapshot_taken_in_mid_call_asks_about_that_call_in_another_kernel(nam
 
 
 @pytest.mark.kernel
-def test_nothing_is_patched_until_nested_event_loops_are_asked_for() -> None:
+def test_asyncio_is_not_patched_until_nested_event_loops_are_requested() -> None:
     with LiveKernel("ipykernel7") as own:
         own.run(SETUP)
         own.run("run = session('done').start('go'); await run")
@@ -189,7 +187,7 @@ def test_nothing_is_patched_until_nested_event_loops_are_asked_for() -> None:
         assert own.run("print(await run)").strip() == "done"
 
 
-def test_a_restored_run_goes_on_in_the_store_that_has_it(cells: LiveKernel, tmp_path: Path) -> None:
+def test_a_restored_run_continues_in_its_store(cells: LiveKernel, tmp_path: Path) -> None:
     cells.run(f"%cd -q {tmp_path}\n%load_ext agentnb\nstore = agentnb.Store('runs.db')\nloop = session('one')")
     cells.run("run = loop.start('go', store=store, name='kept')\n_ = await run.step('event')\n%snapshot begun")
     cells.run("run = None\nloop = session('one')\n_ = get_ipython().run_line_magic('restore', 'begun')")
@@ -200,7 +198,7 @@ def test_a_restored_run_goes_on_in_the_store_that_has_it(cells: LiveKernel, tmp_
     assert re.search(r"kept +SessionLoop +completed", cells.run("print(agentnb.runs())"))
 
 
-def test_processes_that_are_forked_in_a_cell_drive_runs_of_their_own(kernel: LiveKernel) -> None:
+def test_processes_forked_in_a_cell_drive_their_own_runs(kernel: LiveKernel) -> None:
     kernel.run(
         "import multiprocessing\n"
         "from agentnb import SessionLoop\n"

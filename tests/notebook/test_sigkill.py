@@ -1,4 +1,4 @@
-"""Kernels killed with SIGKILL in the middle of a run of fifty calls, and the run finished in the next kernel."""
+"""Kernels are killed with SIGKILL during a run of fifty calls, and the next kernel finishes the run."""
 
 from __future__ import annotations
 

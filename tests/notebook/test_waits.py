@@ -1,4 +1,4 @@
-"""Several runs that wait for a person at once, in one kernel, with the test in the place of the page."""
+"""Several runs wait for a person in one kernel at the same time; the test acts as the page."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ print(await asyncio.gather(*runs[:2], block(runs[2])))
 
 
 @pytest.mark.parametrize("waiting", list(TOGETHER.values()), ids=list(TOGETHER))
-def test_several_runs_that_wait_at_once_each_go_on_with_their_own_click(page: Page, waiting: str) -> None:
+def test_each_of_several_waiting_runs_continues_after_its_own_click(page: Page, waiting: str) -> None:
     paths = ["a", "b", "c"]
     panels = page.show(*paths)
     cell = page.start(waiting)
@@ -123,7 +123,7 @@ OUTSIDE = {"await": "print(await outer)", "block": "print(outer.result())"}
 
 @pytest.mark.parametrize("outside", list(OUTSIDE.values()), ids=list(OUTSIDE))
 @pytest.mark.parametrize("inside", list(INSIDE.values()), ids=list(INSIDE))
-def test_a_run_that_a_tool_of_another_waits_for_is_decided_while_the_cell_waits_for_the_outer_one(
+def test_a_run_inside_a_tool_is_decided_while_the_cell_waits_for_the_outer_run(
     page: Page, inside: str, outside: str
 ) -> None:
     [panel] = page.show("a")
@@ -138,7 +138,7 @@ def test_a_run_that_a_tool_of_another_waits_for_is_decided_while_the_cell_waits_
 
 
 @pytest.mark.parametrize("waiting", ["await runs[0]", "runs[0].result()"], ids=["awaits", "blocks"])
-def test_of_two_decisions_at_once_the_first_counts_and_the_second_is_told(page: Page, waiting: str) -> None:
+def test_of_two_simultaneous_decisions_the_first_counts_and_the_second_is_refused(page: Page, waiting: str) -> None:
     [panel] = page.show("a")
     cell = page.start(waiting)
     page.decide(panel, "a", "reject")
@@ -149,7 +149,7 @@ def test_of_two_decisions_at_once_the_first_counts_and_the_second_is_told(page: 
     assert printed.strip() == "['reject']"
 
 
-def test_a_panel_nobody_looks_at_any_more_is_closed_when_its_run_is_over(page: Page) -> None:
+def test_a_panel_that_no_page_shows_is_closed_after_its_run_has_ended(page: Page) -> None:
     [panel] = page.show("a")
     page.kernel.run("shown = runs[0].panel()")
     for name, count in (("one", 1), ("two", 1), ("one", 0)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -183,6 +184,71 @@ async def test_code_that_cancels_the_task_it_runs_in_does_not_cancel_the_caller(
     run = SessionLoop(ScriptedLLM([[call("cancels_itself", {})], "done"]), [cancels_itself]).start("go")
     with pytest.raises(RunCancelled):
         await asyncio.wait_for(run, 10)
+
+
+async def test_code_that_cancels_the_task_that_drives_ends_the_run_for_all_who_wait_for_it() -> None:
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def cancels_itself() -> None:
+        begun.set()
+        await goes_on.wait()
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(1)
+
+    run = SessionLoop(ScriptedLLM([[call("cancels_itself", {})], "done"]), [cancels_itself]).start("go")
+    waiting = [asyncio.create_task(output_of(run)) for _ in range(2)]
+    await begun.wait()
+    reading = asyncio.create_task(reads(run))
+    await asyncio.sleep(0)
+    goes_on.set()
+    for one in waiting:
+        with pytest.raises(RunCancelled):
+            await asyncio.wait_for(one, 10)
+    await asyncio.wait_for(reading, 10)
+    assert "approval_request" not in [event.type for event in run.events]
+
+
+async def test_a_consumer_that_has_looked_on_may_wait_for_the_run_that_is_left_to_it() -> None:
+    world = World()
+    first = aiter(world.run)
+    await anext(first)
+
+    async def reads_and_awaits() -> Any:
+        async for _ in world.run:
+            return await world.run
+        return None
+
+    second = asyncio.create_task(reads_and_awaits())
+    await asyncio.sleep(0)
+    await first.aclose()  # type: ignore[attr-defined]  # it is a generator
+    await world.goes_on_for(second)
+
+
+async def test_a_run_with_a_call_in_another_event_loop_is_played_there() -> None:
+    world, may_end = World(), threading.Event()
+
+    async def step_and_stay() -> None:
+        while not world.begun.is_set():
+            await world.run.step()
+            await asyncio.sleep(0)
+        stepped.set()
+        await asyncio.to_thread(may_end.wait, 10)
+        world.may_end.set()
+        await world.run
+
+    stepped = threading.Event()
+    there = asyncio.create_task(asyncio.to_thread(asyncio.run, step_and_stay()))
+    await asyncio.to_thread(stepped.wait, 10)
+    world.run.play()
+    await asyncio.sleep(0.05)  # here it would take the call for lost, and ask about it
+    may_end.set()
+    await there
+    assert world.run.output == "done"
+    assert world.did == ["began", "ended"]
+    assert "approval_request" not in [event.type for event in world.run.events]
 
 
 async def test_a_tool_may_limit_its_own_time_and_cancel_its_own_tasks() -> None:

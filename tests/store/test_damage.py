@@ -1,4 +1,4 @@
-"""Damage to a store is reported, with what and where, and nothing that can be read is lost."""
+"""Damage to a store is reported with its place, and everything readable is kept."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def change(path: Path, sql: str, *values: Any) -> None:
         ("UPDATE events SET key = key - 4294967296 * 2", "missing"),
     ],
 )
-async def test_an_event_that_was_changed_is_named_and_what_is_before_it_can_be_read(
-    path: Path, sql: str, what: str
-) -> None:
+async def test_a_changed_event_is_named_and_the_events_before_it_are_readable(path: Path, sql: str, what: str) -> None:
     whole = Store(path).load("second").events
     change(path, f"{sql} WHERE key = 2 * ? + 7", SPAN)
     store = Store(path)
@@ -66,7 +64,7 @@ async def test_an_event_that_was_changed_is_named_and_what_is_before_it_can_be_r
     store.close()
 
 
-def test_of_runs_on_a_page_that_is_lost_the_events_before_it_are_exported_and_all_others(
+def test_after_the_loss_of_a_page_the_events_before_it_and_all_other_runs_are_exported(
     path: Path, tmp_path: Path
 ) -> None:
     with closing(Store(path)) as store:
@@ -90,7 +88,7 @@ def test_of_runs_on_a_page_that_is_lost_the_events_before_it_are_exported_and_al
         assert len(events) > 3
 
 
-def test_a_run_of_which_nothing_is_left_is_named_and_the_others_are_exported(path: Path, tmp_path: Path) -> None:
+def test_a_run_without_readable_events_is_named_and_the_other_runs_are_exported(path: Path, tmp_path: Path) -> None:
     change(path, "UPDATE events SET checksum = 1 WHERE key = 2 * ?", SPAN)
     with closing(Store(path)) as store:
         with pytest.raises(RecordingCorrupt, match=r"event 0 of the run .* is damaged"):
@@ -104,7 +102,7 @@ def test_a_run_of_which_nothing_is_left_is_named_and_the_others_are_exported(pat
         assert store.import_(tmp_path / "runs.jsonl") == [first]
 
 
-def test_an_event_of_another_run_is_not_taken_for_one_of_this_run(path: Path) -> None:
+def test_an_event_of_another_run_is_reported_as_damage(path: Path) -> None:
     change(path, "DELETE FROM events WHERE key = 2 * ? + 7", SPAN)
     change(path, "UPDATE events SET key = key + ? WHERE key = ? + 7", SPAN, SPAN)
     with closing(Store(path)) as store, pytest.raises(RecordingCorrupt, match=r"event 7 of the run .* is damaged"):
@@ -112,7 +110,7 @@ def test_an_event_of_another_run_is_not_taken_for_one_of_this_run(path: Path) ->
 
 
 @pytest.mark.parametrize("folder_too", [False, True], ids=["file", "folder"])
-async def test_a_store_that_may_not_be_written_can_be_read(path: Path, folder_too: bool) -> None:
+async def test_a_read_only_store_can_be_read(path: Path, folder_too: bool) -> None:
     with read_only(path, folder_too=folder_too):
         store = Store(path)
         assert [info.name for info in store.runs()] == ["second", "first"]
@@ -125,7 +123,7 @@ async def test_a_store_that_may_not_be_written_can_be_read(path: Path, folder_to
         store.close()
 
 
-def test_what_a_killed_process_left_behind_is_read_where_nothing_may_be_written(open_folder: Path) -> None:
+def test_a_read_only_store_shows_the_events_of_a_killed_process(open_folder: Path) -> None:
     script = f"from tests.store.test_salvage import fill_and_die; fill_and_die({str(open_folder / 'runs.db')!r})"
     subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
     (open_folder / "runs.db-shm").unlink()
@@ -143,9 +141,7 @@ def take_away(path: Path, other: Path | None) -> None:
 
 
 @pytest.mark.parametrize("what", ["deleted", "replaced"])
-async def test_a_file_that_is_another_one_now_is_not_written_into_the_void(
-    path: Path, tmp_path: Path, what: str
-) -> None:
+async def test_a_write_to_a_moved_deleted_or_replaced_file_raises(path: Path, tmp_path: Path, what: str) -> None:
     store = Store(path)
     run = researcher().start("go", name="third", store=store, approve=True)
     await run.step("turn")
@@ -156,7 +152,7 @@ async def test_a_file_that_is_another_one_now_is_not_written_into_the_void(
     store.close()
 
 
-async def test_a_file_that_is_put_away_when_the_run_is_over_is_no_matter(tmp_path: Path) -> None:
+async def test_a_file_may_be_deleted_after_the_run_has_ended(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     run = researcher().start("go", store=store, approve=True)
     output = await run
@@ -166,7 +162,7 @@ async def test_a_file_that_is_put_away_when_the_run_is_over_is_no_matter(tmp_pat
     assert await run == output
 
 
-def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_refused_and_not_changed(tmp_path: Path) -> None:
     for name, version in (("history.db", 0), ("cookies.db", 77)):
         with closing(sqlite3.connect(tmp_path / name)) as raw, raw:
             raw.execute("CREATE TABLE runs_of_mine (number INTEGER)")
@@ -180,14 +176,14 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes() == before
 
 
-def test_what_is_no_file_of_a_store_is_said(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_store_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "words.db").write_text("words")
     for place, words in (("", "it is a folder"), ("words.db", "not a database"), ("no/runs.db", "there is no folder")):
         with pytest.raises(StorageError, match=words):
             Store(tmp_path / place)
 
 
-async def test_a_run_that_is_damaged_hides_no_other_in_the_table_of_a_notebook(path: Path) -> None:
+async def test_the_table_of_runs_shows_the_other_runs_of_a_damaged_store(path: Path) -> None:
     change(path, "UPDATE events SET body = x'00' WHERE key = 2 * ? + 7", SPAN)
     gc.collect()  # how a run stands that is still in this process is not read from the store
     table = runs(path)
@@ -196,7 +192,9 @@ async def test_a_run_that_is_damaged_hides_no_other_in_the_table_of_a_notebook(p
     assert table[0].stands.startswith("damaged: ")
 
 
-def test_a_store_that_is_damaged_hides_no_other_either(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_of_runs_shows_the_other_stores_and_names_the_damaged_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(path.parent)
     shutil.copy(path, "broken.db")
     with open("broken.db", "r+b") as file:
@@ -207,7 +205,7 @@ def test_a_store_that_is_damaged_hides_no_other_either(path: Path, monkeypatch: 
     assert "agentnb.store.salvage('broken.db', 'saved.db')" in table.note
 
 
-async def test_a_database_that_is_locked_for_too_long_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_to_a_store_that_stays_locked_raises(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
     store = Store(path)
     other = sqlite3.connect(path, isolation_level=None)
@@ -234,7 +232,7 @@ def full(path: Path) -> None:
     print([info.name for info in store.runs()], store.load("large").position)
 
 
-def test_a_disk_that_is_full_ends_the_run_loudly_and_keeps_what_was_written(path: Path) -> None:
+def test_a_full_disk_ends_the_run_with_an_error_and_keeps_the_written_events(path: Path) -> None:
     script = (
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"from pathlib import Path; from tests.store.test_damage import full; full(Path({str(path)!r}))"

@@ -1,4 +1,4 @@
-"""Runs as one file of lines: whole, or refused with the line at fault, or read as far as it goes."""
+"""Export and import of runs as one file of lines: a damaged file is refused with the line, or read up to that line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def file(source: Store, tmp_path: Path) -> Path:
     return tmp_path / "runs.jsonl"
 
 
-def test_what_was_exported_is_what_is_imported(source: Store, file: Path, store: Store) -> None:
+def test_an_import_restores_the_exported_runs(source: Store, file: Path, store: Store) -> None:
     assert len(store.import_(file)) == 2
     assert store.runs() == source.runs()
     for name in ("nile", "talk", "halfway"):
@@ -66,21 +66,21 @@ def test_single_runs_are_exported_by_name_or_id(source: Store, store: Store, tmp
     assert [info.name for info in store.runs()] == ["talk"]
 
 
-def test_imported_twice_is_the_same_as_once(source: Store, file: Path, store: Store) -> None:
+def test_a_second_import_changes_nothing(source: Store, file: Path, store: Store) -> None:
     store.import_(file)
     store.import_(file)
     assert store.runs() == source.runs()
     assert store.names() == source.names()
 
 
-async def test_what_a_store_has_a_part_of_is_completed(source: Store, file: Path, store: Store) -> None:
+async def test_an_import_completes_a_run_that_the_store_has_in_part(source: Store, file: Path, store: Store) -> None:
     first = source.load("halfway")
     store.record_run(first.run_id, "nile", "SessionLoop", first.events)
     store.import_(file)
     assert list(store.load("nile").events) == list(source.load("nile").events)
 
 
-def test_another_run_of_the_same_id_is_not_mixed_in(source: Store, file: Path, store: Store) -> None:
+def test_an_import_refuses_a_run_whose_id_belongs_to_another_run(source: Store, file: Path, store: Store) -> None:
     nile, talk = source.load("nile"), source.load("talk")
     store.record_run(nile.run_id, "other", "SessionLoop", talk.events)
     with pytest.raises(StoreConflict, match="is not the one in"):
@@ -88,7 +88,7 @@ def test_another_run_of_the_same_id_is_not_mixed_in(source: Store, file: Path, s
     assert [info.name for info in store.runs()] == ["other"]
 
 
-async def test_every_design_survives_the_way(tmp_path: Path) -> None:
+async def test_runs_of_every_design_are_equal_after_export_and_import(tmp_path: Path) -> None:
     with_all, store = Store(tmp_path / "all.db"), Store(tmp_path / "other.db")
     for name, world in WORLDS.items():
         await world().start("go", name=name, store=with_all, approve=True)
@@ -103,7 +103,7 @@ async def test_every_design_survives_the_way(tmp_path: Path) -> None:
 # -- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_each_byte_that_is_changed_is_found_with_its_line(source: Store, tmp_path: Path) -> None:
+def test_each_changed_byte_of_an_export_is_detected_with_its_line(source: Store, tmp_path: Path) -> None:
     file = tmp_path / "small.jsonl"
     source.export(file, ["talk"])
     whole = file.read_bytes()
@@ -119,7 +119,7 @@ def test_each_byte_that_is_changed_is_found_with_its_line(source: Store, tmp_pat
 
 
 @pytest.mark.parametrize("what", ["cut", "line gone", "lines swapped", "something behind", "empty"])
-def test_a_file_that_was_put_together_anew_is_refused(file: Path, store: Store, what: str) -> None:
+def test_an_export_with_moved_missing_or_added_lines_is_refused(file: Path, store: Store, what: str) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
     changed = {
         "cut": lines[:-1],
@@ -134,7 +134,7 @@ def test_a_file_that_was_put_together_anew_is_refused(file: Path, store: Store, 
     assert store.runs() == []
 
 
-def test_what_is_readable_is_not_lost(source: Store, file: Path, store: Store) -> None:
+def test_an_import_with_salvage_reads_the_events_before_the_damage(source: Store, file: Path, store: Store) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
     lines[12] = lines[12].replace(b"1", b"2", 1)
     file.write_bytes(b"".join(lines))
@@ -157,12 +157,12 @@ def test_a_newer_version_is_refused(file: Path, store: Store) -> None:
         store.import_(file)
 
 
-def test_a_file_that_is_not_there_is_said(store: Store, tmp_path: Path) -> None:
+def test_the_import_of_a_missing_file_raises(store: Store, tmp_path: Path) -> None:
     with pytest.raises(RecordingMissing, match="no file"):
         store.import_(tmp_path / "nothing.jsonl")
 
 
-def test_a_damaged_run_is_not_exported_and_the_file_that_was_there_stays(tmp_path: Path) -> None:
+def test_the_export_of_a_damaged_run_raises_and_keeps_the_existing_file(tmp_path: Path) -> None:
     store = asyncio.run(filled(tmp_path / "runs.db"))
     store.export(tmp_path / "runs.jsonl")
     before = (tmp_path / "runs.jsonl").read_bytes()
@@ -173,14 +173,16 @@ def test_a_damaged_run_is_not_exported_and_the_file_that_was_there_stays(tmp_pat
     store.close()
 
 
-def test_an_export_takes_no_stores_place(source: Store) -> None:
+def test_an_export_does_not_overwrite_a_store(source: Store) -> None:
     for write in (source.export, source.load("nile").save):
         with pytest.raises(UsageError, match="is a database, perhaps a store"):
             write(source.path)
     assert source.load("nile").state.over
 
 
-def test_a_file_of_another_kind_is_told_as_what_it_is(source: Store, store: Store, file: Path, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused_with_its_kind(
+    source: Store, store: Store, file: Path, tmp_path: Path
+) -> None:
     snapshot = source.load("nile").save(tmp_path / "nile.json")
     with pytest.raises(UsageError, match=r"is a snapshot and not an export: agentnb\.Snapshot\.load\("):
         store.import_(snapshot)
@@ -193,18 +195,20 @@ def test_a_file_of_another_kind_is_told_as_what_it_is(source: Store, store: Stor
 
 
 @pytest.mark.parametrize("place", ["nowhere/runs.jsonl", ""])
-def test_where_it_cannot_be_written_that_is_said_and_nothing_is_left(source: Store, tmp_path: Path, place: str) -> None:
+def test_an_export_to_a_place_that_cannot_be_written_raises_and_leaves_no_file(
+    source: Store, tmp_path: Path, place: str
+) -> None:
     with pytest.raises(StorageError, match="The export cannot be written to"):
         source.export(tmp_path / place)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_name_is_not_taken_for_a_list_of_letters(source: Store, tmp_path: Path) -> None:
+def test_an_export_refuses_one_name_in_place_of_a_list(source: Store, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="takes a list of names or ids, not 'nile'"):
         source.export(tmp_path / "runs.jsonl", "nile")
 
 
-def test_older_runs_that_are_taken_in_are_older_all_the_same(source: Store, file: Path, store: Store) -> None:
+def test_imported_runs_keep_their_age(source: Store, file: Path, store: Store) -> None:
     talk = source.load("talk")
     store.record_run("newer", "nile", "SessionLoop", talk.events)
     store.import_(file)
@@ -212,7 +216,7 @@ def test_older_runs_that_are_taken_in_are_older_all_the_same(source: Store, file
     assert store.load("nile").events[-1].output == "hello"
 
 
-async def test_a_value_that_is_no_number_is_the_same_as_itself(store: Store, tmp_path: Path) -> None:
+async def test_a_run_with_a_nan_is_imported(store: Store, tmp_path: Path) -> None:
     @tool
     async def measure() -> float:
         """Measure."""
@@ -230,7 +234,7 @@ def interrupted(place: str, file: str) -> None:
     Store(place).import_(file)
 
 
-def test_a_run_is_taken_in_whole_or_not_at_all(file: Path, source: Store, place: str) -> None:
+def test_an_interrupted_import_adds_no_partial_run(file: Path, source: Store, place: str) -> None:
     script = f"from tests.store.test_exchange import interrupted; interrupted({place!r}, {str(file)!r})"
     done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""One bit of a store is changed, in its file or in its log: that is reported, or nothing that is read differs."""
+"""One bit of a store is changed, in its file or in its log: the change is reported or no event that is read differs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def flip(data: bytes, place: int, bit: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
 
 
-def test_a_bit_that_is_changed_in_the_file_is_reported_or_changes_nothing(whole: bytes, tmp_path: Path) -> None:
+def test_a_changed_bit_in_the_file_is_reported_or_changes_no_event(whole: bytes, tmp_path: Path) -> None:
     path, chance = tmp_path / "runs.db", random.Random(7)
     path.write_bytes(whole)
     expected, reported = content(path), 0
@@ -82,9 +82,7 @@ def test_a_bit_that_is_changed_in_the_file_is_reported_or_changes_nothing(whole:
     assert reported > 150
 
 
-def test_a_run_whose_last_events_cannot_be_found_is_not_taken_for_one_that_was_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_last_events_are_lost_is_marked_as_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "runs.db"
     asyncio.run(fill(path))
     finding = "*** in database main ***\nTree 4 page 9: btreeInitPage() returns error code 11"
@@ -124,7 +122,7 @@ def events_by_run(path: Path) -> dict[str, list[Event]]:
         return {info.id: list(store.load(info.id, salvage=True).events) for info in store.runs() if info.events}
 
 
-def test_after_damage_to_the_log_each_run_is_a_beginning_of_what_it_was(killed: Path, tmp_path: Path) -> None:
+def test_after_damage_to_the_log_each_run_is_a_prefix_of_the_original(killed: Path, tmp_path: Path) -> None:
     path = Path(shutil.copytree(killed, tmp_path / "whole")) / "runs.db"
     log, shared_memory = path.with_name("runs.db-wal"), path.with_name("runs.db-shm")
     file, good, whole = path.read_bytes(), log.read_bytes(), events_by_run(path)
@@ -147,7 +145,7 @@ def test_after_damage_to_the_log_each_run_is_a_beginning_of_what_it_was(killed: 
     assert shorter > 20
 
 
-def test_what_a_process_that_is_killed_has_committed_is_there_and_no_damage(tmp_path: Path) -> None:
+def test_committed_events_of_a_killed_process_are_in_the_store_without_damage(tmp_path: Path) -> None:
     path, chance = tmp_path / "runs.db", random.Random(11)
     for _ in range(3):
         process = subprocess.Popen([sys.executable, "-m", "tests.store.killed_writer", path], stdout=subprocess.PIPE)

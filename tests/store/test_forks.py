@@ -1,4 +1,4 @@
-"""A fork shares the rows of the run it departs from, and everything that is read of it is as if it had its own."""
+"""A fork shares the rows of its origin, and is read as if it had rows of its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def other() -> Any:
     return researcher(answer="Otherwise.")
 
 
-async def test_a_fork_stores_the_event_that_differs_and_those_after_it(origin: Run, store: Store) -> None:
+async def test_a_fork_stores_only_its_own_events(origin: Run, store: Store) -> None:
     before = rows(store)
     fork = origin.fork(11, loop=other(), name="fork", approve=True)
     assert rows(store) == before + len(fork.events) - 11
@@ -56,7 +56,7 @@ async def test_the_events_of_a_fork_are_read_from_any_position(origin: Run, stor
     assert store.events(fork.id, start) == list(fork.events[start:])
 
 
-async def test_a_fork_of_a_fork_is_read_through_both(origin: Run, store: Store) -> None:
+async def test_a_fork_of_a_fork_is_read_with_the_events_of_both_origins(origin: Run, store: Store) -> None:
     first = origin.fork(11, loop=other(), name="first", approve=True)
     await first
     for at in (5, 11, 14, len(first.events) - 2):
@@ -65,7 +65,7 @@ async def test_a_fork_of_a_fork_is_read_through_both(origin: Run, store: Store) 
         assert list(store.load(second.id).events) == list(second.events)
 
 
-async def test_a_fork_that_goes_no_further_is_listed_with_what_it_shares(origin: Run, store: Store) -> None:
+async def test_a_fork_without_further_events_is_listed_with_its_shared_events(origin: Run, store: Store) -> None:
     origin.fork(11, loop=other(), name="fork")
     found = info(store, "fork")
     assert (found.events, found.stop_reason, found.damaged) == (12, None, False)
@@ -77,7 +77,7 @@ async def test_a_fork_that_goes_no_further_is_listed_with_what_it_shares(origin:
     ids=str,
 )
 @pytest.mark.parametrize("at", [0, 4, 10, 11, 14, 20, 26])
-async def test_a_fork_is_kept_as_it_is_wherever_it_departs(
+async def test_a_fork_at_any_event_is_stored_with_all_its_events(
     origin: Run, store: Store, at: int, change: dict[str, Any]
 ) -> None:
     try:
@@ -89,7 +89,7 @@ async def test_a_fork_is_kept_as_it_is_wherever_it_departs(
     assert list(store.load(fork.id).events) == list(fork.events)
 
 
-async def test_a_fork_is_found_by_what_happened_before_it(origin: Run, store: Store) -> None:
+async def test_a_search_finds_a_fork_by_its_shared_events(origin: Run, store: Store) -> None:
     origin.fork(20, loop=other(), name="late")
     origin.fork(2, loop=other(), name="early")
     assert {found.name for found in store.find(tool="read")} == {"origin", "late"}
@@ -163,7 +163,7 @@ async def test_a_damaged_event_is_named_in_each_run_that_shares_it(origin: Run, 
         assert store.export(tmp_path / "runs.jsonl", salvage=True) == 10
 
 
-async def test_what_is_salvaged_of_a_fork_is_named_and_shares_rows_again(
+async def test_a_salvaged_fork_is_named_and_shares_rows_again(
     origin: Run, store: Store, place: str, tmp_path: Path
 ) -> None:
     fork = origin.fork(11, loop=other(), name="fork", approve=True)

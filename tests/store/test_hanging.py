@@ -1,4 +1,4 @@
-"""A database that does not answer any more holds nobody up for ever, and a run continues when it answers again."""
+"""A database that stops answering blocks no caller for ever, and a run continues when it answers again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def loop() -> SessionLoop:
     return SessionLoop(ScriptedLLM([[call("look", {})], "done"]), [look])
 
 
-def test_a_statement_that_is_never_answered_fails(store: Store, proxy: Proxy) -> None:
+def test_a_statement_without_an_answer_fails(store: Store, proxy: Proxy) -> None:
     proxy.hangs = True
     started = time.monotonic()
     with pytest.raises(StorageError):
@@ -89,7 +89,7 @@ def test_a_statement_that_is_never_answered_fails(store: Store, proxy: Proxy) ->
     assert isinstance(store.runs(), list)
 
 
-async def test_a_run_whose_store_never_answers_ends_and_its_event_loop_goes_on(store: Store, proxy: Proxy) -> None:
+async def test_a_run_whose_store_never_answers_ends_without_blocking_the_event_loop(store: Store, proxy: Proxy) -> None:
     run = loop().start("go", store=store)
     await run.step("turn")
     proxy.hangs = True
@@ -106,7 +106,7 @@ async def test_a_run_continues_when_its_store_answers_again(store: Store, proxy:
     assert list(store.load(run.id).events) == list(run.events)
 
 
-def test_an_address_keeps_its_own_limits() -> None:
+def test_time_limits_in_an_address_take_precedence() -> None:
     address = store_in_postgres._with_limits("postgresql://me@there/lab?connect_timeout=60&sslmode=require")
     query = dict(pair.split("=") for pair in urlsplit(address).query.split("&"))
     assert (query["connect_timeout"], query["sslmode"]) == ("60", "require")

@@ -12,7 +12,7 @@ from agentnb import SessionLoop, Snapshot, Store, tool
 from agentnb.analysis import calls
 from agentnb.core.events import Event
 from agentnb.errors import RecordingCorrupt
-from agentnb.notebook.table import runs
+from agentnb.notebook.runs_table import runs
 from agentnb.testing import ScriptedLLM, call
 
 
@@ -50,7 +50,7 @@ def changed(recorded: list[Event], kind: str, fields: dict[str, Any]) -> list[Ev
 
 
 @pytest.mark.parametrize("what", [*CHANGES, "another number"])
-def test_a_snapshot_in_which_something_cannot_be_is_refused_with_the_line(recorded: list[Event], what: str) -> None:
+def test_a_snapshot_with_an_impossible_event_is_refused_with_the_line(recorded: list[Event], what: str) -> None:
     kind, fields = CHANGES.get(what, ("call_end", {"seq": 77}))
     at = next(number for number, event in enumerate(recorded) if event.type == kind)
     text = Snapshot.of(changed(recorded, kind, fields)).to_json()
@@ -59,7 +59,7 @@ def test_a_snapshot_in_which_something_cannot_be_is_refused_with_the_line(record
 
 
 @pytest.mark.parametrize("what", [*CHANGES, *IMPOSSIBLE])
-def test_an_export_in_which_something_cannot_be_is_refused_with_the_line(
+def test_an_export_with_an_impossible_event_is_refused_with_the_line(
     recorded: list[Event], what: str, tmp_path: Path
 ) -> None:
     kind, fields = (CHANGES | IMPOSSIBLE)[what]
@@ -76,7 +76,7 @@ def test_an_export_in_which_something_cannot_be_is_refused_with_the_line(
 
 
 @pytest.mark.parametrize("created", [math.inf, -1.0, 1e18])
-def test_an_export_of_a_run_from_no_time_is_refused(recorded: list[Event], created: float, tmp_path: Path) -> None:
+def test_an_export_with_an_invalid_date_is_refused(recorded: list[Event], created: float, tmp_path: Path) -> None:
     source = Store(tmp_path / "source.db")
     source.record_run("bad", "bad", "SessionLoop", recorded, created=created)
     source.export(tmp_path / "runs.jsonl")
@@ -88,7 +88,7 @@ def test_an_export_of_a_run_from_no_time_is_refused(recorded: list[Event], creat
 
 
 @pytest.mark.parametrize("what", [*CHANGES, *IMPOSSIBLE])
-def test_one_bad_run_hides_no_other(recorded: list[Event], what: str, tmp_path: Path) -> None:
+def test_an_invalid_run_does_not_hide_other_runs(recorded: list[Event], what: str, tmp_path: Path) -> None:
     kind, fields = (CHANGES | IMPOSSIBLE)[what]
     store = Store(tmp_path / "store.db")
     store.record_run("good", "good", "SessionLoop", recorded)

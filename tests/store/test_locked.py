@@ -1,4 +1,4 @@
-"""A store that another process has locked stops no event loop: what runs waits for it, and people do not."""
+"""A store that another process has locked blocks no event loop: runs wait for it, and people do not."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def loop_of(function: Any) -> SessionLoop:
     return SessionLoop(ScriptedLLM([[call("count", {"n": 1}, id="c")], "done"]), [function])
 
 
-async def test_a_run_waits_for_a_store_that_is_locked_and_the_event_loop_does_not(place: str, store: Store) -> None:
+async def test_a_run_waits_for_a_locked_store_without_blocking_the_event_loop(place: str, store: Store) -> None:
     count, ran = counted()
     run = loop_of(count).start("go", store=store)
 
@@ -97,7 +97,7 @@ async def test_a_run_waits_for_a_store_that_is_locked_and_the_event_loop_does_no
     assert list(store.load(run.id).events) == list(run.events)
 
 
-async def test_a_run_begins_where_the_store_is_locked(place: str, store: Store) -> None:
+async def test_a_run_starts_while_the_store_is_locked(place: str, store: Store) -> None:
     count, _ = counted()
 
     async def work() -> None:
@@ -108,7 +108,7 @@ async def test_a_run_begins_where_the_store_is_locked(place: str, store: Store) 
     assert store.load("late").state.output == "done"
 
 
-async def test_no_tool_starts_before_its_intent_is_on_disk(place: str, store: Store) -> None:
+async def test_no_tool_starts_before_its_call_start_is_on_disk(place: str, store: Store) -> None:
     count, ran = counted()
     run = loop_of(count).start("go", store=store)
     with locked(place):
@@ -120,7 +120,7 @@ async def test_no_tool_starts_before_its_intent_is_on_disk(place: str, store: St
     assert ran == [1]
 
 
-async def test_whoever_decides_does_not_wait_and_the_decision_is_on_disk_later(place: str, store: Store) -> None:
+async def test_a_decision_does_not_wait_for_the_lock_and_is_written_later(place: str, store: Store) -> None:
     count, ran = counted(approve=True)
     run = loop_of(count).start("go", store=store)
     run.play()
@@ -139,7 +139,7 @@ async def test_whoever_decides_does_not_wait_and_the_decision_is_on_disk_later(p
     assert list(store.load(run.id).events) == list(run.events)
 
 
-async def test_whoever_cancels_does_not_wait(place: str, store: Store) -> None:
+async def test_a_cancellation_does_not_wait_for_the_lock(place: str, store: Store) -> None:
     count, ran = counted(approve=True)
     run = loop_of(count).start("go", store=store)
     run.play()
@@ -155,7 +155,7 @@ async def test_whoever_cancels_does_not_wait(place: str, store: Store) -> None:
     assert store.load(run.id).state.stop_reason == "cancelled"
 
 
-def test_what_a_person_decides_about_a_run_that_nobody_drives_is_on_disk_later(place: str, store: Store) -> None:
+def test_a_decision_about_a_run_without_a_driver_is_written_later(place: str, store: Store) -> None:
     count, _ = counted(approve=True)
     run = loop_of(count).start("go", store=store)
     asyncio.run(run.step("turn"))
@@ -169,7 +169,7 @@ def test_what_a_person_decides_about_a_run_that_nobody_drives_is_on_disk_later(p
     assert list(store.load(run.id).events) == list(run.events)
 
 
-async def test_two_runs_of_one_store_both_go_on_behind_the_lock(place: str, store: Store) -> None:
+async def test_two_runs_of_one_store_continue_after_the_lock(place: str, store: Store) -> None:
     (one, ran), (two, also) = counted(), counted()
     runs = [loop_of(one).start("go", store=store), loop_of(two).start("go", store=store)]
 
@@ -181,7 +181,7 @@ async def test_two_runs_of_one_store_both_go_on_behind_the_lock(place: str, stor
 
 
 @pytest.mark.parametrize("drive", ["await", "pull", "play", "step", "cancel"])
-async def test_the_end_of_a_run_does_not_wait_for_the_lock_to_go_and_says_what_is_not_written(
+async def test_a_run_ends_while_its_store_is_locked_and_a_warning_names_the_unwritten_events(
     place: str, store: Store, drive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.1)
@@ -224,7 +224,7 @@ threading.Thread(target=lambda: threading.main_thread().join() or lock.execute("
 """
 
 
-def test_what_waits_for_a_lock_is_written_before_the_process_ends(tmp_path: Path) -> None:
+def test_events_that_wait_for_a_lock_are_written_before_the_process_ends(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     command = [sys.executable, "-W", "ignore", "-c", AT_ITS_END, str(path)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -252,9 +252,7 @@ class Failing:
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("after", range(2))
-async def test_a_write_that_fails_once_is_tried_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch, after: int
-) -> None:
+async def test_a_write_that_fails_once_is_repeated(store: Store, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     Failing(monkeypatch, after, times=1)
     count, ran = counted()
     run = loop_of(count).start("go", store=store)
@@ -265,7 +263,7 @@ async def test_a_write_that_fails_once_is_tried_again(
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("after", range(2))
-async def test_a_store_that_fails_for_good_ends_the_run_loudly_and_nothing_is_lost(
+async def test_a_store_that_keeps_failing_ends_the_run_with_an_error_and_no_event_is_lost(
     store: Store, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     failing = Failing(monkeypatch, after, times=float("inf"))

@@ -1,4 +1,4 @@
-"""The database of these tests stays until they are over, and no longer."""
+"""The database server of these tests runs until they have ended, and no longer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.store.postgres import PostgresServer
 
 
-def test_the_server_lives_on_where_another_pytest_closes_the_folder_of_all(
+def test_the_server_continues_when_another_pytest_closes_the_common_folder(
     postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     os.chmod(tmp_path_factory.getbasetemp(), 0o700)
@@ -21,7 +21,7 @@ def test_the_server_lives_on_where_another_pytest_closes_the_folder_of_all(
         connection.execute("CHECKPOINT")
 
 
-def test_what_the_server_says_after_it_was_restarted_is_in_its_log_too(postgres: PostgresServer) -> None:
+def test_the_log_contains_the_messages_of_a_restarted_server(postgres: PostgresServer) -> None:
     before = postgres.log().count("ready to accept connections")
     postgres.restart()
     assert postgres.log().count("ready to accept connections") == before + 1
@@ -35,7 +35,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_the_server_ends_with_a_process_that_is_killed_and_leaves_no_folder() -> None:
+def test_the_server_ends_with_its_killed_process_and_leaves_no_folder() -> None:
     # Standard error is closed by the last of its processes that ends.
     command = [sys.executable, "-c", MAKES_ONE_AND_IS_KILLED]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""What can be read of a damaged store goes into a new one, and what cannot is named."""
+"""The readable events of a damaged store are written to a new one, and the lost ones are named."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def events_in(path: Path) -> int:
 # -- of what is whole, everything ------------------------------------------------------------------------------------
 
 
-def test_of_a_store_that_is_whole_everything_is_salvaged(path: Path, tmp_path: Path) -> None:
+def test_everything_in_an_undamaged_store_is_salvaged(path: Path, tmp_path: Path) -> None:
     said = salvage(path, tmp_path / "saved.db")
     assert content(tmp_path / "saved.db") == content(path)
     assert said == ["first: 27 events", "large: 27 events", "third: 27 events"]
@@ -90,7 +90,7 @@ def fill_and_die(path: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_what_a_killed_process_left_in_the_log_is_salvaged(tmp_path: Path) -> None:
+def test_events_in_the_log_of_a_killed_process_are_salvaged(tmp_path: Path) -> None:
     script = f"from tests.store.test_salvage import fill_and_die; fill_and_die({str(tmp_path / 'runs.db')!r})"
     subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
     assert (tmp_path / "runs.db-wal").stat().st_size > (tmp_path / "runs.db").stat().st_size
@@ -120,7 +120,7 @@ def check_salvaged(damaged: Path, saved: Path, whole: set[bytes]) -> set[bytes]:
     return whole - found
 
 
-def test_wherever_a_bit_is_changed_what_is_salvaged_is_right_and_the_rest_is_named(path: Path, tmp_path: Path) -> None:
+def test_with_any_bit_changed_salvaged_events_are_correct_and_lost_ones_are_named(path: Path, tmp_path: Path) -> None:
     good, whole = path.read_bytes(), bodies(path)
     chance = random.Random(5)
     places = [*range(0, 56, 4), *chance.sample([at for at in range(len(good)) if good[at]], 100)]
@@ -131,7 +131,7 @@ def test_wherever_a_bit_is_changed_what_is_salvaged_is_right_and_the_rest_is_nam
         path.write_bytes(good)
 
 
-def test_a_page_that_is_lost_takes_no_events_with_it_but_those_in_it(path: Path, tmp_path: Path) -> None:
+def test_a_lost_page_loses_only_the_events_in_it(path: Path, tmp_path: Path) -> None:
     good, whole = path.read_bytes(), bodies(path)
     for start in range(0, len(good), PAGE):
         gone = good[start : start + PAGE]
@@ -143,7 +143,7 @@ def test_a_page_that_is_lost_takes_no_events_with_it_but_those_in_it(path: Path,
         path.write_bytes(good)
 
 
-def test_a_file_that_was_cut_off_gives_what_is_left(path: Path, tmp_path: Path) -> None:
+def test_a_truncated_file_is_salvaged_in_part(path: Path, tmp_path: Path) -> None:
     os.truncate(path, path.stat().st_size - 2 * PAGE)
     said = salvage(path, tmp_path / "saved.db")
     assert said[0].startswith("first: 27 events")
@@ -152,7 +152,7 @@ def test_a_file_that_was_cut_off_gives_what_is_left(path: Path, tmp_path: Path) 
     store.close()
 
 
-def test_an_event_that_is_lost_is_named_and_those_behind_it_are_there(path: Path, tmp_path: Path) -> None:
+def test_a_lost_event_is_named_and_the_events_after_it_are_salvaged(path: Path, tmp_path: Path) -> None:
     whole = content(path)["third"][1]
     with closing(sqlite3.connect(path)) as raw, raw:
         changed = "CAST(replace(CAST(body AS TEXT), 'e', 'f') AS BLOB)"
@@ -173,7 +173,7 @@ def test_an_event_that_is_lost_is_named_and_those_behind_it_are_there(path: Path
     store.close()
 
 
-def test_what_a_run_is_called_is_checked_as_its_events_are(path: Path, tmp_path: Path) -> None:
+def test_a_damaged_name_of_a_run_or_snapshot_is_reported(path: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("UPDATE runs SET name = 'thirp' WHERE name = 'third'")
         raw.execute("UPDATE snapshots SET position = 9")
@@ -196,14 +196,14 @@ def test_what_a_run_is_called_is_checked_as_its_events_are(path: Path, tmp_path:
 # -- what is no store, and what would be lost by it ------------------------------------------------------------------
 
 
-def test_a_new_store_takes_nobodys_place(path: Path, tmp_path: Path) -> None:
+def test_salvage_does_not_overwrite_an_existing_file(path: Path, tmp_path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(UsageError, match="exists already"):
         salvage(path, path)
     assert path.read_bytes() == before
 
 
-def test_where_there_is_nothing_of_a_store_no_store_is_made(tmp_path: Path) -> None:
+def test_salvage_of_a_file_that_is_not_a_store_creates_no_store(tmp_path: Path) -> None:
     with pytest.raises(RecordingMissing):
         salvage(tmp_path / "nothing.db", tmp_path / "saved.db")
     (tmp_path / "words.db").write_text("no store")

@@ -1,4 +1,4 @@
-"""A store that is open several times, in one process or in several, loses nothing and gives no false alarm."""
+"""A store that is open several times, in one process or in several, loses no event and reports no false damage."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def three_processes_write_at_once(path: Path) -> None:
     assert [writer.communicate(timeout=60) and writer.returncode for writer in writers] == [0, 0, 0]
 
 
-async def test_processes_that_write_at_once_lose_nothing_and_damage_nothing(tmp_path: Path) -> None:
+async def test_concurrent_writes_of_several_processes_lose_and_damage_nothing(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     await asyncio.to_thread(three_processes_write_at_once, path)
     await (alone := researcher().start("go", approve=True))
@@ -90,7 +90,7 @@ LOOKS: dict[str, Callable[[Store, Path], object]] = {
 
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
-async def test_who_looks_at_a_store_that_is_open_takes_none_of_its_locks_away(
+async def test_reading_the_file_of_an_open_store_does_not_release_its_locks(
     store: Store, look: Callable[[Store, Path], object]
 ) -> None:
     with suppress(UsageError, RecordingCorrupt):
@@ -102,7 +102,7 @@ async def test_who_looks_at_a_store_that_is_open_takes_none_of_its_locks_away(
     other.close()
 
 
-def test_a_log_that_is_deleted_under_a_store_is_told_where_it_would_be_written(store: Store, tmp_path: Path) -> None:
+def test_a_write_after_the_log_was_deleted_raises(store: Store, tmp_path: Path) -> None:
     store.path.read_bytes()  # by somebody who does not know that this takes SQLite's locks
     another_process_opens_and_closes(store.path)
     store.path.with_name("runs.db-wal").unlink(missing_ok=True)  # as SQLite does, but for its newest releases
@@ -111,7 +111,7 @@ def test_a_log_that_is_deleted_under_a_store_is_told_where_it_would_be_written(s
     assert store.export(tmp_path / "kept.jsonl") == 27
 
 
-async def test_a_notebook_may_go_to_another_folder_while_a_store_is_open(
+async def test_a_store_works_after_a_change_of_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -121,7 +121,7 @@ async def test_a_notebook_may_go_to_another_folder_while_a_store_is_open(
         assert ("first", "runs.db") in [(row.name, row.store) for row in runs()]
 
 
-async def test_a_store_that_is_opened_through_a_link_is_the_same_store(store: Store, tmp_path: Path) -> None:
+async def test_a_store_that_is_opened_by_a_link_is_the_same_store(store: Store, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / "link.db"
     link.symlink_to(store.path)
@@ -152,7 +152,7 @@ class Interrupted:
         return getattr(self._connection, name)
 
 
-def test_a_cell_that_is_interrupted_while_it_waits_to_write_leaves_nothing_half_done(store: Store) -> None:
+def test_an_interrupt_while_a_write_waits_leaves_no_open_transaction(store: Store) -> None:
     database: Any = store._database
     connection = database._connection
     database._connection = Interrupted(connection, "BEGIN")
@@ -167,7 +167,7 @@ def test_a_cell_that_is_interrupted_while_it_waits_to_write_leaves_nothing_half_
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-async def test_a_cell_that_is_interrupted_while_events_are_written_leaves_no_gap(store: Store, done: bool) -> None:
+async def test_an_interrupt_while_events_are_written_leaves_no_gap(store: Store, done: bool) -> None:
     run = researcher().start("go", name="second", store=store, approve=True)
     await run.step("turn")
     database: Any = store._database
@@ -183,9 +183,7 @@ async def test_a_cell_that_is_interrupted_while_events_are_written_leaves_no_gap
 # -- opened at the same moment ---------------------------------------------------------------------------------------
 
 
-def test_a_new_store_waits_for_another_process_that_makes_it_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_store_waits_while_another_process_creates_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(sqlite3.connect(tmp_path / "runs.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         monkeypatch.setattr(sqlite.time, "sleep", lambda seconds: other.execute("ROLLBACK"))

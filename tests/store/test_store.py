@@ -1,4 +1,4 @@
-"""A store keeps runs, whether it is a file or a database: written as they happen, named, tagged, found, handed on."""
+"""A store keeps runs, in a file or in a database: written as they happen, named, tagged, found, shared."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ async def three(store: Store) -> Store:
 
 
 @pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
-async def test_every_design_is_kept_as_it_happened(place: str, open_store: Callable[[str], Store], world: Any) -> None:
+async def test_runs_of_every_design_are_stored_unchanged(
+    place: str, open_store: Callable[[str], Store], world: Any
+) -> None:
     run = world().start("go", name="kept", store=open_store(place), approve=True)
     await run
     loaded = open_store(place).load("kept")
@@ -70,7 +72,9 @@ async def test_every_design_is_kept_as_it_happened(place: str, open_store: Calla
     assert loaded.state == run.state
 
 
-async def test_a_run_goes_on_where_another_process_left_it(place: str, open_store: Callable[[str], Store]) -> None:
+async def test_a_run_continues_from_the_events_of_another_process(
+    place: str, open_store: Callable[[str], Store]
+) -> None:
     run = Agent().two_turns().start("hi", name="x", store=open_store(place))
     await run.step("turn")
     other = open_store(place)
@@ -79,7 +83,7 @@ async def test_a_run_goes_on_where_another_process_left_it(place: str, open_stor
     assert types(other.load("x").events) == types(again.events)
 
 
-async def test_a_question_that_is_seen_is_in_the_store(place: str, open_store: Callable[[str], Store]) -> None:
+async def test_a_question_that_is_pending_is_in_the_store(place: str, open_store: Callable[[str], Store]) -> None:
     def asking() -> SessionLoop:
         return SessionLoop(ScriptedLLM([[call("delete", {"path": "a"})], "done"]), [delete])
 
@@ -92,7 +96,7 @@ async def test_a_question_that_is_seen_is_in_the_store(place: str, open_store: C
     run.cancel()
 
 
-async def test_what_somebody_reads_who_begins_to_read_is_in_the_store(
+async def test_the_first_events_of_a_new_consumer_are_in_the_store(
     place: str, open_store: Callable[[str], Store]
 ) -> None:
     kept: list[list[Event]] = []
@@ -110,7 +114,7 @@ async def test_what_somebody_reads_who_begins_to_read_is_in_the_store(
     assert types(kept[0]) == ["run_start", "message", "model_start"]
 
 
-async def test_of_two_that_go_on_with_a_run_the_second_is_told(place: str, open_store: Callable[[str], Store]) -> None:
+async def test_the_second_of_two_continuations_of_a_run_raises(place: str, open_store: Callable[[str], Store]) -> None:
     run = Agent().two_turns().start("hi", name="x", store=open_store(place))
     await run.step("turn")
     other = open_store(place)
@@ -121,7 +125,7 @@ async def test_of_two_that_go_on_with_a_run_the_second_is_told(place: str, open_
     assert list(other.load("x").events) == run.events
 
 
-def test_two_that_open_a_new_store_at_once_make_it_once(place: str) -> None:
+def test_processes_that_open_a_new_store_concurrently_create_it_once(place: str) -> None:
     script = f"from agentnb import Store; Store({place!r}).close(); print('open')"
     started = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate(timeout=60)[0].strip() for process in started] == ["open"] * 4
@@ -150,7 +154,7 @@ async def test_several_threads_read_while_a_run_is_written(store: Store) -> None
     assert len(store.load("nile").events) == len(run.events)
 
 
-async def test_a_database_that_was_restarted_is_found_again(postgres: PostgresServer) -> None:
+async def test_a_store_reconnects_to_a_restarted_database(postgres: PostgresServer) -> None:
     store = Store(postgres.url)
     await SessionLoop(ScriptedLLM(["hello"])).start("go", name="before", store=store)
     postgres.restart()
@@ -158,7 +162,7 @@ async def test_a_database_that_was_restarted_is_found_again(postgres: PostgresSe
     store.close()
 
 
-def test_a_database_that_is_not_there_is_said_without_its_password() -> None:
+def test_the_error_for_a_missing_database_does_not_contain_its_password() -> None:
     with pytest.raises(StorageError) as caught:
         Store("postgresql://me:secret@127.0.0.1:1/lab")
     assert "postgresql://me@127.0.0.1:1/lab cannot be used as a store" in str(caught.value)
@@ -181,14 +185,14 @@ async def test_runs_have_tags(three: Store) -> None:
     assert {info.name: info.tags for info in three.runs()} == {"talk": (), "broken": (), "nile": ("good",)}
 
 
-async def test_a_run_may_be_given_another_name(three: Store) -> None:
+async def test_a_run_can_be_renamed(three: Store) -> None:
     three.rename("nile", "the nile")
     assert three.load("the nile").name == "the nile"
     with pytest.raises(RecordingMissing, match="it has talk, broken, the nile"):
         three.load("nile")
 
 
-async def test_what_is_not_there_cannot_be_tagged(three: Store) -> None:
+async def test_tagging_a_missing_run_raises(three: Store) -> None:
     with pytest.raises(RecordingMissing, match="no run or snapshot 'nobody'"):
         three.tag("nobody", "good")
 
@@ -217,7 +221,7 @@ async def test_what_is_not_there_cannot_be_tagged(three: Store) -> None:
         ({"tool": "read", "error": True}, ["nile"]),
     ],
 )
-async def test_runs_are_found_by_what_happened_in_them(three: Store, wanted: Any, found: list[str]) -> None:
+async def test_runs_are_found_by_their_events(three: Store, wanted: Any, found: list[str]) -> None:
     assert names(three.find(**wanted)) == found
 
 
@@ -228,7 +232,7 @@ async def test_runs_are_found_by_tag(three: Store) -> None:
     assert names(three.find(tag="to")) == []
 
 
-async def test_a_name_with_many_stars_is_looked_for_at_once(three: Store) -> None:
+async def test_a_search_with_many_stars_is_fast(three: Store) -> None:
     three.tag("nile", "a" * 60)
     started = time.monotonic()
     assert three.find(tag="*a" * 12 + "*b") == []
@@ -246,7 +250,7 @@ async def test_runs_are_found_by_date(three: Store) -> None:
     assert three.find(until=today - timedelta(days=1)) == []
 
 
-async def test_a_date_that_is_none_is_said(three: Store) -> None:
+async def test_an_invalid_date_is_refused(three: Store) -> None:
     with pytest.raises(UsageError, match="'yesterday' is not a date"):
         three.find(since="yesterday")
 
@@ -274,12 +278,12 @@ async def strange(store: Store) -> Store:
     [{"name": "größe"}, {"name": "GRÖ*"}, {"error": "ärger"}, {"error": "100%"}, {"tool": "O*"}, {"cost": 0.5}],
     ids=str,
 )
-async def test_a_run_is_found_whatever_letters_and_values_it_has(strange: Store, wanted: Any) -> None:
+async def test_a_run_with_unusual_letters_and_values_is_found(strange: Store, wanted: Any) -> None:
     assert names(strange.find(**wanted)) == ["Größe"]
     assert strange.load("Größe").state.output == "done"
 
 
-async def test_a_damaged_event_hides_nothing_that_can_be_found(three: Store) -> None:
+async def test_a_damaged_event_does_not_hide_its_run_from_a_search(three: Store) -> None:
     three._database.write("UPDATE events SET body = ? WHERE key % 4294967296 = 4", b"\xff\x00")
     assert names(three.find(tool="write")) == ["nile"]
     assert names(three.find(error=True)) == ["broken", "nile"]
@@ -290,13 +294,13 @@ async def test_a_damaged_event_hides_nothing_that_can_be_found(three: Store) -> 
 @pytest.mark.parametrize(
     "wanted", [{"tool": 3}, {"name": ["a"]}, {"cost": "1"}, {"error": 1.5}, {"since": [1]}, {"until": True}], ids=str
 )
-async def test_what_cannot_be_looked_for_is_said(store: Store, wanted: Any) -> None:
+async def test_an_invalid_search_is_refused(store: Store, wanted: Any) -> None:
     with pytest.raises(UsageError):
         store.find(**wanted)
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "\ud800", None, 3], ids=ascii)
-async def test_a_name_that_not_every_store_can_keep_is_refused_by_each(three: Store, name: Any) -> None:
+async def test_a_name_that_some_stores_cannot_keep_is_refused_by_all(three: Store, name: Any) -> None:
     before = three.runs()
     for name_it in (three.rename, three.tag, three.untag):
         with pytest.raises(UsageError, match="takes a text of letters"):
@@ -306,7 +310,7 @@ async def test_a_name_that_not_every_store_can_keep_is_refused_by_each(three: St
     assert three.runs() == before
 
 
-async def test_a_run_does_not_go_on_from_a_past_it_has_not_had(store: Store) -> None:
+async def test_a_run_does_not_continue_after_events_that_differ_from_the_stored_ones(store: Store) -> None:
     run = Agent().two_turns().start("hi", name="x")
     await run.step("turn")
     past = run.snapshot()
@@ -317,7 +321,9 @@ async def test_a_run_does_not_go_on_from_a_past_it_has_not_had(store: Store) -> 
         restore(other.snapshot(), Agent().two_turns(), store=store)
 
 
-async def test_what_would_be_changed_is_told_of_both(place: str, open_store: Callable[[str], Store]) -> None:
+async def test_planned_migrations_are_listed_for_files_and_databases(
+    place: str, open_store: Callable[[str], Store]
+) -> None:
     if place.startswith("postgresql"):
         assert [step[0] for step in planned_migrations(place)] == ["1"]
     open_store(place)
@@ -335,7 +341,7 @@ def ask(server: PostgresServer, sql: str) -> None:
 LOSE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL"
 
 
-async def test_a_run_goes_on_when_its_connection_was_lost_while_it_waited(postgres: PostgresServer) -> None:
+async def test_a_run_continues_after_its_connection_was_lost_while_it_waited(postgres: PostgresServer) -> None:
     store = Store(postgres.url)
     run = researcher().start("go", name="waits", store=store)
     run.play()
@@ -349,7 +355,7 @@ async def test_a_run_goes_on_when_its_connection_was_lost_while_it_waited(postgr
     store.close()
 
 
-async def test_who_may_only_read_a_database_can_read_it(postgres: PostgresServer) -> None:
+async def test_a_role_with_read_access_only_can_read_a_database(postgres: PostgresServer) -> None:
     store = Store(postgres.url)
     await SessionLoop(ScriptedLLM(["hello"])).start("go", name="shared", store=store)
     store.close()
@@ -372,7 +378,7 @@ PASSWORDS = ["p@ss", "p/ss", "p?ss", "p#ss", "p:ss", "p[ss", "p%zz"]
 
 
 @pytest.mark.parametrize("password", PASSWORDS)
-def test_a_password_that_has_to_be_written_otherwise_is_not_shown(password: str) -> None:
+def test_a_password_that_has_to_be_quoted_is_not_shown(password: str) -> None:
     for use in (Store, planned_migrations, runs, Snapshot.load):
         with pytest.raises(UsageError) as caught:
             use(f"postgresql://me:{password}@127.0.0.1:1/lab")
@@ -380,7 +386,7 @@ def test_a_password_that_has_to_be_written_otherwise_is_not_shown(password: str)
         assert "zz" not in str(caught.value)
 
 
-def test_such_a_password_written_as_it_has_to_be_is_taken(postgres: PostgresServer) -> None:
+def test_a_quoted_password_is_accepted(postgres: PostgresServer) -> None:
     Store(postgres.url.replace("secret", quote("p@ss/w:rd?#%", safe=""))).close()
 
 

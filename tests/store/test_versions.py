@@ -1,4 +1,4 @@
-"""Stores of this version open; those of any other are refused with what to do. Recordings of every version are read.
+"""Stores of this version open; stores of other versions are refused with what to do. Old recordings can be read.
 
 The fixtures were written by the agentnb of that version. Stores of versions from before the first release are refused.
 """
@@ -59,7 +59,7 @@ def recording(what: Path, tmp_path: Path) -> Snapshot:
 # -- this version ----------------------------------------------------------------------------------------------------
 
 
-def test_a_store_that_was_written_earlier_opens_and_its_runs_replay(kept: Path) -> None:
+def test_an_older_store_of_this_version_opens_and_its_runs_replay(kept: Path) -> None:
     assert planned_migrations(kept) == []
     with closing(Store(kept)) as store:
         assert [info.name for info in store.runs()] == ["talk", "nile"]
@@ -70,7 +70,7 @@ def test_a_store_that_was_written_earlier_opens_and_its_runs_replay(kept: Path) 
 
 
 @pytest.mark.parametrize("folder_too", [False, True], ids=["file", "folder"])
-def test_a_store_that_cannot_be_written_is_read_and_not_changed(kept: Path, folder_too: bool) -> None:
+def test_a_read_only_store_is_read_and_not_changed(kept: Path, folder_too: bool) -> None:
     before = kept.read_bytes()
     with read_only(kept, folder_too=folder_too), closing(Store(kept)) as store:
         assert replay(store.load("nile")).result() == "It is done."
@@ -82,7 +82,7 @@ def test_a_store_that_cannot_be_written_is_read_and_not_changed(kept: Path, fold
 
 
 @pytest.mark.parametrize("what", [*STORES, *SNAPSHOTS, *EXPORTS], ids=lambda path: path.stem)
-def test_an_old_recording_is_good_for_all_that_a_new_one_is(what: Path, tmp_path: Path) -> None:
+def test_an_old_recording_can_be_replayed_restored_and_forked(what: Path, tmp_path: Path) -> None:
     snapshot = recording(what, tmp_path)
     walk = replay(snapshot)
     assert [step.type for step in walk.step("turn")][:2] == ["run_start", "message"]
@@ -122,7 +122,7 @@ def test_the_tables_of_a_new_store_are_planned_and_not_created(tmp_path: Path) -
     assert empty.read_bytes() == b""
 
 
-def test_the_tables_are_created_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_creation_of_the_tables_creates_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = SqliteDatabase.write
 
     def fail_at_the_index(database: SqliteDatabase, sql: str, *values: object) -> None:
@@ -139,7 +139,7 @@ def test_the_tables_are_created_all_or_none(tmp_path: Path, monkeypatch: pytest.
         assert store.runs() == []
 
 
-def test_where_there_is_no_store_nothing_is_planned(tmp_path: Path) -> None:
+def test_planned_migrations_of_a_missing_store_raise(tmp_path: Path) -> None:
     with pytest.raises(RecordingMissing):
         planned_migrations(tmp_path / "nothing.db")
     (tmp_path / "words.db").write_text("no database at all, but some words, again and again" * 50)
@@ -171,7 +171,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("statements", OTHERS.values(), ids=list(OTHERS))
 @pytest.mark.parametrize("use", [Store, planned_migrations], ids=lambda use: use.__name__)
-def test_a_store_of_another_version_is_refused_with_what_to_do_and_not_changed(
+def test_a_store_of_another_version_is_refused_with_instructions_and_not_changed(
     tmp_path: Path, statements: Sequence[str], use: type[Store]
 ) -> None:
     path = make(tmp_path / "runs.db", *statements)
@@ -214,7 +214,7 @@ def test_a_database_with_a_store_of_another_version_is_refused(postgres: Postgre
         "DROP TABLE snapshots",
     ],
 )
-def test_tables_that_are_not_those_of_the_version_are_reported_as_damage(kept: Path, change: str) -> None:
+def test_tables_that_do_not_fit_the_version_are_reported_as_damage(kept: Path, change: str) -> None:
     make(kept, change)
     with pytest.raises(RecordingCorrupt, match="its tables are not those of a store of version"):
         Store(kept)

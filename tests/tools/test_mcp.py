@@ -1,4 +1,4 @@
-"""The tools of MCP servers: over a real process's pipes, over HTTP, and of a server in this process."""
+"""The tools of MCP servers: over the pipes of a real process, over HTTP, and of a server in this process."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ def tool_of(server: Connection, name: str) -> Any:
     return next(tool for tool in server.tools if tool.name == name)
 
 
-def test_a_servers_tools_have_its_words_and_its_schemas(desk: Connection) -> None:
+def test_the_tools_of_a_server_have_its_descriptions_and_schemas(desk: Connection) -> None:
     add = tool_of(desk, "add")
     assert add.description == "Add two numbers."
     assert add.parameters["required"] == ["a", "b"]
 
 
-async def test_a_call_goes_to_the_server(desk: Connection) -> None:
+async def test_a_call_is_performed_by_the_server(desk: Connection) -> None:
     assert (await called(desk, "add", {"a": 2, "b": 3})).result == "5"
 
 
-async def test_a_call_goes_to_a_server_in_a_process_of_its_own(process: Connection) -> None:
+async def test_a_call_is_performed_by_a_server_in_its_own_process(process: Connection) -> None:
     assert (await called(process, "add", {"a": 2, "b": 3})).result == "5"
 
 
@@ -102,7 +102,7 @@ def desk_over_http() -> Any:
     return server.streamable_http_app()
 
 
-async def test_a_call_goes_to_a_server_over_http() -> None:
+async def test_a_call_is_performed_by_a_server_over_http() -> None:
     with over_http() as port, connect(f"http://127.0.0.1:{port}/mcp") as server:
         assert (await called(server, "add", {"a": 2, "b": 3})).result == "5"
 
@@ -126,7 +126,7 @@ class Guarded:
         await send({"type": "http.response.body", "body": b'{"error": "invalid_token"}'})
 
 
-async def test_headers_go_with_every_request_and_are_not_shown() -> None:
+async def test_headers_are_sent_with_every_request_and_are_not_shown() -> None:
     with (
         over_http(Guarded()) as port,
         connect(f"http://127.0.0.1:{port}/mcp", headers={"Authorization": KEY}) as server,
@@ -172,7 +172,7 @@ async def test_after_an_outage_of_a_server_the_next_call_connects_again() -> Non
         server.close()
 
 
-async def test_a_server_that_was_started_again_meanwhile_is_not_noticed() -> None:
+async def test_a_call_reconnects_to_a_restarted_server() -> None:
     with over_http() as port:
         server = connect(f"http://127.0.0.1:{port}/mcp")
         assert (await called(server, "add", {"a": 1, "b": 1})).result == "2"
@@ -230,7 +230,7 @@ class WithSessions:
         (400, {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Bad Request: No valid session ID"}}),
     ],
 )
-async def test_a_server_that_has_forgotten_the_session_gets_a_new_one(refusal: tuple[int, dict[str, Any]]) -> None:
+async def test_a_server_that_has_lost_the_session_gets_a_new_one(refusal: tuple[int, dict[str, Any]]) -> None:
     app = WithSessions(refusal)
     with over_http(app) as port, connect(f"http://127.0.0.1:{port}/mcp") as server:
         assert (await called(server, "count")).result == "call 1"
@@ -239,7 +239,7 @@ async def test_a_server_that_has_forgotten_the_session_gets_a_new_one(refusal: t
         assert (await called(server, "count")).result == "call 2"
 
 
-async def test_a_process_that_has_ended_is_started_again_and_the_call_is_not_made_again(tmp_path: Path) -> None:
+async def test_an_ended_process_is_started_again_without_repeating_the_call(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     with connect(ODD, env={"CALLS": str(calls)}) as server:
         assert (await called(server, "end")).is_error
@@ -269,14 +269,14 @@ def test_the_instructions_of_a_server_are_available(odd: Connection) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments"), [("pair", {"x": [1, 2]}), ("word", {"x": "Größe"}), ("untyped", {"x": None}), ("good", {})]
 )
-async def test_a_schema_of_another_draft_lets_fitting_arguments_through(
+async def test_a_schema_of_another_draft_accepts_valid_arguments(
     odd: Connection, name: str, arguments: dict[str, Any]
 ) -> None:
     assert json.loads((await called(odd, name, arguments)).result) == arguments
 
 
 @pytest.mark.parametrize(("name", "x"), [("pair", [1, "b"]), ("word", "zu groß")])
-async def test_a_schema_of_another_draft_refuses_what_does_not_fit(odd: Connection, name: str, x: Any) -> None:
+async def test_a_schema_of_another_draft_refuses_invalid_arguments(odd: Connection, name: str, x: Any) -> None:
     assert (await called(odd, name, {"x": x})).outcome == "invalid"
 
 
@@ -289,7 +289,7 @@ async def test_a_schema_of_another_draft_refuses_what_does_not_fit(odd: Connecti
         ("blank", {"a": 1}),
     ],
 )
-async def test_a_result_that_misses_its_schema_is_still_the_result(odd: Connection, name: str, result: Any) -> None:
+async def test_a_result_that_does_not_match_its_schema_is_accepted(odd: Connection, name: str, result: Any) -> None:
     assert (await called(odd, name)).result == result
 
 
@@ -306,7 +306,7 @@ async def test_structured_content_is_the_text_of_an_error(odd: Connection) -> No
     assert failed.result == '{"code": 7}'
 
 
-async def test_a_block_that_is_not_known_costs_itself_alone(odd: Connection) -> None:
+async def test_an_unknown_block_does_not_affect_the_other_blocks(odd: Connection) -> None:
     assert (await called(odd, "mixed")).result.splitlines() == [
         "before",
         '{"type": "hologram", "depth": 3}',
@@ -327,7 +327,7 @@ async def test_the_tools_are_updated_when_the_server_reports_a_change() -> None:
         assert (await called(server, "grown", {"n": 1})).result == '{"n": 1}'
 
 
-async def test_two_servers_with_a_tool_of_one_name_are_both_named(odd: Connection) -> None:
+async def test_the_error_for_tools_of_the_same_name_names_both_servers(odd: Connection) -> None:
     with (
         connect(ODD) as other,
         pytest.raises(UsageError, match=r"good of the MCP server .* and good of"),
@@ -346,19 +346,19 @@ async def test_invalid_arguments_are_reported_to_the_model_and_not_sent(desk: Co
     )
 
 
-async def test_what_a_server_fails_with_is_the_calls_error(desk: Connection) -> None:
+async def test_the_error_of_a_server_is_the_error_of_the_call(desk: Connection) -> None:
     end = await called(desk, "desk_refuse")
     assert end.is_error
     assert "Error executing tool desk.refuse" in end.result
 
 
-async def test_a_picture_is_a_block_beside_the_text(desk: Connection) -> None:
+async def test_a_picture_is_a_separate_block_after_the_text(desk: Connection) -> None:
     text, picture = (await called(desk, "draw")).result
     assert text == {"type": "text", "text": "a picture"}
     assert picture["source"]["media_type"] == "image/png"
 
 
-async def test_a_result_without_words_is_its_structure() -> None:
+async def test_a_result_without_text_is_its_structured_content() -> None:
     server = MCPServer("terse")
     server.tool(name="count")(lambda: CallToolResult(content=[], structured_content={"lines": 3}))
     with connect(server) as terse:
@@ -379,7 +379,7 @@ async def test_every_call_needs_approval_unless_the_server_is_trusted(desk: Conn
     assert end_of(run).is_error
 
 
-async def test_a_reading_tool_of_a_trusted_server_needs_no_approval() -> None:
+async def test_a_read_only_tool_of_a_trusted_server_needs_no_approval() -> None:
     with connect(SERVER, trusted=True) as server:
         run = start(server, "read", {"path": "a.txt"}, approve=None)
         await run
@@ -387,13 +387,13 @@ async def test_a_reading_tool_of_a_trusted_server_needs_no_approval() -> None:
     assert tool_of(server, "write").approve
 
 
-def test_of_a_server_that_is_trusted_a_call_that_changes_nothing_twice_may_run_again() -> None:
+def test_read_only_and_idempotent_tools_of_a_trusted_server_are_idempotent() -> None:
     with connect(SERVER, trusted=True) as server:
         again = {tool.name for tool in server.tools if tool.idempotent}
     assert again == {"read", "write"}
 
 
-def test_a_prefix_tells_the_tools_of_two_servers_apart() -> None:
+def test_a_prefix_distinguishes_the_tools_of_two_servers() -> None:
     with connect(SERVER, prefix="left_") as server:
         assert tool_of(server, "left_desk_refuse").description == "Fail."
 
@@ -411,11 +411,11 @@ def test_tools_whose_legal_names_are_equal_get_different_names() -> None:
         ]
 
 
-async def test_a_process_has_what_it_is_given_of_the_environment(process: Connection) -> None:
+async def test_a_process_gets_the_given_environment_variables(process: Connection) -> None:
     assert (await called(process, "secret")).result == "sk-given"
 
 
-async def test_a_process_has_no_keys_that_it_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_does_not_inherit_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DESK_KEY", "sk-ours")
     with connect(COMMAND) as server:
         assert (await called(server, "secret")).result == "none"
@@ -436,7 +436,7 @@ async def test_a_cancelled_run_does_not_wait_for_the_server(desk: Connection) ->
     assert run.stop_reason == "cancelled"
 
 
-async def test_a_call_in_flight_fails_where_the_connection_is_closed() -> None:
+async def test_a_running_call_fails_when_the_connection_is_closed() -> None:
     server = connect(SERVER)
     run = start(server, "wait", {"seconds": 1000})
     async for event in run:
@@ -445,7 +445,7 @@ async def test_a_call_in_flight_fails_where_the_connection_is_closed() -> None:
     assert end_of(run).is_error
 
 
-async def test_a_call_behind_the_end_of_the_connection_fails_in_words() -> None:
+async def test_a_call_after_the_end_of_the_connection_fails_with_a_message() -> None:
     server = connect(SERVER)
     server.close()
     server.close()
@@ -467,7 +467,7 @@ def test_a_string_that_is_not_a_command_is_rejected() -> None:
         connect("python 'server.py")
 
 
-def test_a_server_that_does_not_answer_is_given_up_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connecting_to_a_server_that_does_not_answer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp, "CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match=r"did not answer within 0.5 s"):
         connect([sys.executable, "-c", "import time; time.sleep(1000)"])
@@ -485,7 +485,7 @@ def test_a_connection_without_references_is_closed() -> None:
     assert not of_the_connection & set(threading.enumerate())
 
 
-def test_a_connection_left_open_does_not_keep_the_process_from_its_end() -> None:
+def test_an_open_connection_does_not_prevent_the_process_from_ending() -> None:
     code = f"from agentnb.tools.mcp import connect; server = connect({COMMAND!r}); print(len(server.tools))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert ended.stdout.strip() == "8"
@@ -504,7 +504,7 @@ def test_a_key_in_an_address_is_not_shown() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name on this system")
-def test_ctrl_c_while_a_server_starts_ends_it(tmp_path: Path) -> None:
+def test_ctrl_c_while_a_server_starts_ends_the_server(tmp_path: Path) -> None:
     started = tmp_path / "started"
     os.mkfifo(started)
     code = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
@@ -545,6 +545,6 @@ os.waitpid(child, 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
-def test_in_a_process_that_is_forked_the_connection_is_closed() -> None:
+def test_the_connection_is_closed_in_a_forked_process() -> None:
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=60)
     assert ran.stdout == "The connection to the MCP server is closed.\n", ran.stderr

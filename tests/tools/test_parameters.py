@@ -1,4 +1,4 @@
-"""What a function's parameters mean to a model, and what the function gets."""
+"""The parameters of a function: their schema for the model, and the values that the function gets."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ async def test_a_collection_is_a_list(type_: Any) -> None:
     assert await called(shown, {"x": [5, 6]}) == [2, 5, 6]
 
 
-async def test_an_iterator_gives_one_after_the_other() -> None:
+async def test_an_iterator_yields_the_items_of_a_list() -> None:
     def first(x: collections.abc.Iterator[int]) -> int:
         return next(x)
 
     assert await called(first, {"x": [5, 6]}) == 5
 
 
-async def test_what_does_not_fit_an_iterable_is_refused() -> None:
+async def test_an_invalid_item_of_an_iterable_is_refused() -> None:
     with pytest.raises(InvalidArguments, match=r"x\.1"):
         await called(mean, {"x": [1, "b"]})
 
@@ -106,7 +106,7 @@ async def test_a_declared_default_is_valid(function: Any, default: Any) -> None:
 
 
 @pytest.mark.parametrize(("function", "wrong"), [(none, "five"), (word, None), (literal, "d"), (bounded, -1)])
-async def test_a_value_that_is_neither_of_the_type_nor_the_default_is_refused(function: Any, wrong: Any) -> None:
+async def test_a_value_that_is_not_of_the_type_and_not_the_default_is_refused(function: Any, wrong: Any) -> None:
     with pytest.raises(InvalidArguments, match="x: "):
         await called(function, {"x": wrong})
 
@@ -138,16 +138,16 @@ def in_numpys_style(x: float, y: float, unit: str = "m") -> float:
     return x
 
 
-def test_words_in_a_type_describe_the_parameter() -> None:
+def test_a_text_in_a_type_describes_the_parameter() -> None:
     described = properties(in_words)
     assert (described["city"]["description"], described["days"]["description"]) == ("the city", "how far ahead")
 
 
-def test_the_docstring_describes_it_where_both_do() -> None:
+def test_the_description_in_the_docstring_takes_precedence() -> None:
     assert properties(in_both)["city"]["description"] == "the city"
 
 
-def test_numpys_style_describes_several_parameters_at_once() -> None:
+def test_a_numpy_style_docstring_describes_several_parameters_in_one_entry() -> None:
     described = properties(in_numpys_style)
     assert [described[name]["description"] for name in ("x", "y", "unit")] == ["the place", "the place", "the unit"]
 
@@ -180,12 +180,12 @@ class Ten(Counter):
 
 @pytest.mark.parametrize("name", ["outside", "inside", "static"])
 @pytest.mark.parametrize("of", [Counter, Counter()])
-async def test_a_method_of_a_class_takes_what_is_not_the_class(name: str, of: Any) -> None:
+async def test_a_class_method_has_all_parameters_except_the_class(name: str, of: Any) -> None:
     assert list(properties(getattr(of, name))) == ["x"]
     assert await called(getattr(of, name), {"x": 1}) == 6
 
 
-async def test_a_method_of_a_class_is_that_of_the_class_it_is_asked_of() -> None:
+async def test_a_class_method_of_a_subclass_gets_the_subclass() -> None:
     assert await called(Ten.outside, {"x": 1}) == await called(Ten.inside, {"x": 1}) == 11
 
 
@@ -212,12 +212,12 @@ def rows(table: list[list[int]], options: dict[str, Any] | None = None, place: P
     return [table, options, place]
 
 
-async def test_a_list_or_an_object_that_is_written_as_text_is_read() -> None:
+async def test_a_list_or_an_object_in_a_json_string_is_parsed() -> None:
     said = {"table": "[[1, 2], [3]]", "options": '{"header": true}', "place": '{"city": "Bern"}'}
     assert await called(rows, said) == [[[1, 2], [3]], {"header": True}, {"city": "Bern"}]
 
 
-async def test_text_where_a_text_is_wanted_stays_text() -> None:
+async def test_a_json_string_for_a_string_parameter_is_not_parsed() -> None:
     assert await called(tool(name="echo")(lambda x: x), {"x": "[1]"}) == "[1]"
 
 
@@ -226,7 +226,7 @@ async def test_a_string_in_place_of_a_list_is_reported_as_a_string() -> None:
         await called(rows, {"table": "one"})
 
 
-async def test_the_context_of_a_call_is_given_and_not_asked_of_the_model() -> None:
+async def test_tool_context_is_passed_in_and_is_not_in_the_schema() -> None:
     def look(x: int, tool_context) -> list[Any]:  # type: ignore[no-untyped-def]
         return [x, tool_context.function_call_id]
 
@@ -236,7 +236,7 @@ async def test_the_context_of_a_call_is_given_and_not_asked_of_the_model() -> No
     assert run.messages[2].content == '[1,"c1"]'
 
 
-async def test_a_context_that_is_a_value_is_asked_of_the_model() -> None:
+async def test_a_tool_context_of_another_type_is_a_parameter_for_the_model() -> None:
     def look(tool_context: str) -> str:
         return tool_context
 
@@ -244,7 +244,7 @@ async def test_a_context_that_is_a_value_is_asked_of_the_model() -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_a_tool_of_ones_own_leaves_the_loop_agent(is_async: bool) -> None:
+async def test_your_own_tool_can_escalate_out_of_a_loop_agent(is_async: bool) -> None:
     def done(tool_context: Any) -> dict[str, str]:
         """Call this when it is good."""
         tool_context.actions.escalate = True
@@ -275,8 +275,8 @@ async def test_a_tool_shares_the_state_of_the_session() -> None:
     assert context.session.state["count"] == 2
 
 
-async def test_a_tool_may_have_its_result_be_the_last_word() -> None:
-    """As ADK's own exit_loop says it beside the escalation."""
+async def test_a_tool_can_skip_the_summary_of_its_result() -> None:
+    """As ADK's exit_loop sets it, in addition to the escalation."""
 
     def done(tool_context: Any) -> str:
         tool_context.actions.skip_summarization = True
@@ -287,7 +287,7 @@ async def test_a_tool_may_have_its_result_be_the_last_word() -> None:
     assert len(llm.requests) == 1
 
 
-async def test_a_recorded_tool_leaves_the_loop_agent_too() -> None:
+async def test_a_recorded_tool_escalates_out_of_a_loop_agent() -> None:
     def done(tool_context: Any) -> str:
         tool_context.actions.escalate = True
         return "good"
@@ -301,7 +301,7 @@ async def test_a_recorded_tool_leaves_the_loop_agent_too() -> None:
     assert again.stop_reason == run.stop_reason == "escalated"
 
 
-async def test_a_tool_that_does_not_escalate_leaves_nothing() -> None:
+async def test_a_tool_that_does_not_escalate_does_not_end_the_loop_agent() -> None:
     critic = SessionLoop(ScriptedLLM([[call("look")], "on"], repeat=True), [tool(name="look")(lambda tool_context: 1)])
     context = InvocationContext(user_content="go")
     events = [event async for event in LoopAgent("L", [critic], 2).run_async(context)]
@@ -368,21 +368,21 @@ async def annotated_input(input: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("execute", [lambda args: args, lambda params: params, annotated, annotated_input])
-async def test_a_method_of_the_arguments_in_one_piece_gets_them(execute: Any) -> None:
+async def test_a_method_with_one_parameter_for_all_arguments_gets_them(execute: Any) -> None:
     assert await called(Definition(execute), {"path": "x", "lines": 3}) == {"path": "x", "lines": 3}
 
 
 @pytest.mark.parametrize("execute", [lambda path: path, lambda input: input])
-async def test_a_method_of_one_argument_gets_that(execute: Any) -> None:
+async def test_a_method_with_one_parameter_gets_its_argument(execute: Any) -> None:
     (name,) = properties(Definition(execute))
     assert await called(Definition(execute), {name: "x"}) == "x"
 
 
-def test_a_function_with_a_parameter_args_takes_that_one() -> None:
+def test_a_parameter_named_args_is_one_argument() -> None:
     assert list(properties(tool(annotated))) == ["arguments"]
 
 
-async def test_a_tool_in_a_thread_of_its_own_is_always_called_in_that() -> None:
+async def test_a_tool_with_its_own_thread_is_always_called_in_that_thread() -> None:
     threads = []
 
     @tool(thread="own")
@@ -398,7 +398,7 @@ async def test_a_tool_in_a_thread_of_its_own_is_always_called_in_that() -> None:
     assert threads[0] is not threading.current_thread()
 
 
-async def test_the_methods_of_one_object_share_a_thread_of_their_own() -> None:
+async def test_the_methods_of_one_object_share_one_thread() -> None:
     class Database:
         connection: Any = None
 
@@ -415,7 +415,7 @@ async def test_the_methods_of_one_object_share_a_thread_of_their_own() -> None:
     assert await called(database.ask, {}) == [5]
 
 
-async def test_what_fails_in_a_thread_of_its_own_is_the_calls_error() -> None:
+async def test_an_exception_in_a_separate_thread_is_the_error_of_the_call() -> None:
     @tool(thread="own")
     def fail() -> None:
         raise ValueError("no such row")
@@ -426,7 +426,7 @@ async def test_what_fails_in_a_thread_of_its_own_is_the_calls_error() -> None:
         await called(fail, {})
 
 
-def test_another_thread_is_refused() -> None:
+def test_an_unknown_value_of_thread_is_refused() -> None:
     with pytest.raises(UsageError, match="thread"):
         tool(thread="mine")(mean)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="thread"):
@@ -465,7 +465,7 @@ def in_etc(call: Any) -> bool:
 
 
 @pytest.mark.parametrize("approve", [in_etc, later])
-def test_a_tools_own_function_decides_which_calls_need_approval(approve: Any) -> None:
+def test_the_approve_function_of_a_tool_decides_which_calls_need_approval(approve: Any) -> None:
     assert asked(writes(approve), {"path": "/etc/x"}) == [
         "write asks before a call with these arguments. It needs disk."
     ]
@@ -480,7 +480,7 @@ def test_a_tools_own_function_decides_which_calls_need_approval(approve: Any) ->
         (lambda call: "no", "The approve= of write returned 'no', and not True or False."),
     ],
 )
-def test_a_tool_that_cannot_say_asks(approve: Any, why: str) -> None:
+def test_a_failing_approve_function_requests_approval(approve: Any, why: str) -> None:
     assert asked(writes(approve), {"path": "/tmp/x"}) == [why]
 
 
@@ -518,7 +518,7 @@ def inner(name: str = "respond", words: str = "hola") -> SessionLoop:
     return SessionLoop(ScriptedLLM([words], repeat=True), name=name)
 
 
-async def test_a_loop_as_a_tool_is_asked_about() -> None:
+async def test_a_loop_as_a_tool_can_need_approval() -> None:
     llm = ScriptedLLM([[call("respond", {"input": "hi"}, id="c1")], "end"])
     run = SessionLoop(llm, [tool(approve=True)(inner())]).start("go")
     asked = []
@@ -530,7 +530,7 @@ async def test_a_loop_as_a_tool_is_asked_about() -> None:
     assert run.messages[2].content == "hola"
 
 
-async def test_a_loop_as_a_tool_is_asked_about_by_its_arguments() -> None:
+async def test_the_arguments_of_a_loop_as_a_tool_decide_whether_approval_is_needed() -> None:
     llm = ScriptedLLM([[call("respond", {"input": "hi"}), call("respond", {"input": "delete it"}, id="c2")], "end"])
     made = tool(approve=lambda call: "delete" in call.arguments["input"])(inner())
     run = SessionLoop(llm, [made]).start("go")
@@ -542,12 +542,12 @@ async def test_a_loop_as_a_tool_is_asked_about_by_its_arguments() -> None:
     assert asked == ["c2"]
 
 
-def test_a_loop_as_a_tool_has_the_name_and_the_words_it_is_given() -> None:
+def test_a_loop_as_a_tool_has_the_given_name_and_description() -> None:
     (made,) = as_tools([tool(name="spanish", description="Speak.", needs="llm")(inner())]).values()
     assert (made.name, made.description, made.needs) == ("spanish", "Speak.", ("llm",))
 
 
-def test_an_option_that_a_loop_as_a_tool_does_not_have_is_refused() -> None:
+def test_an_unsupported_option_for_a_loop_as_a_tool_is_refused() -> None:
     with pytest.raises(UsageError, match="no option 'thread'"):
         tool(thread="own")(inner())
 
@@ -555,7 +555,7 @@ def test_an_option_that_a_loop_as_a_tool_does_not_have_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "legal"), [("research helper", "research_helper"), ("a.b/c", "a_b_c"), ("é" * 80, "_" * 64)]
 )
-async def test_a_loop_as_a_tool_has_a_name_that_every_provider_takes(name: str, legal: str) -> None:
+async def test_a_loop_as_a_tool_has_a_name_that_every_provider_accepts(name: str, legal: str) -> None:
     llm = ScriptedLLM([[call(legal, {"input": "hi"})], "end"])
     run = SessionLoop(llm, [inner(name)]).start("go")
     assert await run == "end"
@@ -563,8 +563,8 @@ async def test_a_loop_as_a_tool_has_a_name_that_every_provider_takes(name: str, 
     assert run.messages[2].content == "hola"
 
 
-async def test_a_loop_as_a_tool_is_found_by_its_own_name_too() -> None:
-    """As recordings of older versions have it."""
+async def test_a_call_of_a_loop_by_its_original_name_is_accepted() -> None:
+    """Recordings of older versions contain that name."""
     llm = ScriptedLLM([[call("research helper", {"input": "hi"})], "end"])
     run = SessionLoop(llm, [inner("research helper")]).start("go")
     assert await run == "end"
@@ -586,7 +586,7 @@ def test_the_same_tool_may_be_given_twice() -> None:
         [inner("a b"), inner("a_b")],
     ],
 )
-def test_two_tools_of_one_name_are_refused_where_the_loop_is_made(tools: list[Any]) -> None:
+def test_a_loop_refuses_two_tools_of_the_same_name(tools: list[Any]) -> None:
     with pytest.raises(UsageError, match=r"Two tools have the name '(look|mean|search|a_b)': .* and "):
         SessionLoop(ScriptedLLM([]), tools)
 

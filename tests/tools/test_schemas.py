@@ -1,4 +1,4 @@
-"""JSON schemas of other people's tools: read as far as they can be read here, and no pattern holds up a run."""
+"""JSON schemas of third-party tools: readable parts are checked, and no pattern blocks a run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ FITTING = [
 
 
 @pytest.mark.parametrize(("schema", "fits", "misfits"), FITTING)
-async def test_a_schema_is_read_by_the_draft_it_is_written_for(schema: Any, fits: Any, misfits: Any) -> None:
+async def test_a_schema_is_checked_by_its_own_draft(schema: Any, fits: Any, misfits: Any) -> None:
     assert await reaches(schema, {"x": fits}) == {"x": fits}
     with pytest.raises(InvalidArguments, match="Invalid arguments for server: x"):
         await reaches(schema, {"x": misfits})
@@ -97,7 +97,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("schema", UNREADABLE)
-async def test_what_cannot_be_read_of_a_schema_is_not_checked(schema: Any) -> None:
+async def test_an_unreadable_part_of_a_schema_is_not_checked(schema: Any) -> None:
     assert await reaches(schema, {"x": "Elbe"}) == {"x": "Elbe"}
 
 
@@ -121,14 +121,14 @@ def test_a_model_gets_a_schema_that_providers_accept(schema: Any, told: Any) -> 
     assert as_tools([Server(schema)])["server"].parameters == told
 
 
-async def test_what_can_be_read_beside_it_is_checked() -> None:
+async def test_the_readable_parts_next_to_an_unreadable_one_are_checked() -> None:
     schema = of({"type": "any"}, required=["y"])
     schema["properties"] |= {"y": {"type": "integer"}, "z": {"pattern": "("}}
     with pytest.raises(InvalidArguments, match=r"y: 'six' is not of type 'integer'\.$"):
         await reaches(schema, {"x": 1, "y": "six", "z": "anything"})
 
 
-async def test_nothing_that_a_schema_refers_to_is_fetched() -> None:
+async def test_references_of_a_schema_to_other_documents_are_not_fetched() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         await reaches(of({"$ref": f"http://127.0.0.1:{listening.getsockname()[1]}/n.json"}), {"x": 1})
@@ -158,7 +158,7 @@ NESTED = of(
         (of({}), "5", "5"),
     ],
 )
-async def test_text_is_read_as_what_the_schema_wants(schema: Any, said: str, read: Any) -> None:
+async def test_a_string_is_converted_to_the_type_of_the_schema(schema: Any, said: str, read: Any) -> None:
     assert await reaches(schema, {"x": said}) == {"x": read}
 
 
@@ -180,27 +180,27 @@ async def test_a_declared_default_is_a_value_of_its_schema(x: dict[str, Any], de
 
 
 @pytest.mark.parametrize("depth", [500, 900, 5000, 100_000])
-async def test_text_that_is_nested_too_deeply_is_refused_or_read(depth: int) -> None:
+async def test_deeply_nested_text_is_refused_or_parsed_without_a_crash(depth: int) -> None:
     nested = {"type": "array", "items": {"$ref": "#/properties/x"}}
     with suppress(InvalidArguments):  # how deep is too deep, each version of Python says itself
         await reaches(of(nested), {"x": "[" * depth + "]" * depth})
 
 
-async def test_null_for_an_argument_that_may_be_left_out_is_left_out() -> None:
+async def test_null_for_an_optional_argument_is_removed() -> None:
     assert await reaches(of({"type": "string"}), {"x": None}) == {}
     assert await reaches(of({"enum": ["a", "b"]}), {"x": None}) == {}
 
 
-async def test_null_that_a_schema_takes_reaches_the_tool() -> None:
+async def test_null_that_the_schema_allows_is_passed_to_the_tool() -> None:
     assert await reaches(of({"type": ["string", "null"]}), {"x": None}) == {"x": None}
 
 
-async def test_null_for_an_argument_that_is_needed_is_refused() -> None:
+async def test_null_for_a_required_argument_is_refused() -> None:
     with pytest.raises(InvalidArguments, match="x: None is not of type 'string'"):
         await reaches(of({"type": "string"}, required=["x"]), {"x": None})
 
 
-async def test_a_long_value_that_does_not_fit_is_shown_in_short() -> None:
+async def test_a_long_invalid_value_is_abbreviated_in_the_error() -> None:
     with pytest.raises(InvalidArguments) as refused:
         await reaches(of({"type": "integer"}), {"x": "long " * 10_000})
     assert len(str(refused.value)) < 300
@@ -216,7 +216,7 @@ SLOW = [
 
 @pytest.mark.parametrize(("pattern", "text"), SLOW)
 @pytest.mark.parametrize("at", ["pattern", "items", "patternProperties", "additionalProperties", "anyOf"])
-async def test_no_pattern_of_a_schema_holds_up_the_event_loop(pattern: str, text: str, at: str) -> None:
+async def test_no_pattern_of_a_schema_blocks_the_event_loop(pattern: str, text: str, at: str) -> None:
     schema, value = {
         "pattern": ({"pattern": pattern}, text),
         "items": ({"items": {"pattern": pattern}}, [text] * 200),
@@ -230,7 +230,7 @@ async def test_no_pattern_of_a_schema_holds_up_the_event_loop(pattern: str, text
     assert time.monotonic() - started < 2
 
 
-async def test_no_pattern_of_an_execution_loops_tool_holds_up_the_event_loop() -> None:
+async def test_no_pattern_of_a_tool_of_an_execution_loop_blocks_the_event_loop() -> None:
     pattern, text = SLOW[0]
     tools = [{"_tool": "look", "properties": {"x": {"type": "string", "pattern": pattern}}}]
     turns = [{"calls": [{"_tool": "look", "x": text}]}, {"output": "end"}]

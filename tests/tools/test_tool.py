@@ -43,7 +43,7 @@ async def run(made: FunctionTool, **arguments: Any) -> Any:
     return await made.bind(arguments)(lambda data: None)
 
 
-def test_the_schema_is_the_signature_and_the_words_are_the_docstring() -> None:
+def test_the_schema_comes_from_the_signature_and_the_description_from_the_docstring() -> None:
     made = tool(describe)
     assert made.name == "describe"
     assert made.description == "Tell the weather.\n\nLooks it up in the almanac."
@@ -73,7 +73,7 @@ def test_the_schema_is_the_signature_and_the_words_are_the_docstring() -> None:
     ],
     ids=["google", "numpy", "rest"],
 )
-def test_the_docstring_may_have_any_of_three_styles(docstring: str) -> None:
+def test_docstrings_of_three_styles_are_parsed(docstring: str) -> None:
     def do(value: str) -> None: ...
 
     do.__doc__ = docstring
@@ -82,7 +82,7 @@ def test_the_docstring_may_have_any_of_three_styles(docstring: str) -> None:
     assert made.parameters["properties"]["value"]["description"] == "The value."
 
 
-def test_a_tool_still_is_its_function() -> None:
+def test_a_tool_can_be_called_like_its_function() -> None:
     made = tool(describe)
     assert made("Rome", unit="F") == "Rome 3 F"
     assert made.__name__ == "describe"
@@ -90,7 +90,7 @@ def test_a_tool_still_is_its_function() -> None:
     assert "describe" in repr(made)
 
 
-def test_what_is_declared_is_kept() -> None:
+def test_the_options_of_tool_are_stored() -> None:
     made = tool(approve=True, idempotent=True, timeout=2.5, needs=["network", "write"], sequential=True)(describe)
     assert (made.approve, made.idempotent, made.timeout, made.needs, made.sequential) == (
         True,
@@ -121,12 +121,12 @@ def test_what_is_declared_is_kept() -> None:
         ({"city": "Rome", "town": "x"}, "town"),
     ],
 )
-def test_an_argument_that_does_not_fit_is_named(arguments: dict[str, Any], at_fault: str) -> None:
+def test_an_invalid_argument_is_named(arguments: dict[str, Any], at_fault: str) -> None:
     with pytest.raises(InvalidArguments, match=f"Invalid arguments for describe: {at_fault}"):
         tool(describe).bind(arguments)
 
 
-def test_every_fault_is_named_and_long_values_are_cut() -> None:
+def test_every_invalid_argument_is_named_and_long_values_are_cut() -> None:
     with pytest.raises(InvalidArguments) as error:
         tool(describe).bind({"days": "x" * 5000})
     assert "city" in str(error.value)
@@ -148,7 +148,7 @@ async def test_arguments_are_converted_to_the_types_of_the_signature() -> None:
         take.bind({"place": {}, "colour": "red", "many": []})
 
 
-async def test_a_default_is_the_functions_own() -> None:
+async def test_a_default_value_is_the_same_object() -> None:
     marker = object()
 
     @tool
@@ -166,7 +166,7 @@ async def test_a_parameter_may_have_any_name() -> None:
     assert await run(take, model_config="a", schema=1, copy=True, _private="b") == ("a", 1, True, "b")
 
 
-async def test_a_progress_callback_is_not_the_models() -> None:
+async def test_a_progress_callback_is_not_in_the_schema() -> None:
     @tool
     async def work(value: str, progress: Any) -> str:
         progress(value)
@@ -180,7 +180,7 @@ async def test_a_progress_callback_is_not_the_models() -> None:
         work.bind({"value": "v", "progress": 1})
 
 
-async def test_telling_progress_may_be_awaited_and_gives_everybody_else_a_turn() -> None:
+async def test_awaiting_a_progress_report_lets_other_tasks_run() -> None:
     order: list[str] = []
 
     @tool
@@ -220,7 +220,7 @@ SHORT = Annotated[str, Field(max_length=9)]
 
 
 @pytest.mark.parametrize(("type_", "given"), [(float, 0.5), (int | None, 1), (SHORT, "half"), (Literal["all"], "all")])
-async def test_a_progress_that_is_a_value_is_the_models(type_: Any, given: Any) -> None:
+async def test_a_progress_parameter_of_another_type_is_in_the_schema(type_: Any, given: Any) -> None:
     def report(progress: Any) -> Any:
         return progress
 
@@ -236,7 +236,7 @@ async def test_keyword_arguments_accept_any_name() -> None:
     assert await run(take, a=1, b=[2]) == {"a": 1, "b": [2]}
 
 
-def test_parameters_a_model_cannot_name_are_refused() -> None:
+def test_parameters_without_a_name_for_the_model_are_refused() -> None:
     def positional(value: int, /) -> None: ...
 
     def starred(*values: int) -> None: ...
@@ -277,7 +277,7 @@ async def test_a_sync_function_runs_in_a_thread_and_sees_the_context() -> None:
     assert await run(look) == ("set", False)
 
 
-async def test_a_sync_function_may_give_something_to_await() -> None:
+async def test_an_awaitable_returned_by_a_sync_function_is_awaited() -> None:
     async def later() -> str:
         await asyncio.sleep(0)
         return "later"
@@ -299,7 +299,7 @@ class Desk:
         return words
 
 
-async def test_a_function_that_yields_gives_all_of_it() -> None:
+async def test_the_result_of_a_generator_function_is_the_list_of_its_values() -> None:
     @tool
     def count(to: int) -> Any:
         yield from range(to)
@@ -329,7 +329,7 @@ def run_to_the_end(function: Any) -> Any:
     return run_it
 
 
-async def test_a_decorator_decides_what_a_function_that_yields_or_waits_gives() -> None:
+async def test_a_decorator_decides_the_result_of_a_generator_or_coroutine() -> None:
     @tool
     @joined
     def letters() -> Any:
@@ -348,7 +348,7 @@ def words_of(given: Any) -> Any:
     return given.split()  # a list has none
 
 
-async def test_a_validator_that_fails_is_an_argument_at_fault_and_not_the_end_of_the_run() -> None:
+async def test_a_failing_validator_is_reported_as_invalid_arguments() -> None:
     @tool
     def search(terms: Annotated[list[str], BeforeValidator(words_of)]) -> str:
         return "found"
@@ -358,7 +358,7 @@ async def test_a_validator_that_fails_is_an_argument_at_fault_and_not_the_end_of
     assert "Invalid arguments for search: they cannot be checked (AttributeError" in run.messages[2].content
 
 
-async def test_a_function_that_yields_may_fail() -> None:
+async def test_an_exception_in_a_generator_function_is_raised() -> None:
     @tool
     def count(to: int) -> Any:
         yield 1 / to
@@ -387,7 +387,7 @@ class Weather:
         return f"warm in {city}"
 
 
-async def test_an_object_with_a_name_that_is_called_is_a_tool() -> None:
+async def test_a_callable_object_with_a_name_is_a_tool() -> None:
     weather = as_tools([Weather()])["weather"]
     assert (weather.description, list(weather.parameters["properties"])) == ("Say how warm it is.", ["city"])
     assert await weather.bind({"city": "Aswan"})(print) == "warm in Aswan"
@@ -410,7 +410,7 @@ def test_a_function_without_a_name_needs_one() -> None:
     assert list(as_tools({"identity": lambda value: value})) == ["identity"]
 
 
-def test_a_tool_in_a_mapping_goes_by_the_name_it_has_there() -> None:
+def test_a_tool_in_a_mapping_has_the_name_of_its_key() -> None:
     once = tool(approve=True)(describe)
     tools = as_tools({"weather": once, "forecast": once})
     assert [(name, made.name, made.approve) for name, made in tools.items()] == [
@@ -463,12 +463,12 @@ def test_a_tool_of_a_class_without_a_self_parameter_is_not_bound() -> None:
     ],
     ids=str,
 )
-def test_an_option_that_cannot_be_is_refused_where_the_tool_is_made(options: dict[str, Any]) -> None:
+def test_an_invalid_option_is_refused_when_the_tool_is_defined(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         tool(**options)(describe)
 
 
-def test_a_field_as_a_default_is_refused_and_works_in_the_type() -> None:
+def test_a_field_is_refused_as_a_default_and_accepted_in_the_type() -> None:
     def search(limit: int = Field(3, ge=1)) -> int:
         return limit
 
@@ -482,7 +482,7 @@ def test_a_field_as_a_default_is_refused_and_works_in_the_type() -> None:
         tool(looks).bind({"limit": 0})
 
 
-def test_a_parameter_that_the_docstring_does_not_describe_keeps_the_words_of_its_field() -> None:
+def test_a_parameter_without_a_docstring_has_the_description_of_its_field() -> None:
     def work(
         days: Annotated[int, Field(ge=1, description="How many.")],
         city: Annotated[str, Field(description="A city.")] = "Cairo",
@@ -504,14 +504,14 @@ class Search:
         return f"{limit} of {query}"
 
 
-async def test_an_object_that_is_called_is_a_tool_where_it_is_given_a_name() -> None:
+async def test_a_callable_object_with_a_given_name_is_a_tool() -> None:
     search = tool(name="search")(Search())
     assert search.description == "Searches an index."
     assert search.parameters["properties"]["limit"] == {"type": "integer", "default": 3}
     assert await run(search, query="nile") == "3 of nile"
 
 
-def test_two_tools_of_one_name_are_refused_and_both_are_named() -> None:
+def test_two_tools_of_the_same_name_are_refused_and_both_are_named() -> None:
     first, second = tool(describe), tool(name="describe")(Desk().note)
     with pytest.raises(UsageError, match=r"'describe': tests\.tools\.test_tool\.describe and .*Desk\.note"):
         as_tools([first, second])
@@ -522,7 +522,7 @@ def test_the_help_of_tool_describes_every_option(word: str) -> None:
     assert re.search(rf"\b{word}\b", str(tool.__doc__))
 
 
-async def test_an_object_with_a_schema_is_sent_with_it() -> None:
+async def test_the_schema_of_a_tool_object_is_sent() -> None:
     class Lookup:
         name, description = "lookup", "Look it up."
         parameters: ClassVar = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
@@ -555,7 +555,7 @@ class Browser:
         return browse
 
 
-async def test_a_tool_may_be_any_object_that_has_what_a_tool_has() -> None:
+async def test_any_object_with_the_attributes_of_a_tool_can_be_a_tool() -> None:
     browsing = SessionLoop(ScriptedLLM([[call("browse", {}, id="b")], "Seen."]), [Browser()]).start("go")
     assert await browsing == "Seen."
     assert [event.result for event in browsing.events if event.type == "call_end"] == ["a page"]
@@ -577,7 +577,7 @@ class Placed:
         return {"content": [{"type": "text", "text": str(params["n"] * 2)}], "details": {"n": params["n"]}}
 
 
-async def test_a_tool_of_the_session_s_design_is_called_by_place() -> None:
+async def test_a_tool_of_the_session_loop_design_gets_positional_arguments() -> None:
     double = Placed()
     loop = SessionLoop(ScriptedLLM([[call("double", {"n": "21"}, id="c1")], "Seen."]), [double])
     events = [event async for event in loop.run("go")]
@@ -611,7 +611,7 @@ async def test_arguments_are_checked_before_a_method_that_accepts_any_name() -> 
         as_tools([Lookup()])["lookup"].bind({})
 
 
-async def test_a_method_of_one_argument_that_its_schema_does_not_know_gets_all_of_them_in_it() -> None:
+async def test_a_method_with_one_parameter_that_is_not_in_the_schema_gets_all_arguments() -> None:
     class Total:
         name, parameters = "total", Placed.parameters
 
@@ -624,7 +624,7 @@ async def test_a_method_of_one_argument_that_its_schema_does_not_know_gets_all_o
     assert await total.bind({"n": 3})(lambda data: None) == 3
 
 
-async def test_a_method_that_needs_no_argument_is_called_by_name() -> None:
+async def test_a_method_without_required_parameters_gets_keyword_arguments() -> None:
     class Double:
         name, parameters = "double", Placed.parameters
 
@@ -635,7 +635,7 @@ async def test_a_method_that_needs_no_argument_is_called_by_name() -> None:
 
 
 @pytest.mark.parametrize("parameters", [{"type": "object", "properties": {}}, {"type": "object"}, {"n": "A number."}])
-async def test_a_method_is_called_by_name_where_its_schema_knows_no_arguments_at_all(parameters: Any) -> None:
+async def test_a_method_gets_keyword_arguments_if_its_schema_has_no_properties(parameters: Any) -> None:
     class Total:
         name = "total"
 
@@ -647,7 +647,7 @@ async def test_a_method_is_called_by_name_where_its_schema_knows_no_arguments_at
     assert await as_tools([total])["total"].bind({"n": 3, "m": 4})(lambda data: None) == 7
 
 
-async def test_a_tool_of_the_session_s_design_may_take_no_arguments() -> None:
+async def test_a_tool_of_the_session_loop_design_may_have_no_arguments() -> None:
     class Now(Placed):
         parameters: ClassVar = {"type": "object", "properties": {}}
 

@@ -1,4 +1,4 @@
-"""The panel for whoever does not see it, or works without a mouse: axe-core in each of its states, and the keyboard."""
+"""The panel without sight or without a mouse: axe-core in each state of the panel, and the keyboard."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_nothing_shuts_anybody_out_in_any_state(page: Page, state: str) -> None:
+def test_the_panel_has_no_accessibility_fault_in_any_state(page: Page, state: str) -> None:
     start, act = STATES[state]
     run = start()
     page.goto("about:blank")
@@ -223,7 +223,7 @@ def test_nothing_shuts_anybody_out_in_any_state(page: Page, state: str) -> None:
 
 
 @pytest.mark.parametrize(("start", "scheme", "width"), [(many, "light", 1000), (graph, "dark", 480)])
-def test_nothing_shuts_anybody_out_of_a_saved_notebook(page: Page, start: Any, scheme: Any, width: int) -> None:
+def test_a_saved_notebook_has_no_accessibility_fault(page: Page, start: Any, scheme: Any, width: int) -> None:
     run = start()
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 1000})
@@ -309,7 +309,7 @@ BY_KEYBOARD: dict[str, tuple[list[Step], Callable[[Any], bool]]] = {
 
 
 @pytest.mark.parametrize("what", BY_KEYBOARD)
-def test_what_is_done_by_a_mouse_is_done_by_keyboard_alone(page: Page, what: str) -> None:
+def test_every_action_of_the_mouse_is_possible_by_keyboard(page: Page, what: str) -> None:
     steps, is_done = BY_KEYBOARD[what]
     page.goto("about:blank")
     run = one()

@@ -11,11 +11,10 @@ import pytest
 
 from agentnb import Agent, SessionLoop, tool
 from agentnb.core.evolve import fold
-from agentnb.core.graph import CallGraph, GraphCall
+from agentnb.core.graph import CallDependencies, GraphCall
 from agentnb.loops.execution_loop import Reject
 from agentnb.testing import ScriptedLLM, call, delay
-from agentnb.widgets import CallGraph as CallGraphPanel
-from agentnb.widgets import static_html
+from agentnb.widgets import CallGraph, static_html
 from agentnb.widgets.drawings.graph import draw, dress
 from agentnb.widgets.drawings.layout import HEIGHT, WIDTH, lay_out_graph
 from agentnb.widgets.views.call_graph import ARROWS, DRAWN, WORDS, view_of
@@ -36,7 +35,7 @@ REPORT = [
 
 def graph(run: Any, position: int | None = None) -> dict[str, GraphCall]:
     """The calls of the graph at this position, by id."""
-    read: CallGraph = run.loop.call_graph(fold(run.events[:position]))
+    read: CallDependencies = run.loop.call_graph(fold(run.events[:position]))
     return {call.id: call for call in read.calls}
 
 
@@ -61,7 +60,7 @@ def waiting() -> Any:
 # -- what the design tells
 
 
-def test_the_calls_of_a_request_are_told_with_who_reads_whom() -> None:
+def test_the_graph_has_the_calls_of_a_request_and_which_call_reads_which() -> None:
     run = waiting()
     calls = graph(run)
     assert {id: call.reads for id, call in calls.items()} == {
@@ -80,7 +79,7 @@ def test_the_calls_of_a_request_are_told_with_who_reads_whom() -> None:
     assert standings(run, position)["c5"] == "failed"
 
 
-def test_calls_stand_in_the_graph_before_the_answer_has_ended() -> None:
+def test_calls_are_in_the_graph_before_the_answer_has_ended() -> None:
     run = World().loop([*solution(*REPORT), delay(30)], solution(output="done")).start(None)
     run.play()
     until(lambda: run.pending)
@@ -89,7 +88,7 @@ def test_calls_stand_in_the_graph_before_the_answer_has_ended() -> None:
     run.cancel()
 
 
-def test_every_standing_is_reached_as_the_run_goes_on() -> None:
+def test_the_calls_pass_through_every_status() -> None:
     run = waiting()
     run.approve("c4")
     run.result(30)
@@ -102,7 +101,7 @@ def test_every_standing_is_reached_as_the_run_goes_on() -> None:
     assert list(ways["c4"]) == ["blocked", "unblocked", "waiting", "running", "completed"]
 
 
-async def test_a_call_that_the_loop_is_asked_about_is_confirming() -> None:
+async def test_a_call_that_awaits_confirmation_is_confirming() -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
 
     async def confirm(call: Any) -> Any:
@@ -120,7 +119,7 @@ async def test_a_call_that_the_loop_is_asked_about_is_confirming() -> None:
     assert standings(run, position) == {"c1": "rejected", "c2": "failed"}
 
 
-def test_a_call_that_waits_for_its_turn_is_unblocked() -> None:
+def test_a_call_that_waits_for_the_concurrency_limit_is_unblocked() -> None:
     run = World().loop(solution(c("slow"), c("slow"), pieces=1), solution(output=1), max_concurrency=1).start(None)
     run.result(30)
     started = next(event.seq for event in run.events if event.type == "call_start")
@@ -144,13 +143,13 @@ def test_a_call_that_waits_for_its_turn_is_unblocked() -> None:
         ("†state.y", "†state.x || †state.y && †state.z", True),
     ],
 )
-def test_a_call_reads_another_where_their_paths_meet(written: str, read: str, is_read: bool) -> None:
+def test_a_call_reads_another_if_their_paths_overlap(written: str, read: str, is_read: bool) -> None:
     run = World().loop(solution(c("give", written, v=1), c("echo", v=read)), solution(output=1)).start(None)
     run.result(30)
     assert graph(run, 6)["c2"].reads == (("c1",) if is_read else ())
 
 
-def test_an_instance_reads_its_own_data_and_everybodys() -> None:
+def test_an_instance_reads_its_own_data_and_data_without_an_instance() -> None:
     calls = [
         c("give", "†state.a", v=1, _instance="one"),
         c("give", "†state.a", v=2),
@@ -164,7 +163,7 @@ def test_an_instance_reads_its_own_data_and_everybodys() -> None:
     assert (read["c3"].reads, read["c4"].reads) == (("c1", "c2"), ("c2",))
 
 
-def test_data_of_an_earlier_request_comes_from_the_call_that_wrote_it_last() -> None:
+def test_data_of_an_earlier_request_is_attributed_to_its_last_writer() -> None:
     run = (
         World()
         .loop(
@@ -183,7 +182,7 @@ def test_data_of_an_earlier_request_comes_from_the_call_that_wrote_it_last() -> 
     assert told(run, position)["heading"] == "Calls of request 2: 2 completed"
 
 
-def test_calls_that_wait_for_each_other_are_told_all_the_same() -> None:
+def test_calls_that_wait_for_each_other_are_in_the_graph() -> None:
     circle = [c("echo", "†state.a", v="†state.b"), c("echo", "†state.b", v="†state.a"), c("echo", v="†state.b")]
     run = World().loop(solution(*circle), solution(output=1)).start(None)
     run.result(30)
@@ -195,7 +194,7 @@ def test_calls_that_wait_for_each_other_are_told_all_the_same() -> None:
 # -- what the panel tells
 
 
-def test_each_call_is_told_in_a_sentence() -> None:
+def test_each_call_has_a_sentence_with_its_status() -> None:
     run = waiting()
     assert [sentence for _, _, sentence in told(run)["calls"]] == [
         "c1 sum: completed, reads from c2, writes †state.summary",
@@ -209,7 +208,7 @@ def test_each_call_is_told_in_a_sentence() -> None:
     run.cancel()
 
 
-def test_what_is_followed_bit_by_bit_is_what_is_followed_at_once() -> None:
+def test_graphs_computed_incrementally_and_from_all_events_are_equal() -> None:
     run = (
         World()
         .loop(solution(*REPORT), solution(c("echo", v="†state.mail")), solution(c("boom")), solution(output="done"))
@@ -227,7 +226,7 @@ def test_what_is_followed_bit_by_bit_is_what_is_followed_at_once() -> None:
         )
 
 
-def test_the_last_request_that_made_calls_stays_and_those_before_are_counted() -> None:
+def test_the_last_request_with_calls_is_shown_and_earlier_ones_are_counted() -> None:
     run = (
         World().loop(solution(c("fast"), c("boom")), solution(c("slow")), solution(output="done", pieces=1)).start(None)
     )
@@ -241,11 +240,11 @@ def test_the_last_request_that_made_calls_stays_and_those_before_are_counted() -
     assert told(run, asked[1] + 1)["notes"] == "Request 2 has made no calls yet."
 
 
-def test_of_many_calls_the_pressing_ones_are_drawn_and_the_others_counted() -> None:
+def test_of_many_calls_the_most_urgent_are_drawn_and_the_others_counted() -> None:
     calls = [GraphCall(f"c{n}", "t", "completed", (f"c{n - 1}",) if n else ()) for n in range(100)]
     calls[3] = calls[3]._replace(standing="waiting")
     calls[97] = calls[97]._replace(standing="blocked")
-    graph = view_of(CallGraph(1, (GraphCall("e", "t", "completed", earlier=True), *calls)))
+    graph = view_of(CallDependencies(1, (GraphCall("e", "t", "completed", earlier=True), *calls)))
     ids = [id for id, _ in graph.shape[0]]
     assert len(ids) == DRAWN
     assert {"c3", "c97"} <= set(ids)
@@ -261,7 +260,7 @@ def test_a_loop_without_a_call_graph_shows_none() -> None:
     assert "Call graph" not in [has.get("aria-label") for _, has in Reader(static_html(run)).elements]
 
 
-def test_an_execution_loop_inside_another_loop_shows_its_own() -> None:
+def test_a_nested_execution_loop_shows_its_own_graph() -> None:
     inner = World().loop(solution(*REPORT), solution(output="done"), name="reporter")
     run = Agent(ScriptedLLM([[call("reporter", {"input": "go"}, id="r")], "over"]), [inner]).start("go")
     run.play()
@@ -276,7 +275,7 @@ def test_an_execution_loop_inside_another_loop_shows_its_own() -> None:
     assert nested.dresses[3][0] in ("failed", "rejected")
 
 
-def test_no_more_graphs_are_shown_than_a_page_can_take() -> None:
+def test_the_number_of_graphs_is_limited() -> None:
     async def ask(messages: Any) -> Any:
         return solution(c("ask", v=1))
 
@@ -289,7 +288,7 @@ def test_no_more_graphs_are_shown_than_a_page_can_take() -> None:
     run.cancel()
 
 
-def test_a_design_that_cannot_tell_its_graph_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_call_graph_of_a_design_is_logged_and_omitted(caplog: pytest.LogCaptureFixture) -> None:
     run = World().loop(solution(c("fast")), solution(output=1)).start(None)
     run.loop.call_graph = lambda state: 1 / 0  # type: ignore[method-assign]
     run.result(30)
@@ -298,9 +297,9 @@ def test_a_design_that_cannot_tell_its_graph_breaks_nothing(caplog: pytest.LogCa
     assert "run_end" in static_html(run)
 
 
-def test_the_panel_tells_the_graph_as_the_run_goes_on() -> None:
+def test_the_panel_updates_the_graph_while_the_run_continues() -> None:
     run = waiting()
-    panel = CallGraphPanel(run)
+    panel = CallGraph(run)
     try:
         until(lambda: panel.graphs and panel.graphs[0]["calls"][3][0] == "waiting")
         drawing = panel.drawings
@@ -312,7 +311,7 @@ def test_the_panel_tells_the_graph_as_the_run_goes_on() -> None:
         panel.close()
 
 
-def test_a_graph_that_has_not_changed_is_not_read_again() -> None:
+def test_an_unchanged_graph_is_not_computed_again() -> None:
     run = waiting()
     loops = Loops(run.loop, graphs=True).follow(run.events)
     [(_, first)] = loops.graphs()
@@ -321,7 +320,7 @@ def test_a_graph_that_has_not_changed_is_not_read_again() -> None:
 
 
 @pytest.mark.alone
-def test_following_the_calls_costs_little_for_each_event() -> None:
+def test_computing_the_graph_costs_little_for_each_event() -> None:
     calls = [c("give", f"†state.v{n}", v=f"†state.v{n // 2}" if n else 0) for n in range(500)]
     run = World().loop(solution(*calls), solution(output=1)).start(None)
     run.result(60)
@@ -371,19 +370,19 @@ def test_every_arrow_leads_to_the_right_or_is_drawn_below(count: int, arrows: li
         assert xs == sorted(set(xs))
 
 
-def test_what_depends_on_nothing_is_in_the_first_column() -> None:
+def test_calls_without_dependencies_are_in_the_first_column() -> None:
     layout = lay_out_graph(4, [(2, 0), (0, 1), (3, 1)])
     assert layout.places[2][0] == layout.places[3][0] < layout.places[0][0] < layout.places[1][0]
 
 
-def test_calls_that_are_tied_to_nothing_stand_in_rows_in_their_order() -> None:
+def test_unconnected_calls_are_in_rows_in_their_order() -> None:
     places = lay_out_graph(6, []).places
     assert [y == places[0][1] for _, y in places] == [True] * 4 + [False] * 2
     assert places == sorted(places, key=lambda place: (place[1], place[0]))
 
 
-def test_a_drawing_has_no_colours_and_says_how_each_call_stands() -> None:
-    graph = view_of(CallGraph(1, tuple(GraphCall(f"c{n}", "t", one) for n, one in enumerate(WORDS))))
+def test_a_drawing_has_no_colours_and_has_the_status_of_each_call() -> None:
+    graph = view_of(CallDependencies(1, tuple(GraphCall(f"c{n}", "t", one) for n, one in enumerate(WORDS))))
     plain, svg = draw(graph.shape), dress(graph.shape, graph.dresses)
     for standing, words in WORDS.items():
         assert f'class="agentnb-node agentnb-is-{standing}"' in svg
@@ -393,14 +392,14 @@ def test_a_drawing_has_no_colours_and_says_how_each_call_stands() -> None:
     assert not any(word in svg for word in ("style=", "fill=", "stroke=", " id=", "url("))
 
 
-def test_names_are_text_whatever_they_say() -> None:
+def test_names_in_a_graph_are_drawn_as_text() -> None:
     calls = (
         GraphCall(HOSTILE, HOSTILE, "failed", (HOSTILE,), (HOSTILE,), HOSTILE, {HOSTILE: [HOSTILE]}),
         GraphCall("\x00", "\ufffe", "blocked", (HOSTILE,), (HOSTILE,)),
         GraphCall("", "", "blocked"),
         GraphCall("w", "查询" * 40, "running"),
     )
-    graph = view_of(CallGraph(1, calls))
+    graph = view_of(CallDependencies(1, calls))
     root = ElementTree.fromstring(dress(graph.shape, graph.dresses))
     assert {part.tag.rpartition("}")[2] for part in root.iter()} == {"svg", "title", "g", "path", "text"}
     texts = "".join(root.itertext())
@@ -415,7 +414,7 @@ def test_names_are_text_whatever_they_say() -> None:
 # -- the static copy
 
 
-def test_the_static_copy_has_the_graph_and_the_same_in_words() -> None:
+def test_the_static_copy_has_the_graph_as_picture_and_as_text() -> None:
     run = waiting()
     page = Reader(static_html(run))
     assert page.find(aria_label="Call graph")["role"] == "img"
@@ -429,7 +428,7 @@ def test_the_static_copy_has_the_graph_and_the_same_in_words() -> None:
     run.cancel()
 
 
-def test_nothing_that_a_model_calls_its_tools_becomes_markup() -> None:
+def test_names_from_a_model_do_not_become_markup_in_a_graph() -> None:
     path = "†state.<img/src=x>"
     calls = [{"_tool": HOSTILE.replace("\ud800", ""), "_outputPath": path}, c("echo", v=path)]
     run = World().loop(solution(*calls), solution(output=1)).start(None)

@@ -1,4 +1,4 @@
-"""Messages from the page that decide, take back, stop and keep; the page is the test."""
+"""Messages from the page that decide, undo, stop and save; the test acts as the page."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ def decisions(run: Any) -> list[tuple[str, str, str]]:
     return [(e.call_id, e.decision, e.by) for e in run.events if isinstance(e, ApprovalDecision)]
 
 
-def test_a_hundred_calls_are_decided_together(show: Callable[[Any], Shown]) -> None:
+def test_a_hundred_calls_are_decided_by_one_message(show: Callable[[Any], Shown]) -> None:
     run = waiting(*(f"/reports/2026/draft-{n}.txt" for n in range(100)))
     shown = show(run)
     shown.click("decision", decisions=asked(shown, "approve"))
     assert run.pending == []
 
 
-def test_all_that_has_not_begun_is_taken_back_at_once_however_much_it_is(show: Callable[[Any], Shown]) -> None:
+def test_all_decisions_about_calls_that_have_not_started_are_undone_by_one_message(
+    show: Callable[[Any], Shown],
+) -> None:
     run = waiting(*map(str, range(2 * RECENT)))
     shown = show(run)
     shown.click("decision", decisions=asked(shown, "approve"))
@@ -58,7 +60,7 @@ def test_all_that_has_not_begun_is_taken_back_at_once_however_much_it_is(show: C
     assert [decision for _, decision, _ in decisions(run)] == ["approve"] * 2 * RECENT + ["ask"] * 2 * RECENT
 
 
-def test_of_many_decisions_each_is_done_and_what_went_wrong_is_told_call_by_call(show: Callable[[Any], Shown]) -> None:
+def test_of_many_decisions_each_valid_one_is_applied_and_each_failure_is_reported(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a", "/b", "/c", "/d")
     shown = show(run)
     made = asked(shown, "approve")
@@ -75,7 +77,7 @@ def test_of_many_decisions_each_is_done_and_what_went_wrong_is_told_call_by_call
 
 
 @pytest.mark.parametrize("typed", ['{"path": 1e999}', '{"path": "/a", "retries": [-1e999]}'])
-def test_a_number_that_is_too_large_is_refused_and_not_made_infinite(show: Callable[[Any], Shown], typed: str) -> None:
+def test_a_number_that_is_too_large_is_refused_and_not_infinite(show: Callable[[Any], Shown], typed: str) -> None:
     run = waiting("/a")
     shown = show(run)
     (made,) = asked(shown, "edit", arguments=typed)
@@ -85,7 +87,7 @@ def test_a_number_that_is_too_large_is_refused_and_not_made_infinite(show: Calla
     assert run.pending
 
 
-def test_one_that_was_edited_is_not_decided_by_what_is_remembered_for_the_others(show: Callable[[Any], Shown]) -> None:
+def test_an_edited_call_is_not_decided_by_the_remembered_rule_of_another(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a", "/b")
     shown = show(run)
     first, second = asked(shown, "approve", remember="tool")
@@ -94,7 +96,7 @@ def test_one_that_was_edited_is_not_decided_by_what_is_remembered_for_the_others
     assert decisions(run) == [("c1", "edit", "human"), ("c0", "approve", "human")]
 
 
-def test_of_two_tabs_that_decide_about_many_each_call_has_one_decision_and_each_loss_is_told(
+def test_with_two_tabs_each_call_has_one_decision_and_each_late_one_is_reported(
     show: Callable[[Any], Shown],
 ) -> None:
     run = waiting(*(f"/{n}" for n in range(40)))
@@ -115,7 +117,7 @@ def test_of_two_tabs_that_decide_about_many_each_call_has_one_decision_and_each_
     assert sum(len(answer["failed"]) for answer in answers) == 40
 
 
-def test_a_nested_call_is_decided_among_many_and_taken_back(show: Callable[[Any], Shown]) -> None:
+def test_a_nested_call_is_decided_among_many_and_undone(show: Callable[[Any], Shown]) -> None:
     run = asking_everywhere()
     while len(run.pending) < 3:
         run.submit_step("call").result(30)
@@ -128,7 +130,7 @@ def test_a_nested_call_is_decided_among_many_and_taken_back(show: Callable[[Any]
     assert "too late" in shown.click("undo", event=told["recent"][0]["event"])["error"]
 
 
-def test_what_was_decided_is_told_with_who_and_when(show: Callable[[Any], Shown]) -> None:
+def test_decisions_are_shown_with_person_and_time(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a", "/b")
     shown = show(run)
     shown.decide("approve", remember="tool")
@@ -143,7 +145,7 @@ def test_what_was_decided_is_told_with_who_and_when(show: Callable[[Any], Shown]
     assert "remembered: none" in shown.click("forget", event=told["rules"][0]["event"])["error"]
 
 
-def test_what_was_decided_can_be_told_while_somebody_else_decides(show: Callable[[Any], Shown]) -> None:
+def test_decisions_can_be_listed_while_another_thread_decides(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a", "/b")
     shown = show(run)
     shown.decide("approve")
@@ -178,7 +180,7 @@ def test_of_a_long_run_the_newest_decisions_are_kept() -> None:
     assert len(told._calls) == CALLS
 
 
-def test_a_breakpoint_is_made_from_a_form_and_its_texts_are_only_compared(show: Callable[[Any], Shown]) -> None:
+def test_a_breakpoint_from_a_form_compares_texts_and_evaluates_nothing(show: Callable[[Any], Shown]) -> None:
     run = session([[call("search", {"query": "x", "deep": {"n": 3}}, id="s")], "Done."])
     shown = show(run)
     evil = "__import__('os').system('boom')"
@@ -194,7 +196,7 @@ def test_a_breakpoint_is_made_from_a_form_and_its_texts_are_only_compared(show: 
     assert [(one.number, one.enabled) for one in run.breakpoints] == [(2, False)]
 
 
-def test_a_queued_message_is_taken_back_by_what_it_says(show: Callable[[Any], Shown]) -> None:
+def test_a_queued_message_is_withdrawn_by_its_content(show: Callable[[Any], Shown]) -> None:
     run = session(["Hello."])
     shown = show(run)
     for words in ("one", "two", "two"):
@@ -206,7 +208,7 @@ def test_a_queued_message_is_taken_back_by_what_it_says(show: Callable[[Any], Sh
     assert "too late" in shown.click("withdraw", digest="nothing")["error"]
 
 
-def test_a_snapshot_of_a_run_in_a_store_says_where_it_is(show: Callable[[Any], Shown], tmp_path: Any) -> None:
+def test_the_note_about_a_snapshot_names_its_store(show: Callable[[Any], Shown], tmp_path: Any) -> None:
     store = Store(tmp_path / "runs.db")
     run = session(["Hello."], store=store)
     note = show(run).click("control", action="Snapshot", name=" mine ")["note"]
@@ -217,7 +219,7 @@ def test_a_snapshot_of_a_run_in_a_store_says_where_it_is(show: Callable[[Any], S
     store.close()
 
 
-def test_there_is_nothing_to_fork_before_a_run_has_begun(show: Callable[[Any], Shown]) -> None:
+def test_fork_is_disabled_before_a_run_has_started(show: Callable[[Any], Shown]) -> None:
     run = session(["Done."])
     shown = show(run)
     assert not shown.panel._now()["status"]["can"]["Fork"]
@@ -225,7 +227,7 @@ def test_there_is_nothing_to_fork_before_a_run_has_begun(show: Callable[[Any], S
     assert shown.panel._now()["status"]["can"]["Fork"]
 
 
-def test_no_call_runs_that_a_page_has_taken_back(show: Callable[[Any], Shown]) -> None:
+def test_a_call_whose_decision_was_undone_does_not_run(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a", "/b")
     shown = show(run)
     shown.click("decision", decisions=asked(shown, "approve"))

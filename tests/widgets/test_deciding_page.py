@@ -1,4 +1,4 @@
-"""Deciding, stopping and taking back in the panel, in a real browser."""
+"""Deciding, stopping and undoing in the panel, in a real browser."""
 
 from __future__ import annotations
 
@@ -99,9 +99,7 @@ LONG = "It goes on and on, " * 12 + '"path": "/elsewhere"'
 
 
 @pytest.mark.parametrize("path", [LONG, f"Dear Ann,\n{LONG}\n"], ids=["one line", "several lines"])
-def test_no_part_of_a_long_line_stands_where_another_value_would_begin(
-    path: str, show: Callable[..., PanelPage]
-) -> None:
+def test_a_wrapped_line_of_a_value_is_indented_more_than_a_new_value(path: str, show: Callable[..., PanelPage]) -> None:
     shown = show(waiting(*deletes(path)))
     told = shown.page.get_by_role("region", name="Arguments of delete_file (c0)")
     assert told.inner_text() == for_reading({"path": path})
@@ -110,7 +108,7 @@ def test_no_part_of_a_long_line_stands_where_another_value_would_begin(
     assert min(others) > first
 
 
-def test_nor_does_it_on_a_saved_page(page: Page) -> None:
+def test_a_wrapped_line_on_a_saved_page_is_indented_more_than_a_new_value(page: Page) -> None:
     run = waiting(*deletes(f"Dear Ann,\n{LONG}\n"))
     page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run, '')}")
     told = page.get_by_role("group", name="delete_file").locator("pre")
@@ -124,7 +122,7 @@ def test_nor_does_it_on_a_saved_page(page: Page) -> None:
 # -- nothing runs that was not shown ---------------------------------------------------------------------------------
 
 
-def test_a_call_is_not_approved_before_the_end_of_its_arguments_was_in_sight(show: Callable[..., PanelPage]) -> None:
+def test_approve_is_disabled_until_the_end_of_the_arguments_was_visible(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("report.csv" + "\n" * 60 + "; rm -rf /"))
     shown = show(run)
     approve = shown.page.get_by_role("button", name="Approve", exact=True)
@@ -137,7 +135,7 @@ def test_a_call_is_not_approved_before_the_end_of_its_arguments_was_in_sight(sho
     shown.until(lambda: not run.pending, "the approval")
 
 
-def test_a_call_whose_arguments_are_cut_is_not_approved_before_all_are_there(show: Callable[..., PanelPage]) -> None:
+def test_approve_is_disabled_until_abbreviated_arguments_are_loaded(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("a" * 20_000 + "; rm -rf /"))
     shown = show(run)
     approve = shown.page.get_by_role("button", name="Approve", exact=True)
@@ -149,7 +147,7 @@ def test_a_call_whose_arguments_are_cut_is_not_approved_before_all_are_there(sho
     expect(approve).to_be_enabled()
 
 
-def test_arguments_that_are_too_long_for_a_page_are_approved_in_code(show: Callable[..., PanelPage]) -> None:
+def test_a_call_with_arguments_too_long_for_a_page_can_only_be_approved_by_code(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("a" * 300_000 + "; rm -rf /"))
     shown = show(run)
     press(shown.page, "Show all")
@@ -160,7 +158,7 @@ def test_arguments_that_are_too_long_for_a_page_are_approved_in_code(show: Calla
     shown.until(lambda: not run.pending, "the rejection")
 
 
-def test_calls_that_are_scrolled_out_of_sight_are_not_approved_with_the_others(show: Callable[..., PanelPage]) -> None:
+def test_approve_all_is_disabled_until_every_call_was_visible(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes(*(f"/{n}" for n in range(40))))
     shown = show(run)
     page = shown.page
@@ -175,7 +173,7 @@ def test_calls_that_are_scrolled_out_of_sight_are_not_approved_with_the_others(s
     shown.until(lambda: not run.pending, "the approvals")
 
 
-def test_a_line_with_an_end_that_is_cut_off_is_approved_when_it_was_opened(show: Callable[..., PanelPage]) -> None:
+def test_a_row_with_cut_off_arguments_can_be_approved_after_it_was_opened(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("a" * 300, "/b"))
     shown = show(run)
     long, short = (row(shown, n).get_by_role("button", name="Approve", exact=True) for n in (0, 1))
@@ -188,7 +186,7 @@ def test_a_line_with_an_end_that_is_cut_off_is_approved_when_it_was_opened(show:
 # -- many calls ------------------------------------------------------------------------------------------------------
 
 
-def test_the_calls_of_a_tool_are_selected_and_decided_in_one_message(show: Callable[..., PanelPage]) -> None:
+def test_all_calls_of_a_tool_are_selected_and_decided_by_one_message(show: Callable[..., PanelPage]) -> None:
     run = mixed()
     shown = show(run)
     bar = shown.page.get_by_role("group", name="Selected calls")
@@ -208,7 +206,7 @@ def test_the_calls_of_a_tool_are_selected_and_decided_in_one_message(show: Calla
     assert sorted(results(run)[2:]) == ["deleted /b False 3", "moved /a to /b"]
 
 
-def test_of_very_many_calls_the_first_are_shown_and_the_others_come_as_these_are_decided(
+def test_of_very_many_calls_the_next_are_shown_when_the_first_are_decided(
     show: Callable[..., PanelPage],
 ) -> None:
     paths = [f"/{n}/" + "long " * 100 for n in range(60)]
@@ -235,7 +233,7 @@ def test_of_very_many_calls_the_first_are_shown_and_the_others_come_as_these_are
     assert len(rounds) > 1
 
 
-def test_a_call_that_is_decided_already_and_stands_there_still_keeps_none_of_the_others_waiting(page: Page) -> None:
+def test_a_decided_call_that_is_still_shown_does_not_block_the_others(page: Page) -> None:
     page.goto("about:blank")
     question = {"name": "pay", "why": "", "unknown": False, "deadline": None, "arguments": "{}", "length": 2,
                 "digest": "d", "fields": []}  # fmt: skip
@@ -249,7 +247,7 @@ def test_a_call_that_is_decided_already_and_stands_there_still_keeps_none_of_the
     assert [(other["id"], other["decision"]) for other in others["decisions"]] == [("c1", "reject"), ("c2", "reject")]
 
 
-def test_a_decision_on_the_page_is_a_persons_with_a_name_and_the_time_since_it_was_shown(
+def test_a_decision_on_the_page_has_the_name_of_the_person_and_the_seconds(
     show: Callable[..., PanelPage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGENTNB_REVIEWER", "Ana")
@@ -265,7 +263,7 @@ def test_a_decision_on_the_page_is_a_persons_with_a_name_and_the_time_since_it_w
     assert 0.25 < made.seconds < 30
 
 
-def test_what_is_remembered_for_the_selected_decides_once_and_is_shown(show: Callable[..., PanelPage]) -> None:
+def test_a_remembered_decision_about_selected_calls_applies_to_later_calls(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a", "/b"), then=(deletes("/c"), "Done."))
     shown = show(run)
     bar = shown.page.get_by_role("group", name="Selected calls")
@@ -282,7 +280,7 @@ def test_what_is_remembered_for_the_selected_decides_once_and_is_shown(show: Cal
     assert decisions(run)[-1] == ("c0_3", "approve", "remembered")
 
 
-def test_a_row_is_edited_where_it_stands_and_its_form_decides_with_the_others(show: Callable[..., PanelPage]) -> None:
+def test_a_row_is_edited_in_place_and_its_form_is_decided_with_the_others(show: Callable[..., PanelPage]) -> None:
     run = mixed()
     shown = show(run)
     press(row(shown, 1), "Edit")
@@ -303,7 +301,7 @@ def test_a_row_is_edited_where_it_stands_and_its_form_decides_with_the_others(sh
     assert sorted(results(run)) == done, "whichever of the threads was first"
 
 
-def test_a_call_keeps_what_was_typed_when_others_come_to_wait(show: Callable[..., PanelPage]) -> None:
+def test_typed_text_is_kept_when_other_calls_are_added(show: Callable[..., PanelPage]) -> None:
     run = mixed()
     shown = show(run)
     pending = list(shown.panel.pending)  # type: ignore[union-attr]
@@ -322,7 +320,7 @@ def test_a_call_keeps_what_was_typed_when_others_come_to_wait(show: Callable[...
     expect(row(shown).get_by_label("path", exact=True)).to_have_value("/typed")
 
 
-def test_the_keyboard_goes_through_the_rows_and_stays_when_one_is_decided(show: Callable[..., PanelPage]) -> None:
+def test_the_focus_moves_through_the_rows_and_stays_when_a_row_is_decided(show: Callable[..., PanelPage]) -> None:
     run = mixed()
     shown = show(run)
     keys = shown.page.keyboard
@@ -345,7 +343,7 @@ def test_the_keyboard_goes_through_the_rows_and_stays_when_one_is_decided(show: 
     assert shown.page.evaluate("document.activeElement.closest('.agentnb') !== null")
 
 
-def test_behind_the_last_call_the_next_question_is_a_tab_away(show: Callable[..., PanelPage]) -> None:
+def test_after_the_last_call_one_tab_reaches_the_next_question(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"), then=(deletes("/b"), "Done."))
     shown = show(run)
     row(shown).get_by_role("button", name="Approve", exact=True).focus()
@@ -376,7 +374,7 @@ def test_a_key_that_is_held_down_decides_one_call(show: Callable[..., PanelPage]
     assert len(run.pending) == 3
 
 
-def test_the_focus_stays_in_the_panel_when_what_had_it_goes(show: Callable[..., PanelPage]) -> None:
+def test_the_focus_stays_in_the_panel_when_the_focused_element_is_removed(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
     run.approve("c0")
@@ -388,7 +386,7 @@ def test_the_focus_stays_in_the_panel_when_what_had_it_goes(show: Callable[..., 
     expect(shown.page.get_by_role("group", name="Panel")).to_be_focused()
 
 
-def test_the_focus_goes_to_the_cell_when_the_panel_is_taken_away(show: Callable[..., PanelPage]) -> None:
+def test_the_focus_moves_to_the_cell_when_the_panel_is_removed(show: Callable[..., PanelPage]) -> None:
     shown = show(waiting(*deletes("/a")))
     shown.page.evaluate("document.body.insertAdjacentHTML('afterbegin', '<div id=cell tabindex=0>2</div>')")
     shown.page.evaluate("document.getElementById('cell').append(document.getElementById('here'))")
@@ -397,7 +395,7 @@ def test_the_focus_goes_to_the_cell_when_the_panel_is_taken_away(show: Callable[
     expect(shown.page.locator("#cell")).to_be_focused()
 
 
-def test_whoever_types_presses_nothing_when_somebody_else_decides(show: Callable[..., PanelPage]) -> None:
+def test_typing_presses_no_button_when_another_person_decides(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a", "/b"))
     shown = show(run)
     press(row(shown), "Edit")
@@ -426,7 +424,7 @@ def test_the_focus_does_not_move_to_the_button_of_another_call_when_somebody_els
     assert [pending.id for pending in run.pending] == ["c1"]
 
 
-def test_a_reason_that_was_typed_for_nothing_is_told(show: Callable[..., PanelPage]) -> None:
+def test_a_note_says_that_a_typed_reason_is_not_used(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
     row(shown).get_by_label("Reason").fill("too dangerous")
@@ -436,7 +434,7 @@ def test_a_reason_that_was_typed_for_nothing_is_told(show: Callable[..., PanelPa
 
 
 @pytest.mark.parametrize("key", [{"isComposing": True}, {"keyCode": 229}], ids=["composing", "the last one in Safari"])
-def test_an_enter_that_belongs_to_an_input_method_decides_nothing(show: Callable[..., PanelPage], key: Any) -> None:
+def test_enter_during_input_composition_does_not_decide(show: Callable[..., PanelPage], key: Any) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
     reason = row(shown).get_by_label("Reason")
@@ -449,7 +447,7 @@ def test_an_enter_that_belongs_to_an_input_method_decides_nothing(show: Callable
     shown.until(lambda: not run.pending, "the decision")
 
 
-def test_no_letter_is_a_command_of_the_notebook_while_a_button_has_the_focus(show: Callable[..., PanelPage]) -> None:
+def test_letters_are_not_notebook_commands_while_a_button_has_the_focus(show: Callable[..., PanelPage]) -> None:
     shown = show(waiting(*deletes("/a")))
     shown.page.evaluate("window.heard = []; document.addEventListener('keydown', ({ key }) => window.heard.push(key))")
     row(shown).get_by_role("button", name="Edit", exact=True).focus()
@@ -458,7 +456,7 @@ def test_no_letter_is_a_command_of_the_notebook_while_a_button_has_the_focus(sho
     assert shown.page.evaluate("window.heard") == ["Shift", "Enter", "Control", "s"]
 
 
-def test_a_message_that_was_typed_when_the_run_ends_can_still_be_copied(show: Callable[..., PanelPage]) -> None:
+def test_a_typed_message_can_be_copied_after_the_run_has_ended(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
     box = shown.page.get_by_label("Message to the run")
@@ -471,7 +469,7 @@ def test_a_message_that_was_typed_when_the_run_ends_can_still_be_copied(show: Ca
     assert not box.is_editable()
 
 
-def test_a_reason_given_by_keyboard_leads_to_the_next_call(show: Callable[..., PanelPage]) -> None:
+def test_after_a_reason_by_keyboard_the_next_call_has_the_focus(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a", "/b"))
     shown = show(run)
     row(shown).get_by_role("button", name="Details of delete_file").click()
@@ -483,7 +481,7 @@ def test_a_reason_given_by_keyboard_leads_to_the_next_call(show: Callable[..., P
     expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_focused()
 
 
-def test_the_focus_is_not_taken_back_by_what_a_person_has_left(show: Callable[..., PanelPage]) -> None:
+def test_the_panel_does_not_take_the_focus_back_after_a_person_has_left_it(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
     row(shown).get_by_role("button", name="Edit", exact=True).focus()
@@ -537,20 +535,20 @@ def decided(show: Callable[..., PanelPage], arguments: dict[str, Any], **typed: 
     return next(event for event in run.events if isinstance(event, ApprovalDecision))
 
 
-def test_what_is_not_changed_in_a_form_stays_as_it_came(show: Callable[..., PanelPage]) -> None:
+def test_unchanged_fields_of_a_form_keep_their_original_values(show: Callable[..., PanelPage]) -> None:
     asked = {"text": "a\r\nb\rc", "margins": {"right": 7}}
     decision = decided(show, asked, copies="3")
     assert (decision.decision, decision.arguments) == ("edit", {**asked, "copies": 3})
 
 
-def test_a_long_text_is_seen_as_a_whole_where_it_is_edited(show: Callable[..., PanelPage]) -> None:
+def test_a_long_text_is_fully_visible_in_its_form(show: Callable[..., PanelPage]) -> None:
     shown = show(waiting(*deletes("a long way to " * 40)))
     press(row(shown), "Edit")
     box = row(shown).get_by_label("path", exact=True)
     assert box.evaluate("box => box.scrollHeight <= box.clientHeight")
 
 
-def test_an_object_of_which_nothing_is_given_is_given_all_the_same(show: Callable[..., PanelPage]) -> None:
+def test_an_empty_object_is_kept_by_an_edit(show: Callable[..., PanelPage]) -> None:
     asked = {"text": "a", "margins": {}}
     assert decided(show, asked, copies="3").arguments == {**asked, "copies": 3}
 
@@ -574,9 +572,7 @@ def framed(show: Callable[..., PanelPage], arguments: dict[str, Any]) -> tuple[P
 
 
 @pytest.mark.parametrize("margins", [{"margins": {"left": 3}}, {"margins": None}, {}])
-def test_an_object_that_may_be_null_is_edited_by_its_fields(
-    show: Callable[..., PanelPage], margins: dict[str, Any]
-) -> None:
+def test_a_nullable_object_is_edited_by_its_fields(show: Callable[..., PanelPage], margins: dict[str, Any]) -> None:
     shown, run = framed(show, {"text": "a", **margins})
     form = row(shown, tool="frame")
     if not margins.get("margins"):
@@ -589,7 +585,7 @@ def test_an_object_that_may_be_null_is_edited_by_its_fields(
 
 
 @pytest.mark.parametrize(("choice", "decided"), [("null", {"margins": None}), ("absent", {})])
-def test_an_object_that_may_be_null_is_taken_away_as_a_whole(
+def test_a_nullable_object_can_be_removed_in_the_form(
     show: Callable[..., PanelPage], choice: str, decided: dict[str, Any]
 ) -> None:
     shown, run = framed(show, {"text": "a", "margins": {"left": 3}})
@@ -603,9 +599,7 @@ def test_an_object_that_may_be_null_is_taken_away_as_a_whole(
 
 
 @pytest.mark.parametrize("margins", [{"margins": {"left": 3}}, {"margins": None}, {}])
-def test_an_object_that_may_be_null_and_is_only_looked_at_is_approved_as_it_came(
-    show: Callable[..., PanelPage], margins: dict[str, Any]
-) -> None:
+def test_an_unchanged_nullable_object_is_approved(show: Callable[..., PanelPage], margins: dict[str, Any]) -> None:
     shown, run = framed(show, {"text": "a", **margins})
     press(row(shown, tool="frame"), "Approve")
     shown.until(lambda: not run.pending, "the decision")
@@ -617,7 +611,7 @@ def bound(margins: Margins | None) -> str:
     return f"{margins}"
 
 
-def test_an_object_that_may_be_null_and_has_to_be_said_is_asked_for_by_its_fields(
+def test_a_required_nullable_object_has_fields_in_the_form(
     show: Callable[..., PanelPage],
 ) -> None:
     run = SessionLoop(ScriptedLLM([[call("frame", {"text": "a"})], "Done."]), [frame, bound]).start("go")
@@ -632,14 +626,14 @@ def test_an_object_that_may_be_null_and_has_to_be_said_is_asked_for_by_its_field
     assert decisions_made(run) == [("replace", {"margins": {"left": 4}})]
 
 
-def test_a_form_in_which_nothing_is_changed_approves_what_was_asked(show: Callable[..., PanelPage]) -> None:
+def test_an_unchanged_form_approves_the_call(show: Callable[..., PanelPage]) -> None:
     assert decided(show, {"text": "a\r", "margins": {"left": 3}}).decision == "approve"
 
 
 # -- who decided -----------------------------------------------------------------------------------------------------
 
 
-def test_a_decision_is_taken_back_by_its_button(show: Callable[..., PanelPage]) -> None:
+def test_a_decision_is_undone_by_its_button(show: Callable[..., PanelPage]) -> None:
     run = mixed()
     shown = show(run)
     press(row(shown), "Approve")
@@ -660,7 +654,7 @@ def test_a_decision_is_taken_back_by_its_button(show: Callable[..., PanelPage]) 
     expect(shown.page.get_by_role("list", name="Newest decisions").get_by_role("listitem")).to_have_count(2)
 
 
-def test_a_decision_that_is_taken_back_before_the_page_has_heard_of_it_leaves_its_buttons_on(
+def test_a_decision_undone_before_the_page_was_updated_leaves_the_buttons_enabled(
     show: Callable[..., PanelPage],
 ) -> None:
     run = waiting(*deletes("/a"))
@@ -676,7 +670,7 @@ def test_a_decision_that_is_taken_back_before_the_page_has_heard_of_it_leaves_it
     assert [made[1] for made in decisions(run)] == ["approve", "ask", "reject"]
 
 
-def test_many_decisions_are_taken_back_by_one_button(show: Callable[..., PanelPage]) -> None:
+def test_many_decisions_are_undone_by_one_button(show: Callable[..., PanelPage]) -> None:
     run = mixed()
     shown = show(run)
     every = shown.page.get_by_role("button", name="Undo all")
@@ -690,7 +684,7 @@ def test_many_decisions_are_taken_back_by_one_button(show: Callable[..., PanelPa
     expect(shown.page.locator(".agentnb-told")).to_have_text("4 taken back; the calls are asked about again.")
 
 
-def test_what_is_remembered_is_forgotten_by_its_button(show: Callable[..., PanelPage]) -> None:
+def test_a_remembered_decision_is_forgotten_by_its_button(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
     row(shown).get_by_label("Remember").select_option("arguments")
@@ -703,7 +697,7 @@ def test_what_is_remembered_is_forgotten_by_its_button(show: Callable[..., Panel
     shown.until(lambda: not forget.count(), "the rule to go")
 
 
-def test_whoever_comes_second_is_told_who_was_first_though_the_call_is_gone(show: Callable[..., PanelPage]) -> None:
+def test_a_late_decision_is_answered_with_who_decided_first(show: Callable[..., PanelPage]) -> None:
     run = mixed()
     shown = show(run)
     press(row(shown), "Approve")  # not yet carried to the kernel
@@ -721,7 +715,7 @@ def test_whoever_comes_second_is_told_who_was_first_though_the_call_is_gone(show
     assert [entry[:2] for entry in decisions(run)][1:] == [("m", "reject"), ("c1", "approve"), ("c2", "approve")]
 
 
-def test_whoever_has_typed_in_a_form_is_told_that_the_call_was_decided_elsewhere(
+def test_a_note_says_that_a_typed_form_is_not_used(
     show: Callable[..., PanelPage],
 ) -> None:
     run = waiting(*deletes("/a"))
@@ -737,7 +731,7 @@ def test_whoever_has_typed_in_a_form_is_told_that_the_call_was_decided_elsewhere
 # -- stopping --------------------------------------------------------------------------------------------------------
 
 
-def test_a_breakpoint_is_set_stops_the_run_and_is_switched_and_removed(show: Callable[..., PanelPage]) -> None:
+def test_a_breakpoint_is_set_stops_the_run_and_can_be_disabled_and_removed(show: Callable[..., PanelPage]) -> None:
     searches = [[call("search", {"query": query}, id=query)] for query in ("a", "b", "c", "d")]
     run = session([*searches, "Done."])
     shown = show(run)
@@ -811,7 +805,7 @@ def test_each_kind_of_breakpoint_is_set_in_the_form_and_stops_the_run(
     assert len([event for event in run.events if event.type == "call_end"]) <= 1
 
 
-def test_a_breakpoint_is_set_by_a_click_on_an_event_like_those_to_stop_at(show: Callable[..., PanelPage]) -> None:
+def test_a_breakpoint_is_set_from_an_event_in_the_list(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run, "controls", "events")
     option = shown.page.get_by_role("log", name="Events").get_by_role("option")
@@ -830,7 +824,7 @@ def test_a_breakpoint_is_set_by_a_click_on_an_event_like_those_to_stop_at(show: 
     expect(stop).to_be_hidden()
 
 
-def test_a_button_says_what_it_is_for_or_why_it_is_off(show: Callable[..., PanelPage]) -> None:
+def test_a_button_has_a_title_with_its_purpose_or_why_it_is_disabled(show: Callable[..., PanelPage]) -> None:
     run = mixed()
     shown = show(run)
     page = shown.page
@@ -845,7 +839,7 @@ def test_a_button_says_what_it_is_for_or_why_it_is_off(show: Callable[..., Panel
     expect(off["Step"]).to_have_attribute("title", "The run is over.")
 
 
-def test_lines_that_were_pasted_stay_lines_and_enter_sends_them(show: Callable[..., PanelPage]) -> None:
+def test_pasted_lines_are_kept_and_enter_sends_them(show: Callable[..., PanelPage]) -> None:
     run = session([[*text("One"), delay(30)]])
     shown = show(run)
     run.submit_step("event").result(30)
@@ -859,7 +853,7 @@ def test_lines_that_were_pasted_stay_lines_and_enter_sends_them(show: Callable[.
     expect(box).to_have_value("")
 
 
-def test_a_message_is_seen_in_its_queue_and_taken_back(show: Callable[..., PanelPage]) -> None:
+def test_a_message_is_shown_in_its_queue_and_can_be_withdrawn(show: Callable[..., PanelPage]) -> None:
     run = session([[*text("One"), delay(30)]])
     shown = show(run)
     run.submit_step("event").result(30)
@@ -881,7 +875,7 @@ def test_a_message_is_seen_in_its_queue_and_taken_back(show: Callable[..., Panel
 # -- keeping ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_is_taken_under_the_name_that_was_given(show: Callable[..., PanelPage]) -> None:
+def test_a_snapshot_has_the_given_name(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
     shown.page.get_by_label("Name of the snapshot (optional)").fill("before it")
@@ -892,7 +886,7 @@ def test_a_snapshot_is_taken_under_the_name_that_was_given(show: Callable[..., P
     assert SNAPSHOTS.pop("before it").name == "before it"
 
 
-def test_a_fork_is_made_by_its_button_at_the_newest_event_or_at_the_one_that_is_looked_at(
+def test_a_fork_is_made_at_the_newest_event_or_at_the_selected_one(
     show: Callable[..., PanelPage],
 ) -> None:
     run = waiting(*deletes("/a"))
@@ -918,7 +912,7 @@ def test_a_fork_is_made_by_its_button_at_the_newest_event_or_at_the_one_that_is_
 # -- what others say -------------------------------------------------------------------------------------------------
 
 
-def test_nothing_that_others_said_is_executed_in_decisions_breakpoints_and_queues(page: Page) -> None:
+def test_hostile_text_in_decisions_breakpoints_and_queues_is_not_executed(page: Page) -> None:
     hostile = HOSTILE.replace("\ud800", "\ufffd")
     page.add_init_script("window.boomed = 0; window.boom = () => { window.boomed += 1; };")
     page.goto("about:blank")
@@ -951,7 +945,7 @@ def test_nothing_that_others_said_is_executed_in_decisions_breakpoints_and_queue
 
 
 @pytest.mark.parametrize("width", [250, 700])
-def test_a_call_fits_its_place(page: Page, width: int) -> None:
+def test_a_call_fits_the_width_of_the_panel(page: Page, width: int) -> None:
     page.goto("about:blank")
     page.set_viewport_size({"width": width, "height": 900})
     run = waiting(*deletes("/a" * 200))
@@ -969,7 +963,7 @@ def test_a_call_fits_its_place(page: Page, width: int) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("dark", 1000), ("light", 480), ("dark", 360), ("light", 220)])
-def test_a_table_of_calls_fits_its_place(page: Page, scheme: Any, width: int) -> None:
+def test_a_table_of_calls_fits_the_width_of_the_panel(page: Page, scheme: Any, width: int) -> None:
     page.goto("about:blank")
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 900})
@@ -990,7 +984,7 @@ def test_a_table_of_calls_fits_its_place(page: Page, scheme: Any, width: int) ->
     page.set_viewport_size({"width": 1000, "height": 1000})
 
 
-def test_in_a_narrow_table_the_whole_name_of_a_tool_is_there_to_be_read(page: Page) -> None:
+def test_a_narrow_table_shows_the_whole_name_of_a_tool(page: Page) -> None:
     page.goto("about:blank")
     page.set_viewport_size({"width": 360, "height": 900})
     names = ["write_the_summary_of_all_the_measurements_here", "write_the_summary_of_all_the_measurements_away"]

@@ -65,14 +65,14 @@ def test_phases_are_in_one_column_in_their_order() -> None:
     assert [y for _, y in places] == sorted({y for _, y in places})
 
 
-def test_every_phase_and_transition_has_a_shape_that_can_be_found() -> None:
+def test_every_phase_and_transition_has_an_identified_shape() -> None:
     names = set(re.findall(r'data-gid="([^"]+)"', diagram(table_of(ENGINE))))
     assert {f"phase-{n}" for n in range(9)} <= names
     assert {f"arrow-{a}-{b}" for a, b in column(ENGINE).ways} <= names
     assert {f"head-{a}-{b}" for a, b in column(ENGINE).ways} <= names
 
 
-def test_the_drawing_has_no_colours_no_ids_and_tells_itself_in_words() -> None:
+def test_the_drawing_has_no_colours_and_no_ids_and_has_a_text_description() -> None:
     svg = diagram(table_of(ENGINE))
     root = ElementTree.fromstring(svg)
     assert not re.search(r"style=|fill=|stroke=| id=|url\(", svg)
@@ -80,7 +80,7 @@ def test_the_drawing_has_no_colours_no_ids_and_tells_itself_in_words() -> None:
     assert "paused leads to executing, scheduling" in (root.findtext(f"{SVG}desc") or "")
 
 
-def test_names_of_phases_are_text_whatever_they_say() -> None:
+def test_names_of_phases_are_drawn_as_text() -> None:
     svg = diagram(table_of({HOSTILE: ["$x^2$"], "$x^2$": [HOSTILE], "\x00\ufffe": []}))
     root = ElementTree.fromstring(svg)
     assert {element.tag.removeprefix(SVG) for element in root.iter()} == {"svg", "title", "desc", "g", "path", "text"}
@@ -88,7 +88,7 @@ def test_names_of_phases_are_text_whatever_they_say() -> None:
     assert "\u202e" not in svg
 
 
-def test_a_phase_that_is_only_named_as_a_target_is_drawn_too() -> None:
+def test_a_phase_that_is_only_a_target_is_drawn() -> None:
     assert table_of({"a": ["b"]}) == (("a", ("b",)), ("b", ()))
 
 
@@ -96,13 +96,13 @@ def test_the_same_table_is_drawn_once() -> None:
     assert diagram(table_of(ENGINE)) is diagram(table_of(dict(ENGINE)))
 
 
-def test_a_diagram_is_drawn_without_matplotlib_which_takes_long_to_import() -> None:
+def test_a_diagram_is_drawn_without_importing_matplotlib() -> None:
     code = "import sys; from agentnb.widgets.drawings.diagram import diagram; diagram((('x', ('y',)), ('y', ())));"
     code += "assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_current_phase_and_the_way_there_are_marked() -> None:
+def test_the_current_phase_and_the_path_taken_are_marked() -> None:
     svg = mark(diagram(table_of(ENGINE)), table_of(ENGINE), "receiving", [["idle", "receiving"], ["gone", "error"]])
     marked = dict(re.findall(r'data-gid="([^"]+)" class="[^"]*agentnb-(now|taken)"', svg))
     assert marked == {"phase-1": "now", "label-1": "now", "arrow-0-1": "taken", "head-0-1": "taken"}

@@ -1,4 +1,4 @@
-"""What the panel says of whether a run is driven: one thing at a time, and what is so in the end."""
+"""The panel shows whether a run is driven: consistently at each moment, and correctly in the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.widgets.support import session, until
 from tests.widgets.test_panel import Shown
 
 
-def test_the_word_and_the_buttons_are_of_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_and_the_buttons_belong_to_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     run = session(["Hello."])
     run.submit_step("event").result(10)
     answers: Iterator[bool] = cycle([True, False])
@@ -25,7 +25,7 @@ def test_the_word_and_the_buttons_are_of_the_same_moment(monkeypatch: pytest.Mon
         assert (told["standing"] == "paused") is told["can"]["Step"] is not told["can"]["Pause"]
 
 
-def test_behind_a_step_that_code_has_made_the_panel_says_that_the_run_is_paused() -> None:
+def test_after_a_step_by_code_the_panel_shows_that_the_run_is_paused() -> None:
     run = session(["Hello."])
     shown = Shown(run)
     asyncio.run(step(run))
@@ -37,7 +37,7 @@ async def step(run: Run) -> None:
     await run.step()
 
 
-def test_whoever_looks_on_is_told_when_a_run_is_driven_and_when_it_is_not_any_more() -> None:
+def test_a_listener_is_notified_when_driving_starts_and_stops() -> None:
     run = session(["Hello."])
     told: list[bool] = []
     stop = run.watch_driving(lambda: told.append(run.driven))

@@ -1,4 +1,4 @@
-"""A test that fails on a page says what was on it."""
+"""A test that fails on a page reports the contents of the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.browser.evidence import FAILURES, evidence
 pytestmark = pytest.mark.browser
 
 
-def test_a_page_is_shown_with_its_text_its_console_and_its_errors(page: Page, request: pytest.FixtureRequest) -> None:
+def test_evidence_of_a_page_has_its_picture_text_console_and_errors(page: Page, request: pytest.FixtureRequest) -> None:
     page.set_content("<p>three calls wait</p><script>console.warn('no kernel'); throw Error('lost')</script>")
     ((_, words),) = evidence(request.node.nodeid, [page])
     assert all(said in words for said in ("three calls wait", "warning: no kernel", "uncaught: lost"))
@@ -21,7 +21,7 @@ def test_a_page_is_shown_with_its_text_its_console_and_its_errors(page: Page, re
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_page_that_shows_nothing_any_more_says_why(page: Page, request: pytest.FixtureRequest) -> None:
+def test_evidence_of_a_closed_page_says_why_it_is_missing(page: Page, request: pytest.FixtureRequest) -> None:
     page.close()
     ((_, words),) = evidence(request.node.nodeid, [page])
     assert "not to be had" in words

@@ -1,4 +1,4 @@
-"""A notebook is executed once, and read where there is no kernel: as saved, in each export, on GitHub."""
+"""A notebook is executed once and read without a kernel: as saved, in each export, on GitHub."""
 
 from __future__ import annotations
 
@@ -155,14 +155,14 @@ def test_the_html_export_shows_every_panel_in_the_theme_of_the_page(
         assert (ground > 600 > 300 > ink) if theme == "light" else (ground < 200 < 500 < ink)
 
 
-def test_the_markdown_export_reads_once_it_is_rendered(notebook: Any, page: Page, tmp_path: Path) -> None:
+def test_the_rendered_markdown_export_shows_every_panel(notebook: Any, page: Page, tmp_path: Path) -> None:
     check(show(page, commonmark(markdown_of(notebook)), tmp_path / "rendered.html"))
     assert page.locator(".agentnb-static").count() == 3
     assert page.locator(".agentnb-static h1, .agentnb-static em").count() == 0
     assert page.locator(".agentnb-chip").first.evaluate("node => getComputedStyle(node).borderRadius") == "10px"
 
 
-def test_the_pdf_has_what_the_panels_say(notebook: Any, tmp_path: Path) -> None:
+def test_the_pdf_export_contains_the_text_of_the_panels(notebook: Any, tmp_path: Path) -> None:
     """Chromium prints the HTML export; no LaTeX."""
     source, target = tmp_path / "export.html", tmp_path / "export.pdf"
     source.write_text(html_of(notebook, template_name="webpdf"), encoding="utf-8")
@@ -183,9 +183,7 @@ def test_the_pdf_has_what_the_panels_say(notebook: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["notebook", "Markdown"])
-def test_on_github_the_panels_still_read_from_top_to_bottom(
-    notebook: Any, page: Page, tmp_path: Path, way: str
-) -> None:
+def test_the_panels_are_readable_on_github(notebook: Any, page: Page, tmp_path: Path, way: str) -> None:
     if way == "Markdown":
         html = github_markdown(markdown_of(notebook))
     else:
@@ -199,7 +197,7 @@ def test_on_github_the_panels_still_read_from_top_to_bottom(
     assert "border" not in head, "no style sheet stands before the text"
 
 
-def test_a_panel_is_whole_without_the_metadata_of_the_notebook(notebook: Any, page: Page, tmp_path: Path) -> None:
+def test_a_panel_is_complete_without_the_metadata_of_the_notebook(notebook: Any, page: Page, tmp_path: Path) -> None:
     bare = nbformat.reads(nbformat.writes(notebook), 4)
     del bare.metadata["widgets"]
     check(show(page, html_of(bare), tmp_path / "bare.html"))

@@ -43,7 +43,7 @@ def test_events_arrive_in_order_in_numbered_batches(fed: Fed) -> None:
     assert fed.outbox.of("events")[-1]["total"] == 501
 
 
-def test_what_happened_before_the_panel_was_made_is_sent_too() -> None:
+def test_events_before_the_creation_of_the_panel_are_sent() -> None:
     run, outbox = Recording(), Outbox()
     run.start()
     feed = Feed(run, outbox.send, lambda over: None)
@@ -52,7 +52,7 @@ def test_what_happened_before_the_panel_was_made_is_sent_too() -> None:
     assert outbox.rows()[0]["type"] == "run_start"
 
 
-def test_a_page_that_misses_events_gets_them_again_in_chunks(fed: Fed) -> None:
+def test_missing_events_are_sent_again_in_chunks(fed: Fed) -> None:
     fed.run.start()
     for number in range(3 * BATCH_EVENTS):
         fed.run.add(StateUpdate(values={"n": number}))
@@ -69,7 +69,7 @@ def test_a_page_that_misses_events_gets_them_again_in_chunks(fed: Fed) -> None:
     assert fed.outbox.of("events")[0]["from"] == 3 * BATCH_EVENTS
 
 
-def test_batches_come_no_faster_than_the_rate(fed: Fed) -> None:
+def test_batches_are_not_sent_faster_than_the_rate(fed: Fed) -> None:
     fed.run.start()
 
     def produce() -> None:
@@ -105,7 +105,7 @@ def test_a_live_line_shows_the_end_of_its_text(fed: Fed) -> None:
     assert len(line["text"]) == TAIL
 
 
-def test_calls_on_their_way_and_progress_have_lines_of_their_own(fed: Fed) -> None:
+def test_streaming_calls_and_progress_have_separate_lines(fed: Fed) -> None:
     fed.run.start()
     fed.run.tell(Delta(type="tool_call_delta", index=0, name="search", arguments='{"q'))
     fed.run.tell(Delta(type="tool_call_delta", index=0, arguments='": 1}'))
@@ -133,7 +133,7 @@ def test_the_end_is_reported_after_the_last_batch(fed: Fed) -> None:
     assert True in fed.settled
 
 
-def test_an_idle_feed_does_nothing(fed: Fed) -> None:
+def test_an_idle_feed_does_not_flush(fed: Fed) -> None:
     fed.run.start()
     fed.outbox.until(lambda: fed.has(1))
     time.sleep(0.1)
@@ -142,7 +142,7 @@ def test_an_idle_feed_does_nothing(fed: Fed) -> None:
     assert len(fed.settled) <= flushed + 1  # the end of that flush may come late; one that polled would make fifteen
 
 
-def test_a_panel_that_cannot_send_does_not_silence_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_panel_that_cannot_send_does_not_affect_other_panels(caplog: pytest.LogCaptureFixture) -> None:
     ticker, run, outbox = Ticker(), Recording(), Outbox()
 
     def fail(message: object) -> None:
@@ -157,7 +157,7 @@ def test_a_panel_that_cannot_send_does_not_silence_the_others(caplog: pytest.Log
     assert "the comm is closed" in caplog.text
 
 
-def test_lines_of_a_loop_inside_end_with_it_and_those_of_its_neighbours_go_on() -> None:
+def test_the_lines_of_a_nested_loop_end_with_it_and_other_lines_continue() -> None:
     live = LiveLines()
     for path in ("work", "worker", "work/critic"):
         live.feed(Delta(type="text_delta", content="hm", path=path))
@@ -168,7 +168,7 @@ def test_lines_of_a_loop_inside_end_with_it_and_those_of_its_neighbours_go_on() 
 
 
 @pytest.mark.alone
-def test_watching_costs_the_run_next_to_nothing(fed: Fed) -> None:
+def test_watching_costs_a_run_little_for_each_event(fed: Fed) -> None:
     event = StateUpdate(values={"n": 1})
     started = time.process_time()
     for _ in range(20_000):
@@ -176,7 +176,7 @@ def test_watching_costs_the_run_next_to_nothing(fed: Fed) -> None:
     assert (time.process_time() - started) / 20_000 < 10e-6  # 0.3 measured
 
 
-def test_a_closed_feed_sends_nothing_more() -> None:
+def test_a_closed_feed_sends_no_event() -> None:
     run, outbox = Recording(), Outbox()
     feed = Feed(run, outbox.send, lambda over: None)
     feed.close()
@@ -208,7 +208,7 @@ def test_a_closed_feed_sends_nothing_more() -> None:
         (None, None, ""),
     ],
 )
-def test_how_far_a_call_is_is_a_share_where_it_tells_one(data: object, share: float | None, words: str) -> None:
+def test_progress_is_a_share_if_the_call_reports_one(data: object, share: float | None, words: str) -> None:
     told = progress_of(data)
     assert told.get("share") == share
     assert told["text"] == words

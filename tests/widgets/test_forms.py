@@ -33,7 +33,7 @@ def by_label(fields: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {field["label"]: field for field in fields}
 
 
-def test_each_property_becomes_the_control_that_fits_it() -> None:
+def test_each_property_has_a_control_for_its_type() -> None:
     fields = by_label(
         form(SCHEMA, {"path": "/a", "count": 12345678901234567891, "mode": "fast", "options": {"depth": 2}})
     )
@@ -52,7 +52,7 @@ def test_each_property_becomes_the_control_that_fits_it() -> None:
     assert fields["options.depth"]["path"] == ["options", "depth"]
 
 
-def test_what_may_stand_in_a_field_is_told_before_it_is_typed() -> None:
+def test_a_field_shows_its_constraints() -> None:
     declared: dict[str, Any] = {
         "width": {"type": "integer", "minimum": 1, "maximum": 4000},
         "quality": {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}], "default": 0.8},
@@ -68,11 +68,11 @@ def test_what_may_stand_in_a_field_is_told_before_it_is_typed() -> None:
     }
 
 
-def test_a_null_is_not_the_same_as_nothing() -> None:
+def test_null_is_different_from_an_absent_value() -> None:
     assert by_label(form(SCHEMA, {"ratio": None}))["ratio"]["given"] == "null"
 
 
-def test_an_optional_object_that_is_absent_is_not_laid_open() -> None:
+def test_an_absent_optional_object_is_not_expanded() -> None:
     schema = {**SCHEMA, "required": []}
     assert by_label(form(schema, {}))["options"]["kind"] == "json"
     assert "options.depth" in by_label(form(schema, {"options": {}}))
@@ -82,7 +82,7 @@ def test_an_optional_object_that_is_absent_is_not_laid_open() -> None:
     ("given", "said", "depth"),
     [({"options": {"depth": 2}}, "value", "2"), ({"options": None}, "null", ""), ({}, "absent", "")],
 )
-def test_an_object_that_may_be_null_is_laid_open_behind_a_field_that_says_whether_it_is_there(
+def test_a_nullable_object_is_expanded_after_a_field_for_its_presence(
     given: dict[str, Any], said: str, depth: str
 ) -> None:
     declared = {"options": {"anyOf": [{"$ref": "#/$defs/Options"}, {"type": "null"}], "default": None}}
@@ -92,16 +92,16 @@ def test_an_object_that_may_be_null_is_laid_open_behind_a_field_that_says_whethe
     assert (fields[0]["given"], fields[1]["text"]) == (said, depth)
 
 
-def test_an_object_without_fields_of_its_own_is_json_also_where_it_may_be_null() -> None:
+def test_a_nullable_object_without_properties_is_edited_as_json() -> None:
     (field,) = form({"properties": {"options": {"type": ["object", "null"]}}}, {"options": None})
     assert (field["kind"], field["given"]) == ("json", "null")
 
 
-def test_an_object_that_should_have_been_one_is_shown_as_it_came() -> None:
+def test_a_value_that_should_be_an_object_is_shown_unchanged() -> None:
     assert by_label(form(SCHEMA, {"options": "deep"}))["options"]["text"] == '"deep"'
 
 
-def test_arguments_that_the_tool_does_not_declare_are_not_lost() -> None:
+def test_undeclared_arguments_are_kept() -> None:
     field = by_label(form(SCHEMA, {"surprise": [1]}))["surprise"]
     assert (field["kind"], field["text"], field["required"]) == ("json", "[\n  1\n]", False)
     assert "options.more" in by_label(form(SCHEMA, {"options": {"depth": 1, "more": 2}}))
@@ -112,12 +112,12 @@ def test_without_a_schema_the_arguments_are_one_field_of_json() -> None:
     assert form(None, {"a": 1})[0]["text"] == '{\n  "a": 1\n}'
 
 
-def test_references_that_lead_in_circles_end() -> None:
+def test_circular_references_in_a_schema_end() -> None:
     schema = {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"$ref": "#/$defs/A"}}}
     assert form(schema, {"a": 1})[0]["kind"] == "json"
 
 
-def test_a_text_too_long_to_travel_is_kept_and_put_back() -> None:
+def test_a_text_that_is_too_long_to_send_is_kept_and_restored() -> None:
     original = {"path": "/a", "body": "x" * (EDITABLE + 1), "options": {"depth": 1, "note": "y" * (EDITABLE + 1)}}
     fields = form({"properties": {"path": {"type": "string"}, "body": {"type": "string"}}}, original)
     assert by_label(fields)["body"]["kind"] == "kept"
@@ -131,6 +131,6 @@ def test_a_text_too_long_to_travel_is_kept_and_put_back() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"type": "object", "properties": {"b": {}}, "required": True}, {"enum": 5}])
-def test_what_is_no_schema_is_edited_as_json(wrong: dict[str, Any]) -> None:
+def test_arguments_with_an_invalid_schema_are_edited_as_json(wrong: dict[str, Any]) -> None:
     (field,) = form({"type": "object", "properties": {"a": wrong}}, {"a": {"b": 1}})
     assert (field["label"], field["kind"], field["path"]) == ("arguments (JSON object)", "json", [])

@@ -1,4 +1,4 @@
-"""Text that is more than text somewhere comes from everywhere, and stays text in every view of a run."""
+"""Hostile text from every source stays text in every view of a run."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def check_live(shown: PanelPage, seen: Watched, payload: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_in_the_live_panel_nothing_comes_to_life(family: str, seen: Watched) -> None:
+def test_hostile_text_stays_text_in_the_live_panel(family: str, seen: Watched) -> None:
     payload = FAMILIES[family]
     run = hostile_run(payload, with_huge=family == "very long")
     panel = RecordedPanel(run)
@@ -159,7 +159,7 @@ def test_in_the_live_panel_nothing_comes_to_life(family: str, seen: Watched) -> 
     panel.close()
 
 
-def test_each_part_alone_shows_them_as_text(seen: Watched) -> None:
+def test_hostile_text_stays_text_in_each_part_alone(seen: Watched) -> None:
     payload = "\n".join(payload for family, payload in FAMILIES.items() if family != "very long")
     run = hostile_run(payload)
     for part in PARTS:
@@ -174,7 +174,7 @@ def test_each_part_alone_shows_them_as_text(seen: Watched) -> None:
     run.cancel()
 
 
-def test_ten_million_characters_of_a_model_are_shortened_in_every_view(seen: Watched) -> None:
+def test_ten_million_characters_are_abbreviated_in_every_view(seen: Watched) -> None:
     """Its reasoning, its answer, and the path of the call that it asks for."""
     chunks = [
         {"type": "reasoning_delta", "content": HUGE},
@@ -196,7 +196,7 @@ def test_ten_million_characters_of_a_model_are_shortened_in_every_view(seen: Wat
 
 
 @pytest.mark.parametrize("way", ["HTML", "PDF", "Markdown", "other Markdown", "GitHub", "GitHub Markdown"])
-def test_in_no_export_of_a_frozen_panel_anything_comes_to_life(
+def test_hostile_text_stays_text_in_every_export(
     way: str, notebook: Any, frozen: dict[str, str], seen: Watched
 ) -> None:
     document = {
@@ -225,7 +225,7 @@ def test_in_no_export_of_a_frozen_panel_anything_comes_to_life(
     assert seen.came_of_it(OWN_REQUESTS) == []
 
 
-def test_the_line_of_plain_text_is_one_line_without_controls() -> None:
+def test_the_plain_text_is_one_line_without_control_characters() -> None:
     for family, payload in FAMILIES.items():
         run = hostile_run(payload)
         line = plain_text(run)

@@ -1,4 +1,4 @@
-"""Characters that nobody sees are shown as signs, and those that people write with stay.
+"""Invisible characters are shown as signs, and the characters of writing are unchanged.
 
 The rule exists twice: in Python for static pages, terminals and tables, in JavaScript for the live panel.
 """
@@ -82,16 +82,16 @@ async def shown(text: str) -> str:
 
 
 @pytest.mark.parametrize("text", HIDDEN.values(), ids=HIDDEN)
-async def test_a_question_shows_a_sign_for_a_character_that_nobody_sees(text: str) -> None:
+async def test_a_question_shows_a_sign_for_an_invisible_character(text: str) -> None:
     assert text not in await shown(text)
 
 
 @pytest.mark.parametrize("text", [text for text in MEANT.values() if "\t" not in text])
-async def test_a_question_shows_what_people_write_as_it_is(text: str) -> None:
+async def test_a_question_shows_written_text_unchanged(text: str) -> None:
     assert text in await shown(text)
 
 
-def test_no_character_without_a_glyph_is_left() -> None:
+def test_every_character_without_a_glyph_is_replaced() -> None:
     """Every format control, separator and control of this Python's Unicode, between two Latin letters."""
     silent = {"Cc", "Zs", "Zl", "Zp"}
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
@@ -99,11 +99,11 @@ def test_no_character_without_a_glyph_is_left() -> None:
     assert left == ["\t", "\n", " "]
 
 
-def test_the_sign_tells_which_character_it_was() -> None:
+def test_the_sign_shows_the_code_of_the_character() -> None:
     assert visible("a\u202eb \x1b \x7f") == "a⟦U+202E⟧b ␛ ␡"
 
 
-def test_the_page_has_the_same_rule() -> None:
+def test_the_javascript_uses_the_same_rule() -> None:
     texts = [*HIDDEN.values(), *MEANT.values(), "a\r\nb", "\x00", "a\u200d", "\ufe0f"]
     texts += [f"a{chr(code)}b" for code in range(0x20, 0x3100)]
     page = Path(__file__).parents[2] / "agentnb" / "widgets" / "page" / "text.js"

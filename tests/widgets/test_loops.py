@@ -18,7 +18,7 @@ def followed(run: Any, loop: Any = None) -> list[dict[str, Any]]:
     return nested
 
 
-def test_a_loop_that_runs_inside_another_is_told_with_the_way_it_has_taken() -> None:
+def test_a_nested_loop_is_shown_with_its_path_through_the_phases() -> None:
     run = asking_inside()
     run.play()
     until(lambda: run.pending)
@@ -39,7 +39,7 @@ def test_a_loop_that_runs_inside_another_is_told_with_the_way_it_has_taken() -> 
     [([{"role": "system", "content": "Be quick."}, {"role": "user", "content": "Report."}], "Report."),
      (["a"], '["a"]'), ([], "[]"), (None, "")],
 )  # fmt: skip
-def test_what_a_loop_was_given_is_told_in_a_few_words(given: Any, told: str) -> None:
+def test_the_input_of_a_nested_loop_is_abbreviated(given: Any, told: str) -> None:
     recording = Recording()
     recording.start()
     recording.add(RunStart(loop="L", name="l", path="l", input=given))
@@ -47,7 +47,7 @@ def test_what_a_loop_was_given_is_told_in_a_few_words(given: Any, told: str) -> 
     assert [loop.input for loop in loops.nested()] == [told]
 
 
-def test_one_that_is_run_again_begins_anew_and_the_last_one_stays() -> None:
+def test_a_nested_loop_that_runs_again_starts_empty_and_the_last_one_is_shown() -> None:
     run = engine([call("search", {"query": "x"}, id="c")], "Drafted.", "Proof-read.")
     run.result(30)
     [last] = followed(run)
@@ -55,7 +55,7 @@ def test_one_that_is_run_again_begins_anew_and_the_last_one_stays() -> None:
     assert ["thinking", "acting"] not in last["arrows"], "that was the first time"
 
 
-def test_what_is_followed_bit_by_bit_is_what_is_followed_at_once() -> None:
+def test_nested_loops_computed_incrementally_and_from_all_events_are_equal() -> None:
     run = engine([call("search", {"query": "x"}, id="c")], "Drafted.", "Proof-read.")
     run.result(30)
     slowly = Loops(run.loop)
@@ -66,7 +66,7 @@ def test_what_is_followed_bit_by_bit_is_what_is_followed_at_once() -> None:
         assert slowly.root.arrows == at_once.root.arrows
 
 
-def test_loops_that_run_at_the_same_time_are_all_told() -> None:
+def test_all_concurrent_nested_loops_are_shown() -> None:
     run = asking_everywhere()
     run.play()
     until(lambda: len(run.pending) == 3)
@@ -78,7 +78,7 @@ def test_loops_that_run_at_the_same_time_are_all_told() -> None:
     run.cancel()
 
 
-def test_a_loop_in_a_loop_in_a_loop_stands_behind_the_one_it_is_in() -> None:
+def test_a_loop_nested_twice_is_shown_after_its_parent() -> None:
     critic = worker([call("delete_file", {"path": "/a"}, id="d")], "Fine.", name="critic")
     run = engine([call("critic", {"input": "look"}, id="k")], "Drafted.", "Proof-read.", tools=(critic,))
     run.play()
@@ -91,7 +91,7 @@ def test_a_loop_in_a_loop_in_a_loop_stands_behind_the_one_it_is_in() -> None:
     run.cancel()
 
 
-def test_a_loop_that_is_not_the_recorded_one_is_told_in_words() -> None:
+def test_a_nested_loop_without_a_matching_design_has_no_diagram() -> None:
     run = engine("Drafted.", "Proof-read.")
     run.result(30)
     other = ConversationEngine(execute=ConversationEngine(name="worker"))
@@ -99,7 +99,7 @@ def test_a_loop_that_is_not_the_recorded_one_is_told_in_words() -> None:
     assert (nested["phase"], nested["table"]) == ("done", -1)
 
 
-def test_a_design_that_cannot_say_which_loop_it_was_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_loop_for_of_a_design_is_logged_and_has_no_diagram(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(ConversationEngine):
         def loop_for(self, call: Any, state: Any = None) -> Any:
             raise LookupError("no such loop")
@@ -111,7 +111,7 @@ def test_a_design_that_cannot_say_which_loop_it_was_breaks_nothing(caplog: pytes
     assert "no such loop" in caplog.text
 
 
-def test_the_loop_of_a_call_is_asked_for_once_though_it_runs_often() -> None:
+def test_the_loop_of_a_call_is_looked_up_once() -> None:
     asked = []
 
     class Asked(ConversationEngine):
@@ -126,7 +126,7 @@ def test_the_loop_of_a_call_is_asked_for_once_though_it_runs_often() -> None:
     assert asked == ["execute"]
 
 
-def test_a_thousand_loops_at_a_time_are_counted_and_a_thousand_in_turn_are_forgotten() -> None:
+def test_a_thousand_concurrent_loops_are_counted_and_a_thousand_ended_ones_are_forgotten() -> None:
     run = Recording()
     run.start()
     for number in range(1000):
@@ -142,7 +142,7 @@ def test_a_thousand_loops_at_a_time_are_counted_and_a_thousand_in_turn_are_forgo
     assert len(loops.root.inside) == 1
 
 
-def test_a_loop_ends_with_the_call_it_performs_and_all_that_runs_in_it() -> None:
+def test_a_nested_loop_and_its_own_nested_loops_end_with_its_call() -> None:
     run = Recording()
     run.start()
     run.add(CallProposed(call=ToolCall(id="c", name="execute", arguments={}), hidden=True))
@@ -157,7 +157,7 @@ def test_a_loop_ends_with_the_call_it_performs_and_all_that_runs_in_it() -> None
     assert loops.nested()[0].ended == "aborted"
 
 
-def test_no_more_tables_are_drawn_than_a_page_can_take() -> None:
+def test_the_number_of_drawn_tables_is_limited() -> None:
     class Many(ConversationEngine):
         def loop_for(self, call: Any, state: Any = None) -> Any:
             if call.name != "execute":
@@ -175,7 +175,7 @@ def test_no_more_tables_are_drawn_than_a_page_can_take() -> None:
     assert (last["path"], last["table"]) == (f"task {TABLES + 3}", -1)
 
 
-def test_names_that_are_no_unicode_travel_all_the_same() -> None:
+def test_names_with_lone_surrogates_can_be_sent() -> None:
     run = Recording()
     run.start()
     path = HOSTILE.replace("/", "|")
@@ -188,7 +188,7 @@ def test_names_that_are_no_unicode_travel_all_the_same() -> None:
 
 
 @pytest.mark.alone
-def test_following_costs_next_to_nothing_for_each_event() -> None:
+def test_computing_the_nested_loops_costs_little_for_each_event() -> None:
     events = [StateUpdate(seq=n, values={"n": n}) for n in range(20_000)]
     loops = Loops(None)
     started = time.process_time()

@@ -1,4 +1,4 @@
-"""A replay's panel shows each moment as it was live: what the page is told of it is the same."""
+"""The panel of a replay shows each moment as it was live: the page is sent the same data."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def seen_live(loop: Any, person: Callable[[Any], Coroutine[Any, Any, None]
 
 
 @pytest.mark.parametrize("name", RUNS)
-async def test_the_page_is_told_the_same_after_each_event_as_it_was_live(name: str) -> None:
+async def test_a_replay_sends_the_page_the_same_data_as_the_live_run_after_each_event(name: str) -> None:
     make, person = RUNS[name]
     run, seen = await seen_live(make(), person)
     replayed = replay(run)
@@ -142,7 +142,7 @@ async def test_the_page_is_told_the_same_after_each_event_as_it_was_live(name: s
         assert told.now() == seen[seq], run.events[seq]
 
 
-async def test_a_saved_page_has_both_sides_of_a_departure() -> None:
+async def test_a_saved_page_has_both_sides_of_a_divergence() -> None:
     run = session([[call("search", {"query": "<b>x</b>"}, id="s")], "Done."], approve=True)
     await run
     departing = replay(run, SessionLoop(ScriptedLLM([]), [], name=run.loop.name))  # the tool is gone

@@ -1,4 +1,4 @@
-"""A replay's panel draws each moment as the live one did, its questions too; but nothing is decided there."""
+"""The panel of a replay draws each moment as the live one did, with its questions; but it does not decide."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def asked_about_many() -> Scene:
 
 
 @pytest.mark.parametrize("scene", [in_the_middle_of_an_answer, asked_about_many])
-def test_the_page_draws_the_same_as_it_did_live(scene: Callable[[], Scene], show: Callable[..., PanelPage]) -> None:
+def test_a_replay_draws_the_same_as_the_live_run(scene: Callable[[], Scene], show: Callable[..., PanelPage]) -> None:
     run, reach, go_on = scene()
     shown = show(run)
     with ThreadPoolExecutor(1) as thread:  # in this one Playwright has an event loop
@@ -135,7 +135,7 @@ def test_the_page_draws_the_same_as_it_did_live(scene: Callable[[], Scene], show
         assert told == live[part], part
 
 
-def test_nothing_can_be_decided_in_a_recording(show: Callable[..., PanelPage]) -> None:
+def test_a_recording_has_no_enabled_button_that_decides(show: Callable[..., PanelPage]) -> None:
     run, reach, _ = asked_about_many()
     reach()
     shown = show(replay(run))
@@ -160,7 +160,7 @@ def test_nothing_can_be_decided_in_a_recording(show: Callable[..., PanelPage]) -
     run.cancel()
 
 
-def test_the_fork_that_is_offered_is_at_the_question_that_stands_first(show: Callable[..., PanelPage]) -> None:
+def test_the_offered_fork_is_at_the_first_question(show: Callable[..., PanelPage]) -> None:
     calls = [call("delete_file", {"path": "/a"}, id="c11"), call("delete_file", {"path": "/b"}, id="1")]
     run = session([calls, "Done."])
     run.submit_step("turn").result(30)
@@ -171,7 +171,7 @@ def test_the_fork_that_is_offered_is_at_the_question_that_stands_first(show: Cal
     run.cancel()
 
 
-def test_a_link_that_is_off_does_not_look_like_one_that_is_on(show: Callable[..., PanelPage]) -> None:
+def test_a_disabled_link_has_another_colour(show: Callable[..., PanelPage]) -> None:
     run, reach, _ = asked_about_many()
     reach()
     shown = show(run)

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from agentnb import SessionLoop, tool
-from agentnb.core.graph import CallGraph, GraphCall
+from agentnb.core.graph import CallDependencies, GraphCall
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
 from agentnb.run.approvals.pending import question_about_lost
@@ -91,7 +91,7 @@ def test_step_pause_and_messages_reach_the_run(show: Callable[[Any], PanelPage])
     shown.until(lambda: run.state.queues["follow_up"], "the message")
 
 
-def test_a_run_that_plays_is_paused_and_goes_on(show: Callable[[Any], PanelPage]) -> None:
+def test_a_playing_run_is_paused_and_resumed(show: Callable[[Any], PanelPage]) -> None:
     run = session([*([delay(0.02), call("search", {"query": "a"}, id=f"s{n}")] for n in range(200)), "Done."])
     shown = show(run)
     page = shown.page
@@ -107,7 +107,7 @@ def test_a_run_that_plays_is_paused_and_goes_on(show: Callable[[Any], PanelPage]
     shown.until(lambda: len(run.events) > paused_at + 4, "more events")
 
 
-def test_the_model_is_seen_to_speak(show: Callable[[Any], PanelPage]) -> None:
+def test_streaming_text_is_visible(show: Callable[[Any], PanelPage]) -> None:
     seen = threading.Event()
     run = session([chain(text("Once upon a time there was"), pauses(seen.is_set), text(" an end"))])
     shown = show(run)
@@ -135,7 +135,7 @@ def test_edited_values_arrive_digit_by_digit(show: Callable[[Any], PanelPage]) -
     assert results(run) == ["deleted /b True 12345678901234567891"]
 
 
-def test_a_form_submits_only_what_fits_and_loses_nothing_typed(show: Callable[[Any], PanelPage]) -> None:
+def test_a_form_submits_only_valid_values_and_keeps_typed_text(show: Callable[[Any], PanelPage]) -> None:
     run = waiting("/a")
     shown = show(run)
     group = shown.page.get_by_role("group", name="delete_file")
@@ -156,7 +156,7 @@ def test_a_form_submits_only_what_fits_and_loses_nothing_typed(show: Callable[[A
     shown.until(lambda: not run.pending, "the decision")
 
 
-def test_what_the_kernel_refuses_is_said_beside_the_form(show: Callable[[Any], PanelPage]) -> None:
+def test_an_error_of_the_kernel_is_shown_next_to_the_form(show: Callable[[Any], PanelPage]) -> None:
     run = waiting("/a")
     shown = show(run)
     group = shown.page.get_by_role("group", name="delete_file")
@@ -188,7 +188,7 @@ def test_another_tool_can_be_chosen(show: Callable[[Any], PanelPage]) -> None:
     assert results(run) == ["moved /a to /trash"]
 
 
-def test_a_second_click_does_nothing(show: Callable[[Any], PanelPage]) -> None:
+def test_a_second_click_has_no_effect(show: Callable[[Any], PanelPage]) -> None:
     run = waiting("/a")
     shown = show(run)
     approve = shown.page.get_by_role("group", name="delete_file").get_by_role("button", name="Approve", exact=True)
@@ -197,7 +197,7 @@ def test_a_second_click_does_nothing(show: Callable[[Any], PanelPage]) -> None:
     shown.until(lambda: not run.pending, "the decision")
 
 
-def test_the_second_half_of_a_double_click_does_not_decide_the_call_that_stands_there_by_then(
+def test_the_second_half_of_a_double_click_does_not_decide_the_next_call(
     show: Callable[[Any], PanelPage],
 ) -> None:
     run = waiting("/a", "/b")
@@ -211,7 +211,7 @@ def test_the_second_half_of_a_double_click_does_not_decide_the_call_that_stands_
     shown.until(lambda: not run.pending, "the next decision")
 
 
-def test_rejecting_tells_the_reason_and_approve_all_approves_the_rest(show: Callable[[Any], PanelPage]) -> None:
+def test_reject_sends_the_reason_and_approve_all_approves_the_remaining_calls(show: Callable[[Any], PanelPage]) -> None:
     run = waiting("/a", "/b", "/c")
     shown = show(run)
     groups = shown.page.get_by_role("group", name="delete_file")
@@ -266,7 +266,7 @@ def test_a_call_is_replaced_by_a_tool_of_any_name(page: Page) -> None:
 # -- loops inside ------------------------------------------------------------------------------------------------------
 
 
-def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any], PanelPage]) -> None:
+def test_a_nested_call_is_approved_in_the_group_of_its_loop(show: Callable[[Any], PanelPage]) -> None:
     run = waiting_inside()
     shown = show(run)
     page = shown.page
@@ -297,7 +297,7 @@ def test_a_nested_call_is_approved_where_its_loop_is_named(show: Callable[[Any],
     assert "moved /a to /trash" in results(run)
 
 
-def test_loops_inside_come_and_go_without_anything_being_made_anew_or_moved(page: Page) -> None:
+def test_nested_loops_are_added_and_removed_without_redrawing_or_moving_other_elements(page: Page) -> None:
     table = table_of({"running": ["done"], "done": []})
     drawn = {"phases": ["running", "done"], "diagram": diagram(table)}
     shown = PanelPage(page, state=state(tables=[drawn], parts=["events", "diagram"]))
@@ -358,7 +358,7 @@ def test_events_are_filtered_by_their_loop(page: Page) -> None:
 # -- the list ----------------------------------------------------------------------------------------------------------
 
 
-def test_only_the_rows_in_view_are_drawn_and_each_can_be_reached(page: Page) -> None:
+def test_only_visible_rows_are_drawn_and_each_row_can_be_reached(page: Page) -> None:
     shown = PanelPage(page, state=state())
     shown.deliver(rows_message(0, rows(0, 20_000)))
     shown.settle()
@@ -379,7 +379,7 @@ def test_only_the_rows_in_view_are_drawn_and_each_can_be_reached(page: Page) -> 
     expect(page.locator(".agentnb-details")).to_be_hidden()
 
 
-def test_the_list_follows_the_end_unless_somebody_reads_further_up(page: Page) -> None:
+def test_the_list_follows_the_end_unless_a_person_has_scrolled_up(page: Page) -> None:
     shown = PanelPage(page, state=state())
     log = page.get_by_role("log", name="Events")
     shown.deliver(rows_message(0, rows(0, 500)))
@@ -397,7 +397,7 @@ def test_the_list_follows_the_end_unless_somebody_reads_further_up(page: Page) -
     expect(log).to_contain_text("number 1004")
 
 
-def test_whoever_reads_has_more_rows_drawn_about_what_is_seen_than_the_end_of_a_stream(page: Page) -> None:
+def test_more_rows_are_drawn_around_a_scrolled_position_than_at_the_end(page: Page) -> None:
     shown = PanelPage(page, state=state())
     shown.deliver(rows_message(0, rows(0, 500)))
     shown.settle()
@@ -417,7 +417,7 @@ STAND_STILL = """() => {
 }"""
 
 
-def test_rows_that_nobody_has_the_time_to_read_are_drawn_at_times_and_the_last_of_them_always(page: Page) -> None:
+def test_fast_rows_are_drawn_at_intervals_and_the_last_one_always(page: Page) -> None:
     shown = PanelPage(page, state=state())
     log = page.get_by_role("log", name="Events")
     page.evaluate(STAND_STILL)
@@ -430,7 +430,7 @@ def test_rows_that_nobody_has_the_time_to_read_are_drawn_at_times_and_the_last_o
     expect(log).to_contain_text("number 2999")
 
 
-def test_a_few_more_rows_are_drawn_at_once(page: Page) -> None:
+def test_a_few_new_rows_are_drawn_immediately(page: Page) -> None:
     shown = PanelPage(page, state=state())
     page.evaluate(STAND_STILL)
     for first in range(0, 60, 6):
@@ -439,7 +439,7 @@ def test_a_few_more_rows_are_drawn_at_once(page: Page) -> None:
         expect(page.get_by_role("log", name="Events")).to_contain_text(f"number {first + 5}", timeout=1)
 
 
-def test_events_are_filtered_by_text_and_by_type_also_those_that_come_later(page: Page) -> None:
+def test_filters_by_text_and_type_apply_to_later_events_too(page: Page) -> None:
     shown = PanelPage(page, state=state())
     shown.deliver(rows_message(0, rows(0, 20_000)))
     page.get_by_label("Filter events").fill("NUMBER 1999")
@@ -466,7 +466,7 @@ def test_until_the_kernel_answers_the_saved_tail_is_shown(page: Page) -> None:
     expect(page.get_by_role("log", name="Events")).not_to_contain_text("number 119")
 
 
-def test_a_long_value_is_fetched_when_somebody_asks(show: Callable[[Any], PanelPage]) -> None:
+def test_a_long_value_is_fetched_on_request(show: Callable[[Any], PanelPage]) -> None:
     run = session([[call("search", {"query": "y" * 50_000}, id="c")], "ok"])
     run.result(30)
     shown = show(run)
@@ -481,7 +481,7 @@ def test_a_long_value_is_fetched_when_somebody_asks(show: Callable[[Any], PanelP
 # -- what others say ---------------------------------------------------------------------------------------------------
 
 
-def test_nothing_that_others_said_is_executed_or_hidden(page: Page) -> None:
+def test_hostile_text_is_neither_executed_nor_hidden(page: Page) -> None:
     hostile = HOSTILE.replace("\ud800", "\ufffd")
     question = {
         "id": hostile, "path": hostile, "name": hostile, "why": hostile, "unknown": False, "deadline": None,
@@ -533,7 +533,7 @@ def test_nothing_that_others_said_is_executed_or_hidden(page: Page) -> None:
 
 def graphs(*calls: GraphCall, path: str = "") -> dict[str, Any]:
     """The traits of a panel that shows these calls."""
-    told = view_of(CallGraph(1, calls))
+    told = view_of(CallDependencies(1, calls))
     return {"graphs": graph_status([(path, told)]), "drawings": [draw(told.shape)]}
 
 
@@ -547,7 +547,7 @@ def tell(shown: PanelPage, traits: dict[str, Any]) -> float:
     return box["height"]
 
 
-def test_the_calls_of_a_graph_change_in_place_and_nothing_below_moves(page: Page) -> None:
+def test_the_calls_of_a_graph_are_updated_in_place_without_moving_other_elements(page: Page) -> None:
     first, second = GraphCall("c1", "fetch", "running"), GraphCall("c2", "sum", "blocked", ("c1",), ("†state.a",))
     shown = PanelPage(page, state=state(**graphs(first, second)))
     image = page.get_by_role("img", name="Call graph", exact=True)
@@ -568,7 +568,7 @@ def test_the_calls_of_a_graph_change_in_place_and_nothing_below_moves(page: Page
     assert shown.errors == []
 
 
-def test_a_long_graph_scrolls_in_a_narrow_panel_and_a_panel_without_one_has_no_place_for_it(page: Page) -> None:
+def test_a_long_graph_scrolls_in_a_narrow_panel_and_an_absent_one_is_hidden(page: Page) -> None:
     page.set_viewport_size({"width": 380, "height": 900})
     chain = [GraphCall(f"c{n}", "t", "blocked", (f"c{n - 1}",) if n else ()) for n in range(8)]
     shown = PanelPage(page, state=state(**graphs(*chain)))
@@ -596,7 +596,7 @@ def test_a_graph_of_hostile_names_is_text(page: Page) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_how_a_call_stands_can_be_read_in_either_theme(page: Page, scheme: Any) -> None:
+def test_the_status_of_a_call_has_enough_contrast_in_each_theme(page: Page, scheme: Any) -> None:
     page.emulate_media(color_scheme=scheme)
     calls = [GraphCall(f"c{n}", "t", standing) for n, standing in enumerate(WORDS)]
     PanelPage(page, state=state(**graphs(*calls, GraphCall("e", "t", "completed", earlier=True))))
@@ -611,7 +611,7 @@ def test_how_a_call_stands_can_be_read_in_either_theme(page: Page, scheme: Any) 
 # -- a kernel that is gone ---------------------------------------------------------------------------------------------
 
 
-def test_a_kernel_that_is_gone_is_said_and_the_buttons_stop(page: Page) -> None:
+def test_the_panel_reports_a_dead_kernel_and_disables_its_buttons(page: Page) -> None:
     shown = PanelPage(page, state=state(), kernel={"status": "idle"})
     pause = page.get_by_role("button", name="Pause", exact=True)
     expect(pause).to_be_enabled()
@@ -630,7 +630,7 @@ def test_a_kernel_that_is_gone_is_said_and_the_buttons_stop(page: Page) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1000, 360])
-def test_loops_inside_stand_out_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
+def test_nested_loops_have_enough_contrast_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 1600}, color_scheme=scheme)
     run = waiting_inside()
     shown = PanelPage(context.new_page(), RecordedPanel(run))
@@ -653,7 +653,7 @@ def test_loops_inside_stand_out_and_nothing_is_cut_off(browser: Browser, scheme:
 
 
 @pytest.mark.parametrize("width", [250, 700])
-def test_long_names_break_no_other_words_and_push_nothing_out_of_the_panel(
+def test_long_names_do_not_break_the_layout_of_the_panel(
     page: Page, show: Callable[[Any], PanelPage], width: int
 ) -> None:
     name = "t" * 64
@@ -675,7 +675,7 @@ def test_long_names_break_no_other_words_and_push_nothing_out_of_the_panel(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1000, 360])
-def test_text_stands_out_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
+def test_text_has_enough_contrast_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 1200}, color_scheme=scheme)
     run = waiting("/a", "/b")
     shown = PanelPage(context.new_page(), RecordedPanel(run))
@@ -698,7 +698,7 @@ def test_text_stands_out_and_nothing_is_cut_off(browser: Browser, scheme: Any, w
     context.close()
 
 
-def test_nothing_moves_for_whoever_wants_no_motion(page: Page) -> None:
+def test_animations_are_off_with_reduced_motion(page: Page) -> None:
     page.goto("about:blank")
     PanelPage(page, state=state())
     moves = """() => [...document.querySelectorAll("#here *")].filter((node) => {
@@ -710,7 +710,7 @@ def test_nothing_moves_for_whoever_wants_no_motion(page: Page) -> None:
     assert page.evaluate(moves) == 0
 
 
-def test_each_control_shows_that_it_has_the_focus(show: Callable[[Any], PanelPage]) -> None:
+def test_each_control_shows_its_focus(show: Callable[[Any], PanelPage]) -> None:
     shown = show(waiting("/a"))
     shown.page.keyboard.press("Tab")
     seen = set()
@@ -728,7 +728,7 @@ LOOKS = """() => [...document.querySelectorAll("#here *")].filter(node => !node.
 })"""
 
 
-def test_a_frozen_panel_on_the_same_page_changes_nothing_about_a_live_one(show: Callable[[Any], PanelPage]) -> None:
+def test_a_static_panel_on_the_same_page_does_not_change_a_live_one(show: Callable[[Any], PanelPage]) -> None:
     run = asking("/a", "/b")
     run.submit_step("turn").result(30)
     shown = show(run)
@@ -757,7 +757,7 @@ def test_two_views_of_one_panel_show_the_same(show: Callable[[Any], PanelPage]) 
 
 
 @pytest.mark.parametrize("width", [400, 600, 1000])
-def test_in_a_saved_notebook_every_event_has_one_line_however_narrow_it_is(page: Page, width: int) -> None:
+def test_in_a_saved_notebook_every_event_has_one_line_at_any_width(page: Page, width: int) -> None:
     run = waiting("/a")
     run.approve(run.pending[0])
     run.result(30)

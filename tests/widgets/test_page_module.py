@@ -5,17 +5,17 @@ import re
 from agentnb.widgets.bundle import MODULES, PAGE, module, style_sheet
 
 
-def test_every_module_of_the_page_is_joined_in() -> None:
+def test_every_module_of_the_page_is_included() -> None:
     assert {path.stem for path in PAGE.glob("*.js")} == set(MODULES)
 
 
-def test_each_module_comes_after_those_it_needs() -> None:
+def test_each_module_follows_the_modules_that_it_imports() -> None:
     for number, name in enumerate(MODULES):
         needed = re.findall(r'from "\./([a-z]+)\.js"', (PAGE / f"{name}.js").read_text())
         assert set(needed) <= set(MODULES[:number]), name
 
 
-def test_one_module_is_left_that_imports_nothing_and_exports_the_widget() -> None:
+def test_the_joined_module_imports_nothing_and_exports_the_widget() -> None:
     source = module()
     assert not re.search(r"^import\b|\bimport\(", source, re.MULTILINE)
     assert re.findall(r"^export .*", source, re.MULTILINE) == ["export default {"]

@@ -1,4 +1,4 @@
-"""The types that the page's JavaScript is checked with (`page/types.d.ts`) are those of what the kernel sends."""
+"""The types of the JavaScript (`page/types.d.ts`) agree with the data that the kernel sends."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def sent() -> Iterator[dict[str, dict[str, Any]]]:
         "BreakpointChoices", "BreakpointState", "EventRow", "SaidMessage", "SaidCall",
     ],
 )  # fmt: skip
-def test_the_fields_of_what_the_kernel_sends_are_declared(name: str, sent: dict[str, dict[str, Any]]) -> None:
+def test_the_fields_that_the_kernel_sends_are_declared(name: str, sent: dict[str, dict[str, Any]]) -> None:
     declared = fields(name)
     assert sent[name].keys() <= declared.keys()
     assert {field for field, optional in declared.items() if not optional} <= sent[name].keys()

@@ -116,7 +116,7 @@ def waiting_inside(path: str = "/a", **arguments: Any) -> Any:
     return run
 
 
-def test_the_status_tells_of_loops_inside_and_counts_what_they_use(show: Callable[[Any], Shown]) -> None:
+def test_the_status_includes_nested_loops_and_their_usage(show: Callable[[Any], Shown]) -> None:
     run = waiting_inside()
     shown = show(run)
     status = shown.panel.status
@@ -135,7 +135,7 @@ def test_the_status_tells_of_loops_inside_and_counts_what_they_use(show: Callabl
     assert "executing > worker: acting" in shown.panel._repr_mimebundle_()[0]["text/plain"]
 
 
-def test_a_loop_inside_that_fails_is_named(show: Callable[[Any], Shown]) -> None:
+def test_a_failing_nested_loop_is_named(show: Callable[[Any], Shown]) -> None:
     run = engine([{"type": "nonsense"}], "Drafted.", "Proof-read.")
     shown = show(run)
     shown.click("control", action="Play")
@@ -143,7 +143,7 @@ def test_a_loop_inside_that_fails_is_named(show: Callable[[Any], Shown]) -> None
     assert shown.panel.status["problem"].startswith("worker: ")
 
 
-def test_a_nested_call_says_which_loop_asks_and_offers_that_loops_tools(show: Callable[[Any], Shown]) -> None:
+def test_a_nested_call_has_the_path_and_the_tools_of_its_loop(show: Callable[[Any], Shown]) -> None:
     shown = show(waiting_inside())
     [question] = shown.panel.pending
     assert (question["id"], question["path"], question["name"]) == ("c0", "worker", "delete_file")
@@ -172,7 +172,7 @@ def test_a_nested_call_is_decided_like_any_other(
     shown.until(lambda: shown.panel.pending == [] and shown.panel.tools == {})
 
 
-def test_of_calls_with_the_same_id_each_is_decided_as_it_was_shown(show: Callable[[Any], Shown]) -> None:
+def test_calls_with_the_same_id_are_decided_separately(show: Callable[[Any], Shown]) -> None:
     run = asking_everywhere()
     run.play()
     until(lambda: len(run.pending) == 3)
@@ -190,7 +190,7 @@ def test_of_calls_with_the_same_id_each_is_decided_as_it_was_shown(show: Callabl
     assert decided == {"": "answer", "critic": "approve", "critic:k2": "reject"}
 
 
-def test_a_model_that_fails_is_told_and_can_be_asked_again(show: Callable[[Any], Shown]) -> None:
+def test_a_model_failure_is_shown_and_the_request_can_be_repeated(show: Callable[[Any], Shown]) -> None:
     run = session([[*text("Hel"), {"type": "nonsense"}], "Hello."])
     shown = show(run)
     shown.click("control", action="Play")
@@ -201,7 +201,7 @@ def test_a_model_that_fails_is_told_and_can_be_asked_again(show: Callable[[Any],
     shown.until(lambda: shown.panel.status["standing"] == "completed")
 
 
-def test_waiting_calls_come_with_reason_arguments_and_form(show: Callable[[Any], Shown]) -> None:
+def test_waiting_calls_are_sent_with_reason_arguments_and_form(show: Callable[[Any], Shown]) -> None:
     shown = show(waiting("/a", retries=12345678901234567891))
     [question] = shown.panel.pending
     assert (question["id"], question["name"]) == ("c0", "delete_file")
@@ -220,7 +220,7 @@ def test_approve_runs_the_call(show: Callable[[Any], Shown]) -> None:
     shown.until(lambda: shown.panel.pending == [])
 
 
-def test_reject_tells_the_reason(show: Callable[[Any], Shown]) -> None:
+def test_reject_records_the_reason(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a")
     assert show(run).decide("reject", reason=HOSTILE.replace("\ud800", ""))["ok"]
     assert run.events[-2].reason.startswith("<script>")
@@ -240,7 +240,7 @@ def test_edited_arguments_arrive_exactly_and_are_checked(show: Callable[[Any], S
     assert results(run) == ["deleted /b False 12345678901234567891"]
 
 
-def test_a_long_argument_that_did_not_travel_is_put_back(show: Callable[[Any], Shown]) -> None:
+def test_a_long_argument_that_was_not_sent_is_restored_in_an_edit(show: Callable[[Any], Shown]) -> None:
     run = waiting("/" + "x" * 100_000)
     assert show(run).decide("edit", arguments='{"force": true}', kept=[["path"]])["ok"]
     run.result(30)
@@ -275,7 +275,7 @@ def test_the_first_of_two_clicks_decides(show: Callable[[Any], Shown]) -> None:
     assert [event.decision for event in run.events if isinstance(event, ApprovalDecision)] == ["reject"]
 
 
-def test_a_decision_about_other_arguments_than_were_shown_is_refused(show: Callable[[Any], Shown]) -> None:
+def test_a_decision_about_changed_arguments_is_refused(show: Callable[[Any], Shown]) -> None:
     shown = show(waiting("/a"))
     [question] = shown.panel.pending
     refused = shown.click("decision", **{**identified(question), "digest": "0" * 16}, decision="approve")
@@ -283,7 +283,7 @@ def test_a_decision_about_other_arguments_than_were_shown_is_refused(show: Calla
     assert "changed" in refused["error"]
 
 
-def test_unknown_words_are_refused_and_noise_is_ignored(show: Callable[[Any], Shown]) -> None:
+def test_unknown_commands_are_refused_and_other_messages_are_ignored(show: Callable[[Any], Shown]) -> None:
     shown = show(waiting("/a"))
     assert not shown.decide("explode")["ok"]
     assert not shown.click("control", action="Explode")["ok"]
@@ -292,7 +292,7 @@ def test_unknown_words_are_refused_and_noise_is_ignored(show: Callable[[Any], Sh
         shown.panel._receive(shown.panel, noise, [])
 
 
-def test_a_click_that_fails_in_our_code_is_answered_and_logged(
+def test_an_exception_in_a_handler_is_returned_to_the_page_and_logged(
     show: Callable[[Any], Shown], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = waiting("/a")
@@ -306,7 +306,7 @@ def test_a_click_that_fails_in_our_code_is_answered_and_logged(
     assert "broken" in caplog.text
 
 
-def test_a_step_goes_on_from_what_the_page_shows(show: Callable[[Any], Shown]) -> None:
+def test_a_step_continues_from_the_state_that_the_page_shows(show: Callable[[Any], Shown]) -> None:
     run = asking("/a")
     shown = show(run)
     run.submit_step("turn").result(30)
@@ -324,7 +324,7 @@ def test_steps_are_taken_by_the_unit_chosen(show: Callable[[Any], Shown]) -> Non
     assert run.events[-1].type == "model_end"
 
 
-def test_play_pause_and_cancel_do_what_they_say(show: Callable[[Any], Shown]) -> None:
+def test_the_controls_play_pause_and_cancel_work(show: Callable[[Any], Shown]) -> None:
     run = session([[*text("One two"), delay(30), *text(" three")]])
     shown = show(run)
     shown.click("control", action="Play")
@@ -336,7 +336,7 @@ def test_play_pause_and_cancel_do_what_they_say(show: Callable[[Any], Shown]) ->
     assert shown.click("control", action="Cancel")["note"] == "There was nothing to do."
 
 
-def test_a_pause_that_waits_for_what_is_in_flight_is_said_and_can_be_taken_back(show: Callable[[Any], Shown]) -> None:
+def test_a_pending_pause_is_shown_and_can_be_withdrawn(show: Callable[[Any], Shown]) -> None:
     run = session([[*text("One two"), delay(30)]])
     shown = show(run)
     shown.click("control", action="Play")
@@ -349,7 +349,7 @@ def test_a_pause_that_waits_for_what_is_in_flight_is_said_and_can_be_taken_back(
     run.cancel()
 
 
-def test_messages_go_to_the_queue_they_were_meant_for(show: Callable[[Any], Shown]) -> None:
+def test_messages_are_added_to_the_chosen_queue(show: Callable[[Any], Shown]) -> None:
     run = session([[*text("One"), delay(30)]])
     shown = show(run)
     run.submit_step("event").result(30)
@@ -361,7 +361,7 @@ def test_messages_go_to_the_queue_they_were_meant_for(show: Callable[[Any], Show
     assert "over" in shown.click("control", action="Steer", text="too late")["error"]
 
 
-def test_a_snapshot_is_kept_under_the_name_that_is_shown(show: Callable[[Any], Shown]) -> None:
+def test_a_snapshot_has_the_name_that_is_shown(show: Callable[[Any], Shown]) -> None:
     run = waiting("/a")
     note = show(run).click("control", action="Snapshot")["note"]
     name = f"tidy@{len(run.events)}"
@@ -369,14 +369,14 @@ def test_a_snapshot_is_kept_under_the_name_that_is_shown(show: Callable[[Any], S
     assert SNAPSHOTS.pop(name).position == len(run.events)
 
 
-def test_a_second_fork_at_an_event_does_not_take_the_place_of_the_first(show: Callable[[Any], Shown]) -> None:
+def test_a_second_fork_at_an_event_does_not_replace_the_first(show: Callable[[Any], Shown]) -> None:
     shown = show(waiting("/a"))
     notes = [shown.click("control", action="Fork", at=2)["note"] for _ in range(3)]
     forks = [FORKS.pop(name) for name in ("tidy fork@2", "tidy fork@2 (2)", "tidy fork@2 (3)")]
     assert [fork.name in note for fork, note in zip(forks, notes, strict=True)] == [True] * 3
 
 
-def test_show_all_fetches_what_a_row_cut(show: Callable[[Any], Shown]) -> None:
+def test_show_all_fetches_the_whole_value_of_a_row(show: Callable[[Any], Shown]) -> None:
     run = waiting("/" + "x" * 50_000)
     shown = show(run)
     whole = shown.click("show", seq=run.events[-1].seq)
@@ -387,7 +387,7 @@ def test_show_all_fetches_what_a_row_cut(show: Callable[[Any], Shown]) -> None:
     assert shown.panel.pending[0]["length"] > 50_000 > len(shown.panel.pending[0]["arguments"])
 
 
-def test_a_page_that_comes_back_gets_everything(show: Callable[[Any], Shown]) -> None:
+def test_a_reloaded_page_gets_all_events(show: Callable[[Any], Shown]) -> None:
     run = session(["Hello."])
     shown = show(run)
     run.result(30)
@@ -413,7 +413,7 @@ def test_the_tail_is_small_and_has_the_last_rows(show: Callable[[Any], Shown]) -
     assert len(shown.panel.tail) < 10_000
 
 
-def test_the_comms_of_open_panels_are_known_to_whoever_listens() -> None:
+def test_listeners_are_notified_of_the_comms_of_open_panels() -> None:
     seen: list[tuple[str, str]] = []
     first = Panel(session(["Hello."]))
     stop = listen(lambda id: seen.append(("open", id)), lambda id: seen.append(("close", id)))
@@ -458,14 +458,14 @@ def test_the_readme_names_each_part_and_its_widget() -> None:
         panel.close()
 
 
-async def test_whoever_wants_a_panel_of_a_snapshot_is_told_of_replay() -> None:
+async def test_the_error_for_a_panel_of_a_snapshot_suggests_replay() -> None:
     run = session(["Hello."])
     await run
     with pytest.raises(UsageError, match=r"agentnb.replay\(...\) makes one of a snapshot"):
         widgets.Timeline(run.snapshot())
 
 
-def test_a_run_gives_its_panel_whole_or_in_parts_and_the_same_each_time() -> None:
+def test_a_run_returns_the_same_panel_each_time_whole_or_in_parts() -> None:
     run = session(["Hello."])
     whole, some = run.panel(), run.panel(parts=["events", "timeline"])
     assert some.parts == ["events", "timeline"]
@@ -479,7 +479,7 @@ def test_a_run_gives_its_panel_whole_or_in_parts_and_the_same_each_time() -> Non
     run.panel().close()
 
 
-def test_messages_are_told_when_a_page_asks(show: Callable[[Any], Shown]) -> None:
+def test_messages_are_sent_on_request(show: Callable[[Any], Shown]) -> None:
     run = session(["Hello."])
     shown = show(run)
     run.result(30)
@@ -489,7 +489,7 @@ def test_messages_are_told_when_a_page_asks(show: Callable[[Any], Shown]) -> Non
     assert shown.click("said", path="nowhere")["messages"] == []
 
 
-def test_a_panel_has_a_page_for_where_there_is_no_kernel_and_a_line_for_where_there_is_no_page() -> None:
+def test_a_panel_has_a_static_page_and_a_line_of_text() -> None:
     panel = Panel(session(["Hello."]))
     bundle, _ = panel._repr_mimebundle_()
     assert set(bundle) == {"application/vnd.jupyter.widget-view+json", "text/html", "text/plain"}

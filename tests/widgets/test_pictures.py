@@ -1,4 +1,4 @@
-"""The panel looks as in the pictures that are checked in; how two are compared is told in `pictures.py`."""
+"""The panel looks as in the committed pictures; `pictures.py` describes the comparison."""
 
 from __future__ import annotations
 
@@ -60,22 +60,22 @@ def test_the_panel_looks_as_in_its_pictures(browser: Browser, state: str, tmp_pa
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_panel_does_not(browser: Browser, what: str) -> None:
+def test_a_broken_panel_differs_from_its_pictures(browser: Browser, what: str) -> None:
     with closing(compared(browser, "completed", BROKEN[what])) as found:
         assert next(found, None) is not None
 
 
-def test_what_runs_over_the_edge_is_refused(browser: Browser) -> None:
+def test_content_that_overflows_the_page_is_refused(browser: Browser) -> None:
     with pytest.raises(RunsOver):
         list(compared(browser, "running", "body { width: 1200px; }"))
 
 
 @pytest.mark.parametrize("letters", OTHER_LETTERS)
-def test_letters_that_are_drawn_otherwise_pass(browser: Browser, letters: str) -> None:
+def test_a_different_rendering_of_letters_is_accepted(browser: Browser, letters: str) -> None:
     assert [words for *_, words in compared(browser, "waiting-many", OTHER_LETTERS[letters])] == []
 
 
-def test_the_pictures_are_all_there_and_small() -> None:
+def test_all_pictures_exist_and_are_small() -> None:
     taken = {path.name: path.stat().st_size for path in FOLDER.glob("*.png")}
     assert set(taken) == {f"{state}-{theme}-{width}.png" for state in SCENES
                           for theme in ("light", "dark") for width in (1000, 480)}  # fmt: skip

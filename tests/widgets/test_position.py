@@ -1,4 +1,4 @@
-"""A recording in the panel: the slider goes to any of its moments, and every part shows what had happened by then."""
+"""A recording in the panel: the slider goes to any position, and every part shows the state at that position."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def events(shown: PanelPage) -> str:
     return shown.page.locator(".agentnb-count").inner_text()
 
 
-def test_it_begins_before_the_first_event_and_has_them_all_on_its_slider(shown: PanelPage, run: Any) -> None:
+def test_the_slider_starts_before_the_first_event_and_covers_all_events(shown: PanelPage, run: Any) -> None:
     expect(position(shown)).to_have_attribute("max", str(len(run.events)))
     expect(position(shown)).to_have_value("0")
     assert events(shown) == "0 events"
     assert shown.errors == []
 
 
-def test_the_slider_goes_to_any_moment_forwards_and_backwards(shown: PanelPage, run: Any) -> None:
+def test_the_slider_moves_to_any_position_forwards_and_backwards(shown: PanelPage, run: Any) -> None:
     for at in (len(run.events), 5, 12, 0, 7):
         go_to(shown, at)
         assert events(shown) == f"{at} event{'' if at == 1 else 's'}"
@@ -91,7 +91,7 @@ def test_each_part_shows_the_moment_as_it_was(shown: PanelPage, run: Any) -> Non
     shown.until(lambda: "It is done." not in shown.page.locator(".agentnb-said").first.inner_text(), "the moment again")
 
 
-def test_what_the_person_was_asked_stands_where_it_was_asked(shown: PanelPage, run: Any) -> None:
+def test_a_question_is_shown_at_the_position_where_it_was_asked(shown: PanelPage, run: Any) -> None:
     waiting = shown.page.get_by_role("group", name="write")
     go_to(shown, 1 + max(event.seq for event in run.events if event.type == "approval_request"))
     shown.until(lambda: waiting.count() == 4, "the four questions")
@@ -161,7 +161,7 @@ def press(shown: PanelPage, name: str) -> None:
     shown.page.get_by_role("button", name=name, exact=True).click()
 
 
-def test_text_is_typed_as_it_came(show: Callable[..., PanelPage]) -> None:
+def test_an_answer_is_played_at_its_recorded_pace(show: Callable[..., PanelPage]) -> None:
     answer = "".join(f"{n} " for n in range(100))
     shown = show(spoken(answer, seconds=10))
     seen = typed(shown, lambda seen: len(seen) > 4)
@@ -171,14 +171,14 @@ def test_text_is_typed_as_it_came(show: Callable[..., PanelPage]) -> None:
     assert speaking(shown) == ""
 
 
-def test_an_answer_too_long_for_a_row_is_typed_to_its_end(show: Callable[..., PanelPage]) -> None:
+def test_an_answer_too_long_for_a_row_is_played_to_its_end(show: Callable[..., PanelPage]) -> None:
     answer = "".join(f"{n} " for n in range(3000))
     shown = show(spoken(answer, seconds=3, pieces=200))
     seen = typed(shown, lambda seen: answer.index(seen[-1] if seen else "") > len(answer) // 2)
     assert len(seen[-1]) == 1200
 
 
-def test_held_in_the_middle_of_an_answer_it_stays_there_and_goes_on(show: Callable[..., PanelPage]) -> None:
+def test_playback_paused_within_an_answer_stops_there_and_continues(show: Callable[..., PanelPage]) -> None:
     answer = "".join(f"{n} " for n in range(100))
     shown = show(spoken(answer, seconds=30, pieces=290))
     go_to(shown, 3)
@@ -197,14 +197,14 @@ def test_held_in_the_middle_of_an_answer_it_stays_there_and_goes_on(show: Callab
     assert speaking(shown) == ""
 
 
-def test_at_its_end_it_plays_from_the_beginning(show: Callable[..., PanelPage]) -> None:
+def test_play_at_the_end_starts_from_the_beginning(show: Callable[..., PanelPage]) -> None:
     shown = show(spoken("x" * 400, seconds=30))
     go_to(shown, 5)
     press(shown, "Play")
     shown.until(lambda: position(shown).input_value() == "3" and speaking(shown), "the answer, once more")
 
 
-def test_where_the_loop_departs_it_stops_and_shows_both_sides(show: Callable[..., PanelPage], run: Any) -> None:
+def test_playback_stops_at_a_divergence_and_shows_both_sides(show: Callable[..., PanelPage], run: Any) -> None:
     class Hasty(SessionLoop):
         def advance(self, state: Any) -> Any:
             return RunEnd(reason="completed", output="hasty") if state.turn == 2 else super().advance(state)
@@ -234,14 +234,14 @@ def test_where_the_loop_departs_it_stops_and_shows_both_sides(show: Callable[...
     expect(shown.page.get_by_role("button", name="Play", exact=True)).to_be_visible()
 
 
-def test_a_recording_of_nothing_says_so(show: Callable[..., PanelPage]) -> None:
+def test_an_empty_recording_says_that_it_is_empty(show: Callable[..., PanelPage]) -> None:
     shown = show(replay(SessionLoop(ScriptedLLM(["x"])).start("go", name="nothing")))
     expect(position(shown)).to_have_attribute("aria-valuetext", "nothing is recorded")
     for name in ("First", "Back", "Play", "Forward", "Last"):
         expect(shown.page.get_by_role("button", name=name, exact=True)).to_be_disabled()
 
 
-def test_keys_and_buttons_go_by_one_event_and_to_the_ends(shown: PanelPage, run: Any) -> None:
+def test_keys_and_buttons_move_by_one_event_and_to_the_ends(shown: PanelPage, run: Any) -> None:
     slider = position(shown)
     slider.focus()
     for key, at in (("End", len(run.events)), ("ArrowLeft", len(run.events) - 1), ("Home", 0), ("ArrowRight", 1)):
@@ -255,7 +255,7 @@ def test_keys_and_buttons_go_by_one_event_and_to_the_ends(shown: PanelPage, run:
     expect(shown.page.get_by_role("button", name="Back", exact=True)).to_have_attribute("aria-disabled", "true")
 
 
-def test_what_a_cell_does_with_the_replay_moves_the_slider(shown: PanelPage) -> None:
+def test_moves_of_the_replay_in_a_cell_move_the_slider(shown: PanelPage) -> None:
     replayed = shown.panel.run  # type: ignore[union-attr]
     replayed.step("turn")
     shown.until(lambda: position(shown).input_value() == str(replayed.position), "the slider follows")
@@ -264,7 +264,7 @@ def test_what_a_cell_does_with_the_replay_moves_the_slider(shown: PanelPage) -> 
     assert events(shown) == "2 events"
 
 
-def test_a_place_is_told_with_how_often_it_has_moved(run: Any) -> None:
+def test_a_position_is_sent_with_the_number_of_moves(run: Any) -> None:
     replayed = replay(run)
     replayed.to(5)
     first = replayed.place
@@ -287,7 +287,7 @@ def test_a_part_alone_follows_the_replay_back(page: Any, run: Any) -> None:
     shown.panel.close()  # type: ignore[union-attr]
 
 
-def test_it_plays_to_the_end_and_may_be_held(show: Callable[..., PanelPage]) -> None:
+def test_playback_runs_to_the_end_and_can_be_paused(show: Callable[..., PanelPage]) -> None:
     run = made(long(50))
     shown = show(replay(run))
     shown.page.get_by_role("combobox", name="Speed").select_option("without pauses")
@@ -304,7 +304,7 @@ def test_it_plays_to_the_end_and_may_be_held(show: Callable[..., PanelPage]) -> 
     assert shown.errors == []
 
 
-def test_a_filter_holds_while_the_recording_is_gone_about_in(shown: PanelPage, run: Any) -> None:
+def test_a_filter_is_kept_while_the_position_changes(shown: PanelPage, run: Any) -> None:
     go_to(shown, len(run.events))
     shown.page.get_by_role("combobox", name="Type of event").select_option("call_start")
     shown.settle()
@@ -314,7 +314,7 @@ def test_a_filter_holds_while_the_recording_is_gone_about_in(shown: PanelPage, r
     assert events(shown) == f"2 of {starts[1] + 1}"
 
 
-def test_loops_that_have_not_begun_are_not_there(show: Callable[..., PanelPage]) -> None:
+def test_nested_loops_that_have_not_started_are_not_shown(show: Callable[..., PanelPage]) -> None:
     async def nested() -> Any:
         run = session_of_agents().start("go", approve=True)
         await run
@@ -350,7 +350,7 @@ def test_the_loop_whose_messages_are_read_stays_chosen_when_the_recording_goes_b
     expect(choice).to_have_value(chosen)
 
 
-def test_a_recording_has_no_buttons_that_would_drive_it(shown: PanelPage) -> None:
+def test_a_recording_has_no_buttons_that_drive_a_run(shown: PanelPage) -> None:
     for name in ("Step", "Cancel", "Steer", "Snapshot"):
         expect(shown.page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
@@ -371,7 +371,7 @@ DRAG = """async ([from, to, steps]) => {
 
 
 @pytest.mark.alone
-def test_the_slider_follows_the_hand_through_a_hundred_thousand_events(
+def test_the_slider_is_fast_with_a_hundred_thousand_events(
     show: Callable[..., PanelPage], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = made(long(25_000))

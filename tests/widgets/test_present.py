@@ -45,7 +45,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-def test_a_run_is_live_while_it_goes_on_and_frozen_in_the_same_place_when_it_is_over(
+def test_a_panel_is_live_during_the_run_and_replaced_by_a_static_one_at_its_end(
     displayed: Callable[[], list[dict[str, Any]]],
 ) -> None:
     before = set(COMM_IDS)
@@ -68,7 +68,7 @@ def test_a_run_is_live_while_it_goes_on_and_frozen_in_the_same_place_when_it_is_
 
 
 @pytest.mark.parametrize("show", [present, lambda run: display(panel(run))])
-def test_in_a_terminal_a_run_is_a_line_that_stays_as_it_was_printed(
+def test_in_a_terminal_a_run_is_printed_as_one_line(
     show: Callable[[Any], object], terminal: InteractiveShell, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = session(["Hello."])
@@ -79,7 +79,7 @@ def test_in_a_terminal_a_run_is_a_line_that_stays_as_it_was_printed(
     assert capsys.readouterr().out == ""
 
 
-def test_of_a_run_that_waits_the_notebook_keeps_a_copy_until_it_is_over(
+def test_the_notebook_keeps_a_static_copy_of_a_waiting_run_until_it_ends(
     displayed: Callable[[], list[dict[str, Any]]],
 ) -> None:
     run = asking("/a")
@@ -96,7 +96,7 @@ def test_of_a_run_that_waits_the_notebook_keeps_a_copy_until_it_is_over(
     assert displayed()[-1]["transient"] == copy["transient"]
 
 
-def test_a_panel_that_is_displayed_itself_stays_live_and_has_a_copy_of_the_end_below_it(
+def test_a_displayed_panel_object_stays_live_with_a_static_copy_below_it(
     displayed: Callable[[], list[dict[str, Any]]],
 ) -> None:
     run = asking("/a")
@@ -118,7 +118,7 @@ def test_a_panel_that_is_displayed_itself_stays_live_and_has_a_copy_of_the_end_b
     shown.close()
 
 
-def test_a_run_that_is_over_is_displayed_frozen_at_once(displayed: Callable[[], list[dict[str, Any]]]) -> None:
+def test_an_ended_run_is_displayed_as_a_static_panel(displayed: Callable[[], list[dict[str, Any]]]) -> None:
     run = session(["Hello."])
     run.result(30)
     present(run)
@@ -141,7 +141,7 @@ def forgotten(kept: weakref.ref[Any]) -> bool:
     return kept() is None
 
 
-def test_nobody_holds_on_to_a_run_whose_panel_was_closed() -> None:
+def test_a_run_with_a_closed_panel_is_garbage_collected() -> None:
     run = session(["Hello."])
     kept = weakref.ref(run)
     run.panel().close()
@@ -149,7 +149,7 @@ def test_nobody_holds_on_to_a_run_whose_panel_was_closed() -> None:
     wait_for(lambda: forgotten(kept))
 
 
-def test_nobody_holds_on_to_a_run_whose_panel_was_brought_up_to_date_and_closed() -> None:
+def test_a_run_with_an_updated_and_closed_panel_is_garbage_collected() -> None:
     run = session(["Hello."])
     kept, shown, told = weakref.ref(run), run.panel(), []
     shown.when_over(lambda: told.append(True))
@@ -160,7 +160,7 @@ def test_nobody_holds_on_to_a_run_whose_panel_was_brought_up_to_date_and_closed(
     wait_for(lambda: forgotten(kept))
 
 
-def test_a_closed_panel_leaves_no_other_widget_open() -> None:
+def test_a_closed_panel_closes_its_layout() -> None:
     shown = session(["Hello."]).panel()
     layout = shown.layout
     shown.close()
@@ -208,7 +208,7 @@ def test_the_panel_of_an_unfinished_run_is_closed_when_its_cell_is_run_again(cel
     assert set(COMM_IDS) == before
 
 
-def test_a_page_that_still_shows_such_a_panel_keeps_it_open_until_it_does_not(cells: Cells) -> None:
+def test_a_panel_that_a_page_still_shows_stays_open_until_the_page_closes_it(cells: Cells) -> None:
     run, before = asking("/a"), set(COMM_IDS)
     cells.run("shows", lambda: present(run))
     [shown] = [widget for widget in widgets.values() if widget.model_id in set(COMM_IDS) - before]
@@ -219,7 +219,7 @@ def test_a_page_that_still_shows_such_a_panel_keeps_it_open_until_it_does_not(ce
     assert set(COMM_IDS) == before
 
 
-def test_nobody_holds_on_to_an_unfinished_run_whose_cell_is_run_again(cells: Cells) -> None:
+def test_an_unfinished_run_whose_cell_is_run_again_is_garbage_collected(cells: Cells) -> None:
     run = asking("/a")
     kept = weakref.ref(run)
     cells.run("shows", partial(present, run))
@@ -228,7 +228,7 @@ def test_nobody_holds_on_to_an_unfinished_run_whose_cell_is_run_again(cells: Cel
     wait_for(lambda: forgotten(kept))
 
 
-def test_a_panel_that_is_displayed_itself_stays_open_when_its_cell_is_run_again(cells: Cells) -> None:
+def test_a_displayed_panel_object_stays_open_when_its_cell_is_run_again(cells: Cells) -> None:
     shown = asking("/a").panel()
     cells.run("shows", lambda: display(shown))
     cells.run("shows", lambda: display(shown))

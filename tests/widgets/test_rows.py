@@ -42,11 +42,11 @@ EXAMPLES: list[tuple[e.Event, str]] = [
 
 
 @pytest.mark.parametrize(("event", "words"), EXAMPLES, ids=lambda value: getattr(value, "type", ""))
-def test_each_event_has_a_line_that_says_what_happened(event: e.Event, words: str) -> None:
+def test_each_event_has_a_summary_line(event: e.Event, words: str) -> None:
     assert row(event)["summary"] == words
 
 
-def test_a_decision_says_about_which_call_it_is() -> None:
+def test_the_row_of_a_decision_names_its_call() -> None:
     run = asking("/a")
     run.submit_step("turn").result(30)
     run.approve("c0", remember="tool")
@@ -58,7 +58,7 @@ def test_a_decision_says_about_which_call_it_is() -> None:
     run.cancel()
 
 
-def test_a_message_of_a_kind_of_its_own_is_told_by_its_fields() -> None:
+def test_a_message_of_another_role_is_summarized_by_its_fields() -> None:
     message = Message.model_validate({"role": "data", "content": "", "type": "data", "kind": "state", "data": {"n": 1}})
     assert row(e.MessageAdded(message=message))["summary"] == 'data: {"kind":"state","data":{"n":1}}'
 
@@ -67,7 +67,7 @@ def test_every_type_of_event_has_an_example_and_a_colour() -> None:
     assert {event.type for event, _ in EXAMPLES} == set(e.EVENT_TYPES) == set(GROUPS)
 
 
-def test_a_row_carries_the_stamps_once_and_the_rest_as_data() -> None:
+def test_a_row_has_each_stamp_once_and_the_other_fields_as_data() -> None:
     event = e.CallEnd(seq=7, time=1.5, run_id="r", path="a/b", phase="acting", call_id="c1", result=None)
     made = json.loads(encode_row(event))
     assert {key: made[key] for key in ("seq", "time", "path", "phase", "type")} == {
@@ -89,7 +89,7 @@ def test_a_row_carries_the_stamps_once_and_the_rest_as_data() -> None:
     ],
     ids=["long text", "hostile", "wide", "many keys", "many items", "escapes grow", "deep"],
 )
-def test_a_row_is_small_whatever_a_tool_returns(result: Any) -> None:
+def test_a_row_is_small_for_any_result_of_a_tool(result: Any) -> None:
     line = encode_row(e.CallEnd(call_id="c1", name="t", result=result))
     made = json.loads(line)
     assert len(line) < ROW_LIMIT + 1500
@@ -100,29 +100,29 @@ def test_a_row_is_small_whatever_a_tool_returns(result: Any) -> None:
 NESTED = [{str(n): {str(m): "z" * 60 for m in range(10)} for n in range(10)}] * 5
 
 
-def test_a_call_that_has_failed_is_told_to_have_failed_however_much_it_gave() -> None:
+def test_the_row_of_a_failed_call_with_a_large_result_says_that_it_failed() -> None:
     made = row(e.CallEnd(call_id="c1", name="t", result=NESTED, is_error=True, outcome="raised"))
     assert made["summary"].startswith("t raised: ")
 
 
-def test_what_an_answer_has_used_is_whole_however_much_it_asks_for() -> None:
+def test_the_row_of_a_large_answer_has_its_whole_usage() -> None:
     usage = {"input_tokens": 900, "output_tokens": 300, "cached_tokens": 800, "reasoning_tokens": 100, "cost": 0.01}
     calls = [ToolCall(id=f"c{n}", name="write", arguments={str(m): "z" * 150 for m in range(10)}) for n in range(8)]
     made = row(e.ModelEnd(message=Message(role="assistant", tool_calls=calls), usage=usage))
     assert made["data"]["usage"] == usage
 
 
-def test_a_call_of_unknown_outcome_is_known_as_one_however_long_its_arguments() -> None:
+def test_the_row_of_a_call_with_long_arguments_says_that_its_outcome_is_unknown() -> None:
     event = e.ApprovalRequest(call_id="c1", name="t", arguments={"x": NESTED}, reason="why", deadline=5.0, unknown=True)
     assert row(event)["data"]["unknown"] is True
 
 
-def test_show_all_gives_much_more_than_a_row_and_says_how_long_the_whole_is() -> None:
+def test_show_all_returns_a_long_text_and_its_full_length() -> None:
     shown = full_text("y" * 10_000_000)
     assert shown == {"text": "y" * FULL_LIMIT, "length": 10_000_000}
 
 
-def test_a_batch_stops_at_its_room_and_always_has_one_row() -> None:
+def test_a_batch_is_limited_in_size_and_has_at_least_one_row() -> None:
     events = [e.CallEnd(seq=n, call_id="c", result="x" * 3000) for n in range(10)]
     rows, count = encode_rows(events, 10_000)
     assert len(json.loads(rows)) == count == 3
@@ -130,7 +130,7 @@ def test_a_batch_stops_at_its_room_and_always_has_one_row() -> None:
 
 
 @pytest.mark.alone
-def test_a_row_costs_the_kernel_some_microseconds() -> None:
+def test_encoding_a_row_takes_microseconds() -> None:
     events = [
         e.CallEnd(seq=n, call_id=f"c{n}", name="search", result="text of the usual length " * 3) for n in range(5000)
     ]

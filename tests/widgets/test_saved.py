@@ -1,4 +1,4 @@
-"""The copy of a live panel that the notebook file keeps, where several threads look after it."""
+"""The static copy of a live panel in the notebook file, with several threads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def while_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], o
     assert happens == [], "it was not drawn"
 
 
-def test_a_copy_that_is_removed_while_it_is_drawn_does_not_come_back(
+def test_a_copy_removed_while_it_is_drawn_stays_removed(
     displayed: Callable[[], list[dict[str, Any]]], while_drawn: list[Callable[[], object]]
 ) -> None:
     copy = SavedCopy(session(["Hello."]), "key")
@@ -52,7 +52,7 @@ def test_a_copy_that_is_removed_while_it_is_drawn_does_not_come_back(
     assert displayed()[-1] == NOTHING
 
 
-def test_a_copy_that_is_left_while_it_is_drawn_stays_as_it_was(
+def test_a_copy_stopped_while_it_is_drawn_is_not_changed(
     displayed: Callable[[], list[dict[str, Any]]], while_drawn: list[Callable[[], object]]
 ) -> None:
     copy = SavedCopy(session(["Hello."]), "key")
@@ -62,7 +62,7 @@ def test_a_copy_that_is_left_while_it_is_drawn_stays_as_it_was(
     assert displayed() == before
 
 
-def test_of_two_that_are_drawn_at_once_the_one_begun_last_stays(
+def test_of_two_concurrent_drawings_the_last_started_is_kept(
     displayed: Callable[[], list[dict[str, Any]]], while_drawn: list[Callable[[], object]]
 ) -> None:
     run = session(["Hello."])
@@ -79,7 +79,7 @@ def test_of_two_that_are_drawn_at_once_the_one_begun_last_stays(
     copy.stop()
 
 
-def test_news_that_comes_while_a_look_is_being_arranged_arranges_no_other(
+def test_an_event_while_an_update_is_scheduled_schedules_no_second_update(
     displayed: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = session(["Hello."])

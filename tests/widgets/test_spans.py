@@ -30,7 +30,7 @@ def find(run: Any, type: str, number: int = 0) -> int:
     return [event.seq for event in run.events if event.type == type][number]
 
 
-def test_from_a_result_one_comes_to_the_answer_that_made_the_call() -> None:
+def test_the_causes_of_a_result_lead_to_the_answer_that_made_the_call() -> None:
     run = asking("/a")
     run.submit_step("turn").result(30)
     run.approve("c0")
@@ -40,7 +40,7 @@ def test_from_a_result_one_comes_to_the_answer_that_made_the_call() -> None:
     assert chain(run, find(run, "model_start", 1)) == ["call_end", *led]
 
 
-def test_a_message_leads_to_where_it_was_queued() -> None:
+def test_the_cause_of_a_message_is_its_queued_event() -> None:
     run = session([[*text("One"), delay(0.2)], "Two."])
     run.submit_step("event").result(30)
     run.follow_up("and then?")
@@ -51,7 +51,7 @@ def test_a_message_leads_to_where_it_was_queued() -> None:
     assert causes.causes[find(run, "queued")] == -1
 
 
-def test_a_message_that_was_taken_back_leads_nowhere_and_the_one_that_is_left_to_where_it_was_queued() -> None:
+def test_after_a_withdrawal_the_remaining_message_has_the_right_cause() -> None:
     run = session([[*text("One"), delay(0.2)], "Two."])
     run.submit_step("event").result(30)
     run.follow_up("first")
@@ -65,7 +65,7 @@ def test_a_message_that_was_taken_back_leads_nowhere_and_the_one_that_is_left_to
     assert causes.causes[find(run, "withdrawn")] == find(run, "queued", 1)
 
 
-def test_a_loop_inside_leads_to_the_call_it_performs() -> None:
+def test_the_cause_of_a_nested_loop_is_its_call() -> None:
     run = asking_inside()
     run.play()
     until(lambda: run.pending)
@@ -75,7 +75,7 @@ def test_a_loop_inside_leads_to_the_call_it_performs() -> None:
     run.cancel()
 
 
-def test_an_id_that_a_model_uses_again_is_another_call() -> None:
+def test_a_call_with_a_reused_id_is_another_span() -> None:
     again = [call("search", {"query": "x"}, id="same")]
     run = session([again, again, "ok"])
     run.result(30)
@@ -85,7 +85,7 @@ def test_an_id_that_a_model_uses_again_is_another_call() -> None:
     assert run.events[causes.causes[causes.causes[ends[1]]]].message is run.messages[3]
 
 
-def test_an_event_that_comes_later_changes_nothing_about_earlier_ones() -> None:
+def test_a_later_event_does_not_change_earlier_causes() -> None:
     run = asking("/a", "/b")
     run.submit_step("turn").result(30)
     run.approve("c0")
@@ -97,7 +97,7 @@ def test_an_event_that_comes_later_changes_nothing_about_earlier_ones() -> None:
     assert (whole.causes, whole.spans, whole.names) == (one_by_one.causes, one_by_one.spans, one_by_one.names)
 
 
-def test_a_recording_that_somebody_has_cut_has_fewer_causes_and_raises_nothing() -> None:
+def test_a_truncated_recording_has_fewer_causes_and_raises_no_error() -> None:
     run = asking_inside()
     run.play()
     until(lambda: run.pending)
@@ -115,7 +115,7 @@ def stamped(*events: e.Event) -> list[Any]:
     return [event.model_copy(update={"seq": n, "time": 100.0 + n}) for n, event in enumerate(events)]
 
 
-def test_what_a_run_took_is_told_by_what_it_was_spent_on() -> None:
+def test_the_duration_of_a_run_is_divided_by_activity() -> None:
     asked = Message.model_validate(
         {"role": "assistant", "tool_calls": [{"id": "c", "name": "rm", "arguments": {}}, {"id": "d", "name": "ls"}]}
     )
@@ -151,7 +151,7 @@ def test_what_a_run_took_is_told_by_what_it_was_spent_on() -> None:
     assert summary(spans, {"input_tokens": 1200, "cost": 0.0123}) == told
 
 
-def test_a_call_that_begins_when_something_else_is_over_has_waited_for_it() -> None:
+def test_a_call_that_starts_when_another_ends_has_waited_for_it() -> None:
     def propose(id: str) -> e.Event:
         return e.CallProposed(call=ToolCall(id=id, name=id.upper()))
 
@@ -172,7 +172,7 @@ def test_a_call_that_begins_when_something_else_is_over_has_waited_for_it() -> N
     assert spans.causes.name_of(6) == "A"
 
 
-def test_a_person_who_is_asked_many_things_at_once_is_waited_for_once() -> None:
+def test_concurrent_questions_count_as_one_wait() -> None:
     def ask(id: str) -> e.Event:
         return e.ApprovalRequest(call_id=id, name="rm", arguments={})
 
@@ -184,7 +184,7 @@ def test_a_person_who_is_asked_many_things_at_once_is_waited_for_once() -> None:
     assert spans.last - spans.began == 12
 
 
-def test_a_call_that_was_lost_with_its_process_waits_until_somebody_says_how_it_ended() -> None:
+def test_a_call_lost_in_a_crash_waits_until_a_person_decides() -> None:
     events = stamped(
         e.RunStart(loop="L", name="l"),
         e.CallProposed(call=ToolCall(id="a", name="rm")),
@@ -206,7 +206,7 @@ def test_a_call_that_was_lost_with_its_process_waits_until_somebody_says_how_it_
     assert spans.spent == {"model": 0.0, "call": 1.0, "wait": 4.0}, "the other was waited for in the meantime"
 
 
-def test_what_a_loop_leaves_open_ends_with_it_and_what_it_performs_is_not_counted_twice() -> None:
+def test_open_spans_end_with_their_loop_and_nested_loops_are_not_counted_twice() -> None:
     inner = SessionLoop(ScriptedLLM([[call("search", {"query": "x"}, id="s")], "Found."]), [search], name="finder")
     outer = SessionLoop(ScriptedLLM([[call("finder", {"input": "find"}, id="f")], "ok"]), [inner])
     run = outer.start("go")
@@ -273,7 +273,7 @@ def test_a_call_that_is_retried_keeps_a_bounded_number_of_intervals_and_the_last
     assert span.intervals[-1].end is None
 
 
-def test_a_call_knows_what_it_waited_for_and_since_when() -> None:
+def test_a_span_has_the_event_and_the_time_since_which_it_waited() -> None:
     def propose(id: str) -> e.Event:
         return e.CallProposed(call=ToolCall(id=id, name=id))
 

@@ -95,7 +95,7 @@ class Told(Recording):
     stop_reason = property(lambda self: self.state.stop_reason)
 
 
-def test_a_finished_run_reads_from_top_to_bottom() -> None:
+def test_an_ended_run_is_readable_from_top_to_bottom() -> None:
     run = session([[*text("I will look. "), call("search", {"query": "drafts"})], "There are two."])
     run.result(30)
     page = Reader(static_html(run))
@@ -115,11 +115,11 @@ def test_a_finished_run_reads_from_top_to_bottom() -> None:
         assert words in page.text
 
 
-def test_a_run_that_has_not_begun_says_so() -> None:
+def test_a_run_without_events_says_so() -> None:
     assert "Nothing has happened yet." in Reader(static_html(session(["Hello."]))).text
 
 
-def test_how_long_a_run_took_is_told_as_a_person_reads_it() -> None:
+def test_the_duration_of_a_run_is_in_hours_and_minutes() -> None:
     run = Told()
     run.start()
     run.end()
@@ -127,14 +127,14 @@ def test_how_long_a_run_took_is_told_as_a_person_reads_it() -> None:
     assert "2 h 05 min" in Reader(static_html(run)).text
 
 
-def test_where_no_model_is_asked_no_turns_are_counted() -> None:
+def test_without_model_requests_no_turns_are_counted() -> None:
     run = designs.engine().start("go")
     assert "phase idle · 0 events" in Reader(static_html(run)).text
     run.result(30)
     assert f"phase completed · {len(run.events)} events" in Reader(static_html(run)).text
 
 
-def test_decisions_are_told_with_the_calls_they_were_about() -> None:
+def test_decisions_are_shown_with_their_calls() -> None:
     run = asking("/a", "/b")
     run.submit_step("turn").result(30)
     run.reject("c0", "keep it")
@@ -148,7 +148,7 @@ def test_decisions_are_told_with_the_calls_they_were_about() -> None:
     assert "deleted /elsewhere" in text
 
 
-def test_what_is_remembered_and_what_was_taken_back_is_told_too() -> None:
+def test_remembered_and_undone_decisions_are_shown() -> None:
     run = asking("/a", "/b")
     run.submit_step("turn").result(30)
     run.approve("c0", remember="tool")
@@ -162,7 +162,7 @@ def test_what_is_remembered_and_what_was_taken_back_is_told_too() -> None:
     run.cancel()
 
 
-def test_a_run_that_stands_at_a_breakpoint_says_at_which() -> None:
+def test_a_run_stopped_at_a_breakpoint_names_it() -> None:
     run = session(["Hello."], breakpoints=["model_start"])
     run.play()
     until(lambda: run.state.paused)
@@ -170,7 +170,7 @@ def test_a_run_that_stands_at_a_breakpoint_says_at_which() -> None:
     run.cancel()
 
 
-def test_loops_inside_are_shown_with_their_phases_and_what_was_said_in_them() -> None:
+def test_nested_loops_are_shown_with_their_phases_and_messages() -> None:
     run = asking_inside()
     run.play()
     until(lambda: run.pending)
@@ -205,7 +205,7 @@ def test_calls_of_the_same_id_in_several_loops_keep_their_own_results() -> None:
     assert "second" in inside
 
 
-def test_of_many_loops_inside_a_page_without_a_kernel_stays_small() -> None:
+def test_a_static_page_with_many_nested_loops_stays_small() -> None:
     run = Told()
     run.start()
     for number in range(500):
@@ -217,7 +217,7 @@ def test_of_many_loops_inside_a_page_without_a_kernel_stays_small() -> None:
     assert "and 488 more" in Reader(html).text
 
 
-def test_a_run_that_waits_shows_the_question_and_no_button() -> None:
+def test_a_waiting_run_shows_the_question_and_no_button() -> None:
     run = asking("/a")
     run.submit_step("turn").result(30)
     page = Reader(static_html(run))
@@ -226,7 +226,7 @@ def test_a_run_that_waits_shows_the_question_and_no_button() -> None:
     run.cancel()
 
 
-def test_of_hundreds_of_questions_the_first_are_shown_and_the_others_named() -> None:
+def test_of_hundreds_of_questions_the_first_are_shown_and_some_others_named() -> None:
     run = session([[call("delete_file", {"path": "/a" * 500}, id=f"c{n}") for n in range(300)]])
     run.submit_step("turn").result(30)
     for bounds, limit in ((WHOLE, 200_000), (SMALL, 120_000)):
@@ -239,13 +239,13 @@ def test_of_hundreds_of_questions_the_first_are_shown_and_the_others_named() -> 
     run.cancel()
 
 
-def test_a_remark_about_the_page_stands_at_its_top_as_text() -> None:
+def test_a_note_is_shown_at_the_top_as_text() -> None:
     run = session(["Hello."])
     text = Reader(static_html(run, note="As of <now>.")).text
     assert text.index("As of <now>.") < text.index("Events")
 
 
-def test_nothing_that_others_said_becomes_markup() -> None:
+def test_hostile_text_does_not_become_markup() -> None:
     run = Told({HOSTILE: ["<b>"], "<b>": []})
     run.name = HOSTILE
     run.start()
@@ -264,7 +264,7 @@ def test_nothing_that_others_said_becomes_markup() -> None:
     static_html(run).encode()
 
 
-def test_a_long_run_stays_small_and_says_what_is_left_out() -> None:
+def test_the_page_of_a_long_run_is_small_and_says_what_is_omitted() -> None:
     run = Told()
     run.start()
     for number in range(10_000):
@@ -294,21 +294,21 @@ def test_results_of_other_kinds_than_text_are_shown_as_json() -> None:
     assert '"x 1"' in Reader(static_html(run)).text
 
 
-def test_a_page_without_its_drawing_names_the_phase_all_the_same() -> None:
+def test_a_page_without_its_drawing_names_the_phase() -> None:
     run = session(["Hello."])
     page = Reader(static_html(run, ""))
     assert page.find(aria_label="State diagram")["data-phase"] == "idle"
     assert "svg" not in {tag for tag, _ in page.elements}
 
 
-def test_the_one_liner_says_where_the_run_stands() -> None:
+def test_the_line_of_text_has_the_status_of_the_run() -> None:
     run = session(["Hello."])
     assert plain_text(run) == "tidy (SessionLoop): not started, phase idle, 0 events"
     run.result(30)
     assert plain_text(run) == f"tidy (SessionLoop): completed, phase done, {len(run.events)} events"
 
 
-def test_the_one_liner_of_a_replay_says_where_in_its_recording_it_stands() -> None:
+def test_the_line_of_text_of_a_replay_has_its_position() -> None:
     run = session(["Hello."])
     run.result(30)
     replay = Replay(run.events, run.loop, name=run.name)
@@ -316,7 +316,7 @@ def test_the_one_liner_of_a_replay_says_where_in_its_recording_it_stands() -> No
     assert plain_text(replay) == f"tidy (SessionLoop, recorded): running, phase idle, 1 of {len(run.events)} events"
 
 
-def test_the_page_asks_for_nothing_from_elsewhere() -> None:
+def test_the_static_page_loads_no_external_resource() -> None:
     run = session(["Hello."])
     run.result(30)
     html = static_html(run).replace("http://www.w3.org/2000/svg", "")
@@ -350,7 +350,7 @@ def test_a_run_of_ten_thousand_events_adds_less_than_200_kb_with_all_its_views()
         assert words in page.text
 
 
-def test_the_timeline_and_the_bill_are_told_without_a_kernel() -> None:
+def test_the_static_page_has_the_timeline_and_the_usage() -> None:
     run = asking("/a")
     run.submit_step("turn").result(30)
     run.approve("c0")
@@ -366,7 +366,7 @@ def test_the_timeline_and_the_bill_are_told_without_a_kernel() -> None:
     assert folds == ["details"] * 3
 
 
-def test_what_others_said_is_text_in_the_timeline_and_the_conversation() -> None:
+def test_hostile_text_is_text_in_the_timeline_and_the_conversation() -> None:
     page = Reader(static_html(long_run(3, HOSTILE)))
     assert {tag for tag, _ in page.elements} <= ELEMENTS
     assert not [has for _, has in page.elements if any(name.startswith("on") or name == "href" for name in has)]

@@ -24,7 +24,7 @@ from tests.core.samples import json_values
         ("👩\u200d🔬 नमस्ते שלום", "👩\u200d🔬 नमस्ते שלום"),
     ],
 )
-def test_what_does_not_show_is_shown_as_a_sign_and_writing_is_left_alone(hidden: str, shown: str) -> None:
+def test_invisible_characters_are_shown_as_signs_and_text_is_unchanged(hidden: str, shown: str) -> None:
     assert visible(hidden) == shown
 
 
@@ -32,11 +32,11 @@ def test_text_with_lone_surrogates_can_be_encoded_after_repair() -> None:
     assert repair_text("a\udc00b").encode() == "a\ufffdb".encode()
 
 
-def test_json_for_the_page_has_neither_surrogates_nor_nan() -> None:
+def test_json_for_the_page_contains_neither_surrogates_nor_nan() -> None:
     assert json.loads(as_json({"a\ud800": [float("nan"), "\udfff"]})) == {"a\ufffd": ["NaN", "\ufffd"]}
 
 
-def test_a_line_is_one_line_and_no_longer_than_asked() -> None:
+def test_a_line_has_no_line_breaks_and_at_most_the_given_length() -> None:
     assert one_line("a\n  b\tc") == "a b c"
     assert one_line("x" * 500, 20) == "x" * 19 + "…"
     assert len(brief({"key": "x" * 500}, 40)) == 40
@@ -46,7 +46,7 @@ def test_pretty_json_keeps_integers_that_a_browser_would_round() -> None:
     assert "12345678901234567891" in pretty({"id": 12345678901234567891})
 
 
-def test_a_text_of_several_lines_is_read_as_lines_that_look_like_no_other_value() -> None:
+def test_a_text_of_several_lines_is_shown_as_marked_lines() -> None:
     value = {"path": "a.md", "text": 'One.\n"mode": "x"\n', "parts": [{"a": "1\n2"}, "b"], "mode": "w"}
     assert (
         for_reading(value)
@@ -70,7 +70,7 @@ def test_a_text_of_several_lines_is_read_as_lines_that_look_like_no_other_value(
     )
 
 
-def test_short_values_and_numbers_stand_side_by_side() -> None:
+def test_short_values_and_numbers_share_a_line() -> None:
     value = {
         "at": {"x": 1, "y": None},
         "years": list(range(1890, 1906)),
@@ -96,16 +96,16 @@ def test_short_values_and_numbers_stand_side_by_side() -> None:
 
 
 @given(json_values)
-def test_without_a_text_of_several_lines_what_is_read_is_json(value: object) -> None:
+def test_without_a_text_of_several_lines_the_form_for_reading_is_json(value: object) -> None:
     assume("\\n" not in pretty(value))
     assert json.loads(for_reading(value)) == json.loads(pretty(value))
 
 
-def test_times_are_told_as_a_person_reads_them() -> None:
+def test_durations_are_shown_in_readable_units() -> None:
     told = [duration(seconds) for seconds in (0, 0.0004, 0.25, 1, 9.996, 42.04, 100, 3599, 7500)]
     assert told == ["0 ms", "0 ms", "250 ms", "1.00 s", "10.0 s", "42.0 s", "1 min 40 s", "59 min 59 s", "2 h 05 min"]
 
 
-def test_a_time_just_short_of_a_whole_minute_is_that_minute() -> None:
+def test_a_duration_just_below_a_whole_minute_is_rounded_up() -> None:
     told = [duration(seconds) for seconds in (0.9996, 99.96, 119.4, 119.6, 3599.4, 3599.6, 7199.6)]
     assert told == ["1.00 s", "1 min 40 s", "1 min 59 s", "2 min 00 s", "59 min 59 s", "1 h 00 min", "2 h 00 min"]

@@ -23,7 +23,7 @@ def told(run: Any, path: str = "", last: int = 100) -> dict[str, Any]:
     return tell(Transcript(run, loops.design_at(path), Causes(), path), last)
 
 
-def test_messages_are_told_as_the_model_is_sent_them_with_results_beside_their_calls() -> None:
+def test_messages_are_shown_as_sent_to_the_model_with_results_next_to_their_calls() -> None:
     thought = {"type": "reasoning_delta", "content": "I had better look."}
     turns = [[thought, *text("Looking."), call("search", {"query": "x"}, id="c")], "Found."]
     run = SessionLoop(ScriptedLLM(turns), [search], system_prompt="Be brief.").start("go")
@@ -41,7 +41,7 @@ def test_messages_are_told_as_the_model_is_sent_them_with_results_beside_their_c
     assert answer["messages"][0]["position"] == -1
 
 
-def test_a_call_is_told_with_its_decision_or_with_what_it_waits_for() -> None:
+def test_a_call_is_shown_with_its_decision_or_its_reason_to_wait() -> None:
     run = asking("/a", "/b")
     run.submit_step("turn").result(30)
     assert [made["words"] for made in told(run)["messages"][-1]["calls"]] == ["waiting for a decision"] * 2
@@ -55,7 +55,7 @@ def test_a_call_is_told_with_its_decision_or_with_what_it_waits_for() -> None:
     assert rejected["failed"]
 
 
-def test_of_calls_with_the_same_id_each_has_its_own_result() -> None:
+def test_calls_with_the_same_id_have_separate_results() -> None:
     def turn(query: str) -> list[Any]:
         return [call("search", {"query": query}, id="same")]
 
@@ -66,7 +66,7 @@ def test_of_calls_with_the_same_id_each_has_its_own_result() -> None:
     assert made[0]["position"] < made[1]["position"]
 
 
-def test_each_loop_inside_has_a_conversation_of_its_own() -> None:
+def test_each_nested_loop_has_a_separate_conversation() -> None:
     run = asking_inside()
     run.play()
     until(lambda: run.pending)
@@ -76,7 +76,7 @@ def test_each_loop_inside_has_a_conversation_of_its_own() -> None:
     run.cancel()
 
 
-def test_a_loop_that_another_has_taken_the_place_of_keeps_its_conversation() -> None:
+def test_an_earlier_nested_loop_of_the_same_path_keeps_its_conversation() -> None:
     run = asking_inside()
     run.play()
     until(lambda: run.pending)
@@ -94,7 +94,7 @@ def test_a_loop_that_another_has_taken_the_place_of_keeps_its_conversation() -> 
     assert re.fullmatch(r"approved by code at \S+ · returned", made["words"])
 
 
-def test_only_as_many_events_are_looked_up_as_are_shown() -> None:
+def test_only_the_events_of_shown_messages_are_looked_up() -> None:
     run = session(many_turns(60))
     run.result(30)
     loops = Loops(run.loop).follow(run.events)
@@ -110,7 +110,7 @@ def many_turns(count: int) -> list[Any]:
     return [*([call("search", {"query": str(n)}, id="c")] for n in range(count)), "ok"]
 
 
-def test_a_loop_that_puts_its_messages_together_itself_is_asked_for_them() -> None:
+def test_a_loop_that_composes_its_messages_is_shown_with_them() -> None:
     turns = [[call("search", {"query": "x"}, id="c")], "It is done."]
     loop = ExecutionLoop(ScriptedLLM(turns), [search], native=True)
     run = loop.start("go")
@@ -121,7 +121,7 @@ def test_a_loop_that_puts_its_messages_together_itself_is_asked_for_them() -> No
     assert shown[0]["text"][:200] == sent[0]["content"][:200]
 
 
-def test_what_is_not_sent_and_what_a_hook_prepares_is_said() -> None:
+def test_messages_that_are_not_sent_and_a_preparing_hook_are_marked() -> None:
     def keep(messages: Sequence[Message]) -> Any:
         raise AssertionError("only a run may ask it")
 
@@ -134,7 +134,7 @@ def test_what_is_not_sent_and_what_a_hook_prepares_is_said() -> None:
     assert [(message["role"], message["sent"]) for message in answer["messages"]] == [("note", False)]
 
 
-def test_a_design_that_cannot_say_what_it_sends_is_shown_by_its_history(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_design_with_a_failing_messages_for_is_shown_by_its_history(caplog: pytest.LogCaptureFixture) -> None:
     class BrokenRequests(Requests):
         def messages(self, state: Any) -> Any:
             if broken:
@@ -151,7 +151,7 @@ def test_a_design_that_cannot_say_what_it_sends_is_shown_by_its_history(caplog: 
     assert "could not say what its model is sent" in caplog.text
 
 
-def test_looking_leaves_what_a_design_keeps_alone() -> None:
+def test_reading_the_messages_does_not_change_the_memo_of_a_design() -> None:
     loop = ExecutionLoop(ScriptedLLM([[call("search", {"query": "x"}, id="c")], "done"]), [search], native=True)
     run = loop.start("go")
     run.submit_step("turn").result(30)
@@ -161,7 +161,7 @@ def test_looking_leaves_what_a_design_keeps_alone() -> None:
     run.result(30)
 
 
-def test_however_much_was_said_the_answer_is_bounded_and_valid() -> None:
+def test_a_long_conversation_is_sent_as_a_bounded_valid_message() -> None:
     many = [call("search", {"query": HOSTILE * 500}, id=f"c{n}") for n in range(2 * CALLS)]
     run = session([[*text(HOSTILE * 1000), *many], *([HOSTILE * 1000] * 1)])
     run.result(30)

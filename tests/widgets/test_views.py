@@ -1,4 +1,4 @@
-"""The views of the panel, in a real browser: tabs, what led to what, timeline, messages, progress, what was taken."""
+"""The views of the panel, in a real browser: tabs, causes, timeline, messages, progress, usage."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_views_are_behind_tabs_that_arrow_keys_change(show: Callable[[Any], Pane
     assert page.locator("[role=tab][tabindex='0']").count() == 1
 
 
-def test_a_view_that_is_alone_has_no_tabs_and_shows_the_event_itself(page: Page) -> None:
+def test_a_single_view_has_no_tabs_and_shows_the_event(page: Page) -> None:
     run = played(busy())
     shown = PanelPage(page, RecordedPanel(run, parts=("timeline",)))
     bars = page.get_by_role("listbox", name="Timeline, first begun first").get_by_role("option")
@@ -106,7 +106,7 @@ def test_a_view_that_is_alone_has_no_tabs_and_shows_the_event_itself(page: Page)
     assert shown.errors == []
 
 
-def test_each_part_stands_alone_without_an_error(page: Page) -> None:
+def test_each_part_alone_has_no_error(page: Page) -> None:
     for part in PARTS:
         page.goto("about:blank")
         shown = PanelPage(page, state=state(parts=[part], key=part), settle=False)
@@ -119,7 +119,7 @@ def test_each_part_stands_alone_without_an_error(page: Page) -> None:
 # -- what led to what --------------------------------------------------------------------------------------------------
 
 
-def test_one_goes_to_the_cause_by_key_and_by_click_and_back(show: Callable[[Any], PanelPage]) -> None:
+def test_the_cause_of_an_event_is_reached_by_key_and_by_click_and_back(show: Callable[[Any], PanelPage]) -> None:
     shown = show(played(busy()))
     come(shown)
     page = shown.page
@@ -138,7 +138,7 @@ def test_one_goes_to_the_cause_by_key_and_by_click_and_back(show: Callable[[Any]
     assert "approval_request" in selected(page)
 
 
-def test_a_cause_that_the_filter_hides_is_shown_all_the_same(show: Callable[[Any], PanelPage]) -> None:
+def test_going_to_a_cause_that_the_filter_hides_clears_the_filter(show: Callable[[Any], PanelPage]) -> None:
     shown = show(played(busy()))
     come(shown)
     page = shown.page
@@ -166,7 +166,7 @@ def test_events_are_filtered_by_tool_and_by_error(show: Callable[[Any], PanelPag
     expect(options).to_contain_text("fail raised: ValueError: no road")
 
 
-def test_data_that_a_page_gave_up_is_fetched_when_somebody_looks(page: Page) -> None:
+def test_data_that_a_page_discarded_is_fetched_on_request(page: Page) -> None:
     shown = PanelPage(page, state=state())
     page.evaluate("""() => {
         for (let batch = 0; batch < 80; batch++) {
@@ -189,7 +189,7 @@ def test_data_that_a_page_gave_up_is_fetched_when_somebody_looks(page: Page) -> 
 # -- timeline ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_timeline_has_a_row_for_each_thing_to_scale(show: Callable[[Any], PanelPage]) -> None:
+def test_the_timeline_has_a_row_to_scale_for_each_span(show: Callable[[Any], PanelPage]) -> None:
     run = played(busy())
     shown = show(run)
     come(shown)
@@ -217,7 +217,7 @@ def test_the_timeline_has_a_row_for_each_thing_to_scale(show: Callable[[Any], Pa
     expect(bars.filter(has_text="fail")).to_have_attribute("data-group", "error")
 
 
-def test_a_call_that_was_lost_with_its_process_has_waited_in_the_timeline(show: Callable[[Any], PanelPage]) -> None:
+def test_a_call_lost_in_a_crash_is_a_wait_in_the_timeline(show: Callable[[Any], PanelPage]) -> None:
     run = played(busy())
     start = next(event.seq for event in run.events if event.type == "call_start" and event.call_id == "d")
     other = restore(run.at(start).snapshot(), run.loop)
@@ -251,7 +251,7 @@ def test_a_click_or_a_key_in_the_timeline_goes_to_the_event(show: Callable[[Any]
     assert "model_start" in selected(page)
 
 
-def test_the_timeline_says_whom_a_call_waited_for_and_how_long(show: Callable[[Any], PanelPage]) -> None:
+def test_the_timeline_shows_which_calls_a_call_waited_for_and_how_long(show: Callable[[Any], PanelPage]) -> None:
     calls = [c("sum", "†state.sum", p="†state.profile"), c("fetch", "†state.profile", u="†input.u")]
     loop = World().loop([*solution(*calls, pieces=1)], solution(output="Done."), name="both")
     shown = show(played(loop.start(None)))
@@ -270,7 +270,7 @@ def test_the_timeline_says_whom_a_call_waited_for_and_how_long(show: Callable[[A
     assert "fetch returned" in selected(page)
 
 
-def test_where_nothing_is_the_panel_says_what_to_do(show: Callable[[Any], PanelPage]) -> None:
+def test_empty_views_say_what_to_do(show: Callable[[Any], PanelPage]) -> None:
     shown = show(session(["Hello."]))
     page = shown.page
     for name, words in [("Events", "has happened"), ("Timeline", "has taken time"), ("Messages", "has been said")]:
@@ -292,7 +292,7 @@ def test_where_nothing_is_the_panel_says_what_to_do(show: Callable[[Any], PanelP
     [("approvals", "No call waits"), ("graph", "No loop here has calls that read"), ("progress", "No call is running"),
      ("events", "run.play() begins")],
 )  # fmt: skip
-def test_a_part_alone_says_so_where_it_has_nothing(page: Page, part: str, words: str) -> None:
+def test_an_empty_part_alone_says_that_it_is_empty(page: Page, part: str, words: str) -> None:
     page.goto("about:blank")
     run = session(["Hello."])
     shown = PanelPage(page, RecordedPanel(run, parts=(part,)))
@@ -304,7 +304,7 @@ def test_a_part_alone_says_so_where_it_has_nothing(page: Page, part: str, words:
     shown.panel.close()
 
 
-def test_loops_inside_are_lanes_and_what_is_open_grows(show: Callable[[Any], PanelPage]) -> None:
+def test_nested_loops_are_lanes_and_open_bars_grow(show: Callable[[Any], PanelPage]) -> None:
     run = asking_inside()
     run.play()
     shown = show(run)
@@ -325,7 +325,7 @@ def test_loops_inside_are_lanes_and_what_is_open_grows(show: Callable[[Any], Pan
     assert "not over" in (bar.get_attribute("aria-label") or "")
 
 
-def test_the_time_a_run_takes_goes_on_while_something_is_open(show: Callable[[Any], PanelPage]) -> None:
+def test_the_elapsed_time_advances_while_a_span_is_open(show: Callable[[Any], PanelPage]) -> None:
     run = asking_inside()
     run.play()
     shown = show(run)
@@ -336,7 +336,7 @@ def test_the_time_a_run_takes_goes_on_while_something_is_open(show: Callable[[An
     shown.until(lambda: taken.inner_text() != before, "time goes on")
 
 
-def test_of_ten_thousand_things_only_those_in_view_are_drawn(page: Page) -> None:
+def test_of_ten_thousand_spans_only_the_visible_ones_are_drawn(page: Page) -> None:
     loop = {"number": 0, "kind": "loop", "name": "long", "path": "", "opened": 1000, "depth": 0, "parent": None}
     made: list[dict[str, Any]] = [{"seq": 0, "time": 1000, "type": "run_start", "group": "run", "summary": "",
                                    "span": 0, "spans": [loop]}]  # fmt: skip
@@ -366,7 +366,7 @@ def test_of_ten_thousand_things_only_those_in_view_are_drawn(page: Page) -> None
     assert page.locator(".agentnb-timeline *").count() < 500
 
 
-def test_the_diagram_tells_the_way_taken_how_often_and_the_last_arrow_of_it(
+def test_the_diagram_shows_the_path_taken_the_counts_and_the_last_arrow(
     show: Callable[[Any], PanelPage],
 ) -> None:
     again = [call("delete_file", {"path": "/a"})]
@@ -386,7 +386,7 @@ def test_the_diagram_tells_the_way_taken_how_often_and_the_last_arrow_of_it(
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def test_messages_have_roles_calls_with_results_and_reasoning_to_be_opened(show: Callable[[Any], PanelPage]) -> None:
+def test_messages_have_roles_calls_with_results_and_folded_reasoning(show: Callable[[Any], PanelPage]) -> None:
     shown = show(played(busy()))
     come(shown)
     page = shown.page
@@ -407,7 +407,7 @@ def test_messages_have_roles_calls_with_results_and_reasoning_to_be_opened(show:
     assert "model_end" in selected(page)
 
 
-def test_text_is_seen_as_it_streams_and_then_as_the_message(show: Callable[[Any], PanelPage]) -> None:
+def test_text_is_shown_while_it_streams_and_then_as_a_message(show: Callable[[Any], PanelPage]) -> None:
     seen = threading.Event()
     run = session([chain(text("Once upon a time"), pauses(seen.is_set), text(" it ended."))])
     shown = show(run)
@@ -422,7 +422,7 @@ def test_text_is_seen_as_it_streams_and_then_as_the_message(show: Callable[[Any]
     shown.until(speaking.is_hidden, "nothing on its way")
 
 
-def test_of_loops_inside_one_chooses_whose_messages_and_what_is_opened_stays_open(
+def test_the_messages_of_a_nested_loop_can_be_chosen_and_opened_items_stay_open(
     show: Callable[[Any], PanelPage],
 ) -> None:
     run = asking_inside()
@@ -447,7 +447,7 @@ def test_of_loops_inside_one_chooses_whose_messages_and_what_is_opened_stays_ope
 # -- progress and what was taken ---------------------------------------------------------------------------------------
 
 
-def test_a_running_call_has_a_bar_where_it_tells_a_share_and_words_otherwise(show: Callable[[Any], PanelPage]) -> None:
+def test_a_running_call_has_a_bar_or_a_text_of_its_progress(show: Callable[[Any], PanelPage]) -> None:
     @tool
     async def work(kind: str, progress: Any) -> str:
         """Work."""
@@ -471,7 +471,7 @@ def test_a_running_call_has_a_bar_where_it_tells_a_share_and_words_otherwise(sho
     shown.until(lambda: not lines.count(), "the end of it")
 
 
-def test_what_was_taken_is_told_in_all_and_by_turn(show: Callable[[Any], PanelPage]) -> None:
+def test_usage_is_shown_in_total_and_by_turn(show: Callable[[Any], PanelPage]) -> None:
     shown = show(played(busy()))
     come(shown)
     page = shown.page
@@ -511,7 +511,7 @@ def hostile_run() -> Any:
     return loop.start(said, name=said)
 
 
-def test_nothing_that_others_said_is_executed_or_hidden_in_any_view(page: Page) -> None:
+def test_hostile_text_is_neither_executed_nor_hidden_in_any_view(page: Page) -> None:
     page.add_init_script("window.boomed = 0; window.boom = () => { window.boomed += 1; };")
     page.goto("about:blank")
     run = hostile_run()
@@ -546,7 +546,7 @@ def test_nothing_that_others_said_is_executed_or_hidden_in_any_view(page: Page) 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1000, 360])
-def test_every_view_can_be_read_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
+def test_every_view_is_readable_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
     context = browser.new_context(viewport={"width": width, "height": 1200}, color_scheme=scheme)
     run = busy()
     run.submit_step("turn").result(30)
@@ -570,7 +570,7 @@ def test_every_view_can_be_read_and_nothing_is_cut_off(browser: Browser, scheme:
     context.close()
 
 
-def test_no_view_keeps_drawing_while_it_is_not_seen(page: Page) -> None:
+def test_a_hidden_view_does_not_draw(page: Page) -> None:
     shown = PanelPage(page, state=state())
     shown.deliver(rows_message(0, rows(0, 50)))
     shown.settle()
@@ -579,7 +579,7 @@ def test_no_view_keeps_drawing_while_it_is_not_seen(page: Page) -> None:
 
 
 @pytest.mark.alone
-def test_a_long_run_leaves_the_page_in_time(page: Page) -> None:
+def test_a_page_with_a_long_run_responds_in_time(page: Page) -> None:
     figures = measure(page, events=4000, rate=2000, view="Timeline")
     print(f"\n{figures}")
     assert figures["last_event_after_s"] < 5  # 0.1 measured, 0.4 on a machine with ten other things to do

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Unpack
 
 from agentnb.loops.agent.events import AgentEvent
-from agentnb.loops.agent.stream import asks_token, stream
+from agentnb.loops.agent.stream import cancel_check, stream
 from agentnb.loops.agent.turns import TurnState
 from agentnb.loops.options import StartOptions
 
@@ -44,6 +44,6 @@ class AgentExecutor:
         elif turn_state is not None:
             agent.max_iterations = None
         run = agent.start(list(messages), **options)
-        async with aclosing(stream(run, asks_token(cancel_token), agent.ends_at_limit, turn_state)) as events:
+        async with aclosing(stream(run, cancel_check(cancel_token), agent.ends_at_limit, turn_state)) as events:
             async for event in events:
                 yield event

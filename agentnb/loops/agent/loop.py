@@ -27,8 +27,8 @@ from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.state import CallState, State
 from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.executor import AgentExecutor
-from agentnb.loops.agent.retrieval import RETRIEVE, asks_retriever, documents, retrieve_first, with_documents
-from agentnb.loops.agent.stream import asks_token, stream
+from agentnb.loops.agent.retrieval import RETRIEVE, documents, retrieve_first, retriever_call, with_documents
+from agentnb.loops.agent.stream import cancel_check, stream
 from agentnb.loops.base import Loop, check_system_prompt, count_of, take
 from agentnb.loops.options import StartOptions
 
@@ -101,10 +101,10 @@ class Agent(Loop):
         self.max_iterations = count_of("max_iterations", max_iterations)
         self.tool_execution = tool_execution
         if retriever is not None:
-            retrieve = asks_retriever(retriever)
+            retrieve = retriever_call(retriever)
             self.activities = {RETRIEVE: lambda arguments, state: retrieve(arguments["query"])}
 
-    def hears_as(self, input: Any) -> list[Message]:
+    def messages_from(self, input: Any) -> list[Message]:
         """Return the input from a parent loop as messages: one for each item, an object as JSON text."""
         return input_messages(input)
 
@@ -171,7 +171,7 @@ class Agent(Loop):
 
     def events(self, run: Run, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
         """Return the stream of events, as of `execute`, for a started or restored run of this agent."""
-        return stream(run, asks_token(cancel_token), self.ends_at_limit)
+        return stream(run, cancel_check(cancel_token), self.ends_at_limit)
 
     async def ainvoke(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
         """Run on a prompt and return the text of the answer. This is the published design's other name of `run`."""

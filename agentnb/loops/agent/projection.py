@@ -1,16 +1,16 @@
 """Agent's events, as a projection of the run's events (SEMANTICS.md, 5. Event pairs).
 
-`Projection` reads the run's events one by one, so that a live run and its recording have the same stream. It records
-for each start event the end event that is due. Every start has an end, except after a failure: a failed model request
-has no LLM_COMPLETE, so that the number of LLM_COMPLETE events is the number of answers. The terminal event is the last
-one.
+`AgentProjection` reads the run's events one by one, so that a live run and its recording have the same stream. It
+records for each start event the end event that is due. Every start has an end, except after a failure: a failed model
+request has no LLM_COMPLETE, so that the number of LLM_COMPLETE events is the number of answers. The terminal event is
+the last one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
 
 from agentnb.core import events as e
 from agentnb.core.calls import render
@@ -19,6 +19,7 @@ from agentnb.core.messages import text_of
 from agentnb.loops.agent.events import AgentEvent, AgentEventType, ToolCall, ToolResult
 from agentnb.loops.agent.retrieval import RETRIEVE, relevance_of, title_of
 from agentnb.loops.agent.turns import TurnState
+from agentnb.loops.projection import Handlers, Projection
 
 T = AgentEventType
 CONTEXT_ASSEMBLY = "context_assembly"
@@ -26,14 +27,16 @@ CHARACTERS_PER_TOKEN = 4
 """The approximate number of characters in a token. The model's tokenizer is unknown here."""
 
 
-class Projection:
+class AgentProjection(Projection[AgentEvent]):
     """The translation of a run's events into an agent's events."""
+
+    needs_state = False
 
     def __init__(self, turn: TurnState | None = None) -> None:
         """turn: the first turn of a run that continues a conversation; None for turn 0."""
-        self.ended = False
+        super().__init__()
         self._first = turn
-        self._characters = 0
+        self._characters = 0  # of all messages so far
         self._run_id = ""
         self._time = 0.0
         self._turn = TurnState.initial(run_id="")
@@ -45,31 +48,13 @@ class Projection:
         self._recovering = False
         self._reason = ""
 
-    def say(self, item: e.Event | e.Delta) -> Sequence[AgentEvent]:
+    def handle(self, item: e.Event | e.Delta) -> Iterable[AgentEvent]:
         """Return the agent's events for one event of the run."""
-        if self.ended or item.path:  # nested loops have their own events
-            return ()
-        if isinstance(item, e.Event):
-            self._characters += _length(item)
-        if isinstance(item, e.Delta):
-            self._time = time.time()
-            if item.type == "text_delta":
-                return (self._event(T.LLM_DELTA, content=item.content),)
-            return list(self._delta(item))
-        handler = _HANDLERS.get(item.type)
-        if handler is None:
-            return ()
-        self._time = item.time
-        return list(handler(self, item))
+        self._time = item.time if isinstance(item, e.Event) else time.time()
+        return super().handle(item)
 
     def fail(self, failure: e.ErrorInfo) -> Iterator[AgentEvent]:
-        """Yield the end of the stream with an error. Calls left open by a nested loop get an error, too.
-
-        Call this when the events of the run have ended. A failure after which the run was resumed does not end the
-        stream.
-        """
-        if self.ended:
-            return
+        """Yield the end of the stream with an error. Calls left open by a nested loop get an error, too."""
         yield from self._recovered(T.RECOVERY_FAILED)
         for call in list(self._calls.values()):
             yield from self._call_end(
@@ -113,10 +98,16 @@ class Projection:
 
     # -- events of the run ---------------------------------------------------------------------------------------------
 
-    def _run_start(self, event: e.RunStart) -> Iterator[AgentEvent]:
+    def _run_start(self, event: e.RunStart) -> Iterable[AgentEvent]:
+        self._characters += sum(len(text_of(message.content)) for message in event.history)
+        self._characters += len(event.config.get("system_prompt") or "")
         self._run_id = event.run_id
         self._enter(self._first or TurnState.initial(event.config.get("max_iterations"), run_id=event.run_id))
-        return iter(())
+        return ()
+
+    def _message(self, event: e.MessageAdded) -> Iterable[AgentEvent]:
+        self._characters += len(text_of(event.message.content))
+        return ()
 
     def _open_turn(self) -> Iterator[AgentEvent]:
         if T.ITERATION_END not in self._closers:
@@ -151,6 +142,7 @@ class Projection:
             yield self._open(T.LLM_START, T.LLM_COMPLETE)
 
     def _model_end(self, event: e.ModelEnd) -> Iterator[AgentEvent]:
+        self._characters += len(text_of(event.message.content))
         yield from self._recovered(T.RECOVERY_SUCCESS)
         calls = event.message.tool_calls
         if calls:
@@ -181,6 +173,8 @@ class Projection:
         return self._event(T.TOOL_EXECUTION_START, tool_call=call, metadata={"tool_name": call.name})
 
     def _call_end(self, event: e.CallEnd) -> Iterator[AgentEvent]:
+        if event.name != RETRIEVE:
+            self._characters += len(text_of(render(event.result)))
         call = self._calls.pop(event.call_id, None)
         if call is None:
             if T.RETRIEVAL_COMPLETE in self._closers:
@@ -205,9 +199,9 @@ class Projection:
             return self._event(T.TOOL_ERROR, tool_call=call, tool_result=result, error=_error_of(event))
         return self._event(T.TOOL_RESULT, tool_call=call, tool_result=result)
 
-    def _cancelled(self, event: e.CancelRequested) -> Iterator[AgentEvent]:
+    def _cancelled(self, event: e.CancelRequested) -> Iterable[AgentEvent]:
         self._reason = event.reason
-        return iter(())
+        return ()
 
     def _run_end(self, event: e.RunEnd) -> Iterator[AgentEvent]:
         if event.reason in CUT_OFF_REASONS:
@@ -225,7 +219,9 @@ class Projection:
     # -- deltas --------------------------------------------------------------------------------------------------------
 
     def _delta(self, delta: e.Delta) -> Iterator[AgentEvent]:
-        if delta.type == "call_delta" and delta.call_id in self._calls:
+        if delta.type == "text_delta":
+            yield self._event(T.LLM_DELTA, content=delta.content)
+        elif delta.type == "call_delta" and delta.call_id in self._calls:
             call = self._calls[delta.call_id]
             metadata = {"tool_name": call.name, "status": delta.data}
             yield self._event(T.TOOL_PROGRESS, tool_call=call, metadata=metadata)
@@ -238,30 +234,21 @@ class Projection:
             self._recovering = False
             yield self._event(how)
 
-
-def _length(event: e.Event) -> int:
-    """Return the number of characters that the event adds to the model request."""
-    if isinstance(event, e.RunStart):
-        said = sum(len(text_of(message.content)) for message in event.history)
-        return said + len(event.config.get("system_prompt") or "")
-    if isinstance(event, (e.MessageAdded, e.ModelEnd)):
-        return len(text_of(event.message.content))
-    return len(text_of(render(event.result))) if isinstance(event, e.CallEnd) and event.name != RETRIEVE else 0
+    handlers: ClassVar[Handlers] = {
+        e.RunStart: _run_start,
+        e.MessageAdded: _message,
+        e.CallProposed: _call_proposed,
+        e.ModelStart: _model_start,
+        e.ModelEnd: _model_end,
+        e.ApprovalRequest: _approval_request,
+        e.CallStart: _call_start,
+        e.CallEnd: _call_end,
+        e.CancelRequested: _cancelled,
+        e.RunEnd: _run_end,
+        e.Delta: _delta,
+    }
 
 
 def _error_of(event: e.CallEnd) -> e.ErrorInfo:
     """Return the error of a failed call. A refused call has no exception; its result is the message."""
     return event.error or e.ErrorInfo(type="ToolError", message=str(event.result))
-
-
-_HANDLERS: dict[str, Callable[[Projection, Any], Iterator[AgentEvent]]] = {
-    "run_start": Projection._run_start,
-    "call_proposed": Projection._call_proposed,
-    "model_start": Projection._model_start,
-    "model_end": Projection._model_end,
-    "approval_request": Projection._approval_request,
-    "call_start": Projection._call_start,
-    "call_end": Projection._call_end,
-    "cancel": Projection._cancelled,
-    "run_end": Projection._run_end,
-}

@@ -29,7 +29,7 @@ def retrieve_first(state: State) -> Event | None:
     The first event proposes the call of the retriever for the user's last message; the second stores its result. None:
     the model can be asked.
     """
-    position = _last_of_the_user(state)
+    position = _last_user_message(state)
     if position is None:
         return None
     id = f"retrieve_{state.turn + 1}_{position}"
@@ -39,7 +39,7 @@ def retrieve_first(state: State) -> Event | None:
     known = state.values.get("retrieved", {})
     if asked.end is None or (asked.end.is_error and known.get("position") == position):
         return None  # keep the documents that an earlier turn has found for this message
-    found = {"position": position, "text": "" if asked.end.is_error else _told(asked.end.result)}
+    found = {"position": position, "text": "" if asked.end.is_error else _as_text(asked.end.result)}
     return StateUpdate(values={"retrieved": found}) if found != known else None
 
 
@@ -53,7 +53,7 @@ def with_documents(state: State) -> Mapping[int, dict[str, Any]]:
     return {position: {**message, "content": _with_retrieved(retrieved["text"], message.content)}}
 
 
-def _last_of_the_user(state: State) -> int | None:
+def _last_user_message(state: State) -> int | None:
     """Return the position of the user's last message, or None."""
     if not state.heard and "retrieved" in state.values:
         return int(state.values["retrieved"]["position"])  # no new message: the position is known
@@ -61,7 +61,7 @@ def _last_of_the_user(state: State) -> int | None:
     return next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role == "user"), None)
 
 
-def asks_retriever(retriever: Any) -> Callable[[str], Any]:
+def retriever_call(retriever: Any) -> Callable[[str], Any]:
     """Return an async function that calls the retriever and returns documents.
 
     retriever: an object with `retrieve(query)`, or a callable. A sync function runs in a thread, so that a search in a
@@ -69,7 +69,9 @@ def asks_retriever(retriever: Any) -> Callable[[str], Any]:
     """
     ask = getattr(retriever, "retrieve", retriever)
     if not callable(ask):
-        raise UsageError(f"{type(retriever).__name__} is no retriever: it has no retrieve(query), and is not callable.")
+        raise UsageError(
+            f"{type(retriever).__name__} is not a retriever: it has no retrieve(query) and is not callable."
+        )
 
     async def retrieve(query: str) -> list[dict[str, Any]]:
         found = await functions.call(ask, query)
@@ -117,7 +119,7 @@ def relevance_of(document: Mapping[str, Any]) -> Any:
     return 0.0 if score is None else score
 
 
-def _told(documents: Sequence[Mapping[str, Any]]) -> str:
+def _as_text(documents: Sequence[Mapping[str, Any]]) -> str:
     """Return the documents as one string for the model, or an empty string without documents."""
     if not documents:
         return ""

@@ -25,8 +25,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
-from agentnb.core.errors import IllegalTransition, RunFailed, UsageError
-from agentnb.core.events import Event, MessageAdded, ModelStart, PhaseChange, RunEnd
+from agentnb.core.errors import IllegalTransition, UsageError
+from agentnb.core.events import Delta, Event, MessageAdded, ModelStart, PhaseChange, RunEnd
 from agentnb.core.events import StateUpdate as Update
 from agentnb.core.evolve import fold
 from agentnb.core.json import to_plain
@@ -63,6 +63,7 @@ from agentnb.loops.conversation_engine.states import (
 from agentnb.loops.conversation_engine.stream import Delivery, EngineEvent, past_to_resume
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, in_order
 from agentnb.loops.options import StartOptions
+from agentnb.loops.streaming import translated
 
 if TYPE_CHECKING:
     from agentnb.run import Run
@@ -344,17 +345,14 @@ class ConversationEngine(Loop):
         run, delivery = begin()
         if not run.driven:  # otherwise another owner continues the run after this stream is closed
             delivery.stream = stream
-        projection = delivery.projection()
-        try:
-            async with aclosing(Inside(aiter(run))) as events:
-                async for event in events:
-                    for engine_event in delivery.deliver(event, projection.translate(event)):
-                        yield engine_event
-                    if run.pausing and self._has_failed(projection.state):
-                        run.resume()  # an error goes before a pause (SEMANTICS.md, 4. Algorithm)
-        except RunFailed:
-            if not run.state.over and run.state.failure is None:
-                raise
+
+        def resume_after_failure(item: Event | Delta) -> None:
+            if run.pausing and self._has_failed(delivery.state):
+                run.resume()  # an error goes before a pause (SEMANTICS.md, 4. Algorithm)
+
+        async with aclosing(Inside(translated(run, delivery, after_each=resume_after_failure))) as events:
+            async for event in events:
+                yield event
 
     # -- controlling -----------------------------------------------------------------------------------------------
 
@@ -450,8 +448,13 @@ class ConversationEngine(Loop):
         if checked.state is not EngineState.IDLE:
             recording = snapshots.events_of(checked, self.begin(checked.user_input))
             self._run = self._start(recording=recording, **options)
-            carried = tuple(checked.undelivered)
-            self._delivery = Delivery(self.on_task_error == "continue", len(recording), carried, continued=False)
+            counts_failures = self.on_task_error == "continue"
+            self._delivery = Delivery(
+                counts_failures=counts_failures,
+                known=len(recording),
+                carried=tuple(checked.undelivered),
+                continued=False,
+            )
         return True
 
 

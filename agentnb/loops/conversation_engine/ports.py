@@ -185,7 +185,7 @@ def input_for(loop: Any, call: CallState, state: State) -> Any:
     given = call.arguments.get("given", {})
     most = state.max_result_chars
     texts = [description, *(f"[{name}] came to: {text_of(render(result, most))}" for name, result in given.items())]
-    if given and (messages := loop.hears_as(texts)) is not None:
+    if given and (messages := loop.messages_from(texts)) is not None:
         return list(messages)
     return "\n".join(texts)
 

@@ -1,7 +1,7 @@
 """The events of an engine, computed from its run, and their delivery (SEMANTICS.md, 3. Events).
 
-`Projection` folds the events of the run and translates them, so a live run and a recording produce the same engine
-events. Each change of state is emitted before the event that belongs to it, also for pause, resume and error.
+`EngineProjection` folds the events of the run and translates them, so a live run and a recording produce the same
+engine events. Each change of state is emitted before the event that belongs to it, also for pause, resume and error.
 
 `Delivery` counts what the consumer has received. A pause, `resume` and a cancel are in the journal immediately, but the
 consumer receives them only when it asks for the next events. Undelivered events are therefore not stored: they are
@@ -11,15 +11,26 @@ computed from the journal, less the number delivered.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from agentnb.core.events import CallEnd, CallStart, Delta, Event, RunEnd, RunPaused, RunResumed, StateUpdate
-from agentnb.core.evolve import evolve, fold
+from agentnb.core.errors import RunFailed
+from agentnb.core.events import (
+    CallEnd,
+    CallStart,
+    Delta,
+    ErrorInfo,
+    Event,
+    RunEnd,
+    RunPaused,
+    RunResumed,
+    StateUpdate,
+)
+from agentnb.core.evolve import fold
 from agentnb.core.resume_point import results_in, resume_point
 from agentnb.core.state import State
 from agentnb.loops.conversation_engine.states import (
@@ -33,6 +44,7 @@ from agentnb.loops.conversation_engine.states import (
     progress_of,
     text_of_error,
 )
+from agentnb.loops.projection import Handlers, Projection
 
 
 class EngineEventType(StrEnum):
@@ -61,158 +73,186 @@ class EngineEvent:
     timestamp: float = field(default_factory=time.time)
 
 
-_Fields = tuple[EngineEventType, dict[str, Any]]
-
-
-class Projection:
+class EngineProjection(Projection[EngineEvent]):
     """Translates the events of a run into events of an engine.
 
     counts_failures: ENGINE_COMPLETED has the number of failed tasks, because the engine continues after a failed task.
     """
 
     def __init__(self, *, counts_failures: bool = False) -> None:
-        self.state = State()
+        super().__init__()
         self._counts_failures = counts_failures
+        self._time = 0.0
+        self._phase = EngineState.IDLE.value
+        """The phase of the run before the event that is being translated."""
 
-    def translate(self, event: Event | Delta) -> list[EngineEvent]:
-        """Fold an event of the run, and return the engine's events that it results in."""
-        if isinstance(event, Delta):
-            return []
-        before, phase = engine_state(self.state), self.state.phase or EngineState.IDLE.value
-        evolve(self.state, event)
+    def translate(self, item: Event | Delta) -> Iterable[EngineEvent]:
+        """Fold an event of the run, and yield the engine's events that it results in. Deltas have none."""
+        if isinstance(item, Delta):
+            return
+        self._time = item.time
+        before, self._phase = engine_state(self.state), self.state.phase or EngineState.IDLE.value
+        translation = super().translate(item)
+
+        # An aborted task, a change of state (also by an event of a nested loop), then what else the event reports.
+        if isinstance(item, CallEnd) and not item.path:
+            yield from self._aborted_task(item)
         after = engine_state(self.state)
-        fields = [*self._aborted_task(event), *self._change_of_state(before, after, phase)]
-        if not event.path:  # an event of a nested loop is not one of the engine
-            fields += self._own_event(event, phase)
-        return [EngineEvent(event_type, data, event.time) for event_type, data in fields]
+        if before is not after:
+            yield from self._change_of_state(before, after)
+        yield from translation
 
-    def _aborted_task(self, event: Event) -> Iterator[_Fields]:
+    def reports(self, error: RunFailed, failure: ErrorInfo | None) -> bool:
+        """Return True if ENGINE_ERROR reports this error: a model failure, or an error that has ended the run."""
+        return failure is not None or self.state.over
+
+    def _event(self, event_type: EngineEventType, **data: Any) -> EngineEvent:
+        return EngineEvent(event_type, data, self._time)
+
+    def _task_failed(self, task_id: str, error: str) -> EngineEvent:
+        phase = EngineState.EXECUTING.value
+        return self._event(EngineEventType.TASK_FAILED, task_id=task_id, error=error, phase=phase)
+
+    def _aborted_task(self, event: CallEnd) -> Iterator[EngineEvent]:
         """Yield TASK_FAILED for a task that had started and was aborted: every TASK_STARTED has its end."""
-        if isinstance(event, CallEnd) and event.name == EXECUTE and event.outcome == "aborted" and not event.path:
+        if event.name == EXECUTE and event.outcome == "aborted":
             call = self.state.calls[event.call_id]
             if call.attempt:
-                yield _failed(call.arguments["id"], self.state.cancelled or str(event.result))
+                yield self._task_failed(call.arguments["id"], self.state.cancelled or str(event.result))
 
-    def _change_of_state(self, before: EngineState, after: EngineState, phase: str) -> Iterator[_Fields]:
+    def _change_of_state(self, before: EngineState, after: EngineState) -> Iterator[EngineEvent]:
         """Yield STATE_CHANGED, and then the event that belongs to the new state."""
-        if before is after:
-            return
         failure = self.state.failure
         if after is EngineState.ERROR:  # a model's failure, or a nested loop that has suspended the run
             reason = text_of_error(failure) if failure is not None else str(self.state.stop_reason)
             for call in self.state.open.values():
                 if call.name == EXECUTE and call.status == "running":
-                    yield _failed(call.arguments["id"], reason)
-        yield EngineEventType.STATE_CHANGED, {"from": before.value, "to": after.value}
+                    yield self._task_failed(call.arguments["id"], reason)
+        yield self._event(EngineEventType.STATE_CHANGED, **{"from": before.value, "to": after.value})
         if failure is not None:
-            yield EngineEventType.ENGINE_ERROR, {"error": text_of_error(failure), "phase": phase}
+            yield self._event(EngineEventType.ENGINE_ERROR, error=text_of_error(failure), phase=self._phase)
         progress = progress_of(self.state)
         if after is EngineState.PAUSED:
-            yield EngineEventType.ENGINE_PAUSED, {"progress": progress.fraction}
+            yield self._event(EngineEventType.ENGINE_PAUSED, progress=progress.fraction)
         elif before is EngineState.PAUSED and after is not EngineState.ERROR:
-            yield EngineEventType.ENGINE_RESUMED, {"progress": progress.fraction}
+            yield self._event(EngineEventType.ENGINE_RESUMED, progress=progress.fraction)
         elif after is EngineState.COMPLETED:
-            counts = {"total_tasks": progress.total, "completed_tasks": progress.completed}
             failed = {"failed_tasks": progress.failed} if self._counts_failures else {}
-            yield EngineEventType.ENGINE_COMPLETED, {**counts, **failed}
+            yield self._event(
+                EngineEventType.ENGINE_COMPLETED,
+                total_tasks=progress.total,
+                completed_tasks=progress.completed,
+                **failed,
+            )
 
-    def _own_event(self, event: Event, phase: str) -> Iterator[_Fields]:
-        """Yield what an event of the engine's own loop results in, besides a change of state."""
-        match event:
-            case CallStart() if event.name == EXECUTE:
-                yield EngineEventType.TASK_STARTED, {"task_id": event.arguments["id"]}
+    # -- events of the run ---------------------------------------------------------------------------------------------
 
-            case CallEnd() if event.outcome != "aborted":
-                yield from self._end_of_call(event)
+    def _call_start(self, event: CallStart) -> Iterator[EngineEvent]:
+        if event.name == EXECUTE:
+            yield self._event(EngineEventType.TASK_STARTED, task_id=event.arguments["id"])
 
-            # The tasks are in their order, or one is skipped.
-            case StateUpdate() if "scheduled" in event.values:
-                for task in event.values["tasks"]:
-                    yield EngineEventType.TASK_SCHEDULED, {"task_id": task["id"], "priority": task["priority"]}
-            case StateUpdate() if (skipped := event.values.get("skipped")) is not None:
-                yield _failed(skipped, self.state.values[outcome_key(skipped)]["error"])
-
-            case RunEnd() if event.reason != "completed":
-                error = text_of_error(event.error) if event.error is not None else self.state.cancelled or event.reason
-                yield EngineEventType.ENGINE_ERROR, {"error": error, "phase": phase}
-
-    def _end_of_call(self, end: CallEnd) -> Iterator[_Fields]:
-        if end.name == EXECUTE:
-            call = self.state.calls[end.call_id]
+    def _call_end(self, event: CallEnd) -> Iterator[EngineEvent]:
+        if event.outcome == "aborted":  # see `_aborted_task`
+            return
+        if event.name == EXECUTE:
+            call = self.state.calls[event.call_id]
             task_id, outcome = call.arguments["id"], outcome_of(call)
-            if end.is_error:
-                yield _failed(task_id, outcome["error"])
+            if event.is_error:
+                yield self._task_failed(task_id, outcome["error"])
             else:
-                done = {"result": end.result, "progress": progress_of(self.state).fraction}
-                yield EngineEventType.TASK_COMPLETED, {"task_id": task_id, **done}
-        elif end.name == GET_CONTEXT and not end.is_error:
-            counts = {f"{part}_count": _count(end.result[part]) for part in ("rules", "tools", "knowledge")}
-            yield EngineEventType.CONTEXT_RECEIVED, counts
-        elif end.name == DECOMPOSE and not end.is_error:
-            tasks, dropped = end.result["tasks"], end.result["dropped"]
+                fraction = progress_of(self.state).fraction
+                yield self._event(
+                    EngineEventType.TASK_COMPLETED, task_id=task_id, result=event.result, progress=fraction
+                )
+        elif event.name == GET_CONTEXT and not event.is_error:
+            counts = {f"{part}_count": _count(event.result[part]) for part in ("rules", "tools", "knowledge")}
+            yield self._event(EngineEventType.CONTEXT_RECEIVED, **counts)
+        elif event.name == DECOMPOSE and not event.is_error:
+            tasks, dropped = event.result["tasks"], event.result["dropped"]
             listed = [{"id": task["id"], "description": task["description"]} for task in tasks]
-            yield EngineEventType.TASK_DECOMPOSED, {"task_count": len(tasks), "tasks": listed}
+            yield self._event(EngineEventType.TASK_DECOMPOSED, task_count=len(tasks), tasks=listed)
             if dropped:
-                truncated = {"max_tasks": len(tasks), "task_count": len(tasks) + len(dropped), "dropped": dropped}
-                yield EngineEventType.TASKS_TRUNCATED, truncated
+                count = len(tasks) + len(dropped)
+                yield self._event(
+                    EngineEventType.TASKS_TRUNCATED, max_tasks=len(tasks), task_count=count, dropped=dropped
+                )
 
+    def _state_update(self, event: StateUpdate) -> Iterator[EngineEvent]:
+        """The tasks are in their order, or one is skipped."""
+        if "scheduled" in event.values:
+            for task in event.values["tasks"]:
+                yield self._event(EngineEventType.TASK_SCHEDULED, task_id=task["id"], priority=task["priority"])
+        elif (skipped := event.values.get("skipped")) is not None:
+            yield self._task_failed(skipped, self.state.values[outcome_key(skipped)]["error"])
 
-def _failed(task_id: str, error: str) -> _Fields:
-    return EngineEventType.TASK_FAILED, {"task_id": task_id, "error": error, "phase": EngineState.EXECUTING.value}
+    def _run_end(self, event: RunEnd) -> Iterator[EngineEvent]:
+        if event.reason != "completed":
+            error = text_of_error(event.error) if event.error is not None else self.state.cancelled or event.reason
+            yield self._event(EngineEventType.ENGINE_ERROR, error=error, phase=self._phase)
+
+    handlers: ClassVar[Handlers] = {
+        CallStart: _call_start,
+        CallEnd: _call_end,
+        StateUpdate: _state_update,
+        RunEnd: _run_end,
+    }
 
 
 def _count(part: Any) -> int:
     return len(part) if isinstance(part, (list, dict)) else int(part not in (None, ""))
 
 
-@dataclass
-class Delivery:
-    """The number of events of one run that its consumer has received.
+class Delivery(EngineProjection):
+    """The projection of a run for the engine's consumer. It counts the engine's events that the consumer has received.
 
-    counts_failures: as for `Projection`. known: the number of events of the run that came with a snapshot; their engine
-    events were delivered before, except `carried`, which were undelivered when the snapshot was taken. continued: the
-    events have been requested, which is allowed once. stream: returns the stream that drives the run, or None once it
-    is garbage-collected.
+    known: the number of events of the run that came with a snapshot; their engine events were delivered before, except
+    `carried`, which were undelivered when the snapshot was taken. continued: the events have been requested, which is
+    allowed once.
     """
 
-    counts_failures: bool = False
-    known: int = 0
-    carried: tuple[EngineEvent, ...] = ()
-    continued: bool = True
-    delivered: int = 0
-    stream: Callable[[], object] | None = None
+    def __init__(
+        self,
+        *,
+        counts_failures: bool = False,
+        known: int = 0,
+        carried: Sequence[EngineEvent] = (),
+        continued: bool = True,
+    ) -> None:
+        super().__init__(counts_failures=counts_failures)
+        self.carried = carried
+        self.continued = continued
+        self.delivered = 0
+        self.stream: Callable[[], object] | None = None
+        """Returns the stream that drives the run, or None once it is garbage-collected."""
+        self._known = known
 
     @property
     def is_abandoned(self) -> bool:
         """Whether the stream that drove the run is garbage-collected, so that nothing can advance the run."""
         return self.stream is not None and self.stream() is None
 
-    def projection(self) -> Projection:
-        """Return a projection for the events of this run, from the first."""
-        return Projection(counts_failures=self.counts_failures)
+    def translate(self, item: Event | Delta) -> Iterable[EngineEvent]:
+        """Yield the engine's events to deliver for one event of the run, and count each when it is taken.
+
+        The events carried by a snapshot are yielded before the first new event.
+        """
+        translated = list(super().translate(item))
+        if isinstance(item, Delta):
+            return
+        carried = self.carried if item.seq == max(self._known - 1, 0) else ()
+        for engine_event in (*carried, *(translated if item.seq >= self._known else ())):
+            self.delivered += 1
+            yield engine_event
 
     def undelivered(self, events: Sequence[Event], delivered: int) -> list[EngineEvent]:
         """Return the engine's events for these events of the run, without the first `delivered` ones."""
-        projection = self.projection()
+        projection = EngineProjection(counts_failures=self._counts_failures)
         engine_events = list(self.carried)
         for event in events:
-            translated = projection.translate(event)
-            if event.seq >= self.known:
+            translated = list(projection.translate(event))
+            if event.seq >= self._known:
                 engine_events += translated
         return engine_events[delivered:]
-
-    def deliver(self, event: Event | Delta, translated: Sequence[EngineEvent]) -> Iterator[EngineEvent]:
-        """Yield the engine's events to deliver for one event of the run, and count each when it is taken.
-
-        translated: the engine's events that the event results in. Those carried by a snapshot are yielded before the
-        first new event.
-        """
-        if event.seq is None:
-            return
-        carried = self.carried if event.seq == max(self.known - 1, 0) else ()
-        for engine_event in (*carried, *(translated if event.seq >= self.known else ())):
-            self.delivered += 1
-            yield engine_event
 
 
 def past_to_resume(events: Sequence[Event], state: State, *, pausing: bool) -> list[Event]:

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.graph import CallGraph, CallStanding, GraphCall
+from agentnb.core.graph import CallDependencies, CallStanding, GraphCall
 from agentnb.core.messages import Message
 from agentnb.core.required_effects import Effect
 from agentnb.core.state import CallState, State
@@ -319,7 +319,7 @@ MAX_WRITERS = 40
 """Maximal number of calls from which a call is drawn as reading at one path: a thousand may write to one list."""
 
 
-def call_graph(flow: Dataflow, state: State, confirming: Collection[str]) -> CallGraph:
+def call_graph(flow: Dataflow, state: State, confirming: Collection[str]) -> CallDependencies:
     """Return the graph of the calls of the current round, or the one that has just ended.
 
     A call reads what another writes if one of its references and the other's output path lead to the same position, or
@@ -367,7 +367,7 @@ def call_graph(flow: Dataflow, state: State, confirming: Collection[str]) -> Cal
                 note=error["data"]["error"] if error is not None else None,
             )
         )
-    return CallGraph(state.turn, (*earlier_calls.values(), *graph))
+    return CallDependencies(state.turn, (*earlier_calls.values(), *graph))
 
 
 def _standing(call: CallState, flow: Dataflow, confirming: Collection[str]) -> CallStanding:

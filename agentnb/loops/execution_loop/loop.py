@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Unpack
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd, RunStart, StopReason
-from agentnb.core.graph import CallGraph
+from agentnb.core.graph import CallDependencies
 from agentnb.core.loop import Design, Requests
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.protocols import Frame
@@ -45,7 +45,7 @@ from agentnb.loops.execution_loop.solution import (
     read_again,
     solution_schema,
 )
-from agentnb.loops.execution_loop.stream import ExecutionEvent, ExecutionStream
+from agentnb.loops.execution_loop.stream import ExecutionStream
 from agentnb.loops.execution_loop.tools import (
     Activity,
     Confirm,
@@ -58,7 +58,7 @@ from agentnb.loops.execution_loop.tools import (
 )
 from agentnb.loops.execution_loop.types import Call, ErrorMessage, Solution, as_it_runs
 from agentnb.loops.options import StartOptions
-from agentnb.loops.streaming import Telling
+from agentnb.loops.streaming import StreamStatus
 
 
 class ExecutionRequests(Requests):
@@ -191,7 +191,7 @@ class ExecutionLoop(Loop):
         # for readers in other threads.
         self._before = State(messages=self._initial_context)
         self._frame: Frame | None = None
-        self._telling: Telling[ExecutionEvent] | None = None
+        self._last_stream: StreamStatus | None = None
         self._reading: tuple[State, Context] | None = None
         self._lock = threading.Lock()
 
@@ -211,7 +211,7 @@ class ExecutionLoop(Loop):
         check_plans([*start.history, *map(to_context, given or ())])
         return start
 
-    def hears_as(self, input: Any) -> list[Message]:
+    def messages_from(self, input: Any) -> list[Message]:
         """Return the input of a nested run as messages. An object is the loop's parameters."""
         try:
             return to_input(input)
@@ -304,7 +304,7 @@ class ExecutionLoop(Loop):
             return calls
         return self.flow(state).admitted(calls, self.max_concurrency)
 
-    def call_graph(self, state: State) -> CallGraph:
+    def call_graph(self, state: State) -> CallDependencies:
         """Return the calls of the round, and which of them read what others write."""
         required = self.wanted(state) if self.before_call is not None and not state.paused else ()
         confirming = {effect.id for effect in required if effect.kind == "call"}
@@ -377,10 +377,10 @@ class ExecutionLoop(Loop):
 
         options: as for `start`. Raises UsageError while another stream of this loop is open.
         """
-        if self._telling is not None and self._telling.is_open:
+        if self._last_stream is not None and self._last_stream.is_open():
             raise UsageError("This loop is running. Read its stream to the end, or close it.")
         stream = ExecutionStream(self.start(input, **options), self)
-        self._telling = stream.telling
+        self._last_stream = stream.status
         return stream
 
     @property

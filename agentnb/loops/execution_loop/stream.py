@@ -1,15 +1,15 @@
 """The design's own events: their types, their projection from a run's events, the stream (SEMANTICS.md, 12. Events).
 
-`Projection` folds the events of a run and yields those of the design, so that the streams of a live run and of its
-recording are equal. Each request and each call that is reported also ends, and `loop_completed` is the last event.
+`ExecutionProjection` folds the events of a run and yields those of the design, so that the streams of a live run and of
+its recording are equal. Each request and each call that is reported also ends, and `loop_completed` is the last event.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
 
 from pydantic import model_serializer
 
@@ -25,7 +25,7 @@ from agentnb.core.events import (
     ModelStart,
     RunEnd,
 )
-from agentnb.core.evolve import evolve
+from agentnb.core.protocols import StreamedRun
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
@@ -33,10 +33,8 @@ from agentnb.loops.execution_loop.context import Context
 from agentnb.loops.execution_loop.dataflow import Dataflow
 from agentnb.loops.execution_loop.types import Call, ErrorMessage
 from agentnb.loops.execution_loop.writes import error_of, rejection
-from agentnb.loops.streaming import DesignStream, Telling
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
+from agentnb.loops.projection import Handlers, Projection
+from agentnb.loops.streaming import RunStream
 
 # -- the events ----------------------------------------------------------------------------------------------------
 
@@ -103,60 +101,96 @@ class ProjectedLoop(Protocol):
         """Return the call, ready to run. Raises InvalidArguments if the tool does not accept the arguments."""
 
 
-class Projection:
-    """Yields the design's events for the events of a run."""
+class ExecutionProjection(Projection[ExecutionEvent]):
+    """Yields the design's events for the events of a run. Deltas and events of nested loops have none."""
 
     def __init__(self, loop: ProjectedLoop) -> None:
+        super().__init__()
         self._loop = loop
-        self._state = State()
-        self._in_request = False
+        self._request: int | None = None
+        """The number of the request that has not ended."""
         self._received: set[str] = set()
         self._unblocked: set[str] = set()
         self._errors: list[ErrorMessage] = []
+        """The errors that the open request has caused so far."""
 
-    def say(self, event: Event | Delta) -> Iterator[ExecutionEvent]:
-        """Yield the design's events for one event of the run. Deltas and events of nested loops have none."""
-        if isinstance(event, Delta):
+    def handle(self, item: Event | Delta) -> Iterator[ExecutionEvent]:
+        """Yield the design's events for one event of the run."""
+        if isinstance(item, Delta):
             return
+        if len(self._received) != len(self.state.calls):
+            yield from self._receive_calls()
+        yield from super().handle(item)
+        if self.state.open and not isinstance(item, RunEnd):
+            yield from self._unblock_calls()
 
-        # A request, unless it is repeated, ends the one before it. Calls that are still open are detached.
-        if isinstance(event, ModelStart) and not event.path and event.attempt == 1:
+    # -- events of the run ---------------------------------------------------------------------------------------------
+
+    def _model_start(self, event: ModelStart) -> Iterator[ExecutionEvent]:
+        """A request, unless it is repeated, ends the one before it. Calls that are still open are detached."""
+        if event.attempt == 1:
             yield from self._end_request(None)
-            self._received, self._unblocked, self._errors = set(self._state.open), set(self._state.open), []
-            self._in_request = True
+            self._received, self._unblocked, self._errors = set(self.state.open), set(self.state.open), []
+            self._request = event.turn
             yield ExecutionEvent(type="request_started", n=event.turn)
 
-        state = self._state
-        evolve(state, event)
-        if event.path:
-            return
-
-        # Calls that are new.
-        if len(self._received) != len(state.calls):
-            for call in state.calls.values():
-                if call.id not in self._received:
-                    self._received.add(call.id)
-                    made = Call.made_of(call.proposed.name, call.proposed.arguments)
-                    yield ExecutionEvent(type="call_received", id=call.id, call=dict(made))
-
-        # What the event itself reports.
-        if isinstance(event, MessageAdded) and event.message.get("kind") == "error":
+    def _message_added(self, event: MessageAdded) -> Iterable[ExecutionEvent]:
+        if event.message.get("kind") == "error":
             self._errors.append(ErrorMessage(data=event.message["data"]))
-        elif isinstance(event, ApprovalDecision) and event.is_checked_again and event.decision == "replace":
-            self._unblocked.discard(event.call_id)
-        elif isinstance(event, CallStart) and event.attempt == 1:  # not when it runs again after a crash
-            yield ExecutionEvent(type="call_started", id=event.call_id, args=event.arguments)
-        elif isinstance(event, CallEnd):
-            yield self._end_call(event, state.calls[event.call_id])
-        elif isinstance(event, RunEnd):
-            yield from self._end_request(event.output)
-            reason = "output" if event.reason == "completed" else event.reason
-            error = event.error.message if event.error is not None else None
-            yield self._completed(reason, error, event.output)
-            return
+        return ()
 
-        # Calls that may start now. A call that its tool does not accept is a structural error, and never unblocked.
-        flow: Dataflow | None = None
+    def _approval_decision(self, event: ApprovalDecision) -> Iterable[ExecutionEvent]:
+        if event.is_checked_again and event.decision == "replace":
+            self._unblocked.discard(event.call_id)
+        return ()
+
+    def _call_start(self, event: CallStart) -> Iterator[ExecutionEvent]:
+        if event.attempt == 1:  # not when it runs again after a crash
+            yield ExecutionEvent(type="call_started", id=event.call_id, args=event.arguments)
+
+    def _call_end(self, event: CallEnd) -> Iterator[ExecutionEvent]:
+        if not event.is_error:
+            yield ExecutionEvent(type="call_completed", id=event.call_id, result=event.result)
+            return
+        call = self.state.calls[event.call_id]
+        if event.outcome in ("rejected", "blocked"):
+            yield ExecutionEvent(type="call_rejected", id=call.id, reason=rejection(call))
+            return
+        has_not_run = event.outcome in ("invalid", "skipped") or (event.outcome == "aborted" and call.attempt == 0)
+        phase: Literal["structural", "runtime"] = "structural" if has_not_run else "runtime"
+        yield ExecutionEvent(type="call_failed", id=call.id, phase=phase, error=event.result)
+
+    def _run_end(self, event: RunEnd) -> Iterator[ExecutionEvent]:
+        yield from self._end_request(event.output)
+        reason = "output" if event.reason == "completed" else event.reason
+        error = event.error.message if event.error is not None else None
+        yield self._completed(reason, error, event.output)
+
+    def fail(self, failure: ErrorInfo) -> Iterator[ExecutionEvent]:
+        """Yield the end of the stream after a model has failed. The run itself may be resumed."""
+        error = f"{failure.type}: {failure.message}"
+        for call in self.state.open.values():
+            if call.status == "running":  # the model of a nested loop failed
+                yield ExecutionEvent(type="call_failed", id=call.id, phase="runtime", error=error)
+        yield from self._end_request(None, error=error)
+        yield self._completed("error", error)
+
+    # -- calls and requests --------------------------------------------------------------------------------------------
+
+    def _receive_calls(self) -> Iterator[ExecutionEvent]:
+        """Emit the calls that are new."""
+        for call in self.state.calls.values():
+            if call.id not in self._received:
+                self._received.add(call.id)
+                made = Call.made_of(call.proposed.name, call.proposed.arguments)
+                yield ExecutionEvent(type="call_received", id=call.id, call=dict(made))
+
+    def _unblock_calls(self) -> Iterator[ExecutionEvent]:
+        """Emit the calls that may start now.
+
+        A call that its tool does not accept is a structural error, and never unblocked.
+        """
+        state, flow = self.state, None
         for call in state.open.values():
             if call.id in self._unblocked or call.status not in ("proposed", "ready"):
                 continue
@@ -171,40 +205,31 @@ class Projection:
             self._unblocked.add(call.id)
             yield ExecutionEvent(type="call_unblocked", id=call.id)
 
-    def fail(self, failure: ErrorInfo) -> Iterator[ExecutionEvent]:
-        """Yield the end of the stream after a model has failed. The run itself may be resumed."""
-        error = f"{failure.type}: {failure.message}"
-        for call in self._state.open.values():
-            if call.status == "running":  # the model of a nested loop failed
-                yield ExecutionEvent(type="call_failed", id=call.id, phase="runtime", error=error)
-        yield from self._end_request(None, error=error)
-        yield self._completed("error", error)
-
-    @staticmethod
-    def _end_call(event: CallEnd, call: CallState) -> ExecutionEvent:
-        if not event.is_error:
-            return ExecutionEvent(type="call_completed", id=call.id, result=event.result)
-        if event.outcome in ("rejected", "blocked"):
-            return ExecutionEvent(type="call_rejected", id=call.id, reason=rejection(call))
-        has_not_run = event.outcome in ("invalid", "skipped") or (event.outcome == "aborted" and call.attempt == 0)
-        phase: Literal["structural", "runtime"] = "structural" if has_not_run else "runtime"
-        return ExecutionEvent(type="call_failed", id=call.id, phase=phase, error=event.result)
-
     def _end_request(self, output: Any, error: str | None = None) -> Iterator[ExecutionEvent]:
-        if self._in_request:
-            self._in_request = False
+        if self._request is not None:
+            number, self._request = self._request, None
             if self._errors:
                 yield ExecutionEvent(type="errors_appended", count=len(self._errors))
-            yield ExecutionEvent(type="request_completed", n=self._state.turn, output=output, error=error)
+            yield ExecutionEvent(type="request_completed", n=number, output=output, error=error)
 
     def _completed(self, reason: str, error: str | None, output: Any = None) -> ExecutionEvent:
         """Return the last event, with the errors of the last round, also if that has not ended."""
+        self.ended = True
         errors = self._errors
         if not errors:
-            ended = Context.of(self._state).turn.ended
+            ended = Context.of(self.state).turn.ended
             messages = [message for call in ended if (message := error_of(call)) is not None]
             errors = [ErrorMessage(data=message["data"]) for message in messages]
         return ExecutionEvent(type="loop_completed", reason=reason, output=output, error=error, errors=errors)
+
+    handlers: ClassVar[Handlers] = {
+        ModelStart: _model_start,
+        MessageAdded: _message_added,
+        ApprovalDecision: _approval_decision,
+        CallStart: _call_start,
+        CallEnd: _call_end,
+        RunEnd: _run_end,
+    }
 
 
 # -- the stream ----------------------------------------------------------------------------------------------------
@@ -251,22 +276,11 @@ class Prefetch(Generic[T], AsyncIterator[T]):
             await asyncio.gather(self._reading, return_exceptions=True)
 
 
-class ExecutionTelling(Telling[ExecutionEvent]):
-    """The design's events of one run, up to `loop_completed`."""
-
-    last = "loop_completed"
-
-    def facts(self) -> Prefetch[Any]:
-        """Return the run's own events, read ahead."""
-        return Prefetch(aiter(self.run))
-
-
-class ExecutionStream(DesignStream[ExecutionEvent]):
+class ExecutionStream(RunStream[ExecutionEvent]):
     """The design's events of one run of an execution loop; `result()` returns the output."""
 
-    def __init__(self, run: Run, loop: ProjectedLoop) -> None:
-        projection = Projection(loop)
-        super().__init__(ExecutionTelling(run, projection.say, projection.fail))
+    def __init__(self, run: StreamedRun, loop: ProjectedLoop) -> None:
+        super().__init__(run, ExecutionProjection(loop), items_of=lambda run: Prefetch(aiter(run)))
 
     async def result(self) -> Any:
         """Run to the end and return the output. Raises what awaiting the run raises."""

@@ -13,7 +13,7 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.core.state import State
-from agentnb.loops.generator.record import Place
+from agentnb.loops.generator.cursor import Cursor
 from agentnb.loops.want import Call, Want
 
 
@@ -21,7 +21,7 @@ class Live:
     """A generator suspended at its current command.
 
     want: the current command. fact: the next event that the command needs, or None while it waits for a result. place:
-    the position in the record of the run. is_over: True after the generator has returned `output`.
+    the cursor in the recorded state. is_over: True after the generator has returned `output`.
     """
 
     __slots__ = ("_accept", "_generator", "fact", "is_over", "loop", "output", "place", "want")
@@ -32,7 +32,7 @@ class Live:
         self.loop = loop
         self._generator = generator
         self._accept = accept
-        self.place = Place()
+        self.place = Cursor()
         self.is_over, self.output = False, None
         self.fact: Event | None = None
         self._resume(generator.send, None)
@@ -40,11 +40,11 @@ class Live:
     def follow(self, state: State) -> None:
         """Send all recorded results to the generator, until a command has no result or the generator returns."""
         while not self.is_over:
-            self.fact = self.place.missing(self.want, state)
-            came_to = self.place.take(self.want, state) if self.fact is None else None
-            if came_to is None:
+            self.fact = self.place.next_event(self.want, state)
+            outcome = self.place.take_result(self.want, state) if self.fact is None else None
+            if outcome is None:
                 return
-            result, error = came_to
+            result, error = outcome
             if error is None:
                 self._resume(self._generator.send, result)
             else:

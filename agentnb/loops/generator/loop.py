@@ -30,14 +30,14 @@ from agentnb.core.tools import Tool
 from agentnb.loops import functions
 from agentnb.loops.base import Loop, check_system_prompt
 from agentnb.loops.generator.code import names_in_code
+from agentnb.loops.generator.cursor import failed_in_last_step
 from agentnb.loops.generator.live import Live
-from agentnb.loops.generator.record import failed_in_last_step
 from agentnb.loops.want import Ask, Call, Phase, Say, Want
 
 Function = Callable[[Any], Generator[Any, Any, Any]]
 Phases = Mapping[str, Sequence[str]] | Sequence[str]
 
-_MAY_BE_YIELDED = "A loop yields ask(...), say(...), call(...), phase(...), or a list of calls (agentnb.loops.want)"
+_MAY_BE_YIELDED = "A loop must yield ask(...), say(...), call(...), phase(...), or a list of calls (agentnb.loops.want)"
 
 
 class GeneratorLoop(Loop):
@@ -68,11 +68,11 @@ class GeneratorLoop(Loop):
     ) -> None:
         called = getattr(function, "__name__", repr(function))
         if not inspect.isgeneratorfunction(function):
-            raise UsageError(f"{called} is no generator function: def it (without async), and let it yield.")
+            raise UsageError(f"{called} is not a generator function. Define it with `def` and use `yield` in it.")
         try:
             inspect.signature(function).bind(None)
         except TypeError as error:
-            raise UsageError(f"{called} is given the run's input, and nothing else: {error}.") from None
+            raise UsageError(f"{called} must accept the run's input as its only argument: {error}.") from None
         self.function = function
         super().__init__(llm, tools, name=name or getattr(function, "__name__", None))
         self.description = (inspect.getdoc(function) or "").partition("\n\n")[0]
@@ -175,11 +175,11 @@ class GeneratorLoop(Loop):
         """Return a yielded value as a checked command. Raises UsageError if it is not a valid command."""
         if isinstance(yielded, (list, tuple)):
             if odd := [item for item in yielded if not isinstance(item, Call)]:
-                raise UsageError(f"{_MAY_BE_YIELDED}; {odd[0]!s:.200} cannot be one of several things at once.")
+                raise UsageError(f"{_MAY_BE_YIELDED}. A list may contain only calls, not {odd[0]!s:.200}.")
             return [self._check_call(item) for item in yielded]
         if isinstance(yielded, Phase) and yielded.name not in self.phases:
             known = ", ".join(self.phases)
-            raise UsageError(f"{self.name} has no phase {yielded.name!r}; phases= declares them ({known}).")
+            raise UsageError(f"{self.name} has no phase {yielded.name!r}. Its phases are: {known}.")
         if isinstance(yielded, (Ask, Say, Phase)):
             return yielded
         if not isinstance(yielded, Call):
@@ -193,11 +193,13 @@ class GeneratorLoop(Loop):
         if tool is None:
             if isinstance(want.called, (str, Tool)):
                 known = ", ".join(self._callable) or "none"
-                raise UsageError(f"{self.name} has no tool {want.name!r}; it has {known}. tools= gives it one.")
+                raise UsageError(f"{self.name} has no tool {want.name!r}; it has {known}. Pass the tool in tools=.")
             return want
         if want.called == want.name or want.called is tool or want.called is getattr(tool, "function", None):
             return want
-        raise UsageError(f"{self.name} has a tool {want.name!r}, and that is not what is called; name one otherwise.")
+        raise UsageError(
+            f"{self.name} has a tool {want.name!r}, but call() was given another object of that name. Rename one."
+        )
 
 
 def _table(phases: Phases) -> dict[str, list[str]]:
@@ -210,7 +212,7 @@ def _table(phases: Phases) -> dict[str, list[str]]:
     else:
         table = {phase: [other for other in phases if other != phase] for phase in phases if phase != "done"}
     if not table:
-        raise UsageError("phases= is a table of phases, or their names; there are none in it.")
+        raise UsageError("phases must be a table of phases or a list of their names, with at least one phase.")
     if "done" not in table:
         table = {phase: list(dict.fromkeys([*after, "done"])) for phase, after in table.items()} | {"done": []}
     return table

@@ -105,7 +105,7 @@ def input_for_other_design(loop: Loop, input: Any, texts: Mapping[str, str]) -> 
     content = (
         {key: value for key, value in input.items() if key not in ("invocation", AS_LOOP)} if in_invocation else input
     )
-    if (history := loop.hears_as(content)) is not None:
+    if (history := loop.messages_from(content)) is not None:
         messages = (message for message in history if message.content or message.role != "user")
         return [*map(dict, messages), *map(_user, siblings)] or [_user(GO_ON)]
     if not siblings and not in_invocation:

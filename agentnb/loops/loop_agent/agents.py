@@ -43,7 +43,7 @@ from agentnb.loops.loop_agent.context import (
     invocation_of,
 )
 from agentnb.loops.loop_agent.event import Event, EventActions, read
-from agentnb.loops.loop_agent.stream import Projection
+from agentnb.loops.loop_agent.stream import LoopAgentProjection
 from agentnb.loops.options import StartOptions
 
 if TYPE_CHECKING:
@@ -531,7 +531,7 @@ async def stream(
 
     # Decide the questions that the resumed run had asked.
     forwarded = ctx.open(run)
-    projection = Projection(agent, ctx, forwarded)
+    projection = LoopAgentProjection(agent, ctx, forwarded)
     if delivered:
         projection.catch_up(run.events)
         _decide(run, answers)

@@ -7,14 +7,15 @@ calls, questions to a person, and results. After each event, the two maps of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 from agentnb.core import events as run_events
 from agentnb.core.calls import render
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.context import ASKS_TO_CONFIRM, Forwarded, InvocationContext
 from agentnb.loops.loop_agent.event import Event, EventActions
+from agentnb.loops.projection import Handlers, Projection
 
 ABORTED = "INVOCATION_ABORTED"
 NOT_ANSWERED = "Operation aborted"
@@ -23,11 +24,14 @@ ENDS = frozenset({"escalated", "max_iterations", "empty"})
 """The stop reasons with which a loop agent ends by its own decision."""
 
 
-class Projection:
+class LoopAgentProjection(Projection[Event]):
     """Translates the events of a run into events of an invocation, and updates the context."""
+
+    needs_state = False
 
     def __init__(self, agent: Loop, ctx: InvocationContext, forwarded: Forwarded) -> None:
         """agent: the outermost agent of the run. forwarded: the events that the code of its agents has yielded."""
+        super().__init__()
         self._agent = agent
         self._ctx = ctx
         self._forwarded = forwarded
@@ -51,74 +55,48 @@ class Projection:
                 pass
         self._ctx = ctx
 
-    def translate(self, event: run_events.Event | run_events.Delta) -> Iterator[Event]:
-        """Yield the events of the invocation that an event of the run results in."""
+    def translate(self, item: run_events.Event | run_events.Delta) -> Iterable[Event]:
+        """Return the events of the invocation that an event of the run, or of a nested loop, results in."""
         # The code of an agent has yielded it: forward the very object.
-        if (forwarded := self._forwarded.take(event)) is not None:
-            yield forwarded
-            return
-        author = self._names.get(event.path, self._agent.name)
-        match event:
-            # A loop starts. Find out if it is a loop agent that runs its own decision.
-            case run_events.RunStart():
-                self._names[event.path] = event.name
-                for of_its_last_run in (self._passes, self._outputs, self._scopes):
-                    of_its_last_run.pop(event.path, None)
-                if "max_iterations" in event.config and "sub_agents" in event.config:
-                    agent: Any = self._agent
-                    for name in event.path.split("/") if event.path else ():
-                        below = getattr(agent, "sub_agents", ())
-                        agent = next((sub_agent for sub_agent in below if sub_agent.name == name), None)
-                    if agent is None or not agent.runs_code(event.input):
-                        self._loop_agents[event.path] = agent
+        forwarded = self._forwarded.take(item)
+        return (forwarded,) if forwarded is not None else self.handle(item)
 
-            # A loop agent is at a checkpoint, escalates beyond itself, or ends (a callback is still to be called).
-            case run_events.StateUpdate():
-                if "current_sub_agent" in event.values:
-                    yield from self._checkpoint(event)
-                elif "escalate" in event.values:
-                    self._scopes[event.path] = event.values["escalate"]
-                elif "ending" in event.values:
-                    yield from self._end_of_agent(event.path, **event.values["ending"])
+    # -- loop agents ---------------------------------------------------------------------------------------------------
 
-            case run_events.RunEnd() if event.path in self._loop_agents and event.reason in ENDS:
-                yield from self._end_of_agent(event.path, event.reason, event.output)
+    def _run_start(self, event: run_events.RunStart) -> Iterable[Event]:
+        """A loop starts. Find out if it is a loop agent that runs its own decision."""
+        self._names[event.path] = event.name
+        for of_its_last_run in (self._passes, self._outputs, self._scopes):
+            of_its_last_run.pop(event.path, None)
+        if "max_iterations" in event.config and "sub_agents" in event.config:
+            agent: Any = self._agent
+            for name in event.path.split("/") if event.path else ():
+                below = getattr(agent, "sub_agents", ())
+                agent = next((sub_agent for sub_agent in below if sub_agent.name == name), None)
+            if agent is None or not agent.runs_code(event.input):
+                self._loop_agents[event.path] = agent
+        return ()
 
-            # The invocation was aborted: answer the open calls.
-            case run_events.RunEnd() if event.terminal and event.reason == "cancelled" and self._ctx.aborted:
-                open_calls = self._ctx.session.open_calls()
-                parts = [{"function_response": {**call, "response": {"error": NOT_ANSWERED}}} for call in open_calls]
-                content = {"role": "user", "parts": parts} if parts else None
-                yield self._event(
-                    author, content=content, error_code=ABORTED, error_message="The invocation was aborted."
-                )
+    def _state_update(self, event: run_events.StateUpdate) -> Iterable[Event]:
+        """A loop agent is at a checkpoint, escalates beyond itself, or ends (a callback is still to be called)."""
+        if "current_sub_agent" in event.values:
+            return self._checkpoint(event)
+        if "escalate" in event.values:
+            self._scopes[event.path] = event.values["escalate"]
+        elif "ending" in event.values:
+            return self._end_of_agent(event.path, **event.values["ending"])
+        return ()
 
-            # A loop of another design: its text, calls, questions and results.
-            case run_events.Delta() if event.type == "text_delta":
-                content = {"role": "model", "parts": [{"text": event.content}]}
-                yield self._event(author, content=content, partial=True)
-
-            case run_events.ModelEnd():
-                answer: list[dict[str, Any]] = [{"text": event.message.content}] if event.message.content else []
-                for call in event.message.tool_calls:
-                    self._made.add((event.path, call.id))
-                    answer.append({"function_call": {"id": call.id, "name": call.name, "args": call.arguments}})
-                yield self._event(author, content={"role": "model", "parts": answer})
-
-            case run_events.ApprovalRequest():
-                self._ctx.asked(event.call_id)
-                asked = {"id": event.call_id, "name": event.name, "args": event.arguments}
-                args = {"originalFunctionCall": asked}
-                question = {"function_call": {"id": event.call_id, "name": ASKS_TO_CONFIRM, "args": args}}
-                content = {"role": "model", "parts": [question]}
-                yield self._event(author, content=content, long_running_tool_ids={event.call_id})
-
-            case run_events.ApprovalDecision():
-                self._ctx.decided(event.call_id)
-
-            case run_events.CallEnd() if (event.path, event.call_id) in self._made:
-                response = {"id": event.call_id, "name": event.name, "response": render(event.result)}
-                yield self._event(author, content={"role": "user", "parts": [{"function_response": response}]})
+    def _run_end(self, event: run_events.RunEnd) -> Iterator[Event]:
+        if event.path in self._loop_agents and event.reason in ENDS:
+            yield from self._end_of_agent(event.path, event.reason, event.output)
+        # The invocation was aborted: answer the open calls.
+        elif event.terminal and event.reason == "cancelled" and self._ctx.aborted:
+            open_calls = self._ctx.session.open_calls()
+            parts = [{"function_response": {**call, "response": {"error": NOT_ANSWERED}}} for call in open_calls]
+            content = {"role": "user", "parts": parts} if parts else None
+            why = "The invocation was aborted."
+            yield self._event(self._author(event), content=content, error_code=ABORTED, error_message=why)
 
     def _checkpoint(self, event: run_events.StateUpdate) -> Iterator[Event]:
         """Yield the checkpoint of a loop agent, if the invocation is resumable."""
@@ -157,6 +135,42 @@ class Projection:
                 break
         yield self._event(self._names[path], EventActions(end_of_agent=True), reason=reason, output=output)
 
+    # -- loops of other designs: their text, calls, questions and results ----------------------------------------------
+
+    def _delta(self, delta: run_events.Delta) -> Iterator[Event]:
+        if delta.type == "text_delta":
+            content = {"role": "model", "parts": [{"text": delta.content}]}
+            yield self._event(self._author(delta), content=content, partial=True)
+
+    def _model_end(self, event: run_events.ModelEnd) -> Iterator[Event]:
+        answer: list[dict[str, Any]] = [{"text": event.message.content}] if event.message.content else []
+        for call in event.message.tool_calls:
+            self._made.add((event.path, call.id))
+            answer.append({"function_call": {"id": call.id, "name": call.name, "args": call.arguments}})
+        yield self._event(self._author(event), content={"role": "model", "parts": answer})
+
+    def _approval_request(self, event: run_events.ApprovalRequest) -> Iterator[Event]:
+        self._ctx.asked(event.call_id)
+        asked = {"id": event.call_id, "name": event.name, "args": event.arguments}
+        args = {"originalFunctionCall": asked}
+        question = {"function_call": {"id": event.call_id, "name": ASKS_TO_CONFIRM, "args": args}}
+        content = {"role": "model", "parts": [question]}
+        yield self._event(self._author(event), content=content, long_running_tool_ids={event.call_id})
+
+    def _approval_decision(self, event: run_events.ApprovalDecision) -> Iterable[Event]:
+        self._ctx.decided(event.call_id)
+        return ()
+
+    def _call_end(self, event: run_events.CallEnd) -> Iterator[Event]:
+        if (event.path, event.call_id) in self._made:
+            response = {"id": event.call_id, "name": event.name, "response": render(event.result)}
+            content = {"role": "user", "parts": [{"function_response": response}]}
+            yield self._event(self._author(event), content=content)
+
+    def _author(self, item: run_events.Event | run_events.Delta) -> str:
+        """Return the name of the loop to which an event belongs."""
+        return self._names.get(item.path, self._agent.name)
+
     def _event(self, author: str, actions: EventActions | None = None, **fields: Any) -> Event:
         """Return a new event, and add it to the session unless it is partial."""
         invocation = self._ctx.invocation_id
@@ -164,3 +178,14 @@ class Projection:
         if not event.partial:
             self._ctx.add(event)
         return event
+
+    handlers: ClassVar[Handlers] = {
+        run_events.RunStart: _run_start,
+        run_events.StateUpdate: _state_update,
+        run_events.ModelEnd: _model_end,
+        run_events.ApprovalRequest: _approval_request,
+        run_events.ApprovalDecision: _approval_decision,
+        run_events.CallEnd: _call_end,
+        run_events.RunEnd: _run_end,
+        run_events.Delta: _delta,
+    }

@@ -19,15 +19,14 @@ from agentnb.loops.base import Loop
 from agentnb.loops.options import StartOptions
 from agentnb.loops.session_loop.history import (
     ENDED_FROM_OUTSIDE,
+    closing_messages,
+    failure_texts,
     in_order,
-    last_words,
     showable,
-    words_of_failures,
 )
-from agentnb.loops.session_loop.projection import SessionEvent
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
-from agentnb.loops.streaming import Telling
+from agentnb.loops.streaming import StreamStatus
 
 
 class SessionControls(Loop):
@@ -44,15 +43,15 @@ class SessionControls(Loop):
     ) -> None:
         super().__init__(llm, tools, name=name)
         if queue is not None and not isinstance(queue, MessageQueue):
-            raise UsageError(f"queue= takes a MessageQueue, not {queue!r:.80}.")
+            raise UsageError(f"queue must be a MessageQueue or None, not {queue!r:.80}.")
         if isinstance(messages, (str, Mapping)) or not isinstance(messages, Iterable):
-            raise UsageError(f"messages= takes a list of messages, not {messages!r:.80}.")
+            raise UsageError(f"messages must be a list of messages, not {messages!r:.80}.")
         self.queue = queue if queue is not None else MessageQueue()
-        self._telling: Telling[SessionEvent] | None = None
+        self._last_stream: StreamStatus | None = None
         self._latest: weakref.ref[Stoppable] | None = None
         """The run that was started, restored or forked last."""
         self._messages = to_messages(list(messages))
-        self._stands_at: tuple[int, bool] | None = None
+        self._position: tuple[int, bool] | None = None
         """The position of the last run that `_messages` reflects, and True if its stream had ended."""
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
@@ -98,7 +97,7 @@ class SessionControls(Loop):
         self._check_not_open()
         self._take_queue_back()
         stream = EventStream(self.start(message, **options))
-        self._telling, self._stands_at = stream.telling, None
+        self._last_stream, self._position = stream.status, None
         return stream
 
     def _check_not_open(self) -> None:
@@ -108,21 +107,22 @@ class SessionControls(Loop):
     @property
     def _is_open(self) -> bool:
         """True while a run is in progress. An aborted run is not, even if its stream was not read to the end."""
-        telling = self._telling
-        return telling is not None and telling.is_open and not telling.run.state.over
+        stream = self._last_stream
+        return stream is not None and stream.is_open() and not stream.run.state.over
 
     @property
     def messages(self) -> list[Message]:
         """The conversation. Assign another one to continue from it. Change it only while no run is in progress."""
-        if self._telling is None:
+        if self._last_stream is None:
             return self._messages
-        state, ended = self._telling.run.state, self._telling.ended
+        state, ended = self._last_stream.run.state, self._last_stream.ended
         # Compute the list again only if the run has advanced since the last access.
-        if self._stands_at != (state.position, ended):
+        if self._position != (state.position, ended):
             left_open = _left_open(state) if ended else ()
             is_cut = state.stop_reason in ENDED_FROM_OUTSIDE or (ended and state.failure is not None)
-            self._messages = [*state.messages, *left_open, *(last_words(state) if is_cut else ())] or self._messages
-            self._stands_at = (state.position, ended)
+            closing = closing_messages(state) if is_cut else ()
+            self._messages = [*state.messages, *left_open, *closing] or self._messages
+            self._position = (state.position, ended)
         return self._messages
 
     @messages.setter
@@ -130,11 +130,11 @@ class SessionControls(Loop):
         if self._is_open:
             raise UsageError("The messages of a session that is running cannot be replaced.")
         self._take_queue_back()
-        self._telling, self._messages = None, _read(messages)
+        self._last_stream, self._messages = None, _read(messages)
 
     def _take_queue_back(self) -> None:
         """Move undelivered messages of the last run back to the queue. The session never resumes that run."""
-        if self._telling is not None:
+        if self._last_stream is not None:
             self.queue.detach()
 
     def steer(self, text: Any) -> None:
@@ -173,9 +173,9 @@ def _left_open(state: State) -> Iterator[Message]:
     """
     if not any(not call.hidden for call in state.open.values()):
         return
-    words = words_of_failures(state)
+    errors = failure_texts(state)
     for call in state.calls.values():
         if not call.hidden:
-            why = words.get(call.id, ABORTED)
+            why = errors.get(call.id, ABORTED)
             end = call.end or CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="aborted")
             yield result_message(call, end, state.max_result_chars)

@@ -15,7 +15,7 @@ from agentnb.core.state import State
 NO_RESULT = "No result provided"
 
 ENDED_FROM_OUTSIDE = frozenset({"cancelled", "error", "limit"})
-"""Stop reasons for which the conversation ends with an aborted or failed answer (`last_words`)."""
+"""Stop reasons for which the conversation ends with an aborted or failed answer (`closing_messages`)."""
 
 
 def in_order(messages: Sequence[Message]) -> list[Message]:
@@ -30,15 +30,15 @@ def showable(messages: Sequence[Message]) -> list[Message]:
     """
     broken_off = {position for position, message in enumerate(messages) if is_broken_off(message)}
     results = _results(messages)
-    told = {at for (made, _), found in results.items() if made not in broken_off for at in found}
+    kept = {at for (made, _), found in results.items() if made not in broken_off for at in found}
     return [
         message
         for position, message in enumerate(messages)
-        if (position in told if message.role == "tool" else position not in broken_off)
+        if (position in kept if message.role == "tool" else position not in broken_off)
     ]
 
 
-def last_words(state: State) -> list[Message]:
+def closing_messages(state: State) -> list[Message]:
     """Return the last messages of a session whose run was ended from outside, or whose model failed.
 
     These are the undelivered input and the aborted answer, with one result for each of its calls. If no answer had
@@ -55,7 +55,7 @@ def last_words(state: State) -> list[Message]:
     return [*state.queues["input"], answer]
 
 
-def words_of_failures(state: State) -> dict[str, str]:
+def failure_texts(state: State) -> dict[str, str]:
     """Return the error texts of calls whose nested loop has had a model failure, by call id."""
     return {
         child.call: f"{child.failure.type}: {child.failure.message}"
@@ -66,14 +66,14 @@ def words_of_failures(state: State) -> dict[str, str]:
 
 def _answered(messages: Sequence[Message]) -> Iterator[Message]:
     """Yield the messages with results in the order of their calls, and an error for each missing result."""
-    results, told = _results(messages), set[int]()
+    results, moved = _results(messages), set[int]()
     for position, message in enumerate(messages):
-        if position in told:
+        if position in moved:
             continue
         yield message
         for call in message.tool_calls:
             at = results.get((position, call.id), [])
-            told.update(at)
+            moved.update(at)
             if at:
                 yield messages[at.pop(0)]
             else:

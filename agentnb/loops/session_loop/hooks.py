@@ -73,16 +73,16 @@ class TurnContext(list[Message]):
         return next(at for at in range(len(self) - 1, -1, -1) if self[at].role == "assistant")
 
 
-def _dict_or_none(hook: str, said: Any, keys: Collection[str]) -> Mapping[str, Any]:
+def _dict_or_none(hook: str, returned: Any, keys: Collection[str]) -> Mapping[str, Any]:
     """Return the dict that a hook has returned, empty for None.
 
     Raises TypeError for another type or an unknown key. A misspelt `block` would otherwise allow the call.
     """
-    if said is not None and not isinstance(said, Mapping):
-        raise TypeError(f"{hook} returned {said!r}; it returns None or a dict.")
-    if unknown := [name for name in said or {} if name not in keys]:
+    if returned is not None and not isinstance(returned, Mapping):
+        raise TypeError(f"{hook} returned {returned!r}; it returns None or a dict.")
+    if unknown := [name for name in returned or {} if name not in keys]:
         raise TypeError(f"{hook} returned a dict with {unknown[0]!r}; it may have {', '.join(keys)}.")
-    return said or {}
+    return returned or {}
 
 
 def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, State], Any]:
@@ -93,17 +93,17 @@ def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, 
 
     async def before(call: CallState, state: State) -> CallEnd | None:
         context = ToolCallContext.of(call, copies("before_tool_call", state))
-        said = _dict_or_none("before_tool_call", await settled(hook(context)), ("block", "reason", "terminate"))
-        if not said.get("block"):
+        returned = _dict_or_none("before_tool_call", await settled(hook(context)), ("block", "reason", "terminate"))
+        if not returned.get("block"):
             return None
-        why = said.get("reason") or "Tool execution was blocked"
+        why = returned.get("reason") or "Tool execution was blocked"
         return CallEnd(
             call_id=call.id,
             name=call.name,
             result=why,
             is_error=True,
             outcome="blocked",
-            terminate=bool(said.get("terminate")),
+            terminate=bool(returned.get("terminate")),
         )
 
     before.__name__ = name_of_function(hook)  # an edit of the arguments is recorded under this name
@@ -119,18 +119,19 @@ def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, C
 
     async def after(call: CallState, end: CallEnd, state: State) -> dict[str, Any]:
         context = ToolCallContext.of(call, copies("after_tool_call", state), end)
-        said = _dict_or_none("after_tool_call", await settled(hook(context)), names)
+        returned = _dict_or_none("after_tool_call", await settled(hook(context)), names)
         flags = {"is_error", "terminate"}  # any true value counts, as in the result of a tool
-        return {names[k]: bool(value) if k in flags else value for k, value in said.items() if value is not None}
+        return {names[k]: bool(value) if k in flags else value for k, value in returned.items() if value is not None}
 
     return after
 
 
-def _messages(hook: str, said: Any) -> list[Any]:
-    made = list(said) if isinstance(said, Iterable) and not isinstance(said, (str, bytes, Mapping)) else None
-    if made is None or not all(isinstance(message, Mapping) or is_message_object(message) for message in made):
-        raise TypeError(f"{hook} returned {said!r:.200}; it returns messages.")
-    return made
+def _messages(hook: str, returned: Any) -> list[Any]:
+    is_list = isinstance(returned, Iterable) and not isinstance(returned, (str, bytes, Mapping))
+    messages = list(returned) if is_list else None
+    if messages is None or not all(isinstance(message, Mapping) or is_message_object(message) for message in messages):
+        raise TypeError(f"{hook} returned {returned!r:.200}; it returns messages.")
+    return messages
 
 
 def preparation(transform: Any, convert: Any) -> Callable[[Sequence[Message]], Any]:

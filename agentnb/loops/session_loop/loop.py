@@ -145,7 +145,7 @@ class SessionLoop(SessionControls):
         if should_stop_after_turn is not None:
             self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(_with_results(state))}
 
-    def hears_as(self, input: Any) -> list[Message]:
+    def messages_from(self, input: Any) -> list[Message]:
         """Return the input from a parent loop as messages: one for each item, an object as JSON text."""
         return input_messages(input)
 
@@ -270,7 +270,7 @@ _RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})
 def _check_hooks(**hooks: Any) -> None:
     for name, hook in hooks.items():
         if hook is not None and not callable(hook):
-            raise UsageError(f"{name}= takes a function, or None, not {hook!r:.80}.")
+            raise UsageError(f"{name} must be a function or None, not {hook!r:.80}.")
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -1,7 +1,7 @@
 """SessionLoop's ten event types, as a projection of the run's events (SEMANTICS.md, 2. Vocabulary).
 
-`Projection` folds the run's events and translates them into the design's events. A live run and its recording have the
-same stream. Every start event has an end event, and `agent_end` is always the last event.
+`SessionProjection` folds the run's events and translates them into the design's events. A live run and its recording
+have the same stream. Every start event has an end event, and `agent_end` is always the last event.
 
 The start of a call is emitted before a hook or a person decides about the call, because that decision may depend on the
 reader of the stream. Without a hook or an approval, the start is emitted with the event that the tool has started: the
@@ -13,17 +13,30 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from agentnb.core.calls import result_message
-from agentnb.core.events import ApprovalRequest, CallEnd, CallStart, Delta, ErrorInfo, Event, RunEnd
-from agentnb.core.evolve import evolve
+from agentnb.core.errors import RunFailed
+from agentnb.core.events import (
+    ApprovalRequest,
+    CallEnd,
+    CallStart,
+    Delta,
+    ErrorInfo,
+    Event,
+    MessageAdded,
+    ModelEnd,
+    ModelStart,
+    RunEnd,
+    RunStart,
+)
 from agentnb.core.json import to_plain
 from agentnb.core.messages import Message
 from agentnb.core.record import Record
 from agentnb.core.resume_point import ABORTED
-from agentnb.core.state import CallState, State
-from agentnb.loops.session_loop.history import ENDED_FROM_OUTSIDE, last_words, words_of_failures
+from agentnb.core.state import CallState
+from agentnb.loops.projection import Handlers, Projection
+from agentnb.loops.session_loop.history import ENDED_FROM_OUTSIDE, closing_messages, failure_texts
 
 Type = Literal[
     "agent_start",
@@ -57,21 +70,24 @@ class SessionEvent(Record):
     is_error: bool | None = None
 
 
-class Projection:
+class SessionProjection(Projection[SessionEvent]):
     """The translation of a run's events into a session's events.
 
     has_hook: True if a hook checks each call before it starts.
     """
 
     def __init__(self, *, has_hook: bool = False) -> None:
+        super().__init__()
         self._has_hook = has_hook
         self.new: list[Message] = []
-        self._state = State()
-        self._said = 0
+        """The messages that the run has added to the conversation."""
+        self._translated = 0
+        """The number of messages in the history whose events were emitted."""
         self._in_turn = False
         self._in_message = False
         self._text = ""
         self._to_show: deque[CallState] = deque()
+        """The turn's calls whose start was not emitted."""
         self._to_end: deque[CallState] = deque()
         self._shown: CallState | None = None
         """The call whose start was emitted last."""
@@ -80,44 +96,58 @@ class Projection:
         self._results: list[Message] = []
         self._answer: Message | None = None
 
-    def say(self, event: Event | Delta) -> Iterator[SessionEvent]:
+    def translate(self, item: Event | Delta) -> Iterator[SessionEvent]:
         """Yield the session's events for one event of the run."""
-        if isinstance(event, Delta):
-            yield from self._delta(event)
-        elif event.path:  # of a nested loop, which appears as one call here
-            evolve(self._state, event)
-        else:
-            yield from self._fact(event)
-
-    def _fact(self, event: Event) -> Iterator[SessionEvent]:
-        if isinstance(event, RunEnd):  # a nested loop may have suspended the run during a call
+        # A nested loop may have suspended the run during a call.
+        if isinstance(item, RunEnd) and not item.path:
             yield from self._end_calls()
-        evolve(self._state, event)
-        if event.type == "run_start":
-            self._said = len(self._state.messages)
-            yield _event("agent_start")
-            yield from self._open_turn()
-        elif isinstance(event, CallStart | ApprovalRequest):
-            yield from self._show_to(self._state.calls[event.call_id])
-        elif isinstance(event, CallEnd):
-            yield from self._end_call(event)
-        yield from self._say_new_messages()
-        if event.type == "model_end":
-            made = [call for call in self._state.calls.values() if not call.hidden]
-            self._to_show, self._to_end, self._shown = deque(made), deque(made), None
-        if self._to_show and self._has_hook:
+
+        yield from super().translate(item)
+
+        # With a hook, the start of a call is emitted as soon as the call is the next to be checked.
+        if self._has_hook and self._to_show and isinstance(item, Event) and not item.path:
             yield from self._show_next()
-        if event.type == "model_start":
-            yield from self._open_turn()
-            self._text = ""
-        elif isinstance(event, RunEnd):
-            yield from self._end(event)
+
+    # -- events of the run ---------------------------------------------------------------------------------------------
+
+    def _run_start(self, event: RunStart) -> Iterator[SessionEvent]:
+        self._translated = len(self.state.messages)
+        yield _event("agent_start")
+        yield from self._open_turn()
+
+    def _message_added(self, event: MessageAdded) -> Iterator[SessionEvent]:
+        return self._new_messages()
+
+    def _model_start(self, event: ModelStart) -> Iterator[SessionEvent]:
+        yield from self._new_messages()
+        yield from self._open_turn()
+        self._text = ""
+
+    def _model_end(self, event: ModelEnd) -> Iterator[SessionEvent]:
+        yield from self._new_messages()
+        made = [call for call in self.state.calls.values() if not call.hidden]
+        self._to_show, self._to_end, self._shown = deque(made), deque(made), None
+
+    def _call_start(self, event: CallStart | ApprovalRequest) -> Iterator[SessionEvent]:
+        yield from self._show_to(self.state.calls[event.call_id])
+        yield from self._new_messages()
+
+    def _call_end(self, event: CallEnd) -> Iterator[SessionEvent]:
+        yield from self._end_call(event)
+        yield from self._new_messages()
+
+    def _run_end(self, event: RunEnd) -> Iterator[SessionEvent]:
+        yield from self._new_messages()
+        if event.reason in ENDED_FROM_OUTSIDE:
+            yield from self._last_turn()
+        elif self._in_turn:
+            yield from self._close_turn(None)
+        self.ended = True
+        yield _event("agent_end", messages=self.new)
 
     def _delta(self, delta: Delta) -> Iterator[SessionEvent]:
-        if delta.path:
-            return
         if delta.type == "call_delta":
-            call = self._state.calls.get(delta.call_id or "")
+            call = self.state.calls.get(delta.call_id or "")
             if call is not None and not call.hidden:
                 yield _event("tool_execution_update", partial_result=delta.data, **_call_fields(call))
         elif delta.type in ("text_delta", "reasoning_delta", "tool_call_delta"):
@@ -126,13 +156,15 @@ class Projection:
                 yield _event("message_start", message=Message(role="assistant", content=self._text))
             if delta.type == "text_delta":
                 self._text += delta.content
-            said = delta.content or delta.arguments
+            fragment = delta.content or delta.arguments
             yield _event(
                 "message_update",
                 message=Message(role="assistant", content=self._text),
-                delta=said,
-                assistant_message_event={"type": delta.type, "delta": said, **_call_of(delta)},
+                delta=fragment,
+                assistant_message_event={"type": delta.type, "delta": fragment, **_call_of(delta)},
             )
+
+    # -- turns and messages --------------------------------------------------------------------------------------------
 
     def _open_turn(self) -> Iterator[SessionEvent]:
         if not self._in_turn:
@@ -145,9 +177,10 @@ class Projection:
         self._in_turn, self._answer = False, None
         yield _event("turn_end", message=message, tool_results=self._results)
 
-    def _say_new_messages(self) -> Iterator[SessionEvent]:
-        messages = self._state.messages
-        for position in range(self._said, len(messages)):
+    def _new_messages(self) -> Iterator[SessionEvent]:
+        """Emit the messages that the last event has added to the history."""
+        messages = self.state.messages
+        for position in range(self._translated, len(messages)):
             message = messages[position]
             if message.role != "tool" or message.tool_call_id not in {m.tool_call_id for m in self._results}:
                 yield from self._open_turn()
@@ -160,7 +193,7 @@ class Projection:
             # continues.
             if self._answer is not None and len(self._results) == len(self._answer.tool_calls):
                 yield from self._close_turn(self._answer)
-        self._said = len(messages)
+        self._translated = len(messages)
 
     def _message(self, message: Message) -> Iterator[SessionEvent]:
         self.new.append(message)
@@ -169,9 +202,11 @@ class Projection:
         self._in_message = False
         yield _event("message_end", message=message)
 
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
     def _show_next(self) -> Iterator[SessionEvent]:
         """Emit the start of the call that is checked next, in source order, after the check of the previous call."""
-        before, reply = self._shown, self._state.reply
+        before, reply = self._shown, self.state.reply
         one_by_one = reply is not None and reply.sequential
         if before is None or before.end is not None or (before.status != "proposed" and not one_by_one):
             yield from self._show_to(self._to_show[0])
@@ -184,21 +219,21 @@ class Projection:
             yield _event("tool_execution_start", **_call_fields(self._shown))
 
     def _end_call(self, event: CallEnd) -> Iterator[SessionEvent]:
-        call, reply = self._state.calls[event.call_id], self._state.reply
+        call, reply = self.state.calls[event.call_id], self.state.reply
         if call.hidden:
             return
         if reply is None or not reply.sequential:
-            yield from self._say_end(call)
+            yield from self._emit_end(call)
             return
         # Keep source order also if an abort ends the calls that have not started before the call that runs.
         while self._to_end and (end := self._to_end[0].end) is not None:
             call = self._to_end.popleft()
-            yield from self._say_end(call)
+            yield from self._emit_end(call)
             if not reply.provisional:  # each result follows its call directly
-                self._results.append(result_message(call, end, self._state.max_result_chars))
+                self._results.append(result_message(call, end, self.state.max_result_chars))
                 yield from self._message(self._results[-1])
 
-    def _say_end(self, call: CallState) -> Iterator[SessionEvent]:
+    def _emit_end(self, call: CallState) -> Iterator[SessionEvent]:
         end = call.end
         if end is None or call.id in self._ended:
             return
@@ -206,41 +241,55 @@ class Projection:
         yield from self._show_to(call)
         yield _event("tool_execution_end", result=end.result, is_error=end.is_error, **_call_fields(call))
 
-    def _last_words(self) -> Iterator[SessionEvent]:
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def reports(self, error: RunFailed, failure: ErrorInfo | None) -> bool:
+        """Return True if `agent_end` reports this error.
+
+        It reports a model failure, and an error with which the session has ended, such as the failure of a hook. It
+        does not report a crash.
+        """
+        if failure is not None or error.__cause__ is None:
+            return True
+        own_calls = (call.end for call in self.state.calls.values() if call.hidden)
+        return any(end is not None and end.error == self.state.error for end in own_calls)
+
+    def fail(self, failure: ErrorInfo) -> Iterator[SessionEvent]:
+        """Yield the end of the stream after a model failure in this loop or a nested one."""
+        yield from self._end_calls(failure_texts(self.state))
+        yield from self.translate(RunEnd(reason="error", error=failure))
+
+    def _end_calls(self, results: Mapping[str, str] = MappingProxyType({})) -> Iterator[SessionEvent]:
+        """End the open calls with these results, by call id; calls without one are reported as aborted."""
+        for call in list(self.state.open.values()):
+            result = results.get(call.id, ABORTED)
+            yield from self.translate(
+                CallEnd(call_id=call.id, name=call.name, result=result, is_error=True, outcome="aborted")
+            )
+
+    def _last_turn(self) -> Iterator[SessionEvent]:
         """Emit undelivered input and the aborted answer with its reason (SEMANTICS.md, 7. Failures and abort)."""
         yield from self._open_turn()
         answer = None
-        for message in last_words(self._state):
+        for message in closing_messages(self.state):
             yield from self._message(message)
             if message.role == "assistant":
                 answer, self._text = message, ""
             elif message.role == "tool":
                 self._results.append(message)
         yield from self._close_turn(answer)
-        yield _event("agent_end", messages=self.new)
 
-    def fail(self, failure: ErrorInfo) -> Iterator[SessionEvent]:
-        """Yield the end of the stream after a model failure in this loop or a nested one.
-
-        Call this when the events of the run have ended. A failure after which the run was resumed does not end the
-        stream.
-        """
-        yield from self._end_calls(words_of_failures(self._state))
-        yield from self.say(RunEnd(reason="error", error=failure))
-
-    def _end_calls(self, words: Mapping[str, str] = MappingProxyType({})) -> Iterator[SessionEvent]:
-        """End the open calls with these results, by call id; calls without one are reported as aborted."""
-        for call in list(self._state.open.values()):
-            why = words.get(call.id, ABORTED)
-            yield from self.say(CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="aborted"))
-
-    def _end(self, event: RunEnd) -> Iterator[SessionEvent]:
-        if event.reason in ENDED_FROM_OUTSIDE:
-            yield from self._last_words()
-            return
-        if self._in_turn:
-            yield from self._close_turn(None)
-        yield _event("agent_end", messages=self.new)
+    handlers: ClassVar[Handlers] = {
+        RunStart: _run_start,
+        MessageAdded: _message_added,
+        ModelStart: _model_start,
+        ModelEnd: _model_end,
+        ApprovalRequest: _call_start,
+        CallStart: _call_start,
+        CallEnd: _call_end,
+        RunEnd: _run_end,
+        Delta: _delta,
+    }
 
 
 def _event(type: Type, **fields: Any) -> SessionEvent:

@@ -33,7 +33,7 @@ from agentnb.run.validation import shown
 
 Unit = Literal["event", "call", "turn", "phase"]
 Owner = Literal["pull", "await", "play", "step"]
-"""The owner of a run: a consumer that pulls its events, a caller that awaits it, the background, or a step."""
+"""The owner of a run: a consumer that pulls, a task for the callers that wait, one in the background, or a step."""
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
 Pauser = Literal["human", "step", "breakpoint"]
 """The source of a pause (`RunPaused.by`)."""

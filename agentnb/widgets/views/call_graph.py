@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from agentnb.core.events import Event, ModelStart
 from agentnb.core.evolve import evolve
-from agentnb.core.graph import CallGraph, CallStanding, GraphCall
+from agentnb.core.graph import CallDependencies, CallStanding, GraphCall
 from agentnb.core.state import State
 from agentnb.widgets.drawings.graph import Dress, Shape
 from agentnb.widgets.text import brief, one_line, visible
@@ -58,7 +58,7 @@ class LoopGraph:
     def __init__(self, design: Any) -> None:
         self._design = design
         self._state = State()
-        self._last = CallGraph(0, ())
+        self._last = CallDependencies(0, ())
         self._view: GraphView | None = None
         self._changed = True
         self._broken = False
@@ -92,9 +92,9 @@ class LoopGraph:
             self._ended.update(_count(graph))
         evolve(self._state, event, nested=True)  # this fold is of one loop, also if that is nested
 
-    def _graph(self) -> CallGraph:
+    def _graph(self) -> CallDependencies:
         graph = self._design.call_graph(self._state) if self._state.calls else None
-        return graph if graph is not None else CallGraph(self._state.turn, ())
+        return graph if graph is not None else CallDependencies(self._state.turn, ())
 
     def _update(self) -> None:
         graph = self._graph()
@@ -115,7 +115,7 @@ def graph_of(design: Any) -> LoopGraph | None:
     return LoopGraph(design) if getattr(design, "call_graph", None) is not None else None
 
 
-def _count(graph: CallGraph) -> Counter[CallStanding]:
+def _count(graph: CallDependencies) -> Counter[CallStanding]:
     return Counter(call.standing for call in graph.calls if not call.earlier)
 
 
@@ -130,7 +130,7 @@ def _before(requests: int, ended: Counter[CallStanding]) -> str:
     return f"Earlier: {calls:,} call{'s' if calls > 1 else ''} in {requests:,} request{plural} ({_counted(ended)})."
 
 
-def view_of(graph: CallGraph, notes: str = "") -> GraphView:
+def view_of(graph: CallDependencies, notes: str = "") -> GraphView:
     """Return a graph in words, and the part of it that is drawn."""
     counts, drawn = _count(graph), _choose(graph.calls)
     left_out = counts.total() - sum(not call.earlier for call in drawn)

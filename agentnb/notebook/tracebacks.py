@@ -49,52 +49,50 @@ Frame = tuple[str, int, str]
 """The file, the line and the function of a frame."""
 
 
-def show_mistakes_in_one_screen() -> None:
+def shorten_tracebacks() -> None:
     """Let IPython show all errors of agentnb in the short form. Further calls have no effect."""
     AgentnbError._render_traceback_ = _render  # type: ignore[attr-defined]  # IPython's protocol, not the core's
 
 
-def show_in_one_screen(error: BaseException) -> None:
+def shorten(error: BaseException) -> None:
     """Let IPython show this error in the short form; its type is not one of agentnb's."""
     error._render_traceback_ = partial(_render, error)  # type: ignore[attr-defined]
 
 
-def show_in_one_line(error: BaseException) -> None:
+def shorten_to_one_line(error: BaseException) -> None:
     """Let IPython show only the type and the message of this error, without frames, as a magic is one line of code."""
-    error._render_traceback_ = partial(_render, error, in_short=_said)  # type: ignore[attr-defined]
+    error._render_traceback_ = partial(_render, error, short_form=_message)  # type: ignore[attr-defined]
 
 
-def _render(error: BaseException, in_short: Callable[[BaseException], Iterable[str]] | None = None) -> list[str]:
+def _render(error: BaseException, short_form: Callable[[BaseException], Iterable[str]] | None = None) -> list[str]:
     """Return the text that IPython prints for the error, in parts.
 
-    in_short: yields the lines of the short form; None for the form with frames.
+    short_form: yields the lines of the short form; None for the form with frames.
     """
     if os.environ.get(VARIABLE) == "full" or sys.exc_info()[1] is not error:
-        return _whole(error)
-    return ["\n".join((in_short or _in_short)(error))]
+        shell = current_shell()
+        if shell is None:
+            return traceback.format_exception(error)
+        formatter = shell.InteractiveTB
+        parts: list[str] = formatter.structured_traceback(type(error), error, error.__traceback__, tb_offset=1)
+        return parts
+    return ["\n".join((short_form or _with_frames)(error))]
 
 
-def _whole(error: BaseException) -> list[str]:
-    shell = current_shell()
-    if shell is None:
-        return traceback.format_exception(error)
-    parts: list[str] = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__, tb_offset=1)
-    return parts
-
-
-def _in_short(error: BaseException) -> Iterator[str]:
+def _with_frames(error: BaseException) -> Iterator[str]:
+    """Yield the lines of the short form: the error with its causes, each with the frames of the user's code."""
     # The innermost cause comes first, the raised error last.
     for cause in reversed(list(_causes(error))):
-        if frames := _frames_behind(error, cause):
+        if frames := _frames_of_cause(error, cause):
             yield from _one(cause, frames)
-            yield f"\n{_DIM}and so{_OFF}\n"
+            yield f"\n{_DIM}which caused{_OFF}\n"
     frames = list(_frames(error.__traceback__))
     # Frames of libraries are left out: they do not help, and they would displace the frame of the cell.
     yield from _one(error, [frame for frame in frames if not frame[0].startswith(_INSTALLED)] or frames)
     yield f"\n{_DIM}%tb shows the whole traceback.{_OFF}"
 
 
-def _frames_behind(error: BaseException, cause: BaseException) -> list[Frame]:
+def _frames_of_cause(error: BaseException, cause: BaseException) -> list[Frame]:
     """Return the frames to show of a cause. Without frames the cause is not shown: the raised error is sufficient."""
     frames = list(_frames(cause.__traceback__))
     if isinstance(cause, AgentnbError):  # its message has the reason, so frames of libraries do not help
@@ -129,19 +127,19 @@ def _one(error: BaseException, frames: list[Frame]) -> Iterator[str]:
     """Yield the lines of one error: its innermost frames with their source, then its message."""
     for file, line, function in frames[-FRAMES:]:
         inside = "" if function == "<module>" else f" in {function}"
-        yield f"{_GREEN}{visible(_place(file))}{_OFF}, line {line}{inside}"
+        yield f"{_GREEN}{visible(_file_name(file))}{_OFF}, line {line}{inside}"
         yield from _source(file, line)
-    yield from _said(error)
+    yield from _message(error)
 
 
-def _said(error: BaseException) -> list[str]:
+def _message(error: BaseException) -> list[str]:
     """Return the type and the message of an error, with its notes."""
     text = str(error.args[0]) if isinstance(error, AgentnbError) and error.args else str(error)  # its str() has escapes
-    words = visible("\n".join([text, *getattr(error, "__notes__", ())]).strip())
-    return [f"{_RED}{type(error).__name__}{_OFF}: {words[:MESSAGE]}{'…' if len(words) > MESSAGE else ''}"]
+    message = visible("\n".join([text, *getattr(error, "__notes__", ())]).strip())
+    return [f"{_RED}{type(error).__name__}{_OFF}: {message[:MESSAGE]}{'…' if len(message) > MESSAGE else ''}"]
 
 
-def _place(file: str) -> str:
+def _file_name(file: str) -> str:
     """Return the name of a file as IPython shows it: a cell with its number."""
     shell = current_shell()
     named: Any = shell.compile.format_code_name(file) if shell is not None else None

@@ -11,8 +11,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import overload
 
-from agentnb.notebook.recorded import RecordedRun
-from agentnb.notebook.stores import look
+from agentnb.notebook.stored_run import RecordedRun
+from agentnb.notebook.stores import find_stores
 from agentnb.run import Run, runs_here
 from agentnb.store import RunInfo, Store
 from agentnb.widgets.text import one_line, visible
@@ -49,16 +49,14 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """Return the texts of the table's cells."""
         cost = "" if self.cost is None else f"{self.cost:.4f}"
-        when = _date(self.when) if self.when else "not begun"
-        told = (self.name, self.design, self.stands)
-        return (*(one_line(visible(text), WIDTH) for text in told), str(self.turns), str(self.calls), cost, when)
-
-
-def _date(when: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
-    except (OverflowError, ValueError, OSError):  # not a valid date: older stores accepted any number
-        return f"{when:g} s"
+        when = "not started"
+        if self.when:
+            try:
+                when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.when))
+            except (OverflowError, ValueError, OSError):  # not a valid date: older stores accepted any number
+                when = f"{self.when:g} s"
+        texts = (one_line(visible(text), WIDTH) for text in (self.name, self.design, self.stands))
+        return (*texts, str(self.turns), str(self.calls), cost, when)
 
 
 COLUMNS = tuple(field.name for field in fields(Row))[:7]
@@ -93,42 +91,39 @@ class RunTable(Sequence[Row]):
     def note(self) -> str:
         """The text below the table: the number of omitted runs, the stores, and the errors of unreadable stores."""
         more = f"and {self.more:,} older; " if self.more else ""
-        said = f"{more}from this kernel and {', '.join(self.places) or 'no store'}"
-        return "; ".join([said, *self.unreadable])
+        where = f"from this kernel and {', '.join(self.places) or 'no store'}"
+        return "; ".join([f"{more}{where}", *self.unreadable])
 
     def __repr__(self) -> str:
         if not self._rows:
             return visible(f"No runs ({self.note}).")
         lines = [COLUMNS, *(row.cells() for row in self._rows)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
-        return "\n".join([*(_aligned(line, widths) for line in lines), visible(f"({self.note})")])
+        aligned = []
+        for line in lines:
+            cells = zip(COLUMNS, line, widths, strict=True)
+            parts = (text.rjust(width) if name in _NUMBERS else text.ljust(width) for name, text, width in cells)
+            aligned.append("  ".join(parts).rstrip())
+        return "\n".join([*aligned, visible(f"({self.note})")])
 
     def _repr_html_(self) -> str:
         if not self._rows:
             return f"<p>{escape(repr(self))}</p>"
         head = "".join(f"<th {_style(name)}>{name}</th>" for name in COLUMNS)
-        rows = "".join(map(_html_row, self._rows))
+        rows = ""
+        for row in self._rows:
+            title = escape(f"id {row.id}, {visible(row.store)}", quote=True)
+            cells = zip(COLUMNS, row.cells(), strict=True)
+            columns = "".join(f"<td {_style(name)}>{escape(text)}</td>" for name, text in cells)
+            rows += f'<tr title="{title}">{columns}</tr>'
         return (
             f'<table aria-label="Runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
             f"<p><small>{escape(visible(self.note))}</small></p>"
         )
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    cells = zip(COLUMNS, line, widths, strict=True)
-    parts = (text.rjust(width) if name in _NUMBERS else text.ljust(width) for name, text, width in cells)
-    return "  ".join(parts).rstrip()
-
-
 def _style(column: str) -> str:
     return f'style="text-align: {"right" if column in _NUMBERS else "left"}"'
-
-
-def _html_row(row: Row) -> str:
-    title = escape(f"id {row.id}, {visible(row.store)}", quote=True)
-    cells = zip(COLUMNS, row.cells(), strict=True)
-    told = "".join(f"<td {_style(name)}>{escape(text)}</td>" for name, text in cells)
-    return f'<tr title="{title}">{told}</tr>'
 
 
 def runs(store: Store | str | Path | None = None) -> RunTable:
@@ -138,23 +133,23 @@ def runs(store: Store | str | Path | None = None) -> RunTable:
     working directory (`*.db`). Raises RecordingMissing if the store's file does not exist, UsageError if it is not a
     store.
     """
-    found, unreadable = look(store)
+    found, unreadable = find_stores(store)
     here, kept = runs_in(found, only=store is not None)
     # The time of each run, and a function that makes its row: only the rows that are shown are computed.
     entries: list[tuple[float, Callable[[], Row]]] = []
-    begun = _never_back([run.state.started or run.clock() for run, _ in here])
-    for (run, place), began in zip(here, begun, strict=True):
-        entries.append((began, partial(_row_of, run, run.state.started or 0.0, place or "in this kernel")))
+    times = _decreasing([run.state.started or run.clock() for run, _ in here])
+    for (run, kept_in), when in zip(here, times, strict=True):
+        entries.append((when, partial(_row_of, run, run.state.started or 0.0, kept_in or "in this kernel")))
     for one in found:
         stored = [info for at, info in kept if at is one]
-        made = _never_back([info.created for info in stored])
-        entries += [(when, partial(_recorded_row, one, info)) for when, info in zip(made, stored, strict=True)]
+        times = _decreasing([info.created for info in stored])
+        entries += [(when, partial(_stored_row, one, info)) for when, info in zip(times, stored, strict=True)]
     entries.sort(key=lambda entry: entry[0], reverse=True)
     rows = [row() for _, row in entries[:SHOWN]]
     return RunTable(rows, max(0, len(entries) - SHOWN), [at.where for at in found], unreadable)
 
 
-def _never_back(times: Sequence[float]) -> list[float]:
+def _decreasing(times: Sequence[float]) -> list[float]:
     """Return the times of runs that are ordered newest first, corrected so that they never increase.
 
     They increase if the clock was set back between two runs.
@@ -168,13 +163,13 @@ def runs_in(found: Sequence[Store], *, only: bool) -> tuple[list[tuple[Run, str 
     found: the stores. only: leave out the runs of this kernel that are in none of them.
     """
     kept = [(at, info) for at in found for info in at.runs()]
-    places = {info.id: at.where for at, info in kept}
-    here = [(run, places.get(run.id)) for run in runs_here() if not only or run.id in places]
-    lives = {run.id for run, _ in here}
-    return here, [(at, info) for at, info in kept if info.id not in lives]
+    addresses = {info.id: at.where for at, info in kept}
+    here = [(run, addresses.get(run.id)) for run in runs_here() if not only or run.id in addresses]
+    ids = {run.id for run, _ in here}
+    return here, [(at, info) for at, info in kept if info.id not in ids]
 
 
-def _recorded_row(store: Store, info: RunInfo) -> Row:
+def _stored_row(store: Store, info: RunInfo) -> Row:
     """Return the row of a recorded run. If its events cannot be read, the row has the error as the status."""
     key = (info.id, info.events)
     row = _rows.get(key)
@@ -190,13 +185,13 @@ def _recorded_row(store: Store, info: RunInfo) -> Row:
     return row
 
 
-def _row_of(run: Run | RecordedRun, when: float, place: str) -> Row:
+def _row_of(run: Run | RecordedRun, when: float, store: str) -> Row:
     state = run.state
     name, cost = run.name or run.id, state.own_usage.get("cost")
-    return Row(name, run.loop.kind(), where(run), state.requests, state.calls_started, cost, when, run.id, place)
+    return Row(name, run.loop.kind(), status(run), state.requests, state.calls_started, cost, when, run.id, store)
 
 
-def where(run: Run | RecordedRun) -> str:
+def status(run: Run | RecordedRun) -> str:
     """Return a short text with the status of a run: its stop reason, the calls it waits for, or if it is running."""
     waiting = ", ".join(call.name for call in run.pending)
     if run.state.over or (isinstance(run, Run) and not waiting):
@@ -206,4 +201,4 @@ def where(run: Run | RecordedRun) -> str:
     if run.state.failure is not None:
         return "model failed"
     # The store does not show if the run's process has been killed since.
-    return "running a moment ago" if run.driven else f"left off in {run.phase}"
+    return "running a moment ago" if run.driven else f"interrupted in {run.phase}"

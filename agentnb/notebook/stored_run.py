@@ -1,6 +1,6 @@
-"""Recorded runs: read-only views of runs in a store that this process does not drive.
+"""Stored runs: read-only views of runs in a store that this process does not drive.
 
-A recorded run has the properties of a `Run` and the same panel without buttons; its state is the fold of its events, as
+A stored run has the properties of a `Run` and the same panel without buttons; its state is the fold of its events, as
 for all runs. Events that another process appends are read once a second, so the panel follows the run.
 `agentnb.attach(name, loop)` resumes the run in this kernel.
 """
@@ -29,9 +29,9 @@ from agentnb.run.watchers import Watchers
 from agentnb.store import RunInfo, Store
 from agentnb.threads import forgotten_in_a_fork
 
-EVERY = 1.0
+PERIOD = 1.0
 """The number of seconds between two reads of the store."""
-LATELY = 5.0
+RECENT = 5.0
 """The number of seconds after its last event for which a run is assumed to be driven by another process."""
 
 logger = logging.getLogger("agentnb")
@@ -98,7 +98,7 @@ class RecordedRun(Recording):
     @property
     def driven(self) -> bool:
         """True if another process appears to drive the run: its last event is recent, and it has not ended."""
-        return not self.state.over and bool(self.events) and time.time() - self.events[-1].time < LATELY
+        return not self.state.over and bool(self.events) and time.time() - self.events[-1].time < RECENT
 
     @property
     def pending(self) -> list[Pending]:
@@ -119,7 +119,7 @@ class RecordedRun(Recording):
 
     def __getattr__(self, name: str) -> NoReturn:
         called = self.__dict__.get("name") or self.__dict__.get("id")
-        raise missing(self, name, f"agentnb.attach({called!r}, loop) goes on with it here.")
+        raise missing(self, name, f"agentnb.attach({called!r}, loop) resumes it here.")
 
     def __repr__(self) -> str:
         where = self.stop_reason or self.phase
@@ -138,22 +138,23 @@ def _follow(run: RecordedRun) -> None:
     with _lock:
         _followed.add(run)
         if _follower is None:
-            _follower = threading.Thread(target=_look, name="agentnb recordings", daemon=True)
+            _follower = threading.Thread(target=_follow_all, name="agentnb recordings", daemon=True)
             _follower.start()
 
 
-def _forget() -> None:
+def _reset_after_fork() -> None:
     global _lock, _follower
     _lock, _follower = threading.Lock(), None
 
 
-forgotten_in_a_fork(_forget)
+forgotten_in_a_fork(_reset_after_fork)
 
 
-def _look() -> None:
-    time.sleep(EVERY)
+def _follow_all() -> None:
+    """The thread that refreshes the followed runs, as long as there are any."""
+    time.sleep(PERIOD)
     while _refresh_followed():
-        time.sleep(EVERY)
+        time.sleep(PERIOD)
 
 
 def _refresh_followed() -> bool:
@@ -172,7 +173,7 @@ def _refresh_followed() -> bool:
         try:
             run.refresh()
         except BaseException:  # for example a closed or damaged store; the other runs are still followed
-            logger.exception("The run %s cannot be followed any more", run.id)
+            logger.exception("The run %s can no longer be followed", run.id)
             is_readable = False
         with _lock:  # a watcher that is added later follows the run again
             if run.state.over or not run.watched or not is_readable:

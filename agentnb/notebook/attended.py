@@ -1,4 +1,4 @@
-"""Presence: detects if a person may be using this kernel.
+"""Attended: detects if a person may be using this kernel.
 
 A front end with a person declares with each cell that it accepts requests for input (`allow_stdin`): JupyterLab,
 Notebook, VS Code and the consoles do. Programs that execute notebooks (nbclient, and so papermill, nbconvert and
@@ -15,28 +15,28 @@ import os
 from typing import Any
 
 
-class Presence:
+class Attended:
     """The declarations of the cells of one kernel; `shell` is its IPython shell."""
 
     def __init__(self, shell: Any) -> None:
         self._kernel = shell.kernel
-        self._asked: bool | None = None
-        self.look()
-        shell.events.register("pre_run_cell", self.look)
+        self._accepts_input: bool | None = None  # None as long as no cell has declared it
+        self.read_declaration()
+        shell.events.register("pre_run_cell", self.read_declaration)
 
-    def look(self, *_: object) -> None:
+    def read_declaration(self, *_: object) -> None:
         """Record the declaration of the cell that is about to run: whether its sender accepts requests for input."""
-        if self._asked:
+        if self._accepts_input:
             return
         get_parent = getattr(self._kernel, "get_parent", None)
         message = get_parent("shell") if callable(get_parent) else None
         content = message.get("content") if isinstance(message, dict) else None
-        said = content.get("allow_stdin") if isinstance(content, dict) else None
-        if isinstance(said, bool):
-            self._asked = said
+        declared = content.get("allow_stdin") if isinstance(content, dict) else None
+        if isinstance(declared, bool):
+            self._accepts_input = declared
 
     def absence(self) -> str | None:
         """Return the reason why no person can be asked here, or None if a person may be present."""
-        if self._asked is not False or os.environ.get("SERVER_SOFTWARE", "").startswith("voila/"):
+        if self._accepts_input is not False or os.environ.get("SERVER_SOFTWARE", "").startswith("voila/"):
             return None
         return "this notebook is executed by a program (its cells cannot ask for input, and no page has opened a panel)"
