@@ -26,6 +26,7 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.prefix import Prefix
 from agentnb.core.state import State
+from agentnb.run import environment
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.approvals.kept import lost_function, policy_of_a_recording, read_policy, recorded_policy
@@ -271,13 +272,13 @@ class Run(Decisions, Recording):
         drives the run.
         """
         taken_here = self._driving.is_taken_here()
-        if not hosting.environment.hosted:
+        if not environment.current.hosted:
             return await step(self._driving, unit, taken_here=taken_here)
         stepping = hosting.host.submit(step(self._driving, unit, taken_here=taken_here))
         try:
-            await hosting.environment.wait_async(stepping)
+            await environment.current.wait_async(stepping)
         except asyncio.CancelledError as stop:  # Stop in the cell
-            hosting.environment.stopped(stop, hosting.STEP_STOPPED)
+            environment.current.stopped(stop, environment.STEP_STOPPED)
             raise
         return stepping.result()
 
@@ -324,10 +325,10 @@ class Run(Decisions, Recording):
 
     def panel(self, parts: Sequence[str] | None = None) -> Any:
         """Return the panel of the run as a widget. `parts` selects some of its parts (`agentnb.widgets.PARTS`)."""
-        return hosting.presenter().panel(self, parts)
+        return environment.presenter().panel(self, parts)
 
     def _ipython_display_(self) -> None:
-        hosting.presenter().present(self)
+        environment.presenter().present(self)
 
     def suspend_at_questions(self) -> None:
         """End the run with the stop reason `suspended` once only a person can move it on. A restored run continues.

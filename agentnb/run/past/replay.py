@@ -23,7 +23,7 @@ from agentnb.core.evolve import evolve, nested
 from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.state import State
-from agentnb.run import host as hosting
+from agentnb.run import environment
 from agentnb.run.approvals.pending import Pending, schemas, waiting
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.gate import Unit
@@ -151,7 +151,7 @@ class Replay(Recording):
 
     def panel(self) -> Any:
         """Return the panel of the recording, with a slider."""
-        return hosting.presenter().panel(self)
+        return environment.presenter().panel(self)
 
     def snapshot(self, name: str | None = None) -> Snapshot:
         """Return a snapshot of the run at the current position. Raises UsageError before the first event.
@@ -296,7 +296,7 @@ class Replay(Recording):
             self._watchers.tell_each(self._recorded[position - 1] if position else None)
 
     def _ipython_display_(self) -> None:
-        hosting.presenter().present(self)
+        environment.presenter().present(self)
 
     def __repr__(self) -> str:
         where = f"{self.position} of {len(self._recorded)} events"
