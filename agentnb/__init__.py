@@ -44,8 +44,8 @@ from agentnb.loops.base import Loop, use_driver
 from agentnb.notebook.kernel import in_kernel, in_terminal
 from agentnb.run import Run, Snapshot, replay, restore
 from agentnb.run.approvals.reviewer import reviewer
+from agentnb.run.environment import use_presenter
 from agentnb.run.headless import headless
-from agentnb.run.host import use_presenter
 from agentnb.tools import tool
 
 if TYPE_CHECKING:

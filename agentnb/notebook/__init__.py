@@ -56,7 +56,7 @@ def install() -> None:
     from agentnb.notebook.comm_gate import comm_gate
     from agentnb.notebook.environment import KernelEnvironment
     from agentnb.notebook.tracebacks import shorten_tracebacks
-    from agentnb.run.host import PlainPython, use_environment
+    from agentnb.run.environment import PlainPython, use_environment
     from agentnb.threads import forgotten_in_a_fork
     from agentnb.widgets import comms
 

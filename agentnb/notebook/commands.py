@@ -10,8 +10,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.loops.base import Loop
 from agentnb.notebook.stores import stores
-from agentnb.run import Replay, Run, Snapshot, latest_run, runs_here
-from agentnb.run import host as hosting
+from agentnb.run import Replay, Run, Snapshot, environment, latest_run, runs_here
 from agentnb.run import replay as replay_recording
 from agentnb.run import restore as restore_run
 from agentnb.run.gate.gate import UNITS
@@ -49,9 +48,9 @@ def step(unit: str = "event", run: Run | None = None) -> list[Event]:
         raise UsageError(f"%step takes {', '.join(UNITS)}, not {unit!r}.")
     stepping = current(run).submit_step(known_unit, blocking=True)
     try:
-        hosting.environment.wait(stepping)
+        environment.current.wait(stepping)
     except KeyboardInterrupt as stop:
-        hosting.environment.stopped(stop, hosting.STEP_STOPPED)
+        environment.current.stopped(stop, environment.STEP_STOPPED)
         raise
     return stepping.result()
 

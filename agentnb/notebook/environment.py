@@ -59,11 +59,11 @@ class KernelEnvironment:
             except KeyboardInterrupt:  # Stop during a question; the awaiting code sees it as any other Stop
                 raise asyncio.CancelledError("interrupted") from None
 
-    def stopped(self, stop: BaseException, words: str) -> None:
-        """Let IPython show the interrupt in the short form, with `words` as a note."""
+    def stopped(self, stop: BaseException, note: str) -> None:
+        """Let IPython show the interrupt in the short form, with `note` added."""
         from agentnb.notebook.tracebacks import shorten
 
-        stop.add_note(words)
+        stop.add_note(note)
         shorten(stop)
 
     def absence(self) -> str | None:

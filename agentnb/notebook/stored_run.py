@@ -20,8 +20,7 @@ from agentnb.core.events import Event, RunStart
 from agentnb.core.evolve import evolve
 from agentnb.core.prefix import Prefix
 from agentnb.core.state import State
-from agentnb.run import Pending, Snapshot
-from agentnb.run import host as hosting
+from agentnb.run import Pending, Snapshot, environment
 from agentnb.run.approvals.pending import waiting
 from agentnb.run.past.recorded_loop import missing, recorded_loop, stood
 from agentnb.run.recording import Recording
@@ -112,10 +111,10 @@ class RecordedRun(Recording):
 
     def panel(self) -> Any:
         """Return the run's panel, without buttons."""
-        return hosting.presenter().panel(self)
+        return environment.presenter().panel(self)
 
     def _ipython_display_(self) -> None:
-        hosting.presenter().present(self)
+        environment.presenter().present(self)
 
     def __getattr__(self, name: str) -> NoReturn:
         called = self.__dict__.get("name") or self.__dict__.get("id")

@@ -18,6 +18,7 @@ from contextlib import aclosing
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
 from agentnb.core.maybe_async import Inside
+from agentnb.run import environment
 from agentnb.run import host as hosting
 from agentnb.run.host import call_in
 from agentnb.run.journal import Journal
@@ -70,7 +71,7 @@ def consume(run: Ownership) -> AsyncGenerator[Event | Delta, None]:
     It drives the run if the run has no owner.
     """
     taker = Taker()
-    is_direct = not hosting.environment.hosted or run.driver.wakeup.is_here()
+    is_direct = not environment.current.hosted or run.driver.wakeup.is_here()
     events = _pull(run, taker) if is_direct else _pull_from_host(run, taker)
     taker.take(events)
     return events
@@ -172,7 +173,7 @@ async def _pull_from_host(run: Ownership, taker: Taker) -> AsyncGenerator[Event 
     try:
         while True:
             step = hosting.host.submit(_next(remote))
-            await hosting.environment.wait_async(step, run.decisions)
+            await environment.current.wait_async(step, run.decisions)
             item = step.result()
             if item is None:
                 return
@@ -183,14 +184,14 @@ async def _pull_from_host(run: Ownership, taker: Taker) -> AsyncGenerator[Event 
         raise
     except asyncio.CancelledError as stop:  # Stop in the cell
         if step is not None and not step.done() and not run.has_others(taker):
-            hosting.environment.stopped(stop, hosting.STOPPED)
+            environment.current.stopped(stop, environment.STOPPED)
         raise
     finally:
         if step is not None and not step.done():
             step.cancel()
             if not run.has_others(taker):
                 run.cancel("its consumer was interrupted")
-        await hosting.environment.wait_async(hosting.host.submit(remote.aclose()))
+        await environment.current.wait_async(hosting.host.submit(remote.aclose()))
 
 
 async def _next(news: AsyncIterator[Event | Delta]) -> Event | Delta | None:

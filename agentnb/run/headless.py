@@ -30,7 +30,7 @@ from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused, Ru
 from agentnb.core.json import to_json_data
 from agentnb.core.required_effects import Effect
 from agentnb.core.state import CallState
-from agentnb.run import host as hosting
+from agentnb.run import environment
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import reject, terminate
 from agentnb.run.approvals.pending import question_of
@@ -68,7 +68,7 @@ class Headless:
         """The reason why no person can be asked here; None if a person may be present."""
         if self.attended is not None:
             return None if self.attended else "it was declared that nobody is"
-        return None if _page_has_spoken else hosting.environment.absence()
+        return None if _page_has_spoken else environment.current.absence()
 
     def decider(self) -> Policy:
         """Return the policy that answers. Raises UsageError if the declared value is not a policy."""
@@ -224,7 +224,7 @@ class Unattended:
         if not state.paused or state.cancelled is not None or not self._is_waited_for or headless.absence is None:
             return
         paused = next(event for event in reversed(self._journal.events) if isinstance(event, RunPaused))
-        if paused.by == "human" and not hosting.environment.hosted:
+        if paused.by == "human" and not environment.current.hosted:
             return  # left to code; in a notebook, a cell that waits blocks all code after it
         newest = self._journal.events[-1].seq  # steps advance a paused run, and each restarts the time
         yield paused, max(self._seen.setdefault(newest, time.monotonic()), self._waited_since) + headless.after

@@ -31,6 +31,7 @@ from typing import Any, Literal
 from agentnb.core.errors import RunFailed, UsageError, WaitTimeoutError
 from agentnb.core.events import CancelRequested, Event, RunResumed
 from agentnb.core.state import State
+from agentnb.run import environment
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.driver import Driver
@@ -225,7 +226,7 @@ class Ownership:
         """
         here, there = loop_here(), self.driver.home
         if there is None:
-            is_possible_here = here is not None and not blocks and not hosting.environment.hosted
+            is_possible_here = here is not None and not blocks and not environment.current.hosted
             there = here if is_possible_here else hosting.host.loop
         assert there is not None
         if self.claim(owner, there):
@@ -455,9 +456,9 @@ async def drive_to_the_end(run: Ownership) -> Any:
     while not run.settled:
         try:
             with run.released("await") as released, run.driver.unattended.waited_for():
-                await hosting.environment.wait_async(released, run.decisions)
+                await environment.current.wait_async(released, run.decisions)
         except asyncio.CancelledError as stop:
-            if hosting.environment.hosted and not run.is_watched:  # Stop was pressed in the cell that waits
+            if environment.current.hosted and not run.is_watched:  # Stop was pressed in the cell that waits
                 _stopped(run, stop)
             else:
                 await run.stop_waiting("the caller that awaited it was cancelled")
@@ -480,7 +481,7 @@ def wait_for_result(run: Ownership, timeout: float | None) -> Any:
                     raise UsageError("result() would block the event loop that drives this run; await the run instead.")
                 with run.driver.unattended.waited_for():
                     left = max(0.0, until - time.monotonic()) if until is not None else None
-                    hosting.environment.wait(released, left, run.decisions)
+                    environment.current.wait(released, left, run.decisions)
         except TimeoutError:
             asked = ", ".join(call.name for call in run.decisions.pending)
             waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
@@ -494,7 +495,7 @@ def wait_for_result(run: Ownership, timeout: float | None) -> Any:
 
 def _stopped(run: Ownership, stop: BaseException) -> None:
     run.cancel("interrupted")
-    hosting.environment.stopped(stop, hosting.STOPPED)
+    environment.current.stopped(stop, environment.STOPPED)
 
 
 def outcome(run: Ownership) -> Any:

@@ -19,12 +19,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import StoreBusy, UsageError, printable
 from agentnb.core.events import Delta, Event, Queue, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.prefix import Prefix
 from agentnb.core.state import State
+from agentnb.run import environment
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.approvals.kept import lost_function, policy_of_a_recording, read_policy, recorded_policy
@@ -39,7 +41,7 @@ from agentnb.run.gate.words import names_in
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.mailbox import hear, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
-from agentnb.run.past.prefix import new_run_id
+from agentnb.run.past.resume import new_run_id
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.recording import Recording
 from agentnb.run.stepping import step
@@ -61,6 +63,7 @@ class Run(Decisions, Recording):
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
         recording: Sequence[Event] = (),
+        state: State | None = None,
         shared: tuple[str, int] | None = None,
         suspended: bool = False,
         again: Mapping[str, list[str]] = MappingProxyType({}),
@@ -71,7 +74,7 @@ class Run(Decisions, Recording):
         self.name = name
         self.store = store
         self._journal = Journal(loop, recording[0].run_id if recording else new_run_id())
-        self._journal.load(list(recording))
+        self._journal.load(recording, state)
         # A restored run keeps its policy and its limits, unless others are given.
         approve, kept = read_policy(approve), self._journal.state
         policy = make_policy(approve if approve is not None else policy_of_a_recording(kept.approve))
@@ -131,6 +134,11 @@ class Run(Decisions, Recording):
     def events(self) -> Sequence[Event]:
         """The events of the run so far, oldest first."""
         return Prefix(self._journal.events)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """States of the run that were kept, for a fork or a replay that begins at one of its events."""
+        return self._journal.checkpoints
 
     def clock(self) -> float:
         """Return the time by the clock of the run's events, in seconds since the epoch. It never goes back."""
@@ -264,13 +272,13 @@ class Run(Decisions, Recording):
         drives the run.
         """
         taken_here = self._driving.is_taken_here()
-        if not hosting.environment.hosted:
+        if not environment.current.hosted:
             return await step(self._driving, unit, taken_here=taken_here)
         stepping = hosting.host.submit(step(self._driving, unit, taken_here=taken_here))
         try:
-            await hosting.environment.wait_async(stepping)
+            await environment.current.wait_async(stepping)
         except asyncio.CancelledError as stop:  # Stop in the cell
-            hosting.environment.stopped(stop, hosting.STEP_STOPPED)
+            environment.current.stopped(stop, environment.STEP_STOPPED)
             raise
         return stepping.result()
 
@@ -317,10 +325,10 @@ class Run(Decisions, Recording):
 
     def panel(self, parts: Sequence[str] | None = None) -> Any:
         """Return the panel of the run as a widget. `parts` selects some of its parts (`agentnb.widgets.PARTS`)."""
-        return hosting.presenter().panel(self, parts)
+        return environment.presenter().panel(self, parts)
 
     def _ipython_display_(self) -> None:
-        hosting.presenter().present(self)
+        environment.presenter().present(self)
 
     def suspend_at_questions(self) -> None:
         """End the run with the stop reason `suspended` once only a person can move it on. A restored run continues.

@@ -12,8 +12,8 @@ from agentnb import UsageError
 from agentnb.errors import IllegalTransition
 from agentnb.loops.conversation_engine import ConversationEngine, EngineState, SubTask
 from agentnb.loops.conversation_engine.stream import EngineProjection
-from agentnb.run import host
-from agentnb.run.host import PlainPython
+from agentnb.run import environment
+from agentnb.run.environment import PlainPython
 from agentnb.testing import ScriptedLLM
 from tests.loops.engines import PLANNED, WHOLE, World, boom, in_words, is_chain, is_waiting, notation, rest, take
 from tests.worlds import assert_folds, assert_one_terminal_event_last, collect, running_tasks, until
@@ -502,7 +502,7 @@ class Hosted(PlainPython):
 
 @pytest.fixture
 def hosted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "environment", Hosted())
+    monkeypatch.setattr(environment, "current", Hosted())
 
 
 @pytest.mark.usefixtures("hosted")

@@ -16,7 +16,7 @@ from agentnb import ConversationEngine, ExecutionLoop, LoopAgent, SessionLoop, S
 from agentnb.errors import InvalidArguments
 from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationContext
-from agentnb.run import host as hosting
+from agentnb.run import environment
 from agentnb.testing import ScriptedLLM, call
 from tests.loops.loop_agents import K, events_in, pausing, resumed, said_by, said_in, short
 from tests.worlds import assert_folds
@@ -179,10 +179,10 @@ async def test_closing_the_stream_closes_what_is_run_by_hand(upto: int) -> None:
 
 
 async def test_agents_that_live_on_agentnb_s_own_thread_may_run_others_by_hand(monkeypatch: Any) -> None:
-    class Hosted(hosting.PlainPython):
+    class Hosted(environment.PlainPython):
         hosted = True
 
-    monkeypatch.setattr(hosting, "environment", Hosted())
+    monkeypatch.setattr(environment, "current", Hosted())
     loop = LoopAgent("L", [Story("S", [K("A"), LoopAgent("IN", [K("X")], 2)])], 1)
     assert await asyncio.wait_for(said_in(loop), 60) == "A#1 X#1 X#2 S done"
     ctx = InvocationContext(is_resumable=True)

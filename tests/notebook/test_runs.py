@@ -68,7 +68,7 @@ def test_stop_in_a_cell_that_waits_cancels_the_run_within_a_second(cells: LiveKe
     reply = cells.reply(cell)
     assert reply["ename"] in ("KeyboardInterrupt", "CancelledError")
     shown = re.sub(r"\x1b\[\d+m", "", "\n".join(reply["traceback"]))
-    assert "The run is cancelled with the cell. What it did is kept: agentnb.restore(run.snapshot(), loop)" in shown
+    assert "The run was cancelled with the cell. Its events are kept: agentnb.restore(run.snapshot(), loop)" in shown
     assert f"2 {wait}" in shown
     assert len(shown.splitlines()) < 10
     cells.until(lambda: cells.is_idle(cell))
@@ -86,7 +86,7 @@ def test_stop_in_a_cell_that_steps_does_not_end_the_step_and_says_so(cells: Live
     cells.until_printed(cell, "held")
     cells.manager.interrupt_kernel()
     shown = re.sub(r"\x1b\[\d+m", "", "\n".join(cells.reply(cell)["traceback"]))
-    assert "The step goes on to its end in the background, and another can begin then." in shown
+    assert "The step continues in the background; wait for its end before the next one." in shown
     assert f"2 {step}" in shown
     assert len(shown.splitlines()) < 10
     cells.run("rest.set()")

@@ -15,8 +15,7 @@ from agentnb import Loop, Run, RunCancelled, RunFailed, SessionLoop, UsageError,
 from agentnb.core.events import Delta
 from agentnb.loops.loop_agent import BaseAgent
 from agentnb.loops.loop_agent import Event as Said
-from agentnb.run import host as hosting
-from agentnb.run import ownership
+from agentnb.run import environment, ownership
 from agentnb.testing import ScriptedLLM, call, delay, text
 from tests.run.agents import Agent, sends
 from tests.worlds import (
@@ -476,7 +475,7 @@ async def test_code_that_has_left_the_events_of_a_run_may_step_to_its_end() -> N
 async def test_code_that_has_left_the_events_of_a_run_cannot_block_until_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hosting.environment, "hosted", True, raising=False)
+    monkeypatch.setattr(environment.current, "hosted", True, raising=False)
     run = await left_at_the_model_end()
     with pytest.raises(UsageError, match="takes the run's events one by one"):
         run.result(timeout=60)
@@ -918,13 +917,13 @@ def test_whoever_blocks_for_a_result_when_the_event_loop_of_a_run_ends_is_told_s
 ) -> None:
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
     run, end = _run_held_in_another_thread(how, _played)
-    wait = hosting.environment.wait
+    wait = environment.current.wait
 
     def wait_while_it_ends(*args: Any) -> None:
         end()
         wait(*args)
 
-    monkeypatch.setattr(hosting.environment, "wait", wait_while_it_ends)
+    monkeypatch.setattr(environment.current, "wait", wait_while_it_ends)
     with pytest.raises(UsageError, match="Nothing drives this run any more"):
         run.result(timeout=30)
 

@@ -441,10 +441,10 @@ async def test_what_cannot_be_forked_is_refused_in_words(change: Any, words: str
 
 async def test_where_nothing_has_happened_there_is_nothing_to_fork() -> None:
     world = World()
-    with pytest.raises(UsageError, match="has not begun"):
+    with pytest.raises(UsageError, match="has no events yet"):
         world.loop.start("one").fork()
     recorded = agentnb.replay(await world.run())
-    with pytest.raises(UsageError, match="stands before its first event"):
+    with pytest.raises(UsageError, match="before its first event"):
         recorded.fork()
 
 
