@@ -154,7 +154,7 @@ def test_breakpoints_say_what_they_are_in_a_cell() -> None:
 
 
 def test_a_breakpoint_is_made_one_way() -> None:
-    with pytest.raises(UsageError, match="not from both"):
+    with pytest.raises(UsageError, match="not both"):
         Agent().loop("done").start("hi").breakpoints.add("model_end", tool="x")
 
 
@@ -162,7 +162,7 @@ def test_an_async_function_is_refused_for_what_it_gives_would_always_hold() -> N
     async def never(event: Any, state: Any) -> bool:
         return False
 
-    with pytest.raises(UsageError, match=r"cannot be async: .*never"):
+    with pytest.raises(UsageError, match=r"must not be async.*never"):
         Agent().loop("done").start("hi", breakpoints=[never])
 
 
@@ -170,7 +170,7 @@ async def test_the_pause_says_which_breakpoint_it_was() -> None:
     run = Agent().loop(TURN, "done").start("hi", breakpoints=[{"tool": "look", "arguments": [("value", "is", "b")]}])
     run.play()
     await until(lambda: run.state.paused)
-    assert run.paused_for == ('breakpoint at call_start of look (2), which has not begun: tool look, value is "b"')
+    assert run.paused_for == ('breakpoint at call_start of look (2), which has not started: tool look, value is "b"')
     (start,) = [event for event in run.events if event.type == "call_start"]
     assert (start.name, run.breakpoints[0].hits, run.breakpoints[0].last) == ("echo", 1, start.seq)
     restored = restore(run.snapshot(), Agent().loop("done"))
@@ -414,7 +414,7 @@ async def test_it_stops_at_the_nth_hit_and_at_those_behind_it() -> None:
 
 @pytest.mark.parametrize("nth", [0, -1, True, "2"])
 def test_a_hit_has_a_number_from_one(nth: Any) -> None:
-    with pytest.raises(UsageError, match="nth is which hit"):
+    with pytest.raises(UsageError, match="nth must be the number of the hit"):
         Agent().loop("done").start("hi").breakpoints.add("message", nth=nth)
 
 

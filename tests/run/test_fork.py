@@ -544,8 +544,8 @@ async def test_a_change_behind_the_end_that_a_fork_goes_on_before_is_refused() -
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({"role": "tool", "content": "x", "tool_call_id": "c9"}, "come from a model and a tool"),
-        ({"role": "assistant", "tool_calls": [{"id": "c9", "name": "echo"}]}, "come from a model and a tool"),
+        ({"role": "tool", "content": "x", "tool_call_id": "c9"}, "cannot be sent as user messages"),
+        ({"role": "assistant", "tool_calls": [{"id": "c9", "name": "echo"}]}, "cannot be sent as user messages"),
     ],
     ids=["a result", "a call"],
 )

@@ -345,7 +345,7 @@ async def test_a_breakpoint_that_fails_stops_the_run_there_says_why_and_is_switc
     run.play()
     await until(lambda: run.state.paused)
     assert run.paused_for == (
-        "breakpoint at run_start (seq 0): at_two failed and is switched off"
+        "breakpoint at run_start (seq 0): at_two failed and was disabled"
         " (AttributeError: 'RunStart' object has no attribute 'turn')"
     )
     assert not run.breakpoints[0].enabled
@@ -390,7 +390,7 @@ async def test_a_limit_ends_the_run(limits: dict[str, float], requests: int, cal
 async def test_a_limit_of_cost_that_nobody_counts_is_said_and_spends_no_more() -> None:
     turn = [*asks("a"), {"type": "usage", "input_tokens": 6, "output_tokens": 4}]
     run = Agent().loop(turn, "done").start("hi", limits={"cost": 5})
-    with pytest.raises(LimitReached, match="tells tokens and no cost"):
+    with pytest.raises(LimitReached, match="reports tokens but no cost"):
         await run
     assert len(run.loop.llm.requests) == 1
 
