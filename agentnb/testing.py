@@ -94,7 +94,7 @@ class ScriptedLLM:
 
     def __init__(self, turns: Iterable[Turn], *, repeat: bool = False) -> None:
         if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):  # a string would be a turn per letter
-            raise UsageError(f"Turns come as a list, also a single one: [{turns!r:.80}].")
+            raise UsageError(f"The turns must be a list, also a single turn: [{turns!r:.80}].")
         self.turns = list(turns)
         self.repeat = repeat
         self.requests: list[Request] = []
@@ -227,7 +227,7 @@ def write_test(recording: Any, path: str | Path, loop: str) -> Path:
     check_path("write_test(recording, path, loop)", path)
     source, path = one_source(recording), Path(path)
     if path.suffix != ".py" or path.is_dir():
-        raise UsageError(f"The test is a Python file, test_nile.py for one, not {str(path)!r}.")
+        raise UsageError(f"The path of the test must be a Python file, for example test_nile.py, not {str(path)!r}.")
     snapshot = Snapshot.of(source.events, name=source.name)
     replay(snapshot, _found(loop)).to(snapshot.position - 1)  # raises ReplayDiverged before anything is written
     saved = snapshot.save(path.with_suffix(".agentnb.json"))
@@ -240,7 +240,7 @@ def write_test(recording: Any, path: str | Path, loop: str) -> Path:
     return path
 
 
-_TEST = '''"""A recorded run, as a test: the loop decides today what it decided then."""
+_TEST = '''"""Check that a loop makes the same decisions as in its recorded run."""
 
 from pathlib import Path
 
@@ -264,7 +264,7 @@ def _found(where: str) -> Design:
     Raises UsageError if there is neither.
     """
     given: object = where
-    needed = f"loop= is 'module:name' of a loop, or of a function without arguments that makes one, not {where!r}."
+    needed = f"loop= must be 'module:name' of a loop or of a function that returns one, not {where!r}."
     words = where.replace(":", ".").split(".") if isinstance(given, str) else []
     if not isinstance(given, str) or not where.partition(":")[2].isidentifier() or any(map(iskeyword, words)):
         raise UsageError(needed)

@@ -313,7 +313,7 @@ async def test_where_there_is_no_loop_it_says_so(tmp_path: Path, where: str) -> 
 def test_what_is_no_python_file_is_not_written(tmp_path: Path, nowhere: str) -> None:
     (tmp_path / "folder").mkdir()
     run = asyncio.run(decided_run())
-    with pytest.raises(UsageError, match="is a Python file"):
+    with pytest.raises(UsageError, match="must be a Python file"):
         write_test(run, tmp_path / nowhere, "tests.analysis.recordings:researcher")
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 

@@ -26,7 +26,7 @@ async def test_one_chunk_alone_is_a_turn() -> None:
 
 @pytest.mark.parametrize("turns", ["42", call("double", {"n": 21}), ConnectionError("down")])
 def test_a_turn_that_is_not_in_a_list_is_refused(turns: Any) -> None:
-    with pytest.raises(UsageError, match="Turns come as a list, also a single one"):
+    with pytest.raises(UsageError, match="The turns must be a list, also a single turn"):
         ScriptedLLM(turns)
 
 

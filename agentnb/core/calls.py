@@ -72,7 +72,7 @@ def _shortened_blocks(blocks: list[dict[str, Any]], most: int) -> list[dict[str,
 def call_proposed(state: State, event: e.CallProposed) -> None:
     """Open a call that the loop makes itself, or that the model makes before its answer is complete."""
     if event.call.id in state.open:
-        raise ImpossibleEvent(f"The call {event.call.id!r} is open already (seq {event.seq}).")
+        raise ImpossibleEvent(f"The call {event.call.id!r} is already open (seq {event.seq}).")
     if state.model == "idle" and not state.open:  # the loop has examined its own earlier calls by now
         state.calls = {call.id: call for call in state.calls.values() if not call.hidden}
     open_call(state, event.call, hidden=event.hidden)
@@ -180,7 +180,7 @@ def call_end(state: State, event: e.CallEnd) -> None:
     id = event.call_id
     call = state.calls.get(id)
     if call is None or (call.status == "ended" and (event.outcome != "skipped" or not state.unsaid)):
-        raise ImpossibleEvent(f"The call {id!r} has no result to wait for (seq {event.seq}).")
+        raise ImpossibleEvent(f"The call {id!r} is not waiting for a result (seq {event.seq}).")
     call.status = "ended"
     state.asking.pop(id, None)
     call.end = event

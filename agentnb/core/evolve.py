@@ -38,7 +38,7 @@ def evolve(state: State, event: e.Event, *, nested: bool = False) -> None:
     """
     handler = _HANDLERS.get(type(event))
     if handler is None:
-        raise ImpossibleEvent(f"No such event: {event.type!r} (seq {event.seq}).")
+        raise ImpossibleEvent(f"Unknown event type {event.type!r} (seq {event.seq}).")
     if state.stop_reason is not None:
         raise ImpossibleEvent(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
     if event.path and not nested:
@@ -106,7 +106,7 @@ def nested(state: State, path: str) -> State:
 
 def _run_start(state: State, event: e.RunStart) -> None:
     if state.started is not None:
-        raise ImpossibleEvent(f"The run has started already (seq {event.seq}).")
+        raise ImpossibleEvent(f"The run has already started (seq {event.seq}).")
     state.run_id = event.run_id
     state.loop = event.loop
     state.name = event.name
@@ -151,7 +151,7 @@ def _state_update(state: State, event: e.StateUpdate) -> None:
 def _model_start(state: State, event: e.ModelStart) -> None:
     if event.attempt == 1:  # another attempt keeps the calls that the interrupted answer had made
         if state.open or state.unsaid:
-            calls.close_turn(state, "The model cannot be asked")
+            calls.close_turn(state, "A model request cannot start")
         state.calls = dict(state.open) if state.open else {}
     state.turn = event.turn
     state.attempt = event.attempt
@@ -169,7 +169,7 @@ def _count_request(state: State, event: e.ModelStart) -> None:
 
 def _model_end(state: State, event: e.ModelEnd) -> None:
     if state.model != "asked":
-        raise ImpossibleEvent(f"The model answers, and nobody has asked it (seq {event.seq}).")
+        raise ImpossibleEvent(f"The model was not asked for this answer (seq {event.seq}).")
     message = event.message
     state.model = "idle"
     state.reply = event
@@ -260,7 +260,7 @@ def _run_end(state: State, event: e.RunEnd) -> None:
         calls.break_off(state, event.answer)
     if event.reason != "suspended":
         if state.detached:
-            raise ImpossibleEvent(f"A run cannot end while calls run on: {', '.join(state.open)}.")
+            raise ImpossibleEvent(f"A run cannot end while detached calls are running: {', '.join(state.open)}.")
         calls.close_turn(state, "A run cannot end")
     state.stop_reason = event.reason
     state.output = event.output

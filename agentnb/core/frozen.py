@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 
 def _refuse(self: Any, *_: Any, **__: Any) -> NoReturn:
-    raise TypeError("This is a view of a run and cannot be changed; copy.deepcopy() gives data that can.")
+    raise TypeError("This is a view of a run and cannot be changed; copy.deepcopy() returns data that can be changed.")
 
 
 class FrozenDict(dict[str, Any]):

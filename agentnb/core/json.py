@@ -177,13 +177,13 @@ def require_json(value: Any, source: str) -> Any:
     try:
         return repair_texts(to_jsonable_python(to_plain(value), fallback=_require_number))
     except Exception as error:  # the methods of an object may raise anything while it is read
-        raise NotSerializable(f"{source}: what becomes a fact of the run must be JSON. {error}") from None
+        raise NotSerializable(f"{source}: data recorded in an event must be JSON serializable. {error}") from None
 
 
 def _require_number(value: Any) -> bool | int | float:
     number = number_in(value)
     if number is None:
-        raise ValueError(f"A {type(value).__qualname__} is not.")
+        raise ValueError(f"A {type(value).__qualname__} is not serializable.")
     return number
 
 

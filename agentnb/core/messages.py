@@ -367,7 +367,7 @@ def to_said(value: Any) -> Message:
     """Return a message that a user or code sends to a run. Raises UsageError for a tool call or a tool result."""
     message = to_message(value)
     if message.role == "tool" or message.tool_calls:
-        raise UsageError("A tool call and its result come from a model and a tool; nobody else can say them.")
+        raise UsageError("Tool calls and tool results cannot be sent as user messages.")
     return message
 
 

@@ -177,7 +177,7 @@ class Reply:
             for whole in self._behind.get(index, ()):
                 self._add(whole)
         if cut_off and not self._calls and not self.text.strip():
-            raise ModelError(f"The answer was cut off before it said anything ({self._stop_reason}).")
+            raise ModelError(f"The answer was cut off before it had any content ({self._stop_reason}).")
         # Derive the stop reason if the model reported none. A pause in an answer with calls is not a pause.
         usage = self.used if self._used_before else self._usage
         reason = self._stop_reason
@@ -345,7 +345,7 @@ class Reply:
         self._finish_reason = repair_text(str(word)) if word is not None else None
         if self._stop_reason in _BROKEN_OFF:
             said = chunk.get("error") or chunk.get("error_message")
-            raise ModelError(str(said or f"The model broke its answer off ({self._stop_reason})."))
+            raise ModelError(str(said or f"The model has aborted its answer ({self._stop_reason})."))
 
     def _use(self, chunk: Mapping[str, Any]) -> None:
         told = chunk.get("usage") or chunk
@@ -366,7 +366,7 @@ class Reply:
 
 def _fragment_of(what: str, content: Any) -> str:
     if content and not isinstance(content, str):
-        raise TypeError(f"a fragment of {what} is text, not {type(content).__name__}")
+        raise TypeError(f"a fragment of {what} must be a string, not {type(content).__name__}")
     return content or ""
 
 
@@ -384,7 +384,7 @@ def _text(content: Any) -> str:
     Raises ModelProtocolError for any other value.
     """
     if content is not None and not isinstance(content, str):
-        raise ModelProtocolError(f"The model streamed {str(content)[:200]!r} where text was to come.")
+        raise ModelProtocolError(f"The model streamed {str(content)[:200]!r} instead of text.")
     return str(content or "")
 
 
@@ -396,6 +396,6 @@ def _attributes(value: Any) -> Mapping[str, Any]:
         attributes: dict[str, Any] = vars(value)
     except TypeError:
         raise ModelProtocolError(
-            f"The model streamed a {type(value).__name__}, which is no chunk: {str(value)[:200]}"
+            f"The model streamed a {type(value).__name__}, which is not a chunk: {str(value)[:200]}"
         ) from None
     return attributes

@@ -24,7 +24,9 @@ def resume_point(events: Sequence[Event]) -> int:
     begins = len(events)
     while begins and _is_of_an_end(events[begins - 1], is_last=begins == len(events)):
         begins -= 1
-    return next((n for n, event in enumerate(events) if isinstance(event, CancelRequested)), begins)
+    if CancelRequested not in map(type, events):
+        return begins
+    return next(n for n, event in enumerate(events) if isinstance(event, CancelRequested))
 
 
 def results_in(end: Sequence[Event]) -> list[Event]:

@@ -75,8 +75,8 @@ def check_names(named: Iterable[tuple[str, Any]]) -> None:
     for name, item in named:
         if name in given and given[name] is not item:
             raise UsageError(
-                f"Two tools have the name {name!r}: {_shown(given[name])} and {_shown(item)}. Give one of them another"
-                " by name=, or in a mapping, {name: tool}."
+                f"Two tools have the name {name!r}: {_shown(given[name])} and {_shown(item)}. Pass"
+                " another name for one of them: by name=, or in a mapping, {name: tool}."
             )
         given[name] = item
 

@@ -9,6 +9,7 @@ What is recorded is small and has no secrets: the names of tools, the title of a
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,12 +25,52 @@ _LONGEST = 1000
 """The number of characters of a string in an option that are recorded."""
 
 
+_IMMUTABLE = frozenset({str, int, float, bool, type(None)})
+
+
 class Described(NamedTuple):
     """A request as it is recorded."""
 
     provider: str
     model: str
     options: dict[str, Any]
+
+
+class Describer:
+    """Describes the requests of one loop. Equal requests in a row are described once."""
+
+    def __init__(self) -> None:
+        self._content: list[Any] | None = None
+        """The objects that the last description was made of; None if one of them could have changed since."""
+        self._last = Described("", "", {})
+
+    def describe(self, llm: Any, options: Mapping[str, Any]) -> Described:
+        """Return the description of a request that `llm` makes with these options, as `described` does."""
+        content, last = _described_objects(llm, options), self._content
+        if content is None or last is None or len(content) != len(last) or not all(map(operator.is_, content, last)):
+            self._content, self._last = content, described(llm, options)
+        return self._last
+
+
+def _described_objects(llm: Any, options: Mapping[str, Any]) -> list[Any] | None:
+    """Return the objects that a description is made of; None if one of them may change without becoming another object.
+
+    The items of a list of tools are compared, not their content: a run makes the specification of a tool once.
+    """
+    if callable(getattr(llm, "describe", None)):  # it may return another description for each request
+        return None
+    objects = [llm, *(getattr(llm, name, None) for name in ("provider", "model", "model_name", "model_id"))]
+    for given in (getattr(llm, "options", None), options):
+        if isinstance(given, dict):
+            for name, value in given.items():
+                objects += (name, value)
+                if name == "tools" and isinstance(value, list):
+                    objects += value
+                elif type(value) not in _IMMUTABLE:
+                    return None
+        elif given is not None:
+            return None
+    return objects
 
 
 def described(llm: Any, options: Mapping[str, Any]) -> Described:

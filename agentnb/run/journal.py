@@ -18,11 +18,13 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Delta, Event, RunStart, encode_body
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.json import check_levels
 from agentnb.core.loop import Design
+from agentnb.core.prefix import Continued
 from agentnb.core.state import CallState, State
 from agentnb.run.event_data import not_serializable
 from agentnb.run.frame import UNKNOWN, Frame
@@ -81,8 +83,9 @@ class Journal(Watchers):
     def __init__(self, design: Design, run_id: str) -> None:
         self.lock = threading.RLock()
         super().__init__(run_id, self.lock)
-        self.events: list[Event] = []
+        self.events: list[Event] | Continued[Event] = []
         self.state = State()
+        self.checkpoints = Checkpoints()
         self.root = Frame(design, self.state)
         design.taken_up(self.root)
         self.frames = [self.root]
@@ -135,6 +138,7 @@ class Journal(Watchers):
             # the run.
             evolve(self.state, event)
             events.append(event)
+            self.checkpoints.keep(self.state)
             if frame.above is not None and isinstance(event, RunStart):
                 frame.state = nested(self.state, frame.path)
                 self.frames.append(frame)
@@ -191,12 +195,20 @@ class Journal(Watchers):
         with self.lock:
             self.observers = tuple(other for other in self.observers if other != observer)
 
-    def load(self, events: list[Event]) -> None:
-        """Take over the events of a recording: nothing is notified or written."""
-        for event in events:
+    def load(self, events: Sequence[Event], state: State | None = None) -> None:
+        """Take over the events of a recording: nothing is notified or written.
+
+        state: the state after the events, if it is known. The events of a fork are shared with the recording.
+        """
+        self.events = events.copy() if isinstance(events, Continued) else list(events)
+        if state is not None:
+            self.state = self.root.state = state
+            self.checkpoints.begin(state)
+        for event in self.events if state is None else ():
             evolve(self.state, event)
-            self.events.append(event)
-        last = max((event.time for event in events), default=0.0)  # maybe of a computer whose clock is ahead
+            self.checkpoints.keep(self.state)
+        # The recording may be of a computer whose clock is ahead.
+        last = max((event.time for event in (self.events if state is None else self.events[-1:])), default=0.0)
         self._offset = max(time.time(), last) - time.monotonic()
 
     @contextmanager

@@ -25,7 +25,7 @@ from agentnb.core.protocols import act_for
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece
-from agentnb.llms.description import described
+from agentnb.llms.description import Describer
 from agentnb.llms.protocol import Model
 from agentnb.run.event_data import error_info
 from agentnb.run.frame import Frame
@@ -55,6 +55,7 @@ class ModelRequests:
         self._inflight = inflight
         self._sequential = {name for name, tool in frame.tools.items() if tool.sequential}
         self._options = frame.requests.options()
+        self._describer = Describer()
         self._history = PlainHistory(frame.requests.system_prompt)
         self._model: Model | None = None
         self.error: BaseException | None = None
@@ -67,13 +68,13 @@ class ModelRequests:
         """Return a request, which is not recorded yet, with its provider, model and options."""
         if self._design.llm is None:
             return request
-        said = described(self._design.llm, self._options_with(request.set_by_loop))
+        description = self._describer.describe(self._design.llm, self._options_with(request.set_by_loop))
         return replace(
             request,
             loop_options=request.set_by_loop,
-            options=said.options,
-            provider=said.provider,
-            model=said.model,
+            options=description.options,
+            provider=description.provider,
+            model=description.model,
         )
 
     @property

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, Unpack
 
+from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import ReplayDiverged, UsageError
 from agentnb.core.events import Event, Queue, RunPaused
 from agentnb.core.json import plain_number
@@ -192,6 +193,11 @@ class Recording(ABC):
         return self.events
 
     @property
+    def checkpoints(self) -> Checkpoints:
+        """States of the recording that were kept, for a fork or a replay that begins at one of its events."""
+        return Checkpoints()
+
+    @property
     def phase(self) -> str:
         """The current phase of the loop; before the start, its first phase."""
         return self.state.phase if self.state.phase is not None else next(iter(self.loop.phases), "")
@@ -227,7 +233,7 @@ class Recording(ABC):
         """
         from agentnb.run.past.replay import Replay  # imported here, because a Replay is a Recording
 
-        return Replay(self.recording, self.loop, name=self.name).to(seq)
+        return Replay(self.recording, self.loop, name=self.name, checkpoints=self.checkpoints).to(seq)
 
     def fork(
         self,

@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import StoreBusy, UsageError, printable
 from agentnb.core.events import Delta, Event, Queue, RunResumed
 from agentnb.core.loop import Design
@@ -40,7 +41,7 @@ from agentnb.run.gate.words import names_in
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
 from agentnb.run.mailbox import hear, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
-from agentnb.run.past.prefix import new_run_id
+from agentnb.run.past.resume import new_run_id
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.recording import Recording
 from agentnb.run.stepping import step
@@ -62,6 +63,7 @@ class Run(Decisions, Recording):
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
         recording: Sequence[Event] = (),
+        state: State | None = None,
         shared: tuple[str, int] | None = None,
         suspended: bool = False,
         again: Mapping[str, list[str]] = MappingProxyType({}),
@@ -72,7 +74,7 @@ class Run(Decisions, Recording):
         self.name = name
         self.store = store
         self._journal = Journal(loop, recording[0].run_id if recording else new_run_id())
-        self._journal.load(list(recording))
+        self._journal.load(recording, state)
         # A restored run keeps its policy and its limits, unless others are given.
         approve, kept = read_policy(approve), self._journal.state
         policy = make_policy(approve if approve is not None else policy_of_a_recording(kept.approve))
@@ -132,6 +134,11 @@ class Run(Decisions, Recording):
     def events(self) -> Sequence[Event]:
         """The events of the run so far, oldest first."""
         return Prefix(self._journal.events)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """States of the run that were kept, for a fork or a replay that begins at one of its events."""
+        return self._journal.checkpoints
 
     def clock(self) -> float:
         """Return the time by the clock of the run's events, in seconds since the epoch. It never goes back."""

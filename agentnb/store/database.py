@@ -184,7 +184,7 @@ def append_rest(database: Database, rows: Rows, refused: Exception) -> None:
     stored = [value for key, body, written in found for value in (key, as_bytes(body), written)]
     if not stored or stored != list(rows[: len(stored)]):
         raise StoreConflict(
-            f"Event {int(rows[0]) % SPAN} of this run is in {database.where} already: another process has continued it,"
+            f"Event {int(rows[0]) % SPAN} of this run is already in {database.where}: another process has continued it,"
             " or another run of this process that was restored from it."
         ) from refused
     if rest := rows[len(stored) :]:

@@ -64,7 +64,7 @@ def salvage(damaged: str | Path, into: str | Path) -> list[str]:
         if not is_address(place):
             check_path("salvage(damaged, into)", place)
     if not is_address(into) and Path(into).exists():
-        raise UsageError(f"{into} exists already; give the path of a new store for what is salvaged.")
+        raise UsageError(f"{into} already exists. Pass the path of a new store for the salvaged runs.")
     if not is_address(damaged) and not Path(damaged).is_file():
         raise RecordingMissing(f"There is no file {damaged} (looked for from {Path.cwd()}).")
 
@@ -73,7 +73,7 @@ def salvage(damaged: str | Path, into: str | Path) -> list[str]:
         raise _nothing(damaged)
     with closing(open_store(into)) as database:
         if rows.all_runs(database):
-            raise UsageError(f"{database.where} has runs already; give a new store for what is salvaged.")
+            raise UsageError(f"{database.where} already has runs. Pass a new store for the salvaged runs.")
         return _write(found, database)
 
 

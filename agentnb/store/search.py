@@ -60,10 +60,10 @@ class Wanted:
                 check_text(f"find({what}=)", getattr(self, what))
         error: object = self.error
         if not isinstance(error, (str, bool, type(None))):
-            raise UsageError(f"find(error=) takes a text, or True for any error, not {shown(error)}.")
+            raise UsageError(f"find(error=) must be a string, or True for any error, not {shown(error)}.")
         cost: object = self.cost
         if cost is not None and (not isinstance(cost, (int, float)) or isinstance(cost, bool)):
-            raise UsageError(f"find(cost=) takes a number, not {shown(cost)}.")
+            raise UsageError(f"find(cost=) must be a number, not {shown(cost)}.")
 
 
 def find(database: Database, wanted: Wanted) -> list[RunInfo]:

@@ -83,9 +83,9 @@ _TRACE_WITHIN = 8192
 _HELP = {
     **dict.fromkeys(BUSY, " Another process has been writing to it for a long time; try again when it has finished."),
     sqlite3.SQLITE_CANTOPEN: " Check that the file and its folder can be read and written.",
-    sqlite3.SQLITE_FULL: " What was written before is kept; free some space, and continue from there.",
-    sqlite3.SQLITE_IOERR: " What was written before is kept; check that the disk has space and no errors.",
-    sqlite3.SQLITE_READONLY: " It can be read; make the file and its folder writable, or use another store.",
+    sqlite3.SQLITE_FULL: " What was written before is kept. Free some space, and continue.",
+    sqlite3.SQLITE_IOERR: " What was written before is kept. Check that the disk has space and no errors.",
+    sqlite3.SQLITE_READONLY: " It can be read. To write, make the file and its folder writable, or use another store.",
 }
 
 
@@ -412,7 +412,7 @@ def _check_file(path: Path) -> None:
         raise _damage(str(path), f"it is empty, but its log {log_of(path).name} is not")
     if first and not first.startswith(_MAGIC):
         if _TRACE in first:
-            raise _damage(str(path), "it does not begin as a store does")
+            raise _damage(str(path), "its first bytes are not those of a store")
         raise StorageError(f"{path} cannot be used as a store: file is not a database.")
 
 
@@ -439,7 +439,7 @@ def _kind(error: Exception) -> int:
 def _failure(where: str, failed: str, error: Exception) -> StorageError:
     """Return the error to raise for one of SQLite's, with what to do."""
     kind = _kind(error)
-    message = "a text in it is not valid UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+    message = "text in it is not valid UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
     if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return _damage(where, message)
     error_class = StoreBusy if kind in BUSY else StorageError
@@ -448,6 +448,6 @@ def _failure(where: str, failed: str, error: Exception) -> StorageError:
 
 def _damage(where: str, message: str) -> RecordingCorrupt:
     return RecordingCorrupt(
-        f"{where} is damaged: {message}. It was not changed. agentnb.store.salvage({where!r}, 'saved.db') makes a new"
-        " store of all that can be read."
+        f"{where} is damaged: {message}. It was not changed. agentnb.store.salvage({where!r}, 'saved.db') creates a"
+        " new store with everything that can be read."
     )

@@ -166,7 +166,7 @@ class Store:
         # Say what there is instead.
         names = self.names()
         if name_or_id in names:
-            raise RecordingMissing(f"{self.where} has nothing of the run {name_or_id!r} yet: it has not begun.")
+            raise RecordingMissing(f"{self.where} has no events of the run {name_or_id!r} yet.")
         known = printable(", ".join(names[:10])) or "nothing"
         damaged = " The rows of some of its runs are damaged." if any(run.damaged for run in self.runs()) else ""
         raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}; it has {known}.{damaged}")
@@ -207,7 +207,7 @@ class Store:
         """
         check_path("export(path)", path)
         if isinstance(runs, str) or (runs is not None and not isinstance(runs, Iterable)):
-            raise UsageError(f"export(runs=) takes a list of names or ids, not {shown(runs)}.")
+            raise UsageError(f"export(runs=) must be a list of names or ids, not {shown(runs)}.")
         known = {info.id: info for info in reversed(self.runs())}
         ids = list(known)
         if runs is not None:
@@ -291,7 +291,7 @@ class Store:
     # -- copying ---------------------------------------------------------------------------------------------------
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise UsageError("A store cannot be copied or pickled; each process opens it: agentnb.Store(...).")
+        raise UsageError("A store cannot be copied or pickled. Open it in each process: agentnb.Store(...).")
 
     def __repr__(self) -> str:
         return f"Store({self.where!r})"

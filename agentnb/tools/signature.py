@@ -77,7 +77,7 @@ class Signature:
                 self._takes_more = True
             elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
                 raise UsageError(
-                    f"The tool {name} takes {parameter}, which a model cannot give by name: wrap it in a function of"
+                    f"The tool {name} takes {parameter}, which a model cannot pass by name: wrap it in a function of"
                     " your own."
                 )
             elif parameter.name in INJECTED and not _is_value(self._hints.get(parameter.name)):

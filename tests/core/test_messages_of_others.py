@@ -205,7 +205,7 @@ async def test_a_hook_may_return_message_objects() -> None:
 
 async def test_a_call_in_a_user_message_is_refused_in_every_shape() -> None:
     run = SessionLoop(ScriptedLLM(["one"])).start("hi")
-    with pytest.raises(UsageError, match="nobody else can say them"):
+    with pytest.raises(UsageError, match="cannot be sent as user messages"):
         run.steer(Completion(tool_calls=[FunctionCall(id="c1", function=Function(**FUNCTION))]))
     assert run.queued == []
 

@@ -90,13 +90,13 @@ def test_extra_fields_of_a_usage_object_are_read() -> None:
 def test_content_that_is_not_text_is_refused_and_the_earlier_text_is_kept(content: Any) -> None:
     reply = Reply(1)
     reply.feed({"type": "text_delta", "content": "so far"}, 0)
-    with pytest.raises(ModelProtocolError, match="where text was to come"):
+    with pytest.raises(ModelProtocolError, match="instead of text"):
         reply.feed({"type": "text_delta", "content": content}, 0)
     assert reply.text == "so far"
 
 
 @pytest.mark.parametrize("reason", ["error", "aborted"])
-@pytest.mark.parametrize(("said", "words"), [({}, "broke its answer off"), ({"error": "overheated"}, "overheated")])
+@pytest.mark.parametrize(("said", "words"), [({}, "has aborted its answer"), ({"error": "overheated"}, "overheated")])
 def test_an_answer_that_ends_by_an_error_has_failed(reason: str, said: dict[str, Any], words: str) -> None:
     reply = Reply(1)
     reply.feed(whole("a"), 0)

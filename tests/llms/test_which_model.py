@@ -11,6 +11,7 @@ import pytest
 from agentnb import SessionLoop, Snapshot, restore, tool
 from agentnb.analysis import diff, events, messages
 from agentnb.llms import Anthropic, OpenAI
+from agentnb.llms.description import Describer
 from agentnb.testing import Recorded, ScriptedLLM
 from agentnb.widgets import static_html
 from tests.llms.peer import END, Peer, Reply, body, event, head
@@ -164,6 +165,50 @@ async def test_your_own_model_can_report_the_same_details(llm: Any, told: tuple[
     (answered,) = [one for one in run.events if one.type == "model_end"]
     if not isinstance(llm, ScriptedLLM):
         assert (answered.model, answered.response_id, answered.finish_reason) == ("mine-2", "r1", "length")
+
+
+def test_a_request_is_described_again_only_if_something_in_it_has_changed() -> None:
+    llm = Custom(provider="lab", model="mine", options={"depth": 3, "stop": None})
+    tools = [{"name": "read"}]
+    describer = Describer()
+    first = describer.describe(llm, {"tools": tools, "seed": 1})
+    assert first == ("lab", "mine", {"depth": 3, "tools": ["read"], "seed": 1})
+    assert describer.describe(llm, {"tools": tools, "seed": 1}) is first
+    # an option of the request
+    assert describer.describe(llm, {"tools": tools, "seed": True}).options["seed"] is True
+    assert "seed" not in describer.describe(llm, {"tools": tools}).options
+    # the tools
+    assert describer.describe(llm, {"tools": [{"name": "write"}]}).options["tools"] == ["write"]
+    tools.append({"name": "write"})
+    assert describer.describe(llm, {"tools": tools}).options["tools"] == ["read", "write"]
+    tools[0] = {"name": "look"}
+    assert describer.describe(llm, {"tools": tools}).options["tools"] == ["look", "write"]
+    # the model: its name, its options, and another model
+    llm.model = "other"
+    assert describer.describe(llm, {}).model == "other"
+    llm.options["depth"] = 4
+    assert describer.describe(llm, {}).options == {"depth": 4}
+    assert describer.describe(Custom(), {}) == ("Custom", "", {})
+
+
+def test_an_option_that_changes_in_place_is_described_again() -> None:
+    llm = Custom(options={"stop": ["a"], "extra": {"depth": 3}})
+    describer = Describer()
+    describer.describe(llm, {})
+    llm.options["stop"].append("b")
+    llm.options["extra"]["depth"] = 4
+    assert describer.describe(llm, {}).options == {"stop": ["a", "b"], "extra": {"depth": 4}}
+
+
+def test_a_model_that_describes_itself_is_asked_for_each_request() -> None:
+    depths = iter((1, 2))
+
+    class Deepening(Custom):
+        def describe(self, **options: Any) -> dict[str, Any]:
+            return {"model": "mine", "options": {"depth": next(depths)}}
+
+    llm, describer = Deepening(), Describer()
+    assert [describer.describe(llm, {}).options for _ in range(2)] == [{"depth": 1}, {"depth": 2}]
 
 
 async def test_a_recorded_model_serves_the_same_details(peer: Peer) -> None:

@@ -233,7 +233,7 @@ async def test_an_event_of_a_kind_of_its_own_ends_the_run_and_is_no_fact() -> No
             return Remark()
 
     run = Remarks().start("cats")
-    with pytest.raises(RunFailed, match="No such event: 'remark'"):
+    with pytest.raises(RunFailed, match="Unknown event type 'remark'"):
         await run
     assert types(run.events) == ["run_start", "run_end"]
 
@@ -314,7 +314,7 @@ async def test_what_a_loop_keeps_and_comes_to_is_json_at_once() -> None:
 
 async def test_a_loop_that_keeps_an_object_is_told_so(tmp_path: Path) -> None:
     run = Own({"now": [object()]}).start("go")
-    with pytest.raises(RunFailed, match="The values of own: what becomes a fact"):
+    with pytest.raises(RunFailed, match="The values of own: data recorded in an event must be JSON"):
         await run
     assert Snapshot.load(run.snapshot().save(tmp_path / "own.agentnb.json")).state.error is not None
 

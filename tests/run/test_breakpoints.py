@@ -156,7 +156,7 @@ def test_breakpoints_have_a_readable_repr() -> None:
 
 
 def test_a_breakpoint_is_given_in_one_form_only() -> None:
-    with pytest.raises(UsageError, match="not from both"):
+    with pytest.raises(UsageError, match="not both"):
         Agent().loop("done").start("hi").breakpoints.add("model_end", tool="x")
 
 
@@ -164,7 +164,7 @@ def test_an_async_function_is_refused_as_a_condition() -> None:
     async def never(event: Any, state: Any) -> bool:
         return False
 
-    with pytest.raises(UsageError, match=r"cannot be async: .*never"):
+    with pytest.raises(UsageError, match=r"must not be async.*never"):
         Agent().loop("done").start("hi", breakpoints=[never])
 
 
@@ -172,7 +172,7 @@ async def test_the_reason_of_a_pause_names_the_breakpoint() -> None:
     run = Agent().loop(TURN, "done").start("hi", breakpoints=[{"tool": "look", "arguments": [("value", "is", "b")]}])
     run.play()
     await until(lambda: run.state.paused)
-    assert run.paused_for == ('breakpoint at call_start of look (2), which has not begun: tool look, value is "b"')
+    assert run.paused_for == ('breakpoint at call_start of look (2), which has not started: tool look, value is "b"')
     (start,) = [event for event in run.events if event.type == "call_start"]
     assert (start.name, run.breakpoints[0].hits, run.breakpoints[0].last) == ("echo", 1, start.seq)
     restored = restore(run.snapshot(), Agent().loop("done"))
@@ -416,7 +416,7 @@ async def test_a_breakpoint_with_nth_stops_at_the_nth_hit_and_later_ones() -> No
 
 @pytest.mark.parametrize("nth", [0, -1, True, "2"])
 def test_nth_must_be_a_positive_number(nth: Any) -> None:
-    with pytest.raises(UsageError, match="nth is which hit"):
+    with pytest.raises(UsageError, match="nth must be the number of the hit"):
         Agent().loop("done").start("hi").breakpoints.add("message", nth=nth)
 
 

@@ -441,10 +441,10 @@ async def test_an_impossible_fork_is_refused_with_the_reason(change: Any, words:
 
 async def test_a_run_without_events_cannot_be_forked() -> None:
     world = World()
-    with pytest.raises(UsageError, match="has not begun"):
+    with pytest.raises(UsageError, match="has no events yet"):
         world.loop.start("one").fork()
     recorded = agentnb.replay(await world.run())
-    with pytest.raises(UsageError, match="stands before its first event"):
+    with pytest.raises(UsageError, match="before its first event"):
         recorded.fork()
 
 
@@ -544,8 +544,8 @@ async def test_a_change_after_the_cancellation_is_refused() -> None:
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({"role": "tool", "content": "x", "tool_call_id": "c9"}, "come from a model and a tool"),
-        ({"role": "assistant", "tool_calls": [{"id": "c9", "name": "echo"}]}, "come from a model and a tool"),
+        ({"role": "tool", "content": "x", "tool_call_id": "c9"}, "cannot be sent as user messages"),
+        ({"role": "assistant", "tool_calls": [{"id": "c9", "name": "echo"}]}, "cannot be sent as user messages"),
     ],
     ids=["a result", "a call"],
 )

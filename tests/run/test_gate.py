@@ -341,7 +341,7 @@ async def test_a_failing_breakpoint_pauses_the_run_with_the_error_and_is_disable
     run.play()
     await until(lambda: run.state.paused)
     assert run.paused_for == (
-        "breakpoint at run_start (seq 0): at_two failed and is switched off"
+        "breakpoint at run_start (seq 0): at_two failed and was disabled"
         " (AttributeError: 'RunStart' object has no attribute 'turn')"
     )
     assert not run.breakpoints[0].enabled
@@ -386,7 +386,7 @@ async def test_a_limit_ends_the_run(limits: dict[str, float], requests: int, cal
 async def test_a_cost_limit_without_reported_cost_ends_the_run() -> None:
     turn = [*asks("a"), {"type": "usage", "input_tokens": 6, "output_tokens": 4}]
     run = Agent().loop(turn, "done").start("hi", limits={"cost": 5})
-    with pytest.raises(LimitReached, match="tells tokens and no cost"):
+    with pytest.raises(LimitReached, match="reports tokens but no cost"):
         await run
     assert len(run.loop.llm.requests) == 1
 

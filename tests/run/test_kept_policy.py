@@ -225,7 +225,7 @@ def test_a_file_without_a_policy_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_policy_file_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"'nowhere\.json' cannot be read as that: No such file"):
+    with pytest.raises(UsageError, match=r"'nowhere\.json' cannot be read: No such file"):
         loop().start("go", approve="nowhere.json")
 
 

@@ -127,7 +127,7 @@ async def test_a_test_that_could_not_be_parsed_is_not_written(
         monkeypatch.setitem(sys.modules, f"{name}.loops", module)
     run = loop.start("hi")
     await run
-    with pytest.raises(UsageError, match="loop= is"):
+    with pytest.raises(UsageError, match="loop= must be"):
         write_test(run, tmp_path / "test_it.py", place)
     assert not os.listdir(tmp_path)
 

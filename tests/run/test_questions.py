@@ -203,7 +203,7 @@ async def test_a_decision_is_taken_back_once() -> None:
     with pytest.raises(AlreadyDecided):
         run.undo(first)
     run.approve("c1")
-    with pytest.raises(AlreadyDecided, match="anew"):
+    with pytest.raises(AlreadyDecided, match="decided again"):
         run.undo(first)
     assert len(run.decided) == 1
     run.cancel()

@@ -212,7 +212,7 @@ async def test_a_rule_made_in_a_loop_inside_holds_for_that_loop_alone() -> None:
         run.approve(item)
     await run
     assert_folds(run)
-    with pytest.raises(UsageError, match="over"):
+    with pytest.raises(UsageError, match="has ended"):
         run.forget(rule.event)
 
 
@@ -362,7 +362,7 @@ async def test_what_has_begun_or_is_over_or_undecided_is_not_taken_back() -> Non
     run.approve("a")
     run.reject("b")
     await until(lambda: "a>all" in agent.ran)
-    for id, why in (("a", "is over|has begun"), ("b", "is over"), ("hold", "is not decided")):
+    for id, why in (("a", "has ended|has started"), ("b", "has ended"), ("hold", "is not decided")):
         with pytest.raises(UsageError, match=why):
             run.undo(id)
     with pytest.raises(UnknownCall):

@@ -175,7 +175,7 @@ async def test_a_file_whose_events_cannot_have_happened_is_refused() -> None:
         chain.update(f"{line}\n".encode())
         lines.append(f'{{"chain":"{chain.hexdigest()[:16]}","event":{line}}}')
     text = "\n".join([header, ",\n".join(lines), footer, '"digest":"'])
-    with pytest.raises(RecordingCorrupt, match="The model answers, and nobody has asked it"):
+    with pytest.raises(RecordingCorrupt, match="The model was not asked for this answer"):
         Snapshot.from_json(f'{text}{hashlib.sha256(text.encode()).hexdigest()}"}}\n')
 
 
@@ -675,6 +675,6 @@ async def test_a_run_is_neither_copied_nor_pickled_and_says_what_is(taking: Call
 @pytest.mark.parametrize("taking", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_store_is_neither_copied_nor_pickled(taking: Callable[[Any], Any], tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
-    with pytest.raises(UsageError, match="each process opens it"):
+    with pytest.raises(UsageError, match="Open it in each process"):
         taking(store)
     store.close()

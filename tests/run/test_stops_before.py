@@ -111,7 +111,7 @@ async def test_whoever_drives_the_run_it_stops_before_the_tool(drive: str) -> No
         run.play()
     await until(lambda: run.state.paused)
     assert world.ran == ["read a"]
-    assert run.paused_for == "breakpoint at call_start of delete (c2), which has not begun: delete"
+    assert run.paused_for == "breakpoint at call_start of delete (c2), which has not started: delete"
     run.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert world.ran == ["read a"]

@@ -98,7 +98,7 @@ async def test_a_run_that_has_not_begun_takes_no_name_away(store: Store) -> None
     await first
     second = Agent().two_turns().start("hi", name="again", store=store)
     Agent().two_turns().start("hi", name="other", store=store)
-    with pytest.raises(RecordingMissing, match="nothing of the run 'other' yet"):
+    with pytest.raises(RecordingMissing, match="no events of the run 'other' yet"):
         store.load("other")
     assert list(store.load("again").events) == first.events
     with pytest.raises(RecordingMissing):

@@ -114,9 +114,7 @@ async def test_a_read_only_store_can_be_read(path: Path, folder_too: bool) -> No
     with read_only(path, folder_too=folder_too):
         store = Store(path)
         assert [info.name for info in store.runs()] == ["second", "first"]
-        with pytest.raises(
-            StorageError, match=r"readonly database.* It can be read; make the file and its folder writab"
-        ):
+        with pytest.raises(StorageError, match=r"readonly database.* To write, make the file and its folder writab"):
             store.tag("first", "good")
         with pytest.raises((StorageError, RunFailed), match="readonly database"):
             await researcher().start("go", name="third", store=store, approve=True)
@@ -201,7 +199,7 @@ def test_the_table_of_runs_shows_the_other_stores_and_names_the_damaged_one(
         file.write(b"no store any more")
     table = runs()
     assert {row.name for row in table} >= {"first", "second"}
-    assert "broken.db is damaged: it does not begin as a store does" in table.note
+    assert "broken.db is damaged: its first bytes are not those of a store" in table.note
     assert "agentnb.store.salvage('broken.db', 'saved.db')" in table.note
 
 

@@ -204,7 +204,7 @@ def test_an_export_to_a_place_that_cannot_be_written_raises_and_leaves_no_file(
 
 
 def test_an_export_refuses_one_name_in_place_of_a_list(source: Store, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="takes a list of names or ids, not 'nile'"):
+    with pytest.raises(UsageError, match="must be a list of names or ids, not 'nile'"):
         source.export(tmp_path / "runs.jsonl", "nile")
 
 

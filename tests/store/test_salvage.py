@@ -198,7 +198,7 @@ def test_a_damaged_name_of_a_run_or_snapshot_is_reported(path: Path, tmp_path: P
 
 def test_salvage_does_not_overwrite_an_existing_file(path: Path, tmp_path: Path) -> None:
     before = path.read_bytes()
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         salvage(path, path)
     assert path.read_bytes() == before
 

@@ -220,7 +220,7 @@ class Decisions:
                 known = ", ".join(str(rule.seq) for rule in self._journal.state.rules) or "none"
                 raise UsageError(f"No decision of event {event} is remembered; remembered: {known}.")
             if self._journal.state.over:
-                raise UsageError("The run is over; there is nothing more to decide.")
+                raise UsageError("The run has ended; there is nothing to decide.")
             name = self._decider.name(reviewer)
             self._journal.append(
                 ApprovalDecision(call_id="", decision="ask", earlier=event, by=self._decider.by, reviewer=name)
@@ -252,7 +252,9 @@ class Decisions:
     ) -> None:
         tool = frame.tools.get(name if name is not None else call.name)
         if tool is None:
-            raise UnknownCall(f"There is no tool {name or call.name!r}; there are {', '.join(sorted(frame.tools))}.")
+            raise UnknownCall(
+                f"There is no tool {name or call.name!r}; the tools are {', '.join(sorted(frame.tools))}."
+            )
         frame.design.bind(tool, call, to_plain(arguments), frame.state)  # raises InvalidArguments if they do not fit
         made = ApprovalDecision(
             call_id=call.id,
@@ -278,7 +280,7 @@ class Decisions:
         if question is not None and (question.deadline is None or self._journal.now() < question.deadline):
             return frame, call
         expire(self._journal)
-        raise AlreadyDecided(f"The call {call.id!r} is decided already: {_how(call)}.")
+        raise AlreadyDecided(f"The call {call.id!r} is already decided: {_how(call)}.")
 
     def _find_item(self, item: Pending) -> Found:
         """Return the call of an item of `pending`. Raises AlreadyDecided if its question no longer waits."""
@@ -286,7 +288,7 @@ class Decisions:
         frame = self._journal.frame_at(item.path)
         call = _call_at(frame, item.id)
         if frame is None or call is None:
-            raise AlreadyDecided(f"The question about {item.name} ({_place(item.id, item.path)}) is decided already.")
+            raise AlreadyDecided(f"The question about {item.name} ({_place(item.id, item.path)}) is already decided.")
         # The question still waits: it is not recorded yet, or it is recorded and looks as it was shown.
         is_unasked = (frame, call) in self._unasked()
         if is_unasked and item.event is None and item.attempt == call.attempt:
@@ -294,8 +296,8 @@ class Decisions:
         if asked(call) is not None and _is_question(item, call):
             if item.event is not None and item.shown not in ("", shown_now(frame, call)):
                 raise AlreadyDecided(
-                    f"The question about {item.name} ({_place(item.id, item.path)}) has changed since it was shown:"
-                    " look at it again in run.pending."
+                    f"The question about {item.name} ({_place(item.id, item.path)}) has changed since it was shown."
+                    " Read the current question in run.pending."
                 )
             return frame, call
         # Another question about the call waits, or none.
@@ -303,9 +305,9 @@ class Decisions:
             number = call.approval.seq if call.approval is not None else None
             raise AlreadyDecided(
                 f"The question of event {item.event} about {item.name} ({_place(item.id, item.path)}) was decided, and"
-                f" the call was asked about again: look at the question of event {number} in run.pending."
+                f" the call is awaiting approval again. Read the question of event {number} in run.pending."
             )
-        raise AlreadyDecided(f"The call {item.id!r} is decided already: {_how(call)}.")
+        raise AlreadyDecided(f"The call {item.id!r} is already decided: {_how(call)}.")
 
     def _find_waiting(self, id: object) -> Found:
         """Return the one call that waits under an id.
@@ -317,10 +319,10 @@ class Decisions:
         if len(found) == 1:
             return found[0]
         if found:
-            raise _several(found, "wait", "run.pending")
+            raise _several(found, "are waiting", "run.pending")
         known = self._under(id, lambda frame, call: True)
         if known:
-            raise AlreadyDecided(f"The call {id!r} is decided already: {_how(known[-1][1])}.")
+            raise AlreadyDecided(f"The call {id!r} is already decided: {_how(known[-1][1])}.")
         waits = ", ".join(f"{p.id} ({p.name})" for p in self.pending) or "none"
         raise UnknownCall(f"No call {shown(id)} is waiting for a decision; waiting: {waits}.")
 
@@ -355,14 +357,14 @@ class Decisions:
             at = self._journal.frame_at(one.path)
             there = _call_at(at, one.id)
             if at is None or there is None:
-                raise AlreadyDecided(f"The call {one.id!r} is over; there is nothing to take back.")
+                raise AlreadyDecided(f"The call {one.id!r} has ended; its decision can no longer be withdrawn.")
             frame, call = at, there
         # Check that it is decided, has not started, and that the decision is the one that `one` refers to.
         if call.status in ("proposed", "asking"):
             raise _not_decided(one, call)
         if call.status != "ready":
-            over = "has begun" if call.status == "running" else "is over"
-            raise AlreadyDecided(f"The call {call.id!r} {over}; there is nothing to take back.")
+            progress = "has started" if call.status == "running" else "has ended"
+            raise AlreadyDecided(f"The call {call.id!r} {progress}; its decision can no longer be withdrawn.")
         decision = call.decision
         assert decision is not None
         is_it = (
@@ -371,14 +373,14 @@ class Decisions:
             or (isinstance(one, Pending) and _is_question(one, call))
         )
         if not is_it:
-            raise AlreadyDecided(f"The call {call.id!r} was decided anew in event {decision.seq}: {_how(call)}.")
+            raise AlreadyDecided(f"The call {call.id!r} was decided again in event {decision.seq}: {_how(call)}.")
         return frame, call
 
     def _check_run(self, item: Pending | Decided) -> None:
         if item.run_id != self.id:
             raise AlreadyDecided(
-                f"The question about {item.name} is of the run {item.run_id}, and not of this one ({self.id}): nothing"
-                " is decided here."
+                f"The question about {item.name} belongs to the run {item.run_id}, not to this one ({self.id}). Nothing"
+                " was decided."
             )
 
     def _answer_what_it_was_suspended_for(self, id: str | Pending, result: Any) -> bool:
@@ -406,13 +408,13 @@ class Decisions:
         if len(facts) + len(waits) > 1:
             places = [frame.path or "the outermost loop" for frame, _ in [*facts, *waits]]
             raise UsageError(
-                f"{len(places)} questions wait under the id {id!r}: in {' and in '.join(places)}. Answer a call by its"
-                " item of run.pending."
+                f"{len(places)} questions with the id {id!r} are waiting: in {' and in '.join(places)}. To answer a"
+                " call, pass its item of run.pending."
             )
         if self._journal.state.over:
             raise UsageError(
-                "The run is suspended, and over here; restore(run.snapshot(), loop) gives one that goes on from"
-                f" there. Answer {id!r} in that."
+                "The run is suspended, and has ended in this process. Call restore(run.snapshot(), loop), and answer"
+                f" {id!r} in the run that it returns."
             )
         frame, fact = facts[0]
         self._begin()
@@ -452,7 +454,7 @@ def _would_run_with(frame: Frame, call: CallState) -> dict[str, Any]:
 def _how(call: CallState) -> str:
     """Return a text that says how a call was decided."""
     if call.status == "asking":
-        return "it is being asked about again"
+        return "it is awaiting approval again"
     decided = call.decision
     return f"{decided.decision} by {decided.by}" if decided is not None else call.status
 
@@ -461,7 +463,7 @@ def _place(id: str, path: str) -> str:
     return f"{id} in {path}" if path else id
 
 
-def _several(found: Sequence[Found], do: str, where: str) -> UsageError:
+def _several(found: Sequence[Found], do: str, items: str) -> UsageError:
     """Return the error for an id that several calls have."""
     which = " and ".join(
         f"{call.name}({', '.join(f'{name}={shown(value)}' for name, value in call.arguments.items())})"
@@ -469,20 +471,20 @@ def _several(found: Sequence[Found], do: str, where: str) -> UsageError:
         + (f" (event {question.seq})" if (question := call.approval) is not None else "")
         for frame, call in found
     )
-    return UsageError(f"{len(found)} calls {do} under the id {found[0][1].id!r}: {which}. Give one of {where} instead.")
+    return UsageError(f"{len(found)} calls with the id {found[0][1].id!r} {do}: {which}. Pass an item of {items}.")
 
 
 def _not_decided(one: str | Decided | Pending, call: CallState) -> UsageError:
     if isinstance(one, Decided):
-        return AlreadyDecided(f"The decision about {call.id!r} was taken back already.")
-    return UsageError(f"The call {call.id!r} is not decided; there is nothing to take back.")
+        return AlreadyDecided(f"The decision about {call.id!r} was already withdrawn.")
+    return UsageError(f"The call {call.id!r} is not decided; there is no decision to withdraw.")
 
 
 def _remembering(call: CallState, remember: Remember | None) -> dict[str, Any]:
     """Return the fields of a decision that makes it a rule for later calls. Raises UsageError if that is impossible."""
     if remember not in (None, "tool", "arguments"):
-        raise UsageError(f"remember= takes 'tool' or 'arguments', not {remember!r}.")
+        raise UsageError(f"remember= must be 'tool' or 'arguments', not {remember!r}.")
     question = call.approval
     if remember is not None and question is not None and question.unknown:
-        raise UsageError("Whether a call of unknown outcome runs again is decided each time; it cannot be remembered.")
+        raise UsageError("A decision about a call with an unknown outcome cannot be remembered; decide each such call.")
     return remembering(call, question.arguments if question is not None else call.arguments, remember)

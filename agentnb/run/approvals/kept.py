@@ -24,17 +24,19 @@ def read_policy(approve: Any) -> Any:
     try:
         text = Path(approve).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
+        cause = getattr(error, "strerror", None) or error
         raise UsageError(
-            "approve= takes True, False, a callable, rules, or the path of a JSON file with rules;"
-            f" {shown(str(approve))} cannot be read as that: {why}."
+            "approve= must be True, False, a callable, rules, or the path of a JSON file with rules."
+            f" The file {shown(str(approve))} cannot be read: {cause}."
         ) from None
     try:
         rules = json.loads(text)
     except ValueError as error:
         raise UsageError(f"approve={shown(str(approve))}: the file is not JSON: {error}.") from None
     if not isinstance(rules, bool | list | dict):
-        raise UsageError(f"approve={shown(str(approve))}: the file has rules, true or false, not {shown(rules)}.")
+        raise UsageError(
+            f"approve={shown(str(approve))}: the file must contain rules, true or false, not {shown(rules)}."
+        )
     return rules
 
 

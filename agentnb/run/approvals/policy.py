@@ -114,7 +114,7 @@ def make_policy(approve: Any) -> Policy | None:
     if callable(approve):
         by, how = name_of_function(approve), takes_context(approve)
         return lambda call, context: _ask_callable(approve, how, call, context, by)
-    raise UsageError(f"approve= takes True, False, a callable or rules, not {approve!r}.")
+    raise UsageError(f"approve= must be True, False, a callable or rules, not {approve!r}.")
 
 
 def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
@@ -127,7 +127,7 @@ def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
     if not isinstance(decision, bool | str) or (isinstance(decision, str) and decision not in _WORDS):
         raise UsageError(f"{where}: decision must be 'approve', 'reject', 'ask' or 'terminate', not {decision!r}.")
     if not isinstance(rule.get("needs", ""), str):
-        raise UsageError(f"{where}: needs must be a text, not {rule['needs']!r}; write a rule for each.")
+        raise UsageError(f"{where}: needs must be a string, not {rule['needs']!r}. Write one rule for each need.")
     if not all(isinstance(glob, str) for glob in _globs(rule)):
         raise UsageError(f"{where}: tool must be a glob or a list of globs, not {rule['tool']!r}.")
     if not isinstance(rule.get("arguments", {}), Mapping):
@@ -208,7 +208,7 @@ def takes_context(policy: Callable[..., Any]) -> Literal["second", "by name"] | 
         signature.bind(*given[0], **given[1])
     except TypeError as error:
         raise UsageError(
-            "approve= takes a function of the call, or of the call and, as its second argument, the context;"
+            "approve= must be a function of the call, or of the call and the context (its second argument)."
             f" {policy!r} is neither: {error}."
         ) from None
     return how
@@ -264,7 +264,9 @@ def _read(said: Any) -> Verdict:
     word = _word("ask" if said is None else said)
     if word in ("approve", "reject", "ask", "terminate"):
         return Verdict(word, _WORDS[word])
-    raise UsageError(f"A policy returns True, False, None, a word or a mapping, not {said!r}.")
+    raise UsageError(
+        f"A policy must return True, False, None, 'approve', 'reject', 'ask', 'terminate' or a mapping, not {said!r}."
+    )
 
 
 def _word(decision: Any) -> Any:
@@ -274,24 +276,28 @@ def _word(decision: Any) -> Any:
 
 def _verdict_of_mapping(said: Mapping[str, Any]) -> Verdict:
     if unknown := sorted(map(str, said.keys() - _RULE_KEYS)):  # with `args`, the call would run unedited
-        raise UsageError(f"A policy's mapping may have {', '.join(sorted(_RULE_KEYS))}, and no {', '.join(unknown)}.")
+        raise UsageError(
+            f"A policy's mapping has unknown keys {', '.join(unknown)}; it may have {', '.join(sorted(_RULE_KEYS))}."
+        )
     arguments = said.get("arguments")
     decision = _word(said.get("decision", "ask" if arguments is None else "edit"))
     if decision == "edit" or (decision == "approve" and arguments is not None):
         if not isinstance(arguments, Mapping):
-            raise UsageError(f"A policy that edits a call gives its arguments as a mapping, not {arguments!r}.")
+            raise UsageError(f"A policy that edits a call must return its arguments as a mapping, not {arguments!r}.")
         return Verdict("edit", said.get("reason") or "", arguments=dict(arguments))
     if decision not in ("approve", "reject", "ask", "terminate"):
-        raise UsageError(f"A policy decides 'approve', 'reject', 'ask', 'edit' or 'terminate', not {decision!r}.")
+        raise UsageError(
+            f"A policy's decision must be 'approve', 'reject', 'ask', 'edit' or 'terminate', not {decision!r}."
+        )
     return Verdict(decision, said.get("reason") or _WORDS[decision], _check_deadline(said.get("deadline")))
 
 
 def _check_reason(reason: object) -> None:
     if not isinstance(reason, str):
-        raise UsageError(f"approve: a reason is a text, not {reason!r}.")
+        raise UsageError(f"approve: a reason must be a string, not {reason!r}.")
 
 
 def _check_deadline(seconds: Any) -> float | None:
     if seconds is None or (isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds >= 0):
         return seconds
-    raise UsageError(f"approve: a deadline is a number of seconds, not {seconds!r}.")
+    raise UsageError(f"approve: a deadline must be a non-negative number of seconds, not {seconds!r}.")

@@ -47,11 +47,11 @@ def declared_reviewer() -> str | None:
     return _declared or repair_text(os.environ.get(REVIEWER_VARIABLE, "")).strip() or None
 
 
-def checked_name(what: str, name: Any) -> str:
+def checked_name(argument: str, name: Any) -> str:
     """Return a person's name as it is recorded. Raises UsageError if it is not a text or is empty.
 
-    what: the name of the argument, for the error.
+    argument: the name of the argument, for the error.
     """
     if not isinstance(name, str) or not name.strip():
-        raise UsageError(f"{what} takes a person's name, a text that is not empty, not {shown(name)}.")
+        raise UsageError(f"{argument} must be a person's name, a non-empty string, not {shown(name)}.")
     return repair_text(name).strip()

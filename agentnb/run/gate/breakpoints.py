@@ -101,7 +101,7 @@ class Breakpoints(Sequence[Breakpoint]):
         Raises UsageError if the arguments do not describe a breakpoint, or if a name is probably misspelt.
         """
         if type(nth) is not int or nth < 1:
-            raise UsageError(f"nth is which hit stops the run, 1 for the first, not {nth!r}.")
+            raise UsageError(f"nth must be the number of the hit that stops the run, from 1, not {nth!r}.")
         label, holds, once = self._read(spec, conditions)
         with self._lock:
             self._made += 1
@@ -115,22 +115,23 @@ class Breakpoints(Sequence[Breakpoint]):
     ) -> tuple[str, Callable[[Event, State, State], object], bool]:
         """Return the label of a breakpoint, its predicate, and True if it is hit only once. Raises UsageError."""
         if spec is not None and conditions:
-            raise UsageError("A breakpoint is made from a callable or a word, or from conditions, not from both.")
+            raise UsageError("A breakpoint has either a callable or a name, or conditions, not both.")
         if isinstance(spec, str):
             if not spec or any(sign in spec for sign in "=<>()\"'"):
                 raise UsageError(
-                    f"A word is an event type, a tool's name or a phase; {spec!r} would be where={spec!r}."
+                    f"{spec!r} is not the name of an event type, a tool or a phase."
+                    f" Pass an expression as where={spec!r}."
                 )
             check_word(spec, self._known)
             return spec, lambda event, state, run: _is_word(spec, event), False
         if callable(spec):
             if is_async(spec):  # the call would return an awaitable, which is always true
                 raise UsageError(
-                    f"A breakpoint is asked while the run stands at an event, and cannot be async: {spec!r}."
+                    f"The function of a breakpoint must not be async, because the run waits for it: {spec!r}."
                 )
             return getattr(spec, "__name__", "") or repr(spec), lambda event, state, run: spec(event, run), False
         if spec is not None and not isinstance(spec, Mapping):
-            raise UsageError(f"A breakpoint is a callable of (event, state), a word or a mapping, not {spec!r}.")
+            raise UsageError(f"A breakpoint must be a callable of (event, state), a name or a mapping, not {spec!r}.")
         made = Conditions.of(spec if spec is not None else conditions)
         check_tools(made.tools, self._known)
         check_phases(made.phases, self._known)
@@ -141,7 +142,7 @@ class Breakpoints(Sequence[Breakpoint]):
         gone = self.by_number(breakpoint) if isinstance(breakpoint, int) else breakpoint
         with self._lock:
             if gone not in self._all:
-                raise UsageError(f"There is no breakpoint {gone.number} any more.")
+                raise UsageError(f"The breakpoint {gone.number} has been removed.")
             self._all = tuple(one for one in self._all if one is not gone)
 
     def by_number(self, number: int) -> Breakpoint:

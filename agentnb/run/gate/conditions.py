@@ -41,9 +41,9 @@ class Argument:
 
     def __post_init__(self) -> None:
         if not self.field or self.operator not in OPERATORS:
-            raise UsageError(f"A breakpoint's argument has a field and one of {', '.join(OPERATORS)}, not {self}.")
+            raise UsageError(f"A breakpoint's argument must have a field and one of {', '.join(OPERATORS)}: {self}.")
         if self.operator in ("above", "below") and not _is_number(self.value):
-            raise UsageError(f"A breakpoint compares {self.field!r} with a number, not with {self.value!r}.")
+            raise UsageError(f"A breakpoint can compare {self.field!r} with a number only, not with {self.value!r}.")
 
     def fits(self, arguments: Mapping[str, Any]) -> bool:
         """Return True if the condition holds for these arguments of a call."""
@@ -112,13 +112,15 @@ class Conditions:
         known = {one.name for one in fields(cls) if not one.name.startswith("_")}
         made = {name: value for name, value in given.items() if value is not None and value != ""}
         if unknown := set(made) - known:
-            raise UsageError(f"A breakpoint knows {', '.join(sorted(known))}, not {', '.join(sorted(unknown))}.")
+            raise UsageError(
+                f"A breakpoint has no condition {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}."
+            )
         if not made:
-            raise UsageError("A breakpoint without a condition would stop at everything.")
+            raise UsageError("A breakpoint without a condition would stop at every event.")
         if made.get("event") not in (None, *EVENT_TYPES):
             raise UsageError(no_event(str(made["event"])))
         if "cost_above" in made and not _is_number(made["cost_above"]):
-            raise UsageError(f"A breakpoint's cost_above is a number, not {made['cost_above']!r}.")
+            raise UsageError(f"A breakpoint's cost_above must be a number, not {made['cost_above']!r}.")
         made["arguments"] = tuple(map(_argument, made.get("arguments", ())))
         if "where" in made:
             made["_where"] = compile_condition(made["where"])
@@ -182,7 +184,7 @@ def _argument(given: Any) -> Argument:
     try:
         return Argument(**given) if isinstance(given, Mapping) else Argument(*given)
     except TypeError as error:
-        raise UsageError(f"A breakpoint's argument is (field, operator, value), not {given!r}.") from error
+        raise UsageError(f"A breakpoint's argument must be (field, operator, value), not {given!r}.") from error
 
 
 def _calls(event: Event, state: State) -> Iterator[Call]:

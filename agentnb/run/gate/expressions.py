@@ -115,11 +115,11 @@ def compile_condition(text: str) -> Condition:
 
 def _parse(text: str) -> ast.Expression:
     if len(text) > LENGTH:
-        raise UsageError(f"A condition has at most {LENGTH} characters, not {len(text)}: write a function instead.")
+        raise UsageError(f"A condition has at most {LENGTH} characters, not {len(text)}. Write a function instead.")
     try:
         return ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
-        raise UsageError(f"{shown(text)} is no condition: {getattr(error, 'msg', error)}.") from error
+        raise UsageError(f"{shown(text)} is not a condition: {getattr(error, 'msg', error)}.") from error
     except (RecursionError, MemoryError) as error:
         raise _too_deep(text) from error
 
@@ -134,19 +134,19 @@ def _check(text: str, parsed: ast.AST) -> None:
         if depth > DEPTH:
             raise _too_deep(text)
         if not isinstance(node, _KNOWN) or (isinstance(node, ast.Dict) and None in node.keys):
-            raise UsageError(f"{text!r}: a condition has no {type(node).__name__}.")
+            raise UsageError(f"{text!r}: a condition cannot contain {type(node).__name__}.")
         if isinstance(node, ast.Constant) and not isinstance(node.value, _CONSTANTS):
-            raise UsageError(f"{text!r}: a condition's values are JSON's, not {node.value!r}.")
+            raise UsageError(f"{text!r}: a value in a condition must be JSON, not {node.value!r}.")
         if isinstance(node, ast.Compare) and (name := _compared_whole(node)) is not None:
-            raise UsageError(f"{text!r}: {name} has parts, and it is these that are compared, as in {WHOLE[name]}.")
+            raise UsageError(f"{text!r}: {name} cannot be compared. Compare a part of it, as in {WHOLE[name]}.")
         if isinstance(node, ast.Compare) and (types := set(_texts_compared(node, _is_type)).difference(EVENT_TYPES)):
             raise UsageError(f"{text!r}: {no_event(min(types))}")
         if isinstance(node, ast.Call):
             called.append(node.func)
             if not (isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS) or node.keywords:
-                raise UsageError(f"{text!r}: a condition may call {', '.join(_FUNCTIONS)}, and nothing else.")
+                raise UsageError(f"{text!r}: a condition can call {', '.join(_FUNCTIONS)} only.")
         if isinstance(node, ast.Name) and node.id not in _NAMES and node not in called:
-            raise UsageError(f"{text!r}: a condition knows {', '.join(_NAMES)}, and no {node.id!r}.")
+            raise UsageError(f"{text!r}: a condition has no name {node.id!r}; the names are {', '.join(_NAMES)}.")
 
 
 def _comparisons(node: ast.Compare) -> Iterator[tuple[ast.cmpop, ast.expr, ast.expr]]:
@@ -209,7 +209,7 @@ def _walk(node: ast.AST, depth: int = 0) -> Iterator[tuple[int, ast.AST]]:
 
 def _number(value: Any) -> Any:
     if not isinstance(value, (int, float)):
-        raise TypeError(f"{shown(value)} is no number")
+        raise TypeError(f"{shown(value)} is not a number")
     return value
 
 

@@ -159,14 +159,14 @@ class Gate:
     def _stop_where_one_fails(self, breakpoint: Breakpoint, event: Event, error: BaseException) -> None:
         """Pause the run because a breakpoint raised an error, and disable it: it would fail at the next event too."""
         breakpoint.enabled = False
-        words = f"{breakpoint.label} failed and is switched off ({error_text(error)})"
+        words = f"{breakpoint.label} failed and was disabled ({error_text(error)})"
         self._stop_at(event, words)
 
     def _stop_at(self, event: Event, words: str) -> None:
         """Request a pause at a breakpoint, and end the current step. `words`: its label, or the error it raised."""
         where = f"(seq {event.seq})"
         if isinstance(event, CallStart):
-            where = f"of {event.name} ({event.call_id}), which has not begun"
+            where = f"of {event.name} ({event.call_id}), which has not started"
         self.ask_for_pause(f"breakpoint at {event.type} {where}: {words}", "breakpoint")
         self.release_permit()
 
@@ -208,7 +208,10 @@ class Gate:
         }
         for name, limit in self.limits.items():
             if name == "cost" and usage and "cost" not in usage:  # a limit without a measured cost has no effect
-                return f"The limit of {limit:g} cost cannot be kept: the model tells tokens and no cost. Limit those."
+                return (
+                    f"The limit of {limit:g} cost cannot be enforced: the model reports tokens but no cost."
+                    " Limit the tokens instead."
+                )
             if used[name] >= limit:
                 return f"The limit of {limit:g} {name} is reached."
         return None
@@ -217,7 +220,7 @@ class Gate:
 def check_unit(unit: Unit) -> None:
     """Raise UsageError if this is not a unit of a step."""
     if unit not in UNITS:
-        raise UsageError(f"A step is one {', '.join(UNITS)}, not {unit!r}.")
+        raise UsageError(f"A step must be one of {', '.join(UNITS)}, not {unit!r}.")
 
 
 def _ends_turn(event: Event, state: State) -> bool:
@@ -243,8 +246,8 @@ def check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
     numbers = {name: plain_number(limit) for name, limit in limits.items()}
     for name, limit in numbers.items():
         if name not in LIMITS:
-            raise UsageError(f"limits= knows {', '.join(sorted(LIMITS))}, not {name!r}.")
+            raise UsageError(f"limits= has no limit {name!r}; it has {', '.join(sorted(LIMITS))}.")
         is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit >= 0
         if not is_number or (isinstance(limit, int) and limit.bit_length() > 1000):  # more than a float can hold
-            raise UsageError(f"limits[{name!r}] must be a number that is not negative, not {shown(limit)}.")
+            raise UsageError(f"limits[{name!r}] must be a non-negative number, not {shown(limit)}.")
     return numbers

@@ -86,7 +86,9 @@ def check_word(word: str, known: Callable[[], Names]) -> None:
     if nearest_event(word) is not None:
         declared = sorted({*names.tools, *names.phases})
         others = f" The run has the tools and phases {', '.join(declared)}." if declared else ""
-        raise UsageError(f"{no_event(word)}{others} Of a loop that has not begun: tool={word!r}, or phase={word!r}.")
+        raise UsageError(
+            f"{no_event(word)}{others} For a loop that has not started, use tool={word!r} or phase={word!r}."
+        )
     _check(word, "tool or phase", {*names.tools, *names.phases})
 
 
@@ -109,7 +111,7 @@ def check_phases(entered: Collection[str], known: Callable[[], Names]) -> None:
 def _check(name: str, what: str, declared: Collection[str]) -> None:
     if (meant := _nearest(name, declared, NEARLY_DECLARED)) is not None:
         raise UsageError(
-            f"There is no breakpoint at {name!r}: the run has no {what} of that name. Did you mean {meant!r}?"
+            f"Cannot set a breakpoint at {name!r}: the run has no {what} with that name. Did you mean {meant!r}?"
             f" It has {', '.join(sorted(declared))}."
         )
 
@@ -131,4 +133,5 @@ def no_event(name: str) -> str:
     """Return the error message for a name that is not an event type."""
     nearest = nearest_event(name)
     meant = f" Did you mean {nearest!r}?" if nearest is not None else ""
-    return f"There is no breakpoint at {name!r}: no event is of that type.{meant} Events are {', '.join(EVENT_TYPES)}."
+    types = ", ".join(EVENT_TYPES)
+    return f"Cannot set a breakpoint at {name!r}: there is no such event type.{meant} The types are {types}."

@@ -1,7 +1,7 @@
 """The cursor of a replay: a position in a recording, with the state after the events before it; and its steps.
 
-A cursor moves forwards by applying the next event, and backwards by applying fewer events, from the first event on. It
-can check each event on the way. The steps of a replay have the same units as the steps of a run.
+A cursor moves forwards by applying the next event, and backwards by applying fewer events, from the nearest checkpoint
+on. It can check each event on the way. The steps of a replay have the same units as the steps of a run.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
+from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import ReplayDiverged
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
@@ -21,12 +22,13 @@ from agentnb.run.past.divergence import Check
 class Cursor:
     """A position in a recording, initially before the first event. Only one thread may use it at a time."""
 
-    def __init__(self, recorded: Sequence[Event], loop: Design, *, check: bool) -> None:
+    def __init__(self, recorded: Sequence[Event], loop: Design, checkpoints: Checkpoints, *, check: bool) -> None:
         """Start before the first event. `check`: compare each recorded decision with the decision of `loop`."""
         self._recorded = recorded
         self._loop = loop
         self._check = Check(loop) if check else None
         self._diverged: ReplayDiverged | None = None
+        self.checkpoints = checkpoints
         self.state = State()
         self.moves = 0
         """The number of moves."""
@@ -42,8 +44,12 @@ class Cursor:
 
         Raises ReplayDiverged if the loop decides differently on the way; the position is then before that event.
         """
-        if position < self.state.position:
-            self._stand_at(position)
+        # Events before the current position were checked before. Without a check, no event has to be applied singly.
+        if position < self.state.position or (self._check is None and position > self.state.position):
+            state = self.checkpoints.state_at(self._recorded, position)
+            check = Check(self._loop, state) if self._check is not None else None
+            # Assign in one statement: a thread that reads the state without the lock sees no intermediate state.
+            self.state, self._check, self.moves = state, check, self.moves + 1
         while self.state.position < position:
             self.go_on()
 
@@ -57,19 +63,11 @@ class Cursor:
                 self._diverged = error
                 raise
         evolve(self.state, event)
+        self.checkpoints.keep(self.state)
         self.moves += 1
         if self._check is not None:
             self._check.take(event, self.state)
         return event
-
-    def _stand_at(self, position: int) -> None:
-        check = Check(self._loop) if self._check is not None else None
-        state = State()
-        for event, state in folded(self._recorded[:position]):  # these events have been checked before
-            if check is not None:
-                check.take(event, state)
-        # Assign in one statement, last: a thread that reads the state without the lock sees no intermediate state.
-        self.state, self._check, self.moves = state, check, self.moves + 1
 
 
 def folded(events: Sequence[Event]) -> Iterator[tuple[Event, State]]:

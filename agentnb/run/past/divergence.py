@@ -9,19 +9,20 @@ configuration. As in a run, a loop is asked for its next event only if it has no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import asdict, replace
 
 from agentnb.core.errors import InvalidArguments, ReplayDiverged
 from agentnb.core.events import ApprovalRequest, CallEnd, CallProposed, CallStart, Event, ModelStart, RunEnd, RunStart
-from agentnb.core.evolve import evolve, nested
+from agentnb.core.evolve import nested
 from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, configured
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
 from agentnb.run.approvals.policy import why_it_asks
 from agentnb.run.frame import Frame
+from agentnb.run.past.recorded_loop import frames_at
 from agentnb.run.synthetic_results import Refusal, misfit, unfit
 
 _STAMP = {"seq", "time", "run_id", "path", "phase", "inherited"}
@@ -32,9 +33,12 @@ _DECIDED = {"message", "model_start", "call_proposed", "state_update", "phase_ch
 class Check:
     """The comparison of a recording with the decisions of a loop, event by event."""
 
-    def __init__(self, loop: Design) -> None:
+    def __init__(self, loop: Design, state: State | None = None) -> None:
+        """Begin before the first event, or at a position. state: of the whole run at the position."""
         self._loop = loop
         self._frames: dict[str, Frame] = {}
+        if state is not None and state.position:
+            self._frames = {frame.path: frame for frame in frames_at(loop, state)}
 
     def look_at(self, event: Event) -> None:
         """Compare the next event of the recording. Raises ReplayDiverged if the loop decides differently."""
@@ -142,15 +146,6 @@ class Check:
         if isinstance(event, ApprovalRequest) and asks is None and event.reason == why_it_asks(tool):
             return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
         return replace(event, arguments=made)
-
-
-def frame_at(events: Iterable[Event], path: str, loop: Design) -> Frame | None:
-    """Return the frame of the loop at `path` after these events, or None if no loop of `loop` runs there."""
-    check, state = Check(loop), State()
-    for event in events:
-        evolve(state, event)
-        check.take(event, state)
-    return check.frame(path)
 
 
 def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:

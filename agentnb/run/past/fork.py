@@ -17,7 +17,8 @@ from typing import Any, get_args
 
 from msgspec import structs
 
-from agentnb.core.errors import ImpossibleEvent, UnknownCall, UsageError
+from agentnb.core.checkpoints import Checkpoints, copied
+from agentnb.core.errors import UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
     CallEnd,
@@ -27,11 +28,9 @@ from agentnb.core.events import (
     Event,
     MessageAdded,
     ModelEnd,
-    RunResumed,
     RunStart,
     checked,
 )
-from agentnb.core.evolve import fold
 from agentnb.core.json import to_json_data
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, to_message, to_said
@@ -44,9 +43,8 @@ from agentnb.run.event_data import input_as_json, text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import check_limits
 from agentnb.run.journal import Journal
-from agentnb.run.past.divergence import frame_at
-from agentnb.run.past.prefix import check_kind, common_with_a_fork, prefix_of_a_fork
-from agentnb.run.past.recorded_loop import RecordedLoop
+from agentnb.run.past.recorded_loop import RecordedLoop, frame_at
+from agentnb.run.past.resume import Past, check_kind, past_of_a_fork
 from agentnb.run.recording import UNCHANGED, Change, Recording
 from agentnb.run.run import Run
 from agentnb.run.validation import check_options
@@ -65,13 +63,11 @@ BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
 class Branch:
     """The past of a fork, and the input to apply at its start.
 
-    `events`: the past. `shared`: the number of first events that equal those of the recording, except for event 0 and
-    the mark `inherited`. `suspended`: the fork resumes from a suspension. `steer`: a steering message to queue, or
-    None. `decided`: a decision to record, or None.
+    `suspended`: the fork resumes from a suspension. `steer`: a steering message to queue, or None. `decided`: a
+    decision to record, or None.
     """
 
-    events: list[Event]
-    shared: int
+    past: Past
     suspended: bool = False
     steer: Message | None = None
     decided: tuple[str, str, ApprovalDecision] | None = None
@@ -89,28 +85,36 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
     possible (`branch`, which raises other errors too).
     """
     if unknown := sorted(options.keys() - OPTIONS):
-        raise UsageError(f"fork() takes {', '.join(sorted(OPTIONS))} of what start() takes, and no {unknown[0]}.")
+        raise UsageError(
+            f"fork() does not accept {unknown[0]!r}. Options of start() that it accepts: {', '.join(sorted(OPTIONS))}."
+        )
     loop = loop if loop is not None else origin.loop
     if isinstance(loop, RecordedLoop):
-        raise UsageError("A recording from a file does not hold its loop: give the loop that goes on by loop=.")
-    if not origin.recording:
-        raise UsageError("The run has not begun: there is nothing to fork yet.")
+        raise UsageError("The loop of this recording is not known. Pass the loop that continues it as loop=.")
+    events = origin.recording
+    if not events:
+        raise UsageError("The run has no events yet, so it cannot be forked. Start it first.")
     if at is None and not origin.events:
-        raise UsageError("The replay stands before its first event: say by at= which one the fork departs from.")
-    made = branch(origin.recording, len(origin.events) - 1 if at is None else at, change, loop)
+        raise UsageError(
+            "The replay is positioned before its first event. Pass at=<event number> to choose where to fork."
+        )
+    seq = len(origin.events) - 1 if at is None else at
+
     # The first event of the fork records its policy and limits: those of the other run, unless others are given.
-    given, chosen = {**origin._fork_options, **options}, {}
+    given, recorded = {**origin._fork_options, **options}, {}
     given["approve"] = read_policy(given.get("approve"))
     if "approve" in options or given["approve"] is not None:
-        chosen["approve"] = recorded_policy(given["approve"])
+        recorded["approve"] = recorded_policy(given["approve"])
     check_options(name=None, store=None, breakpoints=(), limits=given.get("limits"))
     if "limits" in options or given.get("limits") is not None:
-        given["limits"] = chosen["limits"] = check_limits(given["limits"] or {})
-    past, shared = _chosen(made, chosen)
+        given["limits"] = recorded["limits"] = check_limits(given["limits"] or {})
+
+    made = branch(events, seq, change, loop, origin.checkpoints, recorded)
     run = Run(
         loop,
-        recording=past,
-        shared=(origin.recording[0].run_id, shared),
+        recording=made.past.events,
+        state=made.past.state,
+        shared=(events[0].run_id, made.past.shared),
         suspended=made.suspended,
         judges_open_questions="approve" in options,  # the policy of the other run has judged them already
         **given,
@@ -124,50 +128,39 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
     return run
 
 
-def _chosen(made: Branch, chosen: dict[str, Any]) -> tuple[list[Event], int]:
-    """Return the past of a run with this policy and these limits from its start.
+def branch(
+    events: Sequence[Event],
+    seq: int,
+    change: Change,
+    loop: Design,
+    checkpoints: Checkpoints,
+    options: Mapping[str, Any],
+) -> Branch:
+    """Return the past of a run that forks at the event `seq` of a recording, and the input to apply at its start.
 
-    chosen: the fields of the first event to set. The second value is the number of first events that still equal those
-    of the recording, except for event 0.
+    loop: the loop that the fork runs. checkpoints: of the recording. options: the policy and the limits of the fork
+    from its start, if they change.
+
+    Raises UsageError if there is no such event or the change is not possible there, RecordingMismatch if the recording
+    is of another kind of loop, UnknownCall or InvalidArguments if the decision does not fit the call.
     """
-    if not chosen:
-        return made.events, made.shared
-    first, *others = made.events
-    unchanged = dict.fromkeys(chosen)
-    shared = next((event.seq for event in others if isinstance(event, RunResumed)), made.shared)
-    resumed = [structs.replace(event, **unchanged) if isinstance(event, RunResumed) else event for event in others]
-    return [structs.replace(first, **chosen), *resumed], min(shared, made.shared)
-
-
-def branch(events: Sequence[Event], seq: int, change: Change, loop: Design) -> Branch:
-    """Return the past of a run that forks at the event `seq` of a recording.
-
-    loop: the loop that the fork runs. Raises UsageError if there is no such event or the change is not possible there,
-    RecordingMismatch if the recording is of another kind of loop, UnknownCall or InvalidArguments if the decision does
-    not fit the call.
-    """
-    if events and isinstance(events[0], RunStart):
+    if isinstance(events[0], RunStart):
         check_kind(events[0], loop)
     if type(seq) is not int or not 0 <= seq < len(events):
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
     event = events[seq]
+    past = partial(past_of_a_fork, events, seq, loop, checkpoints, options=options)
 
     # Replace the event; or keep it and add a steering message; or decide about its call; or change nothing.
-    if (instead := _instead(events, event, change, loop)) is not None:
-        past = prefix_of_a_fork(events, seq, loop, instead=instead)
-        made = Branch(past, common_with_a_fork(events, seq, changed=True))
+    if (instead := _instead(events, event, change, loop, checkpoints)) is not None:
+        made = Branch(past(instead=instead))
     elif change.message is not None:
         said = to_said(input_as_json(change.message))
-        made = Branch(prefix_of_a_fork(events, seq, loop), common_with_a_fork(events, seq), steer=said)
+        made = Branch(past(), steer=said)
     elif change.given:
-        made = _with_decision(events, event, change, loop)
+        made = _with_decision(events, event, change, past)
     else:
-        made = Branch(prefix_of_a_fork(events, seq, loop), common_with_a_fork(events, seq))
-    # The events must be a possible recording: the events before the fork and the changed event must fit.
-    try:
-        fold(made.events)
-    except ImpossibleEvent as error:
-        raise UsageError(f"The run cannot go on like that from its event {seq}: {error}") from error
+        made = Branch(past())
     return _checked(replace(made, suspended=is_suspended(event)), loop)
 
 
@@ -193,7 +186,7 @@ def _checked(made: Branch, loop: Design) -> Branch:
     if made.decided is None:
         return made
     path, id, decision = made.decided
-    frame = frame_at(made.events, path, loop)
+    frame = frame_at(loop, copied(made.past.state), path)
     call = frame.state.open.get(id) if frame is not None else None
     if frame is None or call is None:
         raise UnknownCall(f"The call {id!r} is not open where the fork begins.")
@@ -222,9 +215,15 @@ def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> Non
 # -- the change --------------------------------------------------------------------------------------------------------
 
 
-def _instead(events: Sequence[Event], event: Event, change: Change, loop: Design) -> Event | None:
+def _instead(
+    events: Sequence[Event], event: Event, change: Change, loop: Design, checkpoints: Checkpoints
+) -> Event | None:
     """Return the event that replaces this event, or None if the change, if any, comes after it."""
-    before = cache(partial(frame_at, events[: event.seq], event.path, loop))
+
+    @cache
+    def before() -> Frame | None:
+        return frame_at(loop, checkpoints.state_at(events, event.seq), event.path)
+
     made: Event | None = None
     if change.event is not None:
         made = _stamped(change.event, event)
@@ -308,8 +307,8 @@ def _check_calls_stay(answer: ModelEnd, frame: Frame | None) -> None:
         )
 
 
-def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: Design) -> Branch:
-    """Return a branch that ends with another decision about the event's call.
+def _with_decision(events: Sequence[Event], event: Event, change: Change, past: Callable[..., Past]) -> Branch:
+    """Return a branch that ends with another decision about the event's call. past: returns the past of the fork.
 
     The new decision takes the place of an approval_decision or call_start event, and follows any other event.
     Raises UsageError if the event does not concern exactly one call, or if it ends the call.
@@ -320,11 +319,10 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, loop: 
         where = f"fork at {start.seq}, where it was started" if start is not None else "it was never started"
         raise UsageError(f"Event {event.seq} ends the call {id!r}: its result can be changed; for the rest, {where}.")
     followed = event.type not in ("approval_decision", "call_start")
-    past = prefix_of_a_fork(events, event.seq, loop, without=not followed)
+    kept = past(without=not followed)
     # Use the recorded time: the time since the recording is not waiting time.
-    decision = structs.replace(_decision(id, change), time=max(event.time, past[-1].time))
-    shared = common_with_a_fork(events, event.seq, changed=not followed)
-    return Branch(past, shared, decided=(path, id, decision))
+    decision = structs.replace(_decision(id, change), time=max(event.time, kept.events[-1].time))
+    return Branch(kept, decided=(path, id, decision))
 
 
 def _is_start(event: Event, path: str, id: str) -> bool:

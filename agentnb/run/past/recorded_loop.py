@@ -80,8 +80,11 @@ def loops_at(loop: Design, state: State) -> list[Frame] | list[Stood]:
     If `loop` is a real loop, return frames, and omit nested loops that `loop` does not have. If it is a RecordedLoop,
     use the events only.
     """
-    if isinstance(loop, RecordedLoop):
-        return stood(state)
+    return stood(state) if isinstance(loop, RecordedLoop) else frames_at(loop, state)
+
+
+def frames_at(loop: Design, state: State) -> list[Frame]:
+    """Return the frames of the running loops, outermost first, without nested loops that `loop` does not have."""
     frames = [Frame(loop, state)]
     for frame in frames:
         for name, child in frame.state.children.items():
@@ -90,6 +93,11 @@ def loops_at(loop: Design, state: State) -> list[Frame] | list[Stood]:
             if inside is not None and call is not None:
                 frames.append(Frame(inside, child, name=name, above=frame, call=call.id))
     return frames
+
+
+def frame_at(loop: Design, state: State, path: str) -> Frame | None:
+    """Return the frame of the running loop at `path`, or None if there is none that `loop` has."""
+    return next((frame for frame in frames_at(loop, state) if frame.path == path), None)
 
 
 def missing(recording: object, name: str, instead: str) -> AttributeError:

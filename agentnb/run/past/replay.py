@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError, printable
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
@@ -50,13 +51,19 @@ class Replay(Recording):
     parts = ("position", "approvals", "graph", "events", "timeline", "messages", "usage", "diagram")
 
     def __init__(
-        self, events: Iterable[Event], loop: Design | None = None, *, name: str | None = None, check: bool = False
+        self,
+        events: Iterable[Event],
+        loop: Design | None = None,
+        *,
+        name: str | None = None,
+        check: bool = False,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         self._recorded = tuple(events)
         self.loop = loop if loop is not None else recorded_loop(self._recorded)
         self.id = self._recorded[0].run_id if self._recorded else ""
         self.name = name
-        self._cursor = Cursor(self._recorded, self.loop, check=check)
+        self._cursor = Cursor(self._recorded, self.loop, checkpoints or Checkpoints(), check=check)
         self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded, is_whole=True))
         self._lock = threading.RLock()
         self._watchers = Watchers(self.id)
@@ -83,6 +90,11 @@ class Replay(Recording):
     def recording(self) -> Sequence[Event]:
         """All events of the recording, regardless of the position."""
         return self._recorded
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The kept states of the recording."""
+        return self._cursor.checkpoints
 
     @property
     def state(self) -> State:

@@ -12,7 +12,7 @@ from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Design, fingerprint
 from agentnb.core.resume_point import is_suspended
 from agentnb.run.journal import RunStore
-from agentnb.run.past.prefix import as_of, check_kind, new_run_id, prefix_of_a_restored_run
+from agentnb.run.past.resume import as_of, check_kind, new_run_id, past_of_a_restored_run
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.run import Run
 from agentnb.run.validation import shown
@@ -63,7 +63,7 @@ def restore(
     _warn_of_another_configuration(snapshot, loop)
 
     # Use a new id if the store has later events of this run: they must not be overwritten.
-    events: Sequence[Event] = prefix_of_a_restored_run(snapshot.events, loop, has_new_limits=limits is not None)
+    events: Sequence[Event] = past_of_a_restored_run(snapshot.events, loop, has_new_limits=limits is not None)
     if store is not None and store.position(snapshot.run_id) > len(events):
         events = as_of(new_run_id(), events)
     run = Run(

@@ -1,0 +1,162 @@
+"""Checkpoints: states of a recording at some of its positions, so that the state at any position is soon folded.
+
+A state changes with every event, so a checkpoint is a copy. It shares everything that does not change: messages, calls
+and nested loops that have ended. The number of checkpoints is limited, and their distance grows with the recording, so
+the cost of an event does not grow with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any, cast
+
+from msgspec import structs
+
+from agentnb.core.events import Event
+from agentnb.core.evolve import evolve
+from agentnb.core.prefix import Prefix
+from agentnb.core.state import CallState, Inside, Place, State
+
+EVERY = 1_024
+"""The first distance between two checkpoints, in events. It is doubled whenever there are more than `MOST`."""
+MOST = 16
+RECENT = 4
+"""The number of positions whose state is kept because it was asked for last."""
+
+
+class Checkpoints:
+    """The kept states of one recording. Safe from every thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._every = EVERY
+        self._spaced: dict[int, State] = {}
+        self._recent: dict[int, State] = {}
+
+    def keep(self, state: State) -> None:
+        """Keep the state if a checkpoint is due at its position. Call it after each event."""
+        if state.position % self._every:
+            return
+        with self._lock:
+            self._spaced[state.position] = copied(state, grows=True)
+            if len(self._spaced) > MOST:
+                self._every *= 2
+                self._spaced = {at: kept for at, kept in self._spaced.items() if at % self._every == 0}
+
+    def begin(self, state: State) -> None:
+        """Keep the state that a fork begins with."""
+        with self._lock:
+            self._recent[state.position] = copied(state, grows=True)
+
+    def state_at(self, events: Sequence[Event], position: int, *, inherited_by: str | None = None) -> State:
+        """Return the state after the first `position` events, which the caller may change.
+
+        events: the recording. inherited_by: the id of a fork; the state is then the one after the events as the fork
+        inherits them.
+        """
+        with self._lock:
+            known = {**self._spaced, **self._recent}
+        # Fold the events since the nearest checkpoint.
+        if (kept := known.get(position)) is None:
+            nearest = max((at for at in known if at < position), default=0)
+            kept = copied(known[nearest]) if nearest else State()
+            for event in events[nearest:position]:
+                evolve(kept, event)
+                self.keep(kept)
+        # Keep the result, and forget the one that was not asked for the longest time.
+        with self._lock:
+            self._recent.pop(position, None)
+            self._recent[position] = kept
+            if len(self._recent) > RECENT:
+                del self._recent[next(iter(self._recent))]
+        return copied(kept, inherited_by=inherited_by)
+
+
+def copied(state: State, *, grows: bool = False, inherited_by: str | None = None) -> State:
+    """Return a copy of the state of a run, which changes independently of it.
+
+    grows: the run continues with `state`, and the copy is only copied again: it is a small one, with views of what
+    grows. inherited_by: the id of a fork; the copied state is then the one after the events as the fork inherits them.
+    """
+    places = {path: _copied_place(place, grows=grows) for path, place in state.places.items()}
+    root = _Copy(places, grows=grows, inherited_by=inherited_by).of(state, "", _copied_place(state.place, grows=grows))
+    root.places = places
+    return root
+
+
+def _copied_place(place: Place, *, grows: bool) -> Place:
+    return Place(place.runs, cast("set[str]", tuple(place.ids)) if grows else set(place.ids))
+
+
+class _Copy:
+    """A copy of the states of a run's loops. What two of them share, their copies share."""
+
+    def __init__(self, places: dict[str, Place], *, grows: bool, inherited_by: str | None) -> None:
+        self._places = places
+        self._grows = grows
+        self._run_id = inherited_by
+        self._calls: dict[int, CallState] = {}
+
+    def of(self, state: State, path: str, place: Place) -> State:
+        """Return the copy of one loop's state, with those of the loops that were run inside it."""
+        # Loops that have ended do not change, so a small copy shares them.
+        children: dict[str, State] = {}
+        for name, child in state.children.items():
+            inner = f"{path}/{name}" if path else name
+            is_final = child.stop_reason is not None and child.failure is None
+            children[name] = child if self._grows and is_final else self.of(child, inner, self._places[inner])
+        moved = {id(child.messages): children[name] for name, child in state.children.items()}
+
+        # Calls that have ended before the current turn do not change either.
+        for call in (*state.calls.values(), *state.open.values()):
+            self._copy_call(call)
+        if self._run_id is not None:
+            for call in state.own_calls:
+                self._copy_call(call)
+
+        made = replace(
+            state,
+            messages=cast("list[Any]", Prefix(state.messages)) if self._grows else state.messages[:],
+            broken_off=state.broken_off.copy(),
+            calls={id: self._call(call) for id, call in state.calls.items()},
+            open={id: self._call(call) for id, call in state.open.items()},
+            asking={id: self._call(call) for id, call in state.asking.items()},
+            own_calls=[self._call(call) for call in state.own_calls],
+            queues={queue: messages.copy() for queue, messages in state.queues.items()},
+            heard=state.heard.copy(),
+            inside=state.inside.copy(),
+            entered=state.entered.copy(),
+            values=state.values.copy(),
+            usage=state.usage.copy(),
+            own_usage=state.own_usage.copy(),
+            children=children,
+            place=place,
+            places={},
+            memo=None,
+        )
+        # The messages of a nested loop are shared with its state.
+        for number, begun in enumerate(state.inside):
+            if (now := moved.get(id(begun.messages))) is not None:
+                made.inside[number] = Inside(begun.position, now.messages, now.inside, now.broken_off)
+        if self._run_id is not None:
+            made.run_id, made.own_usage = self._run_id, {}
+            made.reply = self._inherited(state.reply)
+            made.rules = [self._inherited(rule) for rule in state.rules]
+        return made
+
+    def _call(self, call: CallState) -> CallState:
+        return self._calls.get(id(call), call)
+
+    def _copy_call(self, call: CallState) -> None:
+        if id(call) in self._calls:
+            return
+        made = self._calls[id(call)] = copy(call)
+        if self._run_id is not None:
+            made.approval, made.decision = self._inherited(call.approval), self._inherited(call.decision)
+            made.end = self._inherited(call.end)
+
+    def _inherited(self, event: Any) -> Any:
+        return structs.replace(event, run_id=self._run_id, inherited=True) if event is not None else None
