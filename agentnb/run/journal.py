@@ -18,7 +18,6 @@ from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Delta, Event, RunStart, encode_body
 from agentnb.core.evolve import evolve, nested
@@ -26,6 +25,7 @@ from agentnb.core.json import check_levels
 from agentnb.core.loop import Design
 from agentnb.core.prefix import Continued
 from agentnb.core.state import CallState, State
+from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.event_data import not_serializable
 from agentnb.run.frame import UNKNOWN, Frame
 from agentnb.run.watchers import Watchers

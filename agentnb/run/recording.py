@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, Unpack
 
-from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import ReplayDiverged, UsageError
 from agentnb.core.events import Event, Queue, RunPaused
 from agentnb.core.json import plain_number
@@ -20,6 +19,7 @@ from agentnb.core.state import State
 from agentnb.loops.options import StartOptions
 from agentnb.run.approvals.pending import Decided, Pending, ready
 from agentnb.run.approvals.remembered import Remembered
+from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.mailbox import QUEUES
 from agentnb.run.past.recorded_loop import stood

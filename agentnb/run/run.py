@@ -19,7 +19,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import StoreBusy, UsageError, printable
 from agentnb.core.events import Delta, Event, Queue, RunResumed
 from agentnb.core.loop import Design
@@ -31,6 +30,7 @@ from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.approvals.kept import lost_function, policy_of_a_recording, read_policy, recorded_policy
 from agentnb.run.approvals.policy import make_policy
+from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.companions import companion_of
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver

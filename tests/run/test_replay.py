@@ -346,7 +346,7 @@ async def test_who_reads_it_as_it_goes_back_sees_where_it_was(monkeypatch: pytes
         evolve(state, event)
 
     before = recorded.state
-    monkeypatch.setattr("agentnb.core.checkpoints.evolve", look)
+    monkeypatch.setattr("agentnb.run.checkpoints.evolve", look)
     recorded.to(5)
     assert set(seen) == {(8, 8, True)}
     assert recorded.position == 6

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import ReplayDiverged
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.loop import Design
 from agentnb.core.state import State
+from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.gate.gate import Gate, Unit, check_unit
 from agentnb.run.past.divergence import Check
 

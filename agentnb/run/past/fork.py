@@ -17,7 +17,6 @@ from typing import Any, get_args
 
 from msgspec import structs
 
-from agentnb.core.checkpoints import Checkpoints, copied
 from agentnb.core.errors import UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
@@ -39,6 +38,7 @@ from agentnb.core.state import CallState
 from agentnb.run.approvals.kept import read_policy, recorded_policy
 from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.approvals.pending import question_of
+from agentnb.run.checkpoints import Checkpoints, copied
 from agentnb.run.event_data import input_as_json, text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import check_limits

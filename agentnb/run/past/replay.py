@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError, printable
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
@@ -25,6 +24,7 @@ from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run import environment
 from agentnb.run.approvals.pending import Pending, schemas, waiting
+from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.gate import Unit
 from agentnb.run.gate.words import names_in

@@ -15,7 +15,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.errors import ImpossibleEvent, RecordingMismatch, UsageError
 from agentnb.core.events import CallEnd, CallStart, Event, ModelEnd, RunEnd, RunResumed, RunStart
 from agentnb.core.evolve import evolve
@@ -24,6 +23,7 @@ from agentnb.core.prefix import Continued
 from agentnb.core.resume_point import is_suspended, results_in, resume_point
 from agentnb.core.state import State
 from agentnb.core.tools import fingerprint_of
+from agentnb.run.checkpoints import Checkpoints
 from agentnb.tools import as_tools
 
 

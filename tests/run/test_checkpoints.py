@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentnb.core import checkpoints
-from agentnb.core.checkpoints import Checkpoints
 from agentnb.core.evolve import evolve, fold
+from agentnb.run import checkpoints
+from agentnb.run.checkpoints import Checkpoints
 from tests.designs import WORLDS
 
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS))
