@@ -16,8 +16,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextvars import ContextVar
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic_core import to_json
 
@@ -26,14 +25,11 @@ from agentnb.core.events import EVENT_TYPES, CallEnd, Event, ModelEnd, RunEnd, R
 from agentnb.core.graph import CallDependencies
 from agentnb.core.json import to_plain
 from agentnb.core.messages import Message
-from agentnb.core.protocols import Frame, Hearing, Stoppable
+from agentnb.core.protocols import LoopMailbox
 from agentnb.core.reply import Reply
 from agentnb.core.required_effects import Effect, required_effects
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool, specification
-
-beside: ContextVar[object] = ContextVar("agentnb_beside", default=None)
-"""The companion of the loop for whose own call this code runs (`Design.companion`); None without one."""
 
 
 class Result(NamedTuple):
@@ -111,19 +107,152 @@ class Requests:
         return {}
 
 
-class Design(ABC):
-    """A loop design. `agentnb.Loop` is the class to subclass; it adds `start` and `run`."""
+class Calls:
+    """The calls of a loop: which of them may start, what is checked before, who performs them and with what.
 
-    phases: ClassVar[Mapping[str, Sequence[str]]] = {"running": ["done"], "done": []}
-    opened_by: ClassVar[Mapping[str, str]] = {"run_end": "done"}
+    They are the calls that the model makes, and those that the loop proposes itself (hidden calls). A loop that changes
+    something about them sets `calls_class` to a subclass. Each run of the loop makes one object of that class.
+
+    loop: the loop. tools: its tools, by name.
+    """
 
     checks_in_order: ClassVar[bool] = False
     """True if hooks and policies check the calls of a turn one after the other, and no call runs before all are
     checked.
     """
 
+    pauses_inside: ClassVar[bool] = True
+    """True if a requested pause may take effect while a nested loop performs a call of this one: the nested loop then
+    stops where it is. Otherwise the nested loop, and the loops inside it, first continue to their end, regardless of
+    their own setting.
+    """
+
+    call_graph: Callable[[State], CallDependencies] | None = None
+    """A function that returns the calls of the current request and which of them read the results of others, if calls
+    depend on one another. It must be a pure function of the state. Only views call it, at any time.
+    """
+
+    def __init__(self, loop: Design, tools: Mapping[str, Tool]) -> None:
+        self.loop = loop
+        self.tools = tools
+
+    # -- which calls may start, and what is checked before ---------------------------------------------------------
+
+    def required(self, state: State) -> Sequence[Effect]:
+        """Return the effects that must be in flight: the model request, questions, and the calls that may start."""
+        return required_effects(state)
+
+    def within_limit(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
+        """Select the checked calls that may start now under the concurrency limit.
+
+        Calls that await approval do not count against it.
+        """
+        return calls
+
+    @property
+    def before_call(self) -> Callable[[CallState, State], Any] | None:
+        """The hook that runs before each of the model's calls: `before_call` of the loop."""
+        return self.loop.before_call
+
+    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
+        """Return the arguments that the call runs with, computed before the check and again before the start.
+
+        If they change between the two, the call is checked again, and a person who approved it is asked again. Raises
+        InvalidArguments if the call can never run.
+        """
+        return call.arguments
+
+    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
+        """Return the call, ready to run. Raises InvalidArguments."""
+        return tool.bind(arguments)
+
+    # -- how a call is performed -----------------------------------------------------------------------------------
+
+    def detaches(self, call: CallState) -> bool:
+        """Return True if the loop continues while this call runs; only the end of the loop waits for it."""
+        return False
+
+    def skip(self, call: CallState, state: State) -> CallEnd | None:
+        """Return the result of a tool call that is skipped after its start was recorded, or None to run it."""
+        return None
+
+    def perform(self, call: CallState, state: State) -> Any:
+        """Perform one of the loop's own calls: call its activity.
+
+        As for an activity, the returned value may be awaitable or an async generator.
+        """
+        return self.loop.activities[call.name](call.arguments, state)
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """Return the loop that performs this call, or None. The events of that loop are nested in this loop's events.
+
+        The scheduler passes the state of this loop. Code that only inspects the structure of the loops passes None.
+        """
+        return None
+
+    def input_for(self, call: CallState, state: State) -> Any:
+        """Return the input for the loop that performs this call."""
+        return call.arguments.get("input")
+
+    def may_call(self) -> Collection[str]:
+        """Return the names of functions that the loop may call besides its tools and activities.
+
+        They are found in the loop's code, as far as it shows them.
+        """
+        return ()
+
+    # -- its result ------------------------------------------------------------------------------------------------
+
+    def outcome(self, value: Any) -> dict[str, Any]:
+        """Return what a tool returned, as fields of its `CallEnd`."""
+        return {"result": value}
+
+    @property
+    def after_call(self) -> Callable[[CallState, CallEnd, State], Any] | None:
+        """The hook that runs after each of the model's calls: `after_call` of the loop."""
+        return self.loop.after_call
+
+    def result_given(self, call: CallState, result: Any) -> Any:
+        """Return a result given from outside for one of the loop's own calls, as the call would have returned it.
+
+        Raises UsageError if the result is not valid for this call.
+        """
+        return result
+
+    def answer_to(self, id: str, result: Any, state: State) -> Event | None:
+        """Return the event that answers the request for which the loop was suspended, or None.
+
+        Raises AlreadyDecided.
+        """
+        return None
+
+
+class LoopFrame(Protocol):
+    """A loop in a run: its state, its calls, its mailbox, and the frame of its parent, if it is nested."""
+
+    state: State
+    calls: Calls
+
+    @property
+    def mailbox(self) -> LoopMailbox:
+        """The mailbox for messages to this loop itself. It lives as long as the run."""
+
+    @property
+    def above(self) -> LoopFrame | None:
+        """The frame of the parent loop; None for the outermost loop."""
+
+
+class Design(ABC):
+    """A loop design. `agentnb.Loop` is the class to subclass; it adds `start` and `run`."""
+
+    phases: ClassVar[Mapping[str, Sequence[str]]] = {"running": ["done"], "done": []}
+    opened_by: ClassVar[Mapping[str, str]] = {"run_end": "done"}
+
     requests_class: ClassVar[type[Requests]] = Requests
     """The class of the loop's model requests."""
+
+    calls_class: ClassVar[type[Calls]] = Calls
+    """The class of the loop's calls."""
 
     limits_that_raise: ClassVar[frozenset[str]] = frozenset()
     """The stop reasons for which awaiting the run raises LimitReached instead of returning the output."""
@@ -144,12 +273,6 @@ class Design(ABC):
     listens: ClassVar[bool] = True
     """True if the loop has a conversation of its own and receives the user's messages in it. If not, the loops that are
     nested in it have conversations.
-    """
-
-    pauses_inside: ClassVar[bool] = True
-    """True if a requested pause may take effect while a nested loop performs a call of this one: the nested loop then
-    stops where it is. Otherwise the nested loop, and the loops inside it, first continue to their end, regardless of
-    their own setting.
     """
 
     max_result_chars: int | None = 100_000
@@ -178,14 +301,11 @@ class Design(ABC):
     May be async.
     """
 
-    call_graph: Callable[[State], CallDependencies] | None = None
-    """A function that returns the calls of the current request and which of them read the results of others, if calls
-    depend on one another. It must be a pure function of the state. Only views call it, at any time.
-    """
-
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        check_not_moved(cls, vars(cls))
+        for base in cls.__mro__:
+            if base is cls or not issubclass(base, Design):  # the classes that were not checked yet
+                check_not_moved(cls, vars(base))
 
     @abstractmethod
     def advance(self, state: State) -> Event | None:
@@ -195,10 +315,6 @@ class Design(ABC):
         names = [str(getattr(tool, "name", None) or getattr(tool, "__name__", tool)) for tool in self.tools]
         shown = ", ".join(names if len(names) <= MANY_TOOLS else [*names[:MANY_TOOLS], "..."])
         return printable(f"<{type(self).__name__} {getattr(self, 'name', '')}{': ' * bool(shown)}{shown}>")
-
-    def detaches(self, call: CallState) -> bool:
-        """Return True if the loop continues while this call runs; only the end of the loop waits for it."""
-        return False
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """Return the event that a run starts with."""
@@ -212,123 +328,32 @@ class Design(ABC):
             system_prompt=self.system_prompt if self.system_prompt != self.config().get("system_prompt") else None,
         )
 
-    def wanted(self, state: State) -> Sequence[Effect]:
-        """Return the effects that must be in flight. A design that holds calls back overrides this."""
-        return required_effects(state)
+    def attached(self, frame: LoopFrame) -> None:
+        """Receive the frame of this loop in a run that was created, restored or forked, nested or not."""
+        return
 
-    def with_room(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
-        """Select the checked calls that may start now under the concurrency limit.
-
-        Calls that await approval do not count against it.
-        """
-        return calls
-
-    def instead_of(self, call: CallState, state: State) -> CallEnd | None:
-        """Return the result of a tool call that is skipped after its start was recorded, or None to run it."""
-        return None
-
-    def companion(self, state: State, recording: Sequence[Event], above: object) -> object:
-        """Return the object that the loop's code needs while the loop is run; the code finds it in `beside`.
+    def make_context(self, state: State, recording: Sequence[Event], outer: object) -> object:
+        """Return the object that the loop's own code needs during a run; the code finds it in `loop_context`.
 
         state: the loop's state; it stays current. recording: the events that the loop resumes from, its own and those
-        of the loops inside it. above: the companion of the parent loop, whose call this loop performs. By default a
-        loop shares that one.
+        of the loops inside it. outer: the context of the parent loop, whose call this loop performs. By default a loop
+        shares that one.
         """
-        return above
+        return outer
 
-    def perform(self, call: CallState, state: State) -> Any:
-        """Perform one of the loop's own calls.
-
-        As for an activity, the returned value may be awaitable or an async generator.
-        """
-        return self.activities[call.name](call.arguments, state)
-
-    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """Return the loop that performs this call, or None. The events of that loop are nested in this loop's events.
-
-        The scheduler passes the state of this loop. Code that only inspects the structure of the loops passes None.
-        """
-        return None
-
-    def input_for(self, call: CallState, state: State) -> Any:
-        """Return the input for the loop that performs this call."""
-        return call.arguments.get("input")
-
-    def result_given(self, call: CallState, result: Any) -> Any:
-        """Return a result given from outside for one of the loop's own calls, as the call would have returned it.
-
-        Raises UsageError if the result is not valid for this call.
-        """
-        return result
-
-    def answer_to(self, id: str, result: Any, state: State) -> Event | None:
-        """Return the event that answers the request for which the loop was suspended, or None.
-
-        Raises AlreadyDecided.
-        """
-        return None
-
-    def has_tools(self, tools: dict[str, Tool]) -> None:
-        """Receive the loop's tools by name.
-
-        Called by a run, and by code that only inspects a recording with this loop.
-        """
-        return
-
-    def taken_up(self, frame: Frame) -> None:
-        """Receive the frame of this loop when a run of it is created or restored, nested or not.
-
-        The frame has the current state.
-        """
-        return
-
-    def hears(self, run: Hearing) -> None:
-        """Receive the run of this loop that has begun, nested or not.
-
-        Messages that are sent to the loop object are for that run.
-        """
-        return
-
-    def runs_as(self, run: Stoppable) -> None:
-        """Receive the run when one of this loop, not nested in another, is created or restored and has not ended."""
-        return
-
-    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
-        """Return the arguments that the call runs with, computed before the check and again before the start.
-
-        If they change between the two, the call is checked again, and a person who approved it is asked again. Raises
-        InvalidArguments if the call can never run.
-        """
-        return call.arguments
-
-    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
-        """Return the call, ready to run. Raises InvalidArguments."""
-        return tool.bind(arguments)
-
-    def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
+    def kept_after_error(self, events: Sequence[Event]) -> int:
         """Return how many events a restored run keeps of a recording that ends with an error.
 
         By default it keeps all of them, so that the run remains ended.
         """
         return len(events)
 
-    def failed_steps(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
+    def repeated_after_error(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
         """Return the calls whose failure has ended this recording, by the path of their loop.
 
         A restored run makes them again.
         """
         return {}
-
-    def outcome(self, value: Any) -> dict[str, Any]:
-        """Return what a tool returned, as fields of its `CallEnd`."""
-        return {"result": value}
-
-    def may_call(self) -> Collection[str]:
-        """Return the names of functions that the loop may call besides its tools and activities.
-
-        They are found in the loop's code, as far as it shows them.
-        """
-        return ()
 
     def config(self) -> dict[str, Any]:
         """Return the configuration that determines the loop's behavior, as plain data.
@@ -344,32 +369,54 @@ class Design(ABC):
 
 
 MOVED: Mapping[str, str] = {
+    "wanted": "Calls.required",
+    "with_room": "Calls.within_limit",
+    "checks_in_order": "Calls.checks_in_order",
+    "pauses_inside": "Calls.pauses_inside",
+    "arguments": "Calls.arguments",
+    "bind": "Calls.bind",
+    "detaches": "Calls.detaches",
+    "instead_of": "Calls.skip",
+    "perform": "Calls.perform",
+    "loop_for": "Calls.loop_for",
+    "input_for": "Calls.input_for",
+    "may_call": "Calls.may_call",
+    "outcome": "Calls.outcome",
+    "result_given": "Calls.result_given",
+    "answer_to": "Calls.answer_to",
+    "call_graph": "Calls.call_graph",
+    "has_tools": "Calls.__init__",
     "messages_for": "Requests.messages",
-    "sends": "Requests.recorded_messages",
     "amended": "Requests.replacements",
     "sent_instead": "Requests.replacements",
+    "sends": "Requests.recorded_messages",
     "request_options": "Requests.options",
+    "answers_overlap": "Requests.answers_overlap",
     "new_reply": "Requests.new_reply",
     "read_again": "Requests.read_again",
     "after_reply": "Requests.after_reply",
-    "answers_overlap": "Requests.answers_overlap",
+    "taken_up": "attached",
+    "hears": "attached",
+    "runs_as": "attached",
+    "companion": "make_context",
+    "hears_as": "messages_from",
+    "goes_on_after_an_error_from": "kept_after_error",
+    "failed_steps": "repeated_after_error",
 }
-"""Former methods and flags of a loop, by name: what has taken their place in this module."""
+"""What has taken the place of methods and flags that a loop had once, by their names."""
 
 
 def check_not_moved(loop: type[Design], attributes: Mapping[str, object]) -> None:
-    """Raise UsageError if these attributes of a loop include a method or a flag that is not a loop's own any more.
+    """Raise UsageError if these attributes of a loop include a method or a flag of `MOVED`: it would be ignored.
 
-    It would be ignored. An attribute that holds other data may have such a name.
+    Other data may have such a name.
     """
     for name in MOVED.keys() & attributes.keys():
-        value = attributes[name]
+        value, now = attributes[name], MOVED[name]
         if callable(value) or isinstance(value, (bool, classmethod, staticmethod, property)):
-            role, _, now = MOVED[name].partition(".")
-            how = f", in a subclass of agentnb.core.loop.{role} to which {role.lower()}_class of the loop is set"
-            raise UsageError(
-                f"{loop.__name__}.{name} has no effect. Define {now}{how if role != 'Design' else ' instead'}."
-            )
+            role = now.partition(".")[0]
+            how = f" in a subclass of {role} (agentnb.core.loop), and set {role.lower()}_class of the loop to it"
+            raise UsageError(f"{loop.__name__}.{name} has no effect: override {now}{how if role != now else ''}.")
 
 
 def configured(design: Design, tools: Mapping[str, str]) -> dict[str, Any]:
@@ -393,11 +440,12 @@ the end opens, the phase is left unchanged.
 """
 
 
-def check_tables(design: Design) -> None:
-    """Raise UsageError if the design's tables of phases are not valid.
+def check_loop(design: Design) -> None:
+    """Raise UsageError if the design's tables of phases are not valid, or an attribute that was set has no effect.
 
     With an invalid table, a run could not record its end.
     """
+    check_not_moved(type(design), vars(design))
     phases: Any = design.phases
     opened_by: Any = design.opened_by
     if not phases or not isinstance(phases, Mapping) or any(map(_is_no_list, phases.values())):

@@ -11,14 +11,8 @@ from agentnb.core.messages import Message
 from agentnb.core.state import State
 
 
-class Frame(Protocol):
-    """The frame of a loop that is being run, with its state."""
-
-    state: State
-
-
-class Hearing(Protocol):
-    """A run of a loop, as seen by code that sends messages to the loop itself. Safe to use from every thread."""
+class LoopMailbox(Protocol):
+    """The mailbox of one loop in a run, for messages to that loop itself. Safe to use from every thread."""
 
     @property
     def over(self) -> bool:
@@ -40,12 +34,8 @@ class Hearing(Protocol):
     def left(self) -> Callable[[], dict[Queue, list[Message]]]:
         """A function that returns `unheard` of a run that has ended. It does not keep the run alive."""
 
-
-class Stoppable(Protocol):
-    """A run of a loop, as seen by code that ends it through the loop."""
-
     def cancel(self, reason: str) -> bool:
-        """End the run; return False if it has already ended."""
+        """End the run, if the loop is its outermost one; return False if the run has ended already, or it is not."""
 
 
 class Recording(Protocol):
@@ -56,7 +46,7 @@ class Recording(Protocol):
         """All events of the run so far, oldest first."""
 
 
-class StreamedRun(Stoppable, Recording, Protocol):
+class StreamedRun(Recording, Protocol):
     """A run, as read by the stream of its design's events."""
 
     @property
@@ -66,6 +56,9 @@ class StreamedRun(Stoppable, Recording, Protocol):
     @property
     def pending(self) -> Sequence[object]:
         """The calls that await approval."""
+
+    def cancel(self, reason: str) -> bool:
+        """End the run; return False if it has already ended."""
 
     def __aiter__(self) -> AsyncGenerator[Event | Delta, None]:
         """Iterate over the events so far, then over events and deltas as they occur, to the end of the run."""
@@ -93,3 +86,7 @@ def act_for(run: Recording, path: str | None) -> None:
     """Set the run and loop for which the rest of this context runs."""
     around = asked_by.get()
     asked_by.set(AskedBy(run if around is None else around.outermost, run, path))
+
+
+loop_context: ContextVar[object] = ContextVar("agentnb_loop_context", default=None)
+"""The context object of the loop for whose own call this code runs (`Design.make_context`); None without one."""

@@ -20,7 +20,7 @@ from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
 from agentnb.run.loop_executor import LoopExecutor, ToPerform
-from agentnb.run.mailbox import hand_back, hand_on, hear
+from agentnb.run.mailbox import hand_back, hand_on, open_mailbox
 from agentnb.run.scheduler import (
     Advance,
     AskBreakpoints,
@@ -190,11 +190,11 @@ class Executor:
             while name in taken:
                 name, number = f"{given}:{number}", number + 1
         frame = Frame(loop, State(), name=name, above=parent.frame, call=call.id)
-        loop.taken_up(frame)
         with self._journal.lock:
-            self._journal.append(frame.begin(parent.frame.design.input_for(call, parent.frame.state)), frame)
+            self._journal.append(frame.begin(parent.frame.calls.input_for(call, parent.frame.state)), frame)
             self._add(frame, parent)
-            loop.hears(hear(self._journal, frame))
+            open_mailbox(self._journal, frame)
+            loop.attached(frame)
             hand_on(self._journal, frame)
 
     def _add(self, frame: Frame, parent: LoopExecutor | None) -> None:
@@ -226,11 +226,11 @@ class Executor:
                 )
             if loop is not None:
                 nested = Frame(loop, state, name=name, above=frame, call=call.id)
-                loop.taken_up(nested)
                 nested.recorded = frame.recorded
                 self._journal.frames.append(nested)
                 self._add(nested, executor)
-                loop.hears(hear(self._journal, nested))
+                open_mailbox(self._journal, nested)
+                loop.attached(nested)
 
     def _leave(self, loop: LoopExecutor) -> None:
         """Remove a nested loop that has ended, and record its output as the result of the call that it performed."""

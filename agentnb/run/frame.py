@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from agentnb.core.events import Event, RunEnd, RunStart
-from agentnb.core.loop import Design, Requests, check_tables, configured, phase_opened
+from agentnb.core.loop import Calls, Design, Requests, check_loop, configured, phase_opened
 from agentnb.core.messages import Message
+from agentnb.core.protocols import LoopMailbox
 from agentnb.core.reply import Reply
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool, fingerprint_of
 from agentnb.run.event_data import start_as_json
 from agentnb.tools import as_tools, loop_of
 
-UNASKED = object()
-"""The value of `Frame.companion` until the companion object is first requested."""
+NOT_MADE = object()
+"""The value of `Frame.loop_context` until the context is first requested."""
 UNKNOWN = object()
 """The default for a kind of transition that is not in `Frame.moves` yet."""
 
@@ -29,12 +30,13 @@ class Frame:
     state: the state of this loop, a part of the state of the run.
     said: the messages that were sent to this loop itself, not to the loop of the run that listens.
     finishes_calls: a pause waits until the calls of this loop have ended, because this loop or one above it does not
-    pause inside (`Design.pauses_inside`).
+    pause inside (`Calls.pauses_inside`).
     finishes_first: a pause waits until this loop itself has ended.
-    has_loops_inside: some calls of this loop may be performed by nested loops.
+    requests, calls: the two helpers of the loop (`agentnb.core.loop`).
+    has_loop_tools: some tools of this loop are loops.
     recorded: the number of events of the recording that the run resumed from; 0 if it started in this process.
-    companion: the companion object of the loop, once it was requested (`run.companions`).
-    hearing: the mailbox that the loop has received (`Design.hears`). The frame keeps it alive as long as the run.
+    loop_context: the context of the loop's own code, once it was requested (`run.loop_context`).
+    mailbox: the mailbox for messages to this loop. The frame keeps it alive as long as the run.
     moves: the phase that each kind of transition leads to, by phase, phase of the event and event type.
     views: the tools' own views of calls, by call id, each with the number of its question.
     reply: the answer that streams in from the model, during a request.
@@ -42,15 +44,15 @@ class Frame:
 
     __slots__ = (
         "_fingerprints",
-        "_performs_loops",
         "above",
         "call",
-        "companion",
+        "calls",
         "design",
         "finishes_calls",
         "finishes_first",
-        "has_loops_inside",
-        "hearing",
+        "has_loop_tools",
+        "loop_context",
+        "mailbox",
         "moves",
         "path",
         "recorded",
@@ -65,28 +67,26 @@ class Frame:
     def __init__(
         self, design: Design, state: State, *, name: str = "", above: Frame | None = None, call: str = ""
     ) -> None:
-        check_tables(design)
+        check_loop(design)
         self.design = design
+        self.tools: dict[str, Tool] = as_tools(design.tools)
+        self.requests: Requests = design.requests_class(design, self.tools)
+        self.calls: Calls = design.calls_class(design, self.tools)
         self.moves: dict[tuple[str | None, str | None, type[Event]], str | None] = {}
         self.path: str = f"{above.path}/{name}" if above is not None and above.path else name
         self.recorded = 0
-        self.companion: object = UNASKED
+        self.loop_context: object = NOT_MADE
         self.above = above
         self.finishes_first: bool = above is not None and above.finishes_calls
-        self.finishes_calls: bool = self.finishes_first or not design.pauses_inside
+        self.finishes_calls: bool = self.finishes_first or not self.calls.pauses_inside
         self.call = call
         self.state = state
         self.said: list[Message] = []
         self.views: dict[str, tuple[int, str]] = {}
-        self.hearing: object = None
+        self.mailbox: LoopMailbox
         self.reply: Reply | None = None
-        self.tools: dict[str, Tool] = as_tools(design.tools)
+        self.has_loop_tools: bool = any(loop_of(tool) is not None for tool in self.tools.values())
         self._fingerprints: dict[str, str] | None = None
-        self._performs_loops = type(design).loop_for is not Design.loop_for
-        has_loop_tools = any(loop_of(tool) is not None for tool in self.tools.values())
-        self.has_loops_inside: bool = self._performs_loops or has_loop_tools
-        self.requests: Requests = design.requests_class(design, self.tools)
-        design.has_tools(self.tools)
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -97,8 +97,8 @@ class Frame:
 
     def loop_for(self, call: CallState) -> Design | None:
         """Return the loop that performs this call; None if a tool or an activity does."""
-        loop = self.design.loop_for(call, self.state) if self._performs_loops else None
-        if loop is None and self.has_loops_inside and not self.is_own(call):
+        loop = self.calls.loop_for(call, self.state)
+        if loop is None and self.has_loop_tools and not self.is_own(call):
             loop = loop_of(self.tools.get(call.name))
         return loop
 

@@ -282,7 +282,7 @@ class Unattended:
                 return  # it was decided meanwhile
             if said.arguments is not None:
                 try:
-                    frame.design.bind(frame.tools[call.name], call, dict(said.arguments), frame.state)
+                    frame.calls.bind(frame.tools[call.name], call, dict(said.arguments), frame.state)
                 except InvalidArguments as error:
                     said = Verdict("reject", f"{FAILED}{error}")
             why = f"Nobody is there to decide: {headless.absence}."

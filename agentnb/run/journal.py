@@ -87,7 +87,6 @@ class Journal(Watchers):
         self.state = State()
         self.checkpoints = Checkpoints()
         self.root = Frame(design, self.state)
-        design.taken_up(self.root)
         self.frames = [self.root]
         """The loops that are being run, each after the one whose call it performs."""
         self._offset = time.time() - time.monotonic()

@@ -82,13 +82,8 @@ class LoopExecutor:
         """Of calls that were checked and have not started."""
         self._stopped_before = _stopped_before(frame, journal)
         """The calls before which a breakpoint has stopped the run."""
-        design = frame.design
-        self._has_room_for_all = type(design).with_room is Design.with_room
-        self._detaches_none = type(design).detaches is Design.detaches
-        self.resolves = type(design).arguments is not Design.arguments
-        """Whether the arguments of a call may contain references, which the loop resolves."""
         tools_ask = any(callable(tool.approve) for tool in frame.tools.values())
-        self._checks_cannot_block = policy is None and design.before_call is None and not tools_ask
+        self._checks_cannot_block = policy is None and frame.calls.before_call is None and not tools_ask
         self._model = (Effect(MODEL.kind, MODEL.id, frame.path),)
 
     # -- what the scheduler reads ----------------------------------------------------------------------------------
@@ -99,7 +94,7 @@ class LoopExecutor:
         state = frame.state
         if not state.open:  # no calls that a design could hold back
             return self._model if state.model != "idle" else ()
-        required = frame.design.wanted(state)
+        required = frame.calls.required(state)
 
         # Checked calls that wait for the concurrency limit of the loop are not required yet.
         if self._verdicts:
@@ -108,7 +103,7 @@ class LoopExecutor:
                 for id, checked in self._verdicts.items()
                 if checked.finding is NO_POLICY and (call := state.open.get(id)) is not None
             ]
-            waiting = {call.id for call in passed} - {call.id for call in frame.design.with_room(passed, state)}
+            waiting = {call.id for call in passed} - {call.id for call in frame.calls.within_limit(passed, state)}
             required = [effect for effect in required if effect.id not in waiting]
         return [Effect(kind, id, frame.path) for kind, id, _ in required] if frame.path else required
 
@@ -123,7 +118,7 @@ class LoopExecutor:
     def _has_lost_calls(self) -> bool:
         """Return True if a call that a pause waits for was started by a process that has exited, and not again yet."""
         path = self.frame.path
-        return not self.frame.design.pauses_inside and any(
+        return not self.frame.calls.pauses_inside and any(
             call.status == "running"
             and call.id not in self.started
             and call.id not in self.nested
@@ -141,7 +136,7 @@ class LoopExecutor:
 
     def checks(self, effect: Effect) -> bool:
         """Return True if this is the check of a call, and no call after it may start before it is checked."""
-        call = self.frame.state.open.get(effect.id) if self.frame.design.checks_in_order else None
+        call = self.frame.state.open.get(effect.id) if self.frame.calls.checks_in_order else None
         return call is not None and call.status == "proposed"
 
     def cut_off(self) -> tuple[CallState, CutOff] | None:
@@ -163,7 +158,7 @@ class LoopExecutor:
             return []
         calls = [call for id in self.started if (call := self.frame.state.open.get(id)) is not None]
         own = [call for call in calls if self.frame.is_own(call)]
-        nested_may_wait = self.frame.design.pauses_inside or not gate.is_open(state, finishing=True)
+        nested_may_wait = self.frame.calls.pauses_inside or not gate.is_open(state, finishing=True)
         if own and not (nested_may_wait and all(self.frame.loop_for(call) is not None for call in own)):
             return list(self.started)
         if gate.pausing is None or gate.pausing_before is None:
@@ -176,7 +171,7 @@ class LoopExecutor:
 
     def has_room_for(self, call: CallState) -> bool:
         """Return True if the concurrency limit of the loop lets the call start."""
-        return self._has_room_for_all or bool(self.frame.design.with_room((call,), self.frame.state))
+        return bool(self.frame.calls.within_limit((call,), self.frame.state))
 
     def has_stopped_before(self, call: CallState) -> bool:
         """Return True if a breakpoint has stopped the run before this call."""
@@ -322,7 +317,7 @@ class LoopExecutor:
             arguments=arguments,
             attempt=call.attempt + 1,
             own=call.hidden and self.frame.is_own(call),
-            detached=not self._detaches_none and self.frame.design.detaches(call),
+            detached=self.frame.calls.detaches(call),
         )
 
     def end_cut_off(self, call: CallState, why: CutOff) -> None:
@@ -351,9 +346,9 @@ class LoopExecutor:
             effect, call = self.started.pop(id), state.open.get(id)
             if call is None:
                 continue
-            if frame.has_loops_inside and (loop := frame.loop_for(call)) is not None:
+            if (loop := frame.loop_for(call)) is not None:
                 enter(self, call, loop)
-            elif (end := frame.design.instead_of(call, state)) is not None:
+            elif (end := frame.calls.skip(call, state)) is not None:
                 self._journal.append(end, frame, call)
             elif alone and not call.detached and (not pulled or frame.is_own(call)):
                 return effect, self.calling.perform(call, inline="pull" if pulled else "drain")

@@ -20,7 +20,7 @@ from agentnb.core.state import State
 from agentnb.run.event_data import input_as_json
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.validation import shown
+from agentnb.run.validation import check_text, shown
 
 QUEUES: tuple[Queue, ...] = ("steering", "follow_up")
 
@@ -28,13 +28,20 @@ QUEUES: tuple[Queue, ...] = ("steering", "follow_up")
 class Mailbox:
     """The queues of the loop in `frame`, or, without one, of the loop of the run that listens. Safe from every thread.
 
-    `begin` appends the run's first event, unless it has been appended.
+    begin: appends the run's first event, unless it has been appended. cancel: ends the run.
     """
 
-    def __init__(self, journal: Journal, frame: Frame | None = None, begin: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        frame: Frame | None = None,
+        begin: Callable[[], None] = lambda: None,
+        cancel: Callable[[str], bool] = lambda reason: False,
+    ) -> None:
         self._journal = journal
         self._frame = frame
         self._begin = begin
+        self._cancel = cancel
 
     @property
     def over(self) -> bool:
@@ -65,6 +72,11 @@ class Mailbox:
             kept = [self._frame] if self._frame is not None else _kept(self._journal)
             return _withdraw(self._journal, kept, queue, message)
 
+    def cancel(self, reason: str) -> bool:
+        """End the run, if the loop is its outermost one. Returns False if the run has ended already, or it is not."""
+        check_text("cancel(reason)", reason)
+        return self._cancel(reason)
+
     def unheard(self) -> dict[Queue, list[Message]]:
         """Return the queued messages; of a nested loop that has ended, those to the loop itself."""
         frame = self._frame or self._journal.root
@@ -82,11 +94,9 @@ def _check_queue(queue: Any) -> None:
         raise UsageError(f"The queue must be one of {', '.join(get_args(Queue))}, not {shown(queue)}.")
 
 
-def hear(journal: Journal, frame: Frame | None = None, begin: Callable[[], None] = lambda: None) -> Mailbox:
-    """Return the mailbox of a loop. It lives as long as the frame of the loop."""
-    hearing = Mailbox(journal, frame, begin)
-    (frame or journal.root).hearing = hearing
-    return hearing
+def open_mailbox(journal: Journal, frame: Frame) -> None:
+    """Make the mailbox of a nested loop. It lives as long as the frame of the loop."""
+    frame.mailbox = Mailbox(journal, frame)
 
 
 def _unheard(state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:

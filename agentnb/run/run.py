@@ -31,7 +31,6 @@ from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.approvals.kept import lost_function, policy_of_a_recording, read_policy, recorded_policy
 from agentnb.run.approvals.policy import make_policy
 from agentnb.run.checkpoints import Checkpoints
-from agentnb.run.companions import companion_of
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.event_data import input_as_json
@@ -39,7 +38,8 @@ from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.words import names_in
 from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
-from agentnb.run.mailbox import hear, queued
+from agentnb.run.loop_context import context_of_loop
+from agentnb.run.mailbox import Mailbox, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
 from agentnb.run.past.resume import new_run_id
 from agentnb.run.past.snapshot import Snapshot
@@ -105,13 +105,11 @@ class Run(Decisions, Recording):
         self._journal.root.recorded = len(recording)
         judges_open_questions = judges_open_questions and approve is not None
         self._driver = Driver(self._journal, self._gate, policy, begin, judges_open_questions=judges_open_questions)
-        self._hearing = hear(self._journal, begin=self._driver.begin)
-        if not self._journal.state.over:
-            loop.hears(self._hearing)
         super().__init__(self._journal, self._driver.unasked, self._driver.begin)
         self._driving = Ownership(self, self._journal, self._gate, self._driver)
-        if not self._journal.state.over:
-            loop.runs_as(self)
+        self._mailbox = Mailbox(self._journal, begin=self._driver.begin, cancel=self._driving.cancel)
+        self._journal.root.mailbox = self._mailbox
+        loop.attached(self._journal.root)
         if recording and chosen and not self._journal.state.over:
             self._driver.begin()  # now, so that the next restore of this recording has the changed options, too
         _remember(self)
@@ -145,9 +143,9 @@ class Run(Decisions, Recording):
         return self._journal.now()
 
     @property
-    def companion(self) -> object:
-        """The companion object of the outermost loop, for the code of that loop (`Design.companion`)."""
-        return companion_of(self._journal.root, self._journal.events)
+    def loop_context(self) -> object:
+        """The context of the outermost loop, for the code of that loop (`Design.make_context`)."""
+        return context_of_loop(self._journal.root, self._journal.events)
 
     @property
     def driven(self) -> bool:
@@ -308,7 +306,7 @@ class Run(Decisions, Recording):
 
     def queue_if_open(self, queue: Queue, text: str | Message | Mapping[str, Any]) -> bool:
         """Put a message into the queue `steering` or `follow_up`. Returns False if the run has ended."""
-        return self._hearing.queue_if_open(queue, text)
+        return self._mailbox.queue_if_open(queue, text)
 
     @property
     def queued(self) -> list[tuple[Queue, Message]]:
@@ -321,7 +319,7 @@ class Run(Decisions, Recording):
 
         The list has no messages that were delivered in the meantime. Returns None if the run has ended.
         """
-        return self._hearing.withdraw(queue, message)
+        return self._mailbox.withdraw(queue, message)
 
     def panel(self, parts: Sequence[str] | None = None) -> Any:
         """Return the panel of the run as a widget. `parts` selects some of its parts (`agentnb.widgets.PARTS`)."""

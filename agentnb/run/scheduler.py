@@ -443,9 +443,9 @@ def _start_call(
             return
 
         # Resolve references in the arguments.
-        if loop.resolves and not is_own:
+        if not is_own:
             try:
-                arguments = frame.design.arguments(call, frame.state)
+                arguments = frame.calls.arguments(call, frame.state)
             except InvalidArguments as error:
                 yield Settle(loop, call, unfit(call, error), arguments)
                 return

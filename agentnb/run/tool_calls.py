@@ -21,9 +21,9 @@ from agentnb.core.call_events import name_of_function
 from agentnb.core.errors import ImpossibleEvent, InvalidArguments, ToolError, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event, checked
 from agentnb.core.json import plain_number, same_json, to_json_data, to_plain
-from agentnb.core.loop import Design, Result, beside
+from agentnb.core.loop import Result
 from agentnb.core.maybe_async import Inside, settled
-from agentnb.core.protocols import act_for
+from agentnb.core.protocols import act_for, loop_context
 from agentnb.core.required_effects import Effect
 from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState
@@ -39,12 +39,12 @@ from agentnb.run.approvals.policy import (
     takes_context,
     why_it_asks,
 )
-from agentnb.run.companions import companion_of
 from agentnb.run.event_data import decision_as_json, error_text, text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
+from agentnb.run.loop_context import context_of_loop
 from agentnb.run.synthetic_results import Refusal, blocked, end_in_words, misfit, unfit
 from agentnb.run.tasks import InFlight
 from agentnb.run.validation import shown
@@ -80,7 +80,7 @@ class ToolCalls:
         gate: Gate,
         inflight: InFlight,
     ) -> None:
-        self._design = frame.design
+        self._calls = frame.calls
         self._frame = frame
         self._journal = journal
         self._tools = frame.tools
@@ -88,7 +88,6 @@ class ToolCalls:
         self._contexts = contexts
         self._gate = gate
         self._inflight = inflight
-        self._binds = type(frame.design).bind is not Design.bind
         self._bound: dict[str, tuple[dict[str, Any], Invocation]] = {}
         self.failure: tuple[ErrorInfo | None, BaseException] | None = None
         """The error of the loop's own call that failed last, and the exception, as the cause of RunFailed."""
@@ -115,12 +114,12 @@ class ToolCalls:
         verdict = self.check(call, arguments)
         if isinstance(verdict, Refusal) or self._frame.is_own(call):
             return verdict
-        if self._design.before_call is not None and not call.is_as_a_hook_made_it(arguments):
+        if self._calls.before_call is not None and not call.is_as_a_hook_made_it(arguments):
             task = asyncio.current_task()
             try:
                 seen = self._for_a_hook(call, arguments)
                 given = to_plain(seen.arguments)
-                said = await settled(self._design.before_call(seen, self._frame.state))
+                said = await settled(self._calls.before_call(seen, self._frame.state))
                 if isinstance(said, (ApprovalDecision, CallEnd)):
                     said = checked(said)
             except BaseException as error:  # a hook that fails must not leave the call without a result
@@ -128,14 +127,14 @@ class ToolCalls:
                 return blocked(call, error_text(error))
             if isinstance(said, ApprovalDecision):
                 # Code has decided, not a person: `human` is the default of a decision that names no one.
-                by = name_of_function(self._design.before_call) if said.by in ("human", "loop") else said.by
+                by = name_of_function(self._calls.before_call) if said.by in ("human", "loop") else said.by
                 return structs.replace(decision_as_json(said), by=by, recheck=said.is_checked_again)
             if isinstance(said, CallEnd):
                 return Refusal(structs.replace(said, result=to_json_data(said.result)))
             if said is not None:
                 return blocked(call, said)
             if not same_json(chosen := to_json_data(seen.arguments), given):
-                by = name_of_function(self._design.before_call)
+                by = name_of_function(self._calls.before_call)
                 made = {"decision": "edit", "arguments": chosen, "recheck": True, "unchecked": True}
                 return ApprovalDecision(call_id=call.id, by=by, **made)
         if self._policy is not None:
@@ -214,7 +213,7 @@ class ToolCalls:
         if bind_unchecked is not None and call.is_as_a_hook_made_it(arguments):
             made: Invocation = bind_unchecked(copied)
         else:
-            made = self._design.bind(tool, call, copied, self._frame.state) if self._binds else tool.bind(copied)
+            made = self._calls.bind(tool, call, copied, self._frame.state)
         self._bound[call.id] = (arguments, made)
         return made
 
@@ -230,7 +229,7 @@ class ToolCalls:
 
         inline: the pace of the driver if it performs the call in place; None in a task of its own.
         """
-        design, journal, frame = self._design, self._journal, self._frame
+        calls, journal, frame = self._calls, self._journal, self._frame
         # These variables belong to the call's own context.
         task = asyncio.current_task(self._inflight.wakeup.loop)  # three times as fast as without it
         current_call.set((journal.run_id, frame.path, call.id, task))
@@ -238,7 +237,7 @@ class ToolCalls:
         act_for(journal, None)
         is_own = call.hidden and frame.is_own(call)
         if is_own or getattr(self._tools.get(call.name), "takes_context", False):
-            beside.set(companion_of(frame, journal.events))
+            loop_context.set(context_of_loop(frame, journal.events))
         try:
             if is_own:
                 fields = {"result": await self._act(call, inline)}
@@ -247,7 +246,7 @@ class ToolCalls:
                 actions = None
                 if isinstance(value, Acted):
                     value, actions = value.result, value.actions
-                fields = design.outcome(value)
+                fields = calls.outcome(value)
                 if actions is not None:
                     details = fields.get("details")
                     said = details if isinstance(details, dict) else {}
@@ -263,7 +262,7 @@ class ToolCalls:
         except BaseException as error:  # ARCHITECTURE.md, 3. Three kinds of failure
             self._go_if_ended(call, error, task)
             end = self._raised(call, error)
-        if design.after_call is not None and not is_own:
+        if calls.after_call is not None and not is_own:
             end = await self._after(call, end)
         journal.append(end, frame, call)
 
@@ -278,7 +277,7 @@ class ToolCalls:
 
     async def _act(self, call: CallState, inline: PumpPace | None) -> Any:
         """Run a call of the loop's own. Each event that it yields is recorded while it is suspended."""
-        said = self._design.perform(call, self._frame.state)
+        said = self._calls.perform(call, self._frame.state)
         if not hasattr(said, "__aiter__"):
             return await settled(said)
         result = None
@@ -342,7 +341,7 @@ class ToolCalls:
             raise
 
     async def _after(self, call: CallState, end: CallEnd) -> CallEnd:
-        hook, task = self._design.after_call, asyncio.current_task()
+        hook, task = self._calls.after_call, asyncio.current_task()
         assert hook is not None
         try:
             changed = await settled(hook(self._for_a_hook(call, call.arguments), end, self._frame.state))

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agentnb.core.loop import beside
+from agentnb.core.protocols import loop_context
 from agentnb.core.tools import Acted, current_call
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ToolContext:
     def of_this_call(cls, name: str) -> ToolContext:
         """Return the context of the current call of the tool `name`."""
         run_id, path, call_id, _ = current_call.get() or ("", "", "", None)
-        invocation = getattr(beside.get(), "context", None)
+        invocation = getattr(loop_context.get(), "context", None)
         session = getattr(invocation, "session", None)
         return cls(name, call_id, run_id, path, state=session.state if session is not None else {})
 

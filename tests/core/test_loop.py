@@ -7,7 +7,7 @@ import pytest
 
 from agentnb import Loop, RunFailed, restore
 from agentnb.core import events as e
-from agentnb.core.errors import IllegalTransition
+from agentnb.core.errors import IllegalTransition, UsageError
 from agentnb.core.loop import fingerprint
 from agentnb.core.state import State
 from agentnb.testing import ScriptedLLM
@@ -171,3 +171,37 @@ async def test_values_that_json_cannot_represent_are_restored_from_a_snapshot() 
     assert repr(again.state) == repr(run.state)
     values: Any = again.state.values
     assert values["empty"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "now"),
+    [
+        ("loop_for", lambda self, call, state=None: None, "override Calls.loop_for in a subclass of Calls"),
+        ("detaches", lambda self, call: True, "set calls_class of the loop"),
+        ("checks_in_order", True, "override Calls.checks_in_order"),
+        ("messages_for", lambda self, state: [], "override Requests.messages in a subclass of Requests"),
+        ("sends", classmethod(lambda cls, state, config: []), "set requests_class of the loop"),
+        ("hears", lambda self, run: None, r"override attached\.$"),
+    ],
+)
+def test_a_method_that_is_no_longer_the_loop_s_is_refused_with_its_new_place(name: str, value: Any, now: str) -> None:
+    with pytest.raises(UsageError, match=rf"^Odd\.{name} has no effect: .*{now}"):
+        type("Odd", (Ladder,), {name: value})
+    with pytest.raises(UsageError, match=now):
+        type("Odd", (type("Mixin", (), {name: value}), Ladder), {})
+    if callable(value):
+        loop = Ladder()
+        setattr(loop, name, value)
+        with pytest.raises(UsageError, match=rf"^Ladder\.{name} has no effect"):
+            loop.start(None)
+
+
+async def test_data_of_a_loop_may_have_the_name_of_a_method_that_it_had_once() -> None:
+    class Named(Ladder):
+        arguments: ClassVar[Sequence[str]] = ()
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.outcome = "none"
+
+    assert await Named().start(None) == "second"

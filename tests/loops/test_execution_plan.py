@@ -81,7 +81,7 @@ async def test_a_lazy_plan_can_be_looked_at_before_any_of_it_has_happened() -> N
     run.play()
     async with asyncio.timeout(60):
         await until(lambda: run.state.paused)
-        graph = loop.call_graph(run.state)
+        graph = loop.current_calls.call_graph(run.state)
         assert world.ran == []
         assert [(one.id, one.reads) for one in graph.calls] == [("c1", ("c2",)), ("c2", ())]
         run.resume()

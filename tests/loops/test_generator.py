@@ -21,6 +21,7 @@ from agentnb.core.evolve import fold
 from agentnb.errors import IllegalTransition, NotSerializable, RecordingMismatch
 from agentnb.loops import want
 from agentnb.loops.generator import GeneratorLoop
+from agentnb.loops.generator.loop import GeneratorCalls
 from agentnb.loops.want import ask, phase, say
 from agentnb.testing import ScriptedLLM, call
 from agentnb.widgets.views.loops import Loops
@@ -346,7 +347,7 @@ async def test_the_panel_draws_the_loops_inside() -> None:
     for shown in (run, restore(at(run.events, len(run.events)), made())):
         (standing,) = Loops(shown.loop).follow(shown.events).nested()
         assert (standing.path, standing.design) == ("inner", inner)
-    assert made().loop_for(run.state.own_calls[0]) is None
+    assert GeneratorCalls(made(), {}).loop_for(run.state.own_calls[0]) is None
 
 
 async def test_loops_are_made_inside_the_generator_and_restored() -> None:

@@ -28,7 +28,7 @@ def told(run: Any) -> dict[str, str]:
     return {m.tool_call_id: m.content for m in run.messages if m.role == "tool"}
 
 
-async def test_a_tool_that_asks_shows_what_it_would_do() -> None:
+async def test_a_call_that_needs_approval_is_pending_with_its_arguments() -> None:
     agent = Agent()
     run = agent.loop(sends("a", to="bob"), "done").start("hi")
     (item,) = await waiting(run)
@@ -45,7 +45,7 @@ async def test_a_tool_that_asks_shows_what_it_would_do() -> None:
     assert run.pending == []
 
 
-async def test_a_rejected_call_does_not_run_and_the_model_is_told_why() -> None:
+async def test_a_rejected_call_does_not_run_and_its_reason_reaches_the_model() -> None:
     agent = Agent()
     run = agent.loop(sends("a", "b"), "done").start("hi")
     await waiting(run, 2)
@@ -56,7 +56,7 @@ async def test_a_rejected_call_does_not_run_and_the_model_is_told_why() -> None:
     assert told(run) == {"a": "Rejected: too early", "b": "Rejected by the user."}
 
 
-async def test_an_edited_call_runs_with_the_other_arguments() -> None:
+async def test_an_edited_call_runs_with_the_edited_arguments() -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi")
     await waiting(run)
@@ -88,7 +88,7 @@ async def test_an_answered_call_does_not_run() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"valeu": "x"}, {"value": 7}, {}])
-async def test_arguments_that_do_not_fit_change_nothing(wrong: dict[str, Any]) -> None:
+async def test_an_edit_with_invalid_arguments_changes_nothing(wrong: dict[str, Any]) -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     await waiting(run)
     before = run.events
@@ -104,7 +104,7 @@ async def test_arguments_that_do_not_fit_change_nothing(wrong: dict[str, Any]) -
     assert told(run) == {"a": "R:a>all"}
 
 
-async def test_the_first_decision_stands() -> None:
+async def test_a_second_decision_about_a_call_is_refused() -> None:
     run = Agent().loop(sends("a", "b"), "done").start("hi")
     await waiting(run, 2)
     run.approve("a")
@@ -124,7 +124,7 @@ async def test_the_first_decision_stands() -> None:
     await run
 
 
-async def test_a_call_is_decided_by_what_pending_gives_too() -> None:
+async def test_a_call_can_be_decided_by_its_pending_item() -> None:
     agent = Agent()
     run = agent.loop(sends("a", "b", "c", "d", "e"), "done").start("hi")
     first, second, third, fourth, fifth = await waiting(run, 5)
@@ -143,7 +143,7 @@ async def test_a_call_is_decided_by_what_pending_gives_too() -> None:
     assert (told(run)["b"], told(run)["d"]) == ("Rejected: no", "sent already")
 
 
-async def test_a_decision_is_taken_back_by_what_pending_gave_before_it() -> None:
+async def test_a_decision_can_be_undone_by_its_pending_item() -> None:
     run = Agent().loop(sends("a", "b"), "done").start("hi")
     first, second = await waiting(run, 2)
     run.approve(first)
@@ -154,7 +154,7 @@ async def test_a_decision_is_taken_back_by_what_pending_gave_before_it() -> None
     await run
 
 
-async def test_what_waits_is_shown_without_its_schema_and_named_with_its_tool() -> None:
+async def test_a_pending_item_is_shown_without_its_schema_and_with_its_tool() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     (item,) = await waiting(run)
     assert "properties" not in repr(item)
@@ -162,7 +162,7 @@ async def test_what_waits_is_shown_without_its_schema_and_named_with_its_tool() 
         run.approve("send")
 
 
-async def test_a_call_that_is_not_there_cannot_be_decided() -> None:
+async def test_a_decision_about_an_unknown_call_is_refused() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     await waiting(run)
     with pytest.raises(UnknownCall, match=r"No call 'z' is waiting.*waiting: a"):
@@ -179,7 +179,7 @@ async def test_deciding_about_a_call_that_was_cancelled_is_refused() -> None:
     assert run.pending == []
 
 
-async def test_changing_what_is_pending_changes_neither_the_call_nor_the_history() -> None:
+async def test_changing_a_pending_item_changes_neither_the_call_nor_the_history() -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi")
     (item,) = await waiting(run)
@@ -191,7 +191,7 @@ async def test_changing_what_is_pending_changes_neither_the_call_nor_the_history
 
 
 @pytest.mark.parametrize("changed", ["model_end", "approval_request"])
-async def test_who_changes_an_event_once_a_call_is_asked_about_is_asked_again(changed: str) -> None:
+async def test_changing_the_arguments_in_an_event_requests_approval_again(changed: str) -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi")
     await waiting(run)
@@ -205,7 +205,7 @@ async def test_who_changes_an_event_once_a_call_is_asked_about_is_asked_again(ch
     await run
 
 
-async def test_changing_arguments_after_an_edit_does_not_change_what_was_decided() -> None:
+async def test_changing_the_arguments_after_an_edit_does_not_change_the_decision() -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi")
     await waiting(run)
@@ -218,7 +218,7 @@ async def test_changing_arguments_after_an_edit_does_not_change_what_was_decided
     assert decision.arguments == {"value": "edited", "to": "x"}
 
 
-async def test_a_reader_who_changes_the_arguments_of_an_edit_has_not_changed_what_runs() -> None:
+async def test_changing_the_event_of_an_edit_does_not_change_what_runs() -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi")
     await waiting(run)
@@ -228,7 +228,7 @@ async def test_a_reader_who_changes_the_arguments_of_an_edit_has_not_changed_wha
     assert agent.ran == ["edited>x"]
 
 
-async def test_only_the_call_that_asks_waits() -> None:
+async def test_only_the_call_that_needs_approval_waits() -> None:
     agent = Agent()
     run = agent.loop([*sends("a"), *asks("b")], "done").start("hi")
     await waiting(run)
@@ -238,7 +238,7 @@ async def test_only_the_call_that_asks_waits() -> None:
     assert list(told(run)) == ["a", "b"]
 
 
-async def test_a_sequential_call_that_waits_holds_back_those_behind_it() -> None:
+async def test_a_waiting_sequential_call_defers_the_calls_after_it() -> None:
     agent = Agent()
     run = agent.loop([*sends("a"), *asks("b")], "done", tool_execution="sequential").start("hi")
     await waiting(run)
@@ -249,7 +249,7 @@ async def test_a_sequential_call_that_waits_holds_back_those_behind_it() -> None
     assert agent.ran == ["a>all", "b"]
 
 
-async def test_a_decision_from_another_thread_moves_the_run_on() -> None:
+async def test_a_decision_from_another_thread_resumes_the_run() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     await waiting(run)
     await asyncio.to_thread(run.approve, "a")
@@ -260,7 +260,7 @@ async def test_a_decision_from_another_thread_moves_the_run_on() -> None:
 # -- policies -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_policy_of_true_approves_and_says_so() -> None:
+async def test_a_policy_of_true_approves_and_is_recorded() -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi", approve=True)
     await run
@@ -269,7 +269,7 @@ async def test_a_policy_of_true_approves_and_says_so() -> None:
     assert (decision.decision, decision.by) == ("approve", "rule")
 
 
-async def test_a_policy_of_false_lets_nothing_run() -> None:
+async def test_a_policy_of_false_rejects_every_call() -> None:
     agent = Agent()
     run = agent.loop([*sends("a"), *asks("b")], "done").start("hi", approve=False)
     await run
@@ -287,7 +287,7 @@ async def test_a_policy_of_false_lets_nothing_run() -> None:
         ({"decision": "reject", "reason": "too far"}, "Rejected: too far"),
     ],
 )
-async def test_the_model_is_told_why_a_policy_rejects(policy: Any, words: str) -> None:
+async def test_the_reason_of_a_policy_reaches_the_model(policy: Any, words: str) -> None:
     run = Agent().loop(asks("a"), "done").start("hi", approve=policy)
     await run
     assert told(run) == {"a": words}
@@ -333,7 +333,7 @@ class WithoutWords(Exception):
         (Verdict("approve", reason=None), ["a"], True),
     ],
 )
-async def test_what_a_policy_may_say(form: str, said: Any, ran: list[str], asked: bool) -> None:
+async def test_a_policy_may_return_any_kind_of_verdict(form: str, said: Any, ran: list[str], asked: bool) -> None:
     def policy(proposed: Any) -> Any:
         assert (proposed.id, proposed.name, proposed.arguments) == ("a", "echo", {"value": "a"})
         if isinstance(said, Exception):
@@ -387,9 +387,7 @@ async def test_the_first_rule_that_matches_decides() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "sent"), [({}, []), ({"to": "all"}, []), ({"to": "Ada"}, ["Ada"])])
-async def test_a_rule_sees_what_a_tool_takes_where_the_call_leaves_it_out(
-    arguments: dict[str, Any], sent: list[str]
-) -> None:
+async def test_a_rule_sees_the_default_of_an_omitted_argument(arguments: dict[str, Any], sent: list[str]) -> None:
     went: list[str] = []
 
     @tool
@@ -408,7 +406,7 @@ FORBIDS_IN_EARNEST: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("policy", FORBIDS_IN_EARNEST.values(), ids=FORBIDS_IN_EARNEST)
-async def test_a_policy_sees_a_value_as_its_tool_gets_it_and_not_as_the_model_spells_it(policy: Any) -> None:
+async def test_a_policy_sees_converted_arguments(policy: Any) -> None:
     paid: list[bool] = []
 
     @tool
@@ -427,7 +425,7 @@ FORBIDS_ONE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("policy", FORBIDS_ONE.values(), ids=FORBIDS_ONE)
-async def test_a_policy_sees_what_stands_in_a_list_as_its_tool_gets_it_too(policy: Any) -> None:
+async def test_a_policy_sees_converted_items_of_a_list(policy: Any) -> None:
     dropped: list[list[int | None]] = []
 
     @tool
@@ -470,7 +468,7 @@ async def test_a_rule_matches_texts_by_glob_and_other_arguments_by_value(
 
 
 @pytest.mark.parametrize(("decision", "ran"), [(True, ["a"]), (False, [])])
-async def test_a_rule_may_say_true_or_false_and_stand_alone(decision: bool, ran: list[str]) -> None:
+async def test_a_single_rule_with_true_or_false_is_a_policy(decision: bool, ran: list[str]) -> None:
     agent = Agent()
     run = agent.loop(asks("a"), "done").start("hi", approve={"tool": "echo", "decision": decision})
     assert await run == "done"
@@ -495,13 +493,13 @@ async def test_a_rule_may_say_true_or_false_and_stand_alone(decision: bool, ran:
         [{"decision": "ask", "reason": 5}],
     ],
 )
-def test_what_is_no_policy_is_refused(wrong: Any) -> None:
+def test_a_value_that_is_not_a_policy_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match="approve"):
         Agent().loop("done").start("hi", approve=wrong)
 
 
 @pytest.mark.parametrize("seconds", [0, 0.05])
-async def test_no_answer_by_the_deadline_means_no(seconds: float) -> None:
+async def test_a_call_without_a_decision_by_its_deadline_is_rejected(seconds: float) -> None:
     agent = Agent()
     run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": seconds}])
     async with asyncio.timeout(60):
@@ -512,7 +510,7 @@ async def test_no_answer_by_the_deadline_means_no(seconds: float) -> None:
     assert (decision.decision, decision.by) == ("reject", "deadline")
 
 
-async def test_an_answer_after_the_deadline_is_too_late_even_where_nobody_drives(
+async def test_a_decision_after_the_deadline_is_refused_without_a_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agent = Agent()
@@ -528,7 +526,7 @@ async def test_an_answer_after_the_deadline_is_too_late_even_where_nobody_drives
     assert agent.ran == []
 
 
-async def test_nobody_is_asked_any_more_once_the_deadline_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_is_not_pending_after_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Agent().loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 60}])
     await run.step("turn")
     [item] = run.pending
@@ -536,7 +534,7 @@ async def test_nobody_is_asked_any_more_once_the_deadline_has_passed(monkeypatch
     assert run.pending == []
 
 
-async def test_a_deadline_passes_also_for_a_run_that_is_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deadline_applies_to_a_stepped_run(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Agent()
     run = agent.loop(asks("a"), "done").start("hi", approve=[{"decision": "ask", "deadline": 60}])
     await run.step("call")
@@ -558,7 +556,7 @@ async def test_a_policy_sees_a_copy_of_the_arguments() -> None:
     assert run.messages[1].tool_calls[0].arguments == {"value": "a"}
 
 
-async def test_a_run_that_a_watcher_ends_on_an_answer_ends_once() -> None:
+async def test_a_run_cancelled_by_a_watcher_of_a_decision_ends_once() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     await waiting(run)
     run.watch(lambda news: news.type == "approval_decision" and run.cancel("enough"))

@@ -1,4 +1,4 @@
-"""Breakpoints: what they are made from, and that they stop a run that goes on."""
+"""Breakpoints: the forms in which they are given, and that they stop a run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ async def pauses(run: Any) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("form", ["mapping", "names"])
-async def test_conditions_all_hold_where_it_stops(form: str, conditions: dict[str, Any], at: list[str]) -> None:
+async def test_a_breakpoint_stops_where_all_its_conditions_hold(
+    form: str, conditions: dict[str, Any], at: list[str]
+) -> None:
     given = [conditions] if form == "mapping" else []
     run = Agent().loop(TURN, "done").start("hi", breakpoints=given)
     if form == "names":
@@ -64,7 +66,7 @@ async def test_conditions_all_hold_where_it_stops(form: str, conditions: dict[st
         ("above", 4, True), ("above", 5, False), ("below", 5.5, True), ("contains", 5, False), ("matches", "5", True),
     ],
 )  # fmt: skip
-def test_numbers_are_compared_as_json_does(operator: Any, value: Any, fits: bool) -> None:
+def test_numbers_are_compared_as_in_json(operator: Any, value: Any, fits: bool) -> None:
     assert Argument("n.m", operator, value).fits({"n": {"m": 5}}) is fits
 
 
@@ -76,12 +78,12 @@ def test_numbers_are_compared_as_json_does(operator: Any, value: Any, fits: bool
         ("above", 1, "2", False), ("is", None, None, True), ("is", {"a": [1]}, {"a": [1]}, True),
     ],
 )  # fmt: skip
-def test_other_values_too(operator: Any, value: Any, found: Any, fits: bool) -> None:
+def test_values_are_compared_by_each_operator(operator: Any, value: Any, found: Any, fits: bool) -> None:
     assert Argument("x", operator, value).fits({"x": found}) is fits
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_an_argument_that_is_not_there_fits_only_is_not(operator: Any) -> None:
+def test_a_missing_argument_matches_only_is_not(operator: Any) -> None:
     assert Argument("a.b", operator, 1).fits({"a": 1}) is (operator == "is not")
 
 
@@ -91,7 +93,7 @@ def test_an_argument_that_is_not_there_fits_only_is_not(operator: Any) -> None:
      {"arguments": [("x", "eval", "1")]}, {"arguments": [("x", "above", "y")]},
      {"arguments": [("", "is", 1)]}, {"arguments": [("x",)]}, 7],
 )  # fmt: skip
-def test_what_is_no_breakpoint_is_refused(wrong: Any) -> None:
+def test_a_value_that_is_not_a_breakpoint_is_refused(wrong: Any) -> None:
     run = Agent().loop("done").start("hi")
     with pytest.raises(UsageError, match="breakpoint"):
         run.breakpoints.add(wrong)
@@ -109,7 +111,7 @@ def test_what_is_no_breakpoint_is_refused(wrong: Any) -> None:
         ({"where": 'event.type in ("call_end", "cal_start")'}, "call_start"),
     ],
 )
-def test_an_event_that_is_misspelt_is_refused_with_the_one_that_was_meant(wrong: Any, meant: str) -> None:
+def test_a_misspelt_event_is_refused_with_the_closest_match(wrong: Any, meant: str) -> None:
     run = Agent().loop("done").start("hi")
     with pytest.raises(UsageError, match=f"Did you mean '{meant}'"):
         run.breakpoints.add(wrong)
@@ -117,7 +119,7 @@ def test_an_event_that_is_misspelt_is_refused_with_the_one_that_was_meant(wrong:
 
 
 @pytest.mark.parametrize("inside", [False, True])
-async def test_a_word_that_is_nearly_an_event_may_be_a_tool_of_the_run_s(inside: bool) -> None:
+async def test_a_name_close_to_an_event_may_be_a_tool_of_the_run(inside: bool) -> None:
     @tool
     async def call_ends() -> str:
         return "R"
@@ -135,7 +137,7 @@ async def test_a_word_that_is_nearly_an_event_may_be_a_tool_of_the_run_s(inside:
     assert replayed.breakpoints.add("call_ends").enabled
 
 
-def test_a_word_of_a_loop_that_nobody_knows_of_yet_may_be_anything_but_nearly_an_event() -> None:
+def test_an_unknown_name_is_accepted_unless_it_is_close_to_an_event() -> None:
     run = LoopAgent("outer", [Agent().loop("done", name="inner")], 1).start("hi", breakpoints=["echo", "wandering"])
     assert len(run.breakpoints) == 2
     with pytest.raises(UsageError, match="tool='messages'"):
@@ -144,21 +146,21 @@ def test_a_word_of_a_loop_that_nobody_knows_of_yet_may_be_anything_but_nearly_an
 
 
 @pytest.mark.parametrize("where", ['"end" in event.type', 'event.type[:5] == "model"', 'event.type < "c"'])
-def test_a_part_of_an_event_s_name_may_be_asked_for(where: str) -> None:
+def test_a_condition_may_compare_a_part_of_an_event_name(where: str) -> None:
     assert len(Breakpoints([{"where": where}])) == 1
 
 
-def test_breakpoints_say_what_they_are_in_a_cell() -> None:
+def test_breakpoints_have_a_readable_repr() -> None:
     breakpoints = Breakpoints(["call_end"])
     assert repr(breakpoints) == f"Breakpoints([{breakpoints[0]!r}])"
 
 
-def test_a_breakpoint_is_made_one_way() -> None:
+def test_a_breakpoint_is_given_in_one_form_only() -> None:
     with pytest.raises(UsageError, match="not both"):
         Agent().loop("done").start("hi").breakpoints.add("model_end", tool="x")
 
 
-def test_an_async_function_is_refused_for_what_it_gives_would_always_hold() -> None:
+def test_an_async_function_is_refused_as_a_condition() -> None:
     async def never(event: Any, state: Any) -> bool:
         return False
 
@@ -166,7 +168,7 @@ def test_an_async_function_is_refused_for_what_it_gives_would_always_hold() -> N
         Agent().loop("done").start("hi", breakpoints=[never])
 
 
-async def test_the_pause_says_which_breakpoint_it_was() -> None:
+async def test_the_reason_of_a_pause_names_the_breakpoint() -> None:
     run = Agent().loop(TURN, "done").start("hi", breakpoints=[{"tool": "look", "arguments": [("value", "is", "b")]}])
     run.play()
     await until(lambda: run.state.paused)
@@ -179,7 +181,7 @@ async def test_the_pause_says_which_breakpoint_it_was() -> None:
     assert run.paused_for is None
 
 
-async def test_it_is_added_switched_and_removed_while_the_run_goes_on() -> None:
+async def test_a_breakpoint_is_added_disabled_and_removed_while_the_run_continues() -> None:
     agent = Agent()
     turns = [asks(str(n)) for n in range(30)]
     run = agent.loop(asks("hold"), *turns, "done").start("hi")
@@ -211,7 +213,7 @@ async def test_it_is_added_switched_and_removed_while_the_run_goes_on() -> None:
     assert types(run.events).count("run_paused") == 2
 
 
-async def test_a_cost_is_stopped_at_once() -> None:
+async def test_a_breakpoint_on_cost_stops_at_the_first_event_above_it() -> None:
     def turn(id: str) -> list[Any]:
         return [*asks(id), {"type": "usage", "cost": 0.25, "input_tokens": 1}]
 
@@ -221,7 +223,7 @@ async def test_a_cost_is_stopped_at_once() -> None:
     assert run.breakpoints[0].label == "cost above 0.4"
 
 
-async def test_a_step_stops_at_a_breakpoint_too() -> None:
+async def test_a_step_stops_at_a_breakpoint() -> None:
     run = Agent().loop(asks("a"), "done").start("hi", breakpoints=[{"event": "model_start"}])
     assert types(await run.step("turn"))[-2:] == ["model_start", "run_paused"]
     assert run.breakpoints[0].hits == 1
@@ -238,7 +240,7 @@ async def test_a_run_that_is_paused_can_be_stepped_past_the_next_breakpoint(unit
     assert types(run.events).count("run_paused") == 1  # it was paused all the time
 
 
-async def test_a_call_of_a_loop_inside_is_stopped_at() -> None:
+async def test_a_breakpoint_stops_at_a_call_of_a_nested_loop() -> None:
     run = asking_inside()
     run.breakpoints.add(event="approval_request", tool="delete_file", arguments=[("path", "matches", "/*")])
     run.play()
@@ -251,7 +253,7 @@ async def test_a_call_of_a_loop_inside_is_stopped_at() -> None:
 # -- what is queued --------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_queued_is_seen_and_one_of_it_taken_back() -> None:
+async def test_queued_messages_are_listed_and_one_is_withdrawn() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done", "fine").start("hi")
     run.play()
@@ -279,7 +281,7 @@ async def test_what_is_queued_is_seen_and_one_of_it_taken_back() -> None:
     assert run.withdraw("follow_up", two) is None
 
 
-async def test_what_is_queued_to_a_loop_inside_is_taken_back_from_there() -> None:
+async def test_a_message_queued_for_a_nested_loop_is_withdrawn() -> None:
     run = engine([call("delete_file", {"path": "/a"}, id="c0")], "Drafted.", "Heard.", "Proof-read.")
     run.steer("early")
     assert [message.content for _, message in run.queued] == ["early"]
@@ -308,7 +310,7 @@ async def test_what_is_queued_to_a_loop_inside_is_taken_back_from_there() -> Non
         ("cost > 0", []),
     ],
 )
-async def test_a_condition_may_be_typed(where: str, at: list[str]) -> None:
+async def test_a_condition_may_be_a_text(where: str, at: list[str]) -> None:
     run = Agent().two_turns().start("hi")
     run.breakpoints.add(where=where, event=None if "event" in where or "messages" in where else "call_start")
     assert [reason.split()[2] for reason in await pauses(run)] == at
@@ -340,7 +342,7 @@ async def test_a_condition_may_be_typed(where: str, at: list[str]) -> None:
         7,
     ],
 )
-def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None:
+def test_a_condition_that_uses_more_than_data_is_refused(where: str) -> None:
     run = Agent().loop("done").start("hi")
     with pytest.raises(UsageError):
         run.breakpoints.add(where=where)
@@ -356,13 +358,13 @@ def test_a_condition_that_asks_for_more_than_data_is_refused(where: str) -> None
         ("usage > 1000", "usage.output_tokens"),
     ],
 )
-def test_what_has_parts_is_not_compared_as_if_it_had_none(where: str, instead: str) -> None:
+def test_a_comparison_of_a_composite_value_is_refused(where: str, instead: str) -> None:
     with pytest.raises(UsageError, match=instead):
         Breakpoints().add(where=where)
 
 
 @pytest.mark.parametrize("where", ["arguments == {}", '"path" in arguments', "event != None"])
-def test_what_has_parts_may_be_looked_at_as_such(where: str) -> None:
+def test_a_composite_value_may_be_inspected(where: str) -> None:
     assert len(Breakpoints([{"where": where}])) == 1
 
 
@@ -380,7 +382,7 @@ def test_what_has_parts_may_be_looked_at_as_such(where: str) -> None:
         "1 / turn > 0",
     ],
 )
-async def test_a_condition_that_cannot_be_worked_out_does_not_hold_and_takes_no_time(where: str) -> None:
+async def test_a_condition_that_cannot_be_evaluated_is_false_and_fast(where: str) -> None:
     run = Agent().two_turns().start("hi")
     run.breakpoints.add(where=where, event="run_start")
     began = time.perf_counter()
@@ -389,20 +391,20 @@ async def test_a_condition_that_cannot_be_worked_out_does_not_hold_and_takes_no_
     assert time.perf_counter() - began < 10  # and not minutes
 
 
-async def test_an_argument_may_have_the_name_of_what_an_object_of_python_s_can_do() -> None:
+async def test_an_argument_may_have_the_name_of_a_python_method() -> None:
     turn = [call("echo", {"value": "a", "items": [1], "get": 2}, id="1")]
     run = Agent().loop(turn, "done").start("hi")
     run.breakpoints.add(where="arguments.items == [1] and event.message.tool_calls[0].arguments.get == 2")
     assert [reason.split()[2] for reason in await pauses(run)] == ["model_end"]
 
 
-async def test_an_event_has_every_field_that_events_of_its_type_have() -> None:
+async def test_a_condition_sees_every_field_of_an_event() -> None:
     run = Agent().two_turns().start("hi")
     run.breakpoints.add(where='event.type == "call_end" and not event.is_error and event.path == ""')
     assert {reason.split()[2] for reason in await pauses(run)} == {"call_end"}
 
 
-async def test_it_stops_at_the_nth_hit_and_at_those_behind_it() -> None:
+async def test_a_breakpoint_with_nth_stops_at_the_nth_hit_and_later_ones() -> None:
     run = Agent().two_turns().start("hi")
     second = run.breakpoints.add("message", nth=2)
     messages = [event.seq for event in run.events if event.type == "message"]
@@ -413,7 +415,7 @@ async def test_it_stops_at_the_nth_hit_and_at_those_behind_it() -> None:
 
 
 @pytest.mark.parametrize("nth", [0, -1, True, "2"])
-def test_a_hit_has_a_number_from_one(nth: Any) -> None:
+def test_nth_must_be_a_positive_number(nth: Any) -> None:
     with pytest.raises(UsageError, match="nth must be the number of the hit"):
         Agent().loop("done").start("hi").breakpoints.add("message", nth=nth)
 
@@ -421,7 +423,7 @@ def test_a_hit_has_a_number_from_one(nth: Any) -> None:
 # -- on a replay -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_replay_goes_from_breakpoint_to_breakpoint_and_back() -> None:
+async def test_a_replay_moves_between_breakpoints_in_both_directions() -> None:
     run = Agent().two_turns().start("hi")
     await run
     replayed = replay(run)
@@ -439,7 +441,7 @@ async def test_a_replay_goes_from_breakpoint_to_breakpoint_and_back() -> None:
     assert replayed.position == 0
 
 
-async def test_a_condition_is_looked_at_on_a_replay_as_in_the_run() -> None:
+async def test_a_condition_is_evaluated_in_a_replay_as_in_the_run() -> None:
     run = Agent().two_turns().start("hi")
     await run
     replayed = replay(run)
@@ -449,7 +451,7 @@ async def test_a_condition_is_looked_at_on_a_replay_as_in_the_run() -> None:
     assert coming.arguments == {"value": "b"}
 
 
-async def test_on_a_replay_the_nth_hit_is_the_nth_of_the_recording_however_often_it_is_gone_past() -> None:
+async def test_in_a_replay_the_nth_hit_is_the_nth_of_the_recording() -> None:
     run = Agent().loop(asks("a"), asks("b"), asks("c"), "done").start("hi")
     await run
     _, second, third = [event.seq for event in run.events if event.type == "call_start"]
@@ -462,7 +464,7 @@ async def test_on_a_replay_the_nth_hit_is_the_nth_of_the_recording_however_often
     assert stopped == [(second, 2), (third, 3), (second, 2), (0, 0), (second, 2)]
 
 
-async def test_on_a_replay_a_cost_is_found_again_from_both_sides() -> None:
+async def test_in_a_replay_a_cost_is_found_in_both_directions() -> None:
     turns = [[*asks(id), {"type": "usage", "cost": 0.25}] for id in "abc"]
     run = Agent().loop(*turns, "done").start("hi")
     await run
@@ -474,7 +476,7 @@ async def test_on_a_replay_a_cost_is_found_again_from_both_sides() -> None:
         assert replayed.position - 1 == second
 
 
-async def test_a_condition_that_fails_on_a_replay_says_so_and_moves_nothing() -> None:
+async def test_a_failing_condition_in_a_replay_raises_and_keeps_the_position() -> None:
     run = Agent().two_turns().start("hi")
     await run
     replayed = replay(run).to(3)
@@ -484,7 +486,7 @@ async def test_a_condition_that_fails_on_a_replay_says_so_and_moves_nothing() ->
     assert replayed.position == 4
 
 
-async def test_who_waits_for_a_paused_run_is_told_that_it_is_paused() -> None:
+async def test_waiting_for_a_paused_run_raises_and_names_resume() -> None:
     run = Agent().loop("done").start("hi", breakpoints=["model_start"])
     run.play()
     await until(lambda: run.state.paused)

@@ -1,4 +1,4 @@
-"""The answer that a cancel or a failure breaks off is kept, and no model is sent it."""
+"""An answer that is interrupted by a cancellation or a failure is kept, and is not sent to a model."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def ending(run: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-async def test_what_a_model_had_said_when_it_failed_ends_the_history(design: str) -> None:
+async def test_the_partial_answer_of_a_failed_model_ends_the_history(design: str) -> None:
     run, _ = await failed(design, [[*text("Let me delete"), RuntimeError("down")]])
     assert ending(run) == [("assistant", "Let me delete", "error", "down")]
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-async def test_what_a_model_had_said_when_the_run_was_cancelled_ends_the_history(design: str) -> None:
+async def test_the_partial_answer_of_a_cancelled_run_ends_the_history(design: str) -> None:
     run = make(design, [[*text("Let me delete"), delay(60)]]).start("go")
     await said(run, "Let me delete")
     run.cancel("stop")
@@ -107,7 +107,7 @@ async def test_what_a_model_had_said_when_the_run_was_cancelled_ends_the_history
         await run
 
 
-async def test_what_a_model_had_said_when_a_limit_ended_the_run_ends_the_history() -> None:
+async def test_the_partial_answer_of_a_run_at_its_limit_ends_the_history() -> None:
     run = SessionLoop(ScriptedLLM([[*text("Let me delete"), delay(60)]])).start("go", limits={"seconds": 0.05})
     with pytest.raises(LimitReached):
         await run
@@ -116,14 +116,14 @@ async def test_what_a_model_had_said_when_a_limit_ended_the_run_ends_the_history
 
 
 @pytest.mark.parametrize("design", ["session", "agent", "generator"])
-async def test_each_call_of_an_answer_that_failed_has_a_result(design: str) -> None:
+async def test_each_call_of_a_failed_answer_has_a_result(design: str) -> None:
     run, _ = await failed(design, [[*PARTIAL, RuntimeError("down")]])
     assert ending(run) == [("assistant", "Let me delete", "error", "down"), ("tool", "c1", True)]
     assert provider_faults(run.messages) == []
 
 
 @pytest.mark.parametrize("design", ["session", "agent", "generator"])
-async def test_each_call_of_an_answer_that_was_cancelled_has_a_result(design: str) -> None:
+async def test_each_call_of_a_cancelled_answer_has_a_result(design: str) -> None:
     run = make(design, [[*PARTIAL, {"type": "text_delta", "content": "!"}, delay(60)]]).start("go")
     await said(run, "!")
     run.cancel("stop")
@@ -131,7 +131,7 @@ async def test_each_call_of_an_answer_that_was_cancelled_has_a_result(design: st
     assert provider_faults(run.messages) == []
 
 
-async def test_a_call_of_which_only_a_part_had_come_is_kept_as_far_as_it_came() -> None:
+async def test_a_partial_call_is_kept_as_received() -> None:
     half = {"type": "tool_call_delta", "index": 0, "id": "c1", "name": "look", "arguments": '{"pa'}
     run, _ = await failed("agent", [[half, RuntimeError("down")]])
     (made,) = run.messages[-2].tool_calls
@@ -139,7 +139,7 @@ async def test_a_call_of_which_only_a_part_had_come_is_kept_as_far_as_it_came() 
     assert provider_faults(run.messages) == []
 
 
-async def test_calls_that_had_run_when_the_model_failed_keep_their_results() -> None:
+async def test_calls_that_ended_before_the_model_failed_keep_their_results() -> None:
     llm = ScriptedLLM([[call("look", {"path": "a"}), delay(0.02), *text("and"), RuntimeError("down")]])
     run = ExecutionLoop(llm, [look], native=True).start("go")
     with pytest.raises(RunFailed):
@@ -152,7 +152,7 @@ async def test_calls_that_had_run_when_the_model_failed_keep_their_results() -> 
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-async def test_a_model_is_asked_again_as_if_the_answer_that_failed_had_not_been(design: str) -> None:
+async def test_a_repeated_request_does_not_contain_the_failed_answer(design: str) -> None:
     answer = '{"tasks": [{"id": "a"}]}' if design == "engine" else "fine"
     run, loop = await failed(
         design, [[*PARTIAL[: -1 if design in ("execution", "engine") else None], RuntimeError("down")], answer]
@@ -165,9 +165,7 @@ async def test_a_model_is_asked_again_as_if_the_answer_that_failed_had_not_been(
 
 
 @pytest.mark.parametrize("design", ["session", "agent", "generator"])
-async def test_a_restored_run_asks_as_if_the_answer_that_was_cancelled_had_not_been(
-    design: str, tmp_path: Path
-) -> None:
+async def test_the_request_of_a_restored_run_does_not_contain_the_cancelled_answer(design: str, tmp_path: Path) -> None:
     run = make(design, [[*PARTIAL, {"type": "text_delta", "content": "!"}, delay(60)]]).start("go")
     await said(run, "!")
     run.cancel("stop")
@@ -199,7 +197,7 @@ async def test_a_snapshot_a_store_and_a_replay_have_the_same_messages(design: st
     store.close()
 
 
-async def test_a_run_that_is_cancelled_goes_on_from_before_that_also_where_its_end_was_not_recorded() -> None:
+async def test_a_cancelled_run_without_a_recorded_end_is_restored_before_the_cancellation() -> None:
     run = SessionLoop(ScriptedLLM([[*text("Let me delete"), delay(60)]])).start("go")
     await said(run, "Let me delete")
     run.cancel("stop")
@@ -208,7 +206,7 @@ async def test_a_run_that_is_cancelled_goes_on_from_before_that_also_where_its_e
         assert await restore(cut, SessionLoop(ScriptedLLM(["fine"]))) == "fine"
 
 
-async def test_a_fork_of_a_cancelled_run_asks_without_the_answer_that_broke_off() -> None:
+async def test_the_request_of_a_fork_does_not_contain_the_interrupted_answer() -> None:
     run = SessionLoop(ScriptedLLM([[*text("Let me delete"), delay(60)]])).start("go")
     await said(run, "Let me delete")
     run.cancel("stop")
@@ -217,7 +215,7 @@ async def test_a_fork_of_a_cancelled_run_asks_without_the_answer_that_broke_off(
     assert [message.content for message in fork.messages] == ["go", "fine"]
 
 
-async def test_the_conversation_of_a_loop_around_others_has_what_broke_off_inside() -> None:
+async def test_the_conversation_of_an_outer_loop_has_the_interrupted_answer_of_a_nested_one() -> None:
     inner = SessionLoop(ScriptedLLM([[*text("Let me delete"), delay(60)]]), name="inner")
     run = ConversationEngine(execute=inner).start("go")
     await said(run, "Let me delete")
@@ -228,7 +226,7 @@ async def test_the_conversation_of_a_loop_around_others_has_what_broke_off_insid
 
 
 @pytest.mark.parametrize("design", ["session", "agent", "execution"])
-async def test_a_run_that_is_given_the_messages_of_one_that_failed_does_not_send_what_broke_off(design: str) -> None:
+async def test_a_run_that_continues_given_messages_does_not_send_the_interrupted_answer(design: str) -> None:
     run, _ = await failed("agent", [[*PARTIAL, RuntimeError("down")]])
     given = [*run.messages, {"role": "user", "content": "more"}]
     loop = make(design, ["fine"])
@@ -250,7 +248,7 @@ async def story(loop: Any, stream: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("position", range(1, 14))
-async def test_a_session_that_is_aborted_at_any_event_tells_one_story(position: int) -> None:
+async def test_a_session_aborted_at_any_event_has_consistent_messages_and_events(position: int) -> None:
     turn = [*text("one two"), call("look", {"path": "a"}, id="c1")]
     loop = SessionLoop(ScriptedLLM([turn, "done"]), [look])
     stream = loop.run("hi")
@@ -266,19 +264,19 @@ async def test_a_session_that_is_aborted_at_any_event_tells_one_story(position: 
     assert provider_faults(ended) == []
 
 
-async def test_a_session_whose_model_failed_tells_one_story() -> None:
+async def test_a_session_with_a_failed_model_has_consistent_messages_and_events() -> None:
     loop = SessionLoop(ScriptedLLM([[*PARTIAL, RuntimeError("down")]]), [look])
     ended = await story(loop, loop.run("hi"))
     assert [(m.role, m.stop_reason) for m in ended] == [("user", None), ("assistant", "error"), ("tool", None)]
 
 
-async def test_a_session_whose_model_failed_before_it_said_anything_tells_one_story() -> None:
+async def test_a_session_with_a_model_that_failed_at_once_has_consistent_messages_and_events() -> None:
     loop = SessionLoop(ScriptedLLM([RuntimeError("down")]))
     ended = await story(loop, loop.run("hi"))
     assert [(m.content, m.stop_reason, m.error_message) for m in ended[1:]] == [("", "error", "down")]
 
 
-async def test_a_session_in_which_a_loop_failed_tells_one_story() -> None:
+async def test_a_session_with_a_failed_nested_loop_has_consistent_messages_and_events() -> None:
     inner = Agent(ScriptedLLM([RuntimeError("down")]), name="inner")
     loop = SessionLoop(ScriptedLLM([[call("inner", {"input": "x"}, id="c1")]]), [inner])
     ended = await story(loop, loop.run("hi"))
@@ -287,7 +285,7 @@ async def test_a_session_in_which_a_loop_failed_tells_one_story() -> None:
 
 
 @pytest.mark.parametrize("end", ["abort", "fail"])
-async def test_a_session_is_continued_as_if_what_broke_off_had_not_been(end: str) -> None:
+async def test_the_request_of_a_continued_session_does_not_contain_the_interrupted_answer(end: str) -> None:
     loop = SessionLoop(
         ScriptedLLM([[*PARTIAL, {"type": "text_delta", "content": "!"}, RuntimeError("down")], "fine"]), [look]
     )
@@ -303,7 +301,7 @@ async def test_a_session_is_continued_as_if_what_broke_off_had_not_been(end: str
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
-async def test_the_table_of_messages_has_the_answer_that_broke_off(how: str) -> None:
+async def test_the_table_of_messages_has_the_interrupted_answer(how: str) -> None:
     end = delay(60) if how == "cancelled" else RuntimeError("down")
     run = make("agent", [[*PARTIAL, {"type": "text_delta", "content": "!"}, end]]).start("go")
     await said(run, "!")

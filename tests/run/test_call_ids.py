@@ -1,4 +1,4 @@
-"""A call is told apart by its path and its id, however often the loop that makes it runs there."""
+"""A call is identified by its path and its id, however often its loop runs at that path."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def ids(events: Any, path: str) -> list[str]:
 
 @pytest.mark.parametrize("outer", [loop_agent, called_twice, engine, generator])
 @pytest.mark.parametrize("inside", [worker, solver, reader, stopper, writer, passes, tasks])
-async def test_a_loop_that_runs_again_makes_no_call_of_the_same_id(
+async def test_a_loop_that_runs_again_makes_calls_with_new_ids(
     outer: Callable[[Any], Loop], inside: Callable[[], Loop]
 ) -> None:
     run = outer(inside()).start("go")
@@ -113,7 +113,7 @@ async def test_a_loop_that_runs_again_makes_no_call_of_the_same_id(
         assert provider_faults([m for m in child.messages if m.role in ("user", "assistant", "tool")]) == []
 
 
-async def test_a_loop_inside_one_that_runs_again_goes_on_counting() -> None:
+async def test_the_ids_of_a_nested_loop_that_runs_again_continue_the_count() -> None:
     inner = LoopAgent("inner", [worker(1, again=4)], 2)
     run = LoopAgent("outer", [inner], 2).start("go")
     await run
@@ -121,21 +121,21 @@ async def test_a_loop_inside_one_that_runs_again_goes_on_counting() -> None:
     assert ids(run.events, "inner") == ["worker_1", "worker_2", "worker_1#2", "worker_2#2"]
 
 
-async def test_ids_that_are_unique_stay_what_the_model_gave() -> None:
+async def test_unique_ids_of_a_model_are_kept() -> None:
     turns = [[call("work", id="a"), call("work", id="b")], "done", [call("work", id="c")], "done"]
     run = LoopAgent("outer", [SessionLoop(ScriptedLLM(turns), [work], name="worker")], 2).start("go")
     await run
     assert ids(run.events, "worker") == ["a", "b", "c"]
 
 
-async def test_the_same_id_in_two_loops_is_left_alone() -> None:
+async def test_the_same_id_in_two_loops_is_kept() -> None:
     one, two = (SessionLoop(ScriptedLLM([WORK, "done"]), [work], name=name) for name in ("one", "two"))
     run = LoopAgent("outer", [one, two], 1).start("go")
     await run
     assert (ids(run.events, "one"), ids(run.events, "two")) == (["c1"], ["c1"])
 
 
-async def test_a_model_that_gives_every_call_the_same_id_makes_calls_that_can_be_told_apart() -> None:
+async def test_repeated_ids_of_a_model_are_numbered() -> None:
     llm = ScriptedLLM([WORK, WORK, "done"])
     run = Agent(llm, [work]).start("go")
     await run
@@ -143,7 +143,7 @@ async def test_a_model_that_gives_every_call_the_same_id_makes_calls_that_can_be
     assert [m["tool_call_id"] for m in llm.requests[2].messages if m["role"] == "tool"] == ["c1", "c1_2"]
 
 
-async def test_what_waits_in_a_second_run_is_another_call_than_the_first() -> None:
+async def test_a_pending_call_of_a_second_pass_has_another_id() -> None:
     asks = [call("write", id="c1")]
     agent = SessionLoop(ScriptedLLM([asks, "done"] * 2), [write], name="worker")
     run = LoopAgent("outer", [agent], 2).start("go")
@@ -160,7 +160,7 @@ async def test_what_waits_in_a_second_run_is_another_call_than_the_first() -> No
     assert decided == ["c1", "c1_2"]
 
 
-async def test_a_restored_run_gives_the_ids_the_whole_one_gave() -> None:
+async def test_a_restored_run_assigns_the_same_ids_as_an_uninterrupted_one() -> None:
     def build() -> Loop:
         class Stateless:
             async def stream(self, messages: Any, **options: Any) -> Any:
@@ -179,7 +179,7 @@ async def test_a_restored_run_gives_the_ids_the_whole_one_gave() -> None:
         assert ids(again.events, "worker") == ids(whole.events, "worker")
 
 
-def test_an_id_that_was_given_often_is_numbered_without_a_search() -> None:
+def test_a_frequent_id_is_numbered_without_a_search() -> None:
     looked: list[object] = []
 
     class Made(set[str]):
@@ -193,7 +193,7 @@ def test_an_id_that_was_given_often_is_numbered_without_a_search() -> None:
     assert looked == ["c1", "c1_1001"]
 
 
-def test_an_id_that_was_given_with_a_number_already_is_no_other_one_s() -> None:
+def test_a_numbered_id_that_exists_is_not_assigned_again() -> None:
     reply = Reply(1, {"c1", "c1_3"})
     reply.feed(call("work", id="c1"), 0)
     assert reply.end().message.tool_calls[0].id == "c1_4"
@@ -211,14 +211,14 @@ class Looker(Loop):
         return RunEnd(reason="completed", output=state.calls[id].end.result)
 
 
-async def test_a_loop_of_one_s_own_can_tell_its_runs_apart() -> None:
+async def test_your_own_loop_can_distinguish_its_passes() -> None:
     run = loop_agent(Looker(name="worker")).start("go")
     await run
     assert ids(run.events, "worker") == ["look", "look#2"]
 
 
 @pytest.mark.parametrize("ids", [["x", "a/b", "a_b"], ["x", "x_", "x/", "x_:2", "x_:2:2"], ["1", "/", "_", "//"]])
-async def test_loops_that_one_answer_calls_at_once_have_a_path_each_whatever_their_ids(ids: list[str]) -> None:
+async def test_concurrent_nested_loops_of_one_answer_have_separate_paths(ids: list[str]) -> None:
     class Critic:
         async def stream(self, messages: Any, **options: Any) -> Any:
             if messages[-1]["role"] == "user":

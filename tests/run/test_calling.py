@@ -111,7 +111,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_whatever_a_tool_returns_becomes_json(value: Any) -> None:
+async def test_any_result_of_a_tool_is_converted_to_json(value: Any) -> None:
     @tool
     async def odd() -> Any:
         return value
@@ -122,7 +122,7 @@ async def test_whatever_a_tool_returns_becomes_json(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_whatever_a_tool_tells_of_its_progress_is_shown(value: Any) -> None:
+async def test_any_progress_value_of_a_tool_is_shown(value: Any) -> None:
     @tool
     async def odd(progress: Any) -> str:
         progress(value)
@@ -136,7 +136,7 @@ async def test_whatever_a_tool_tells_of_its_progress_is_shown(value: Any) -> Non
     json.dumps(plain_event(shown[0]))
 
 
-async def test_what_json_can_say_stays_beside_what_it_cannot() -> None:
+async def test_json_values_are_kept_next_to_converted_ones() -> None:
     @tool
     async def row() -> Any:
         return {"model": Model(name="m"), "day": datetime.date(2026, 1, 1), "never": Never(2026, 1, 1)}
@@ -161,7 +161,7 @@ async def test_a_number_of_numpy_is_a_number(value: Any, number: float) -> None:
     assert run.messages[2].content == json.dumps({"mean": [number]}, separators=(",", ":"))
 
 
-async def test_a_moment_of_numpy_is_no_number() -> None:
+async def test_a_numpy_datetime_is_converted_to_text() -> None:
     @tool
     async def when() -> Any:
         return [np.datetime64("2026-01-01", "ns"), np.timedelta64(3, "ns")]
@@ -171,7 +171,7 @@ async def test_a_moment_of_numpy_is_no_number() -> None:
 
 
 @pytest.mark.parametrize("value", [[], {}, "", 0, False, None, [1], {"a": None}, 1.5, 2**70])
-async def test_json_values_come_back_as_they_were(value: Any) -> None:
+async def test_json_values_are_kept_unchanged(value: Any) -> None:
     @tool
     async def plain() -> Any:
         return value
@@ -181,7 +181,7 @@ async def test_json_values_come_back_as_they_were(value: Any) -> None:
     assert type(end.result) is type(value)
 
 
-async def test_what_a_tool_does_to_its_result_later_does_not_change_it() -> None:
+async def test_changing_a_result_later_does_not_change_the_recorded_one() -> None:
     kept: list[Any] = [1]
 
     @tool
@@ -193,7 +193,7 @@ async def test_what_a_tool_does_to_its_result_later_does_not_change_it() -> None
     assert end.result == [1]
 
 
-async def test_what_a_tool_does_to_its_arguments_does_not_change_the_history() -> None:
+async def test_changing_the_arguments_in_a_tool_does_not_change_the_history() -> None:
     @tool
     async def eater(items, options: Any) -> str:  # type: ignore[no-untyped-def]
         items.clear()
@@ -233,7 +233,7 @@ class Mumbling(Exception):
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("timeout", [None, 30])
-async def test_an_error_of_a_tool_is_told_to_the_model(error: BaseException, words: str, timeout: float | None) -> None:
+async def test_an_error_of_a_tool_reaches_the_model(error: BaseException, words: str, timeout: float | None) -> None:
     @tool(timeout=timeout)
     async def failing() -> None:
         raise error
@@ -258,7 +258,7 @@ async def test_an_error_of_a_tool_is_told_to_the_model(error: BaseException, wor
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_an_error_in_a_sync_tool_is_told_too(error: BaseException, words: str) -> None:
+async def test_an_error_of_a_sync_tool_reaches_the_model(error: BaseException, words: str) -> None:
     @tool
     def failing() -> None:
         raise error
@@ -270,7 +270,7 @@ async def test_an_error_in_a_sync_tool_is_told_too(error: BaseException, words: 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt("stop"), GeneratorExit("closed")], ids=repr)
 @pytest.mark.parametrize("calls", [1, 2])
-def test_what_a_tool_in_a_run_that_is_waited_for_raises_is_its_own_failure(error: BaseException, calls: int) -> None:
+def test_an_exception_of_a_tool_does_not_end_a_blocking_wait(error: BaseException, calls: int) -> None:
     @tool
     async def failing() -> None:
         await asyncio.sleep(0)
@@ -283,7 +283,7 @@ def test_what_a_tool_in_a_run_that_is_waited_for_raises_is_its_own_failure(error
     assert [m.content for m in run.messages if m.role == "tool"] == [f"{type(error).__name__}: {error}"] * calls
 
 
-def test_ctrl_c_that_a_program_minds_with_a_handler_of_its_own_ends_the_wait_and_is_no_tools_failure() -> None:
+def test_ctrl_c_with_a_custom_handler_ends_the_wait_and_is_not_a_failure_of_a_tool() -> None:
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -303,7 +303,7 @@ def test_ctrl_c_that_a_program_minds_with_a_handler_of_its_own_ends_the_wait_and
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt("stop"), GeneratorExit("closed")], ids=repr)
-def test_what_a_model_in_a_run_that_is_waited_for_raises_is_its_own_failure(error: BaseException) -> None:
+def test_an_exception_of_a_model_fails_a_blocking_run(error: BaseException) -> None:
     class Model:
         async def stream(self, messages: Any, **options: Any) -> Any:
             yield {"type": "text_delta", "content": "He"}
@@ -314,7 +314,7 @@ def test_what_a_model_in_a_run_that_is_waited_for_raises_is_its_own_failure(erro
         run.result(timeout=30)
 
 
-async def test_a_tool_that_takes_too_long_is_cut_off() -> None:
+async def test_a_tool_that_exceeds_its_timeout_is_cancelled() -> None:
     cleaned: list[bool] = []
 
     @tool(timeout=0.02)
@@ -330,7 +330,7 @@ async def test_a_tool_that_takes_too_long_is_cut_off() -> None:
     assert cleaned == [True]
 
 
-async def test_the_error_of_a_call_that_took_too_long_says_so() -> None:
+async def test_the_error_of_a_timed_out_call_is_a_timeout_error() -> None:
     @tool(timeout=0.02)
     async def sleepy() -> None:
         await asyncio.sleep(60)
@@ -340,7 +340,7 @@ async def test_the_error_of_a_call_that_took_too_long_says_so() -> None:
     assert (end.error.type, end.error.message) == ("TimeoutError", "sleepy took longer than 0.02 s.")
 
 
-async def test_a_sync_tool_that_takes_too_long_is_left_behind_and_its_result_ignored() -> None:
+async def test_the_late_result_of_a_timed_out_sync_tool_is_ignored() -> None:
     let_go = threading.Event()
 
     @tool(timeout=0.02)
@@ -357,7 +357,7 @@ async def test_a_sync_tool_that_takes_too_long_is_left_behind_and_its_result_ign
     assert "late" not in str(run.messages)
 
 
-async def test_sync_tools_that_were_left_behind_take_no_other_calls_threads() -> None:
+async def test_timed_out_sync_tools_do_not_use_up_the_threads() -> None:
     let_go = threading.Event()
 
     @tool(timeout=0.02)
@@ -397,12 +397,12 @@ print(agentnb.SessionLoop(ScriptedLLM([[call("hang")], "done"]), [hang]).start("
 """
 
 
-def test_a_sync_tool_that_was_left_behind_does_not_keep_the_process_from_its_end() -> None:
+def test_a_timed_out_sync_tool_does_not_prevent_the_process_from_ending() -> None:
     ran = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("done\n", "", 0)
 
 
-async def test_sync_tools_run_in_threads_beside_each_other() -> None:
+async def test_sync_tools_run_concurrently_in_threads() -> None:
     together = threading.Barrier(20)
     threads: set[int] = set()
 
@@ -422,7 +422,7 @@ async def test_sync_tools_run_in_threads_beside_each_other() -> None:
     assert [m.content for m in run.messages if m.role == "tool"] == [str(n) for n in range(20)]
 
 
-async def test_a_sync_tool_does_not_hold_up_the_event_loop() -> None:
+async def test_a_sync_tool_does_not_block_the_event_loop() -> None:
     ticking = threading.Event()
 
     @tool
@@ -477,7 +477,7 @@ async def test_progress_of_a_thread_arrives_while_the_call_runs() -> None:
     assert run.messages[2].content == "seen"
 
 
-async def test_calls_that_cannot_be_made_are_told_to_the_model() -> None:
+async def test_errors_of_invalid_calls_reach_the_model() -> None:
     agent = Agent()
     turn = [
         call("nope", id="t1"),
@@ -511,7 +511,7 @@ HALF = "\ud83d"  # half of an emoji, as a model's escaped JSON may give it
     ],
     ids=["text", "reasoning", "text of arguments", "arguments", "malformed", "names", "failure"],
 )
-async def test_text_of_a_model_that_is_not_unicode_is_mended(turn: Any, stored: bool, tmp_path: Any) -> None:
+async def test_lone_surrogates_in_the_text_of_a_model_are_replaced(turn: Any, stored: bool, tmp_path: Any) -> None:
     store = Store(tmp_path / "runs.db") if stored else None
     run = Agent().loop(turn, "done", "done").start("hi", store=store)
     try:
@@ -528,13 +528,13 @@ async def test_text_of_a_model_that_is_not_unicode_is_mended(turn: Any, stored: 
         store.close()
 
 
-async def test_two_halves_of_a_character_in_two_deltas_are_one_character() -> None:
+async def test_a_surrogate_pair_in_two_deltas_is_joined() -> None:
     halves = [{"type": "text_delta", "content": half} for half in ("\ud83d", "\ude00")]
     assert await Agent().loop(halves).start("hi") == "\U0001f600"
 
 
 @pytest.mark.parametrize("words", ["\ud800", "\udfff a"])
-async def test_what_a_person_says_that_is_not_unicode_is_mended(words: str, tmp_path: Any) -> None:
+async def test_lone_surrogates_in_the_text_of_a_person_are_replaced(words: str, tmp_path: Any) -> None:
     store = Store(tmp_path / "runs.db")
     run = Agent().loop("one", "two", "three").start(words, store=store)
     run.steer(words)
@@ -544,7 +544,7 @@ async def test_what_a_person_says_that_is_not_unicode_is_mended(words: str, tmp_
     store.close()
 
 
-async def test_results_with_blocks_and_details_are_told_as_such() -> None:
+async def test_results_with_blocks_and_details_are_recorded_as_such() -> None:
     @tool
     async def picture() -> Any:
         return {"content": [{"type": "text", "text": "a"}], "details": {"b": b"x"}, "is_error": True}
@@ -555,7 +555,7 @@ async def test_results_with_blocks_and_details_are_told_as_such() -> None:
     assert run.messages[2].is_error
 
 
-async def test_calls_take_their_turn_in_the_event_loop() -> None:
+async def test_calls_that_never_wait_do_not_block_other_tasks() -> None:
     """A model and tools that never wait do not keep everybody else waiting."""
     agent = Agent()
     run = agent.loop(*[[call("echo", {"value": str(n)})] for n in range(300)], "done").start("hi")
@@ -583,7 +583,7 @@ async def gives_up(*_: Any) -> None:
 @pytest.mark.parametrize(
     ("hook", "ran"), [("before_tool_call", []), ("after_tool_call", ["a"])], ids=["before", "after"]
 )
-async def test_a_hook_that_waited_for_something_cancelled_has_failed(hook: str, ran: list[str]) -> None:
+async def test_a_hook_that_raises_a_cancellation_has_failed(hook: str, ran: list[str]) -> None:
     agent = Agent()
     run = agent.loop(asks("a"), "done", **{hook: gives_up}).start("hi")
     async with asyncio.timeout(60):
@@ -592,7 +592,7 @@ async def test_a_hook_that_waited_for_something_cancelled_has_failed(hook: str, 
     assert run.messages[2].content == "CancelledError: "
 
 
-async def test_a_policy_that_waited_for_something_cancelled_has_not_said_yes() -> None:
+async def test_a_policy_that_raises_a_cancellation_does_not_approve() -> None:
     agent = Agent()
     run = agent.loop(asks("a"), "done").start("hi", approve=gives_up)
     async with asyncio.timeout(60):

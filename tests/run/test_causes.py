@@ -1,4 +1,4 @@
-"""A run that fails in a loop's own code says so with the exception itself, where that was raised in this process."""
+"""The error of a run that fails in the code of a loop has that exception as its cause, if this process raised it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("made", LOOPS.values(), ids=list(LOOPS))
-async def test_the_cause_of_a_failed_run_is_what_was_raised(made: Any) -> None:
+async def test_the_cause_of_a_failed_run_is_the_raised_exception(made: Any) -> None:
     error = ValueError("mine")
     run = made(error).start("go")
     for _ in range(2):
@@ -49,14 +49,14 @@ async def test_the_cause_of_a_failed_run_is_what_was_raised(made: Any) -> None:
     assert failed.value.__cause__ is error
 
 
-def test_it_is_there_for_whoever_blocks_too() -> None:
+def test_a_blocking_result_raises_with_the_cause() -> None:
     error = ValueError("mine")
     with pytest.raises(RunFailed) as failed:
         LoopAgent("outer", [K("A", boom=1, error=error)], 1).start(None).result(10)
     assert failed.value.__cause__ is error
 
 
-async def test_a_failure_that_was_not_the_end_is_no_cause() -> None:
+async def test_an_earlier_failure_is_not_the_cause() -> None:
     errors = [ValueError("first"), ValueError("second")]
 
     def execute(task: Any) -> None:
@@ -71,7 +71,7 @@ async def test_a_failure_that_was_not_the_end_is_no_cause() -> None:
     assert failed.value.__cause__ is errors[1]
 
 
-async def test_what_another_process_raised_is_told_in_words_alone() -> None:
+async def test_an_exception_of_another_process_is_in_the_message_and_not_the_cause() -> None:
     engine = ConversationEngine(raises(ValueError("mine")))
     failed_run = engine.start("go")
     with pytest.raises(RunFailed):
@@ -82,7 +82,7 @@ async def test_what_another_process_raised_is_told_in_words_alone() -> None:
     assert failed.value.__cause__ is None
 
 
-async def test_a_tool_s_failure_is_no_cause() -> None:
+async def test_the_failure_of_a_tool_is_not_the_cause() -> None:
     @tool
     async def boom() -> None:
         """Fail."""

@@ -1,4 +1,4 @@
-"""What was decided about a tool holds for that tool: its path, its name, its description and its schema."""
+"""A decision about a tool is valid for that tool only: its path, its name, its description and its schema."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def through_json(run: Any) -> Snapshot:
     return Snapshot.from_json(run.snapshot().to_json())
 
 
-def test_the_fingerprint_of_a_loop_tells_its_tools_apart() -> None:
+def test_the_fingerprint_of_a_loop_changes_with_its_tools() -> None:
     world = World()
 
     def fingerprints(write: Any) -> tuple[str, dict[str, str]]:
@@ -82,7 +82,7 @@ def test_the_fingerprint_of_a_loop_tells_its_tools_apart() -> None:
 
 
 @changed
-async def test_a_call_that_was_decided_and_has_not_begun_is_asked_about_again(changed: Any) -> None:
+async def test_a_decided_call_of_a_changed_tool_needs_approval_again(changed: Any) -> None:
     world = World()
     run = await world.asking("a")
     run.approve("a")
@@ -98,7 +98,7 @@ async def test_a_call_that_was_decided_and_has_not_begun_is_asked_about_again(ch
 
 
 @changed
-async def test_an_edited_call_is_asked_about_again_with_the_edited_arguments(changed: Any) -> None:
+async def test_an_edited_call_of_a_changed_tool_needs_approval_with_its_edited_arguments(changed: Any) -> None:
     world = World()
     run = await world.asking("a")
     run.edit("a", {"path": "b"})
@@ -112,7 +112,7 @@ async def test_an_edited_call_is_asked_about_again_with_the_edited_arguments(cha
 
 
 @changed
-async def test_what_is_remembered_for_a_tool_ends_with_that_tool(changed: Any) -> None:
+async def test_a_remembered_decision_ends_when_the_tool_changes(changed: Any) -> None:
     world = World()
     run = await world.asking("a", "b")
     run.approve("a", remember="tool")
@@ -128,7 +128,7 @@ async def test_what_is_remembered_for_a_tool_ends_with_that_tool(changed: Any) -
     again.cancel()
 
 
-async def test_the_same_tool_made_anew_is_the_same() -> None:
+async def test_a_tool_that_is_defined_again_unchanged_is_the_same() -> None:
     world = World()
     run = await world.asking("a", "b")
     run.approve("a", remember="tool")
@@ -138,7 +138,7 @@ async def test_the_same_tool_made_anew_is_the_same() -> None:
     run.cancel()
 
 
-async def test_a_policy_judges_a_changed_tool_anew_without_a_person() -> None:
+async def test_a_policy_decides_about_a_changed_tool_again() -> None:
     world = World()
     run = world.loop("a").start("go", approve=True)
     while not run.decided:
@@ -150,7 +150,7 @@ async def test_a_policy_judges_a_changed_tool_anew_without_a_person() -> None:
     run.cancel()
 
 
-async def test_what_is_remembered_in_one_loop_holds_in_no_other() -> None:
+async def test_a_remembered_decision_applies_to_its_own_loop_only() -> None:
     world = World()
     inner = Agent(ScriptedLLM([[call("write", {"path": "x"}, id="k")], "x"]), [world.write()], name="deploy")
     llm = ScriptedLLM([[call("write", {"path": "a"}, id="a")], [call("deploy", {"input": "x"}, id="b")], "end"])
@@ -163,7 +163,7 @@ async def test_what_is_remembered_in_one_loop_holds_in_no_other() -> None:
     run.cancel()
 
 
-async def test_a_changed_tool_of_a_loop_inside_is_named_with_its_path() -> None:
+async def test_a_changed_tool_of_a_nested_loop_is_named_with_its_path() -> None:
     world = World()
 
     def outer(write: Any) -> SessionLoop:
@@ -182,7 +182,7 @@ async def test_a_changed_tool_of_a_loop_inside_is_named_with_its_path() -> None:
     again.cancel()
 
 
-async def test_an_open_question_about_a_changed_tool_is_another_one() -> None:
+async def test_a_changed_tool_replaces_its_open_question() -> None:
     world = World()
     run = await world.asking("a")
     shown = run.pending[0]
@@ -195,7 +195,7 @@ async def test_an_open_question_about_a_changed_tool_is_another_one() -> None:
     run.cancel()
 
 
-async def test_a_recording_without_fingerprints_is_gone_on_with() -> None:
+async def test_a_recording_without_fingerprints_is_continued() -> None:
     world = World()
     run = await world.asking("a", "b")
     run.approve("a", remember="tool")

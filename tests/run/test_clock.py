@@ -1,4 +1,4 @@
-"""The computer's clock may be set, and the computer may sleep: what something took is right, and deadlines hold."""
+"""The system clock may be set and the computer may sleep: durations are right, and deadlines apply."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 @pytest.mark.parametrize("seconds", SET)
-async def test_a_call_takes_what_it_takes_though_the_clock_is_set_meanwhile(
+async def test_the_duration_of_a_call_is_right_when_the_clock_is_set(
     seconds: float, set_clock: Callable[[float], None]
 ) -> None:
     @tool
@@ -50,7 +50,7 @@ async def test_a_call_takes_what_it_takes_though_the_clock_is_set_meanwhile(
 
 
 @pytest.mark.parametrize("seconds", SET)
-async def test_a_model_takes_what_it_takes_though_the_clock_is_set_meanwhile(
+async def test_the_duration_of_a_request_is_right_when_the_clock_is_set(
     seconds: float, set_clock: Callable[[float], None]
 ) -> None:
     class Model:
@@ -73,7 +73,7 @@ def asks(deadline: float) -> Run:
     return SessionLoop(ScriptedLLM([[call("write", {}, id="c")], "done"]), [write]).start("go", approve=rules)
 
 
-async def test_a_question_is_decided_soon_after_the_computer_has_slept_past_its_deadline(
+async def test_a_deadline_applies_soon_after_the_computer_has_slept(
     set_clock: Callable[[float], None],
 ) -> None:
     run = asks(600)
@@ -85,7 +85,7 @@ async def test_a_question_is_decided_soon_after_the_computer_has_slept_past_its_
     assert (decision.decision, decision.by) == ("reject", "deadline")
 
 
-async def test_a_question_waits_no_longer_where_the_clock_is_set_back(set_clock: Callable[[float], None]) -> None:
+async def test_a_deadline_is_not_extended_when_the_clock_is_set_back(set_clock: Callable[[float], None]) -> None:
     run = asks(0.2)
     run.play()
     await until(lambda: bool(run.pending))
@@ -95,7 +95,7 @@ async def test_a_question_waits_no_longer_where_the_clock_is_set_back(set_clock:
 
 
 @pytest.mark.parametrize("seconds", SET)
-async def test_a_question_without_much_time_can_be_answered_though_the_clock_is_set_while_a_tool_runs(
+async def test_a_question_with_a_short_deadline_can_be_answered_after_the_clock_was_set(
     seconds: float, set_clock: Callable[[float], None]
 ) -> None:
     may_end = asyncio.Event()
@@ -125,7 +125,7 @@ async def test_a_question_without_much_time_can_be_answered_though_the_clock_is_
     assert await asyncio.wait_for(run, 5) == "done"
 
 
-async def test_what_has_passed_its_deadline_is_decided_and_not_gone(set_clock: Callable[[float], None]) -> None:
+async def test_a_call_after_its_deadline_is_decided_by_the_deadline(set_clock: Callable[[float], None]) -> None:
     run = asks(600)
     await run.step("turn")
     set_clock(HOUR)
@@ -134,7 +134,7 @@ async def test_what_has_passed_its_deadline_is_decided_and_not_gone(set_clock: C
     assert [event.type for event in run.events].count("approval_decision") == 1
 
 
-async def test_no_time_goes_back_where_a_run_is_restored_on_a_computer_whose_clock_is_behind(
+async def test_times_do_not_decrease_when_a_run_is_restored_with_an_earlier_clock(
     set_clock: Callable[[float], None],
 ) -> None:
     @tool
@@ -171,7 +171,7 @@ async def test_the_newest_run_is_the_one_that_was_written_last(
     store.close()
 
 
-async def test_an_older_recording_whose_times_go_back_has_no_negative_duration() -> None:
+async def test_a_recording_with_decreasing_times_has_no_negative_duration() -> None:
     @tool
     async def look() -> str:
         return "seen"

@@ -34,7 +34,7 @@ from tests.worlds import (
 )
 
 
-async def test_a_consumer_drives_a_run_that_nobody_has_started() -> None:
+async def test_a_consumer_drives_a_run_without_a_driver() -> None:
     run = Agent().two_turns().start("hi")
     events = facts(await collect(run))
     assert events == run.events
@@ -43,7 +43,7 @@ async def test_a_consumer_drives_a_run_that_nobody_has_started() -> None:
     assert running_tasks() == set()
 
 
-async def test_nothing_is_shown_behind_the_end_of_a_run_that_its_model_cancels() -> None:
+async def test_no_event_follows_the_end_of_a_run_that_its_model_cancels() -> None:
     class Model:
         async def stream(self, messages: Any, **options: Any) -> Any:
             yield {"type": "text_delta", "content": "one"}
@@ -54,7 +54,7 @@ async def test_nothing_is_shown_behind_the_end_of_a_run_that_its_model_cancels()
     assert [event.type for event in await collect(run)][-3:] == ["text_delta", "cancel", "run_end"]
 
 
-async def test_a_consumer_that_pulls_sets_the_pace() -> None:
+async def test_a_run_advances_only_when_its_consumer_requests_events() -> None:
     agent = Agent()
     run = agent.loop(asks("a"), "done").start("hi")
     async with aclosing(aiter(run)) as events:
@@ -81,7 +81,7 @@ async def test_every_consumer_sees_every_event_in_order() -> None:
     assert running_tasks() == set()
 
 
-async def test_a_late_consumer_gets_no_deltas_of_what_has_been_said() -> None:
+async def test_a_late_consumer_gets_no_deltas_of_past_answers() -> None:
     run = Agent().loop("one two three").start("hi")
     early = await collect(run)
     late = await collect(run)
@@ -89,7 +89,7 @@ async def test_a_late_consumer_gets_no_deltas_of_what_has_been_said() -> None:
     assert facts(late) == late == run.events
 
 
-async def test_a_consumer_that_comes_during_a_step_sees_the_end() -> None:
+async def test_a_consumer_added_during_a_step_gets_the_end() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "one", "two").start("hi")
     run.follow_up("F")
@@ -117,7 +117,7 @@ async def test_a_consumer_in_another_thread_sees_every_event() -> None:
 
 
 @pytest.mark.parametrize("position", range(14))
-async def test_closing_a_consumer_at_any_event_cancels_and_leaves_nothing_running(position: int) -> None:
+async def test_closing_a_consumer_at_any_event_cancels_the_run_and_all_tasks(position: int) -> None:
     agent = Agent()
     run = agent.loop(says("well now", *asks("hold", "b")), "never").start("hi")
     async with asyncio.timeout(60), aclosing(aiter(run)) as events:
@@ -134,7 +134,7 @@ async def test_closing_a_consumer_at_any_event_cancels_and_leaves_nothing_runnin
     assert_folds(run)
 
 
-async def test_closing_a_consumer_in_mid_stream_closes_the_models_stream() -> None:
+async def test_closing_a_consumer_during_an_answer_closes_the_stream_of_the_model() -> None:
     closed: list[str] = []
 
     class Model:
@@ -179,7 +179,7 @@ def hangs_in_its_code(hangs: asyncio.Event) -> Loop:
 
 
 @pytest.mark.parametrize("make", [hangs_in_its_model, hangs_in_its_code])
-async def test_a_consumer_that_takes_each_event_in_a_task_of_its_own_ends_the_run_where_it_is_cancelled(
+async def test_cancelling_a_consumer_with_a_task_for_each_event_cancels_the_run(
     make: Callable[[asyncio.Event], Loop],
 ) -> None:
     hangs = asyncio.Event()
@@ -202,7 +202,7 @@ async def test_a_consumer_that_takes_each_event_in_a_task_of_its_own_ends_the_ru
     assert run.stop_reason == "cancelled"
 
 
-async def test_what_a_cancelled_tool_puts_away_is_not_broken_off_by_closing_the_consumer() -> None:
+async def test_closing_a_consumer_does_not_interrupt_the_cleanup_of_a_tool() -> None:
     begun, stopped, may_end, done = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[str]()
 
     @tool
@@ -233,7 +233,7 @@ async def test_what_a_cancelled_tool_puts_away_is_not_broken_off_by_closing_the_
     assert done == ["put away"]
 
 
-async def test_a_tool_whose_own_timeout_has_run_out_is_cancelled_all_the_same() -> None:
+async def test_a_tool_whose_own_timeout_has_expired_can_be_cancelled() -> None:
     late = asyncio.Event()
 
     @tool
@@ -254,7 +254,7 @@ async def test_a_tool_whose_own_timeout_has_run_out_is_cancelled_all_the_same() 
         await asyncio.wait_for(run, 10)
 
 
-async def test_closing_one_that_only_watches_does_not_end_the_run() -> None:
+async def test_closing_a_consumer_that_does_not_drive_does_not_end_the_run() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
     run.play()
@@ -265,7 +265,7 @@ async def test_closing_one_that_only_watches_does_not_end_the_run() -> None:
     assert await run == "done"
 
 
-async def test_cancelling_whoever_awaits_a_run_cancels_the_run() -> None:
+async def test_cancelling_the_task_that_awaits_a_run_cancels_the_run() -> None:
     agent = Agent()
     run = agent.loop(asks("hold", "b")).start("hi")
     waiting = asyncio.create_task(output_of(run))
@@ -280,7 +280,7 @@ async def test_cancelling_whoever_awaits_a_run_cancels_the_run() -> None:
 
 
 @pytest.mark.parametrize("drive", ["await", "consume", "play", "step"])
-async def test_cancelling_gives_every_call_its_result_at_once(drive: str) -> None:
+async def test_a_cancellation_records_a_result_for_every_call_immediately(drive: str) -> None:
     agent = Agent()
     run = agent.loop(asks("hold", "b")).start("hi")
     driving = asyncio.create_task(
@@ -306,7 +306,7 @@ async def _play(run: Any) -> None:
     await collect(run)
 
 
-async def test_cancelling_from_another_thread() -> None:
+async def test_a_run_can_be_cancelled_from_another_thread() -> None:
     agent = Agent()
     run = agent.loop(asks("hold")).start("hi")
     waiting = asyncio.create_task(output_of(run))
@@ -357,7 +357,7 @@ def waiting_for_its_own_run(*tools: Any) -> Run:
 
 
 @pytest.mark.parametrize("drive", [output_of, collect, _play])
-async def test_a_tool_that_waits_for_its_own_run_is_told_so_and_does_not_wait_for_ever(drive: Any) -> None:
+async def test_a_tool_that_awaits_its_own_run_gets_an_error(drive: Any) -> None:
     @tool
     async def wait() -> str:
         return str(await run)
@@ -369,7 +369,7 @@ async def test_a_tool_that_waits_for_its_own_run_is_told_so_and_does_not_wait_fo
     assert "the call of wait waits for its own run" in run.messages[-2].content
 
 
-async def test_so_is_a_sync_tool_that_blocks_for_it() -> None:
+async def test_a_sync_tool_that_waits_for_its_own_run_gets_an_error() -> None:
     @tool
     def wait() -> str:
         return str(run.result(60))
@@ -379,7 +379,7 @@ async def test_so_is_a_sync_tool_that_blocks_for_it() -> None:
     assert "the call of wait waits for its own run" in run.messages[-2].content
 
 
-async def test_what_a_tool_has_left_to_a_task_may_wait_for_the_run() -> None:
+async def test_a_task_that_a_tool_started_may_await_the_run() -> None:
     left: list[asyncio.Task[Any]] = []
 
     @tool
@@ -394,7 +394,7 @@ async def test_what_a_tool_has_left_to_a_task_may_wait_for_the_run() -> None:
         assert await left[0] == "It did not."
 
 
-async def test_a_run_that_was_cancelled_after_its_model_had_failed_is_a_cancelled_one() -> None:
+async def test_a_run_cancelled_after_a_model_failure_is_cancelled() -> None:
     run = Agent().loop([RuntimeError("down")]).start("hi")
     with pytest.raises(RunFailed):
         await run
@@ -406,7 +406,7 @@ async def test_a_run_that_was_cancelled_after_its_model_had_failed_is_a_cancelle
     assert (await collect(run))[-1].reason == "cancelled"
 
 
-async def test_code_that_takes_the_events_is_told_that_it_cannot_wait_for_the_end_in_between() -> None:
+async def test_a_driving_consumer_cannot_await_the_run_in_its_loop() -> None:
     run = Agent().loop("done").start("hi")
     async with asyncio.timeout(60):
         async for event in run:
@@ -418,7 +418,7 @@ async def test_code_that_takes_the_events_is_told_that_it_cannot_wait_for_the_en
         assert await run == "done"
 
 
-async def test_code_that_takes_the_events_is_told_that_it_cannot_step_the_run_further() -> None:
+async def test_a_driving_consumer_cannot_step_the_run_in_its_loop() -> None:
     run = Agent().loop("done").start("hi")
     async with asyncio.timeout(60):
         async for event in run:
@@ -429,7 +429,7 @@ async def test_code_that_takes_the_events_is_told_that_it_cannot_step_the_run_fu
         assert await run == "done"
 
 
-async def test_code_that_takes_the_events_is_told_that_it_cannot_look_on_in_between() -> None:
+async def test_a_driving_consumer_cannot_add_a_consumer_in_its_loop() -> None:
     run = Agent().loop("done").start("hi")
     async with asyncio.timeout(60):
         async for event in run:
@@ -449,14 +449,14 @@ async def left_at_the_model_end() -> Run:
     return run
 
 
-async def test_code_that_has_left_the_events_of_a_run_may_wait_for_its_end() -> None:
+async def test_a_closed_consumer_may_await_the_run() -> None:
     async with asyncio.timeout(60):
         run = await left_at_the_model_end()
         with pytest.raises(RunCancelled, match="its consumer was closed"):
             await run
 
 
-async def test_code_that_has_left_the_events_of_a_run_may_look_at_them_again() -> None:
+async def test_a_closed_consumer_may_read_the_events_again() -> None:
     async with asyncio.timeout(60):
         run = await left_at_the_model_end()
         events = facts(await collect(run))
@@ -464,7 +464,7 @@ async def test_code_that_has_left_the_events_of_a_run_may_look_at_them_again() -
     assert_one_terminal_event_last(events)
 
 
-async def test_code_that_has_left_the_events_of_a_run_may_step_to_its_end() -> None:
+async def test_a_closed_consumer_may_step_the_run() -> None:
     async with asyncio.timeout(60):
         run = await left_at_the_model_end()
         while await run.step():
@@ -472,7 +472,7 @@ async def test_code_that_has_left_the_events_of_a_run_may_step_to_its_end() -> N
     assert run.stop_reason == "cancelled"
 
 
-async def test_code_that_has_left_the_events_of_a_run_cannot_block_until_its_end(
+async def test_a_closed_consumer_cannot_block_for_the_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(environment.current, "hosted", True, raising=False)
@@ -483,7 +483,7 @@ async def test_code_that_has_left_the_events_of_a_run_cannot_block_until_its_end
         await run
 
 
-async def test_code_that_only_looks_on_may_wait_for_the_end_in_between() -> None:
+async def test_a_consumer_that_does_not_drive_may_await_the_run_in_its_loop() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
 
@@ -502,7 +502,7 @@ async def test_code_that_only_looks_on_may_wait_for_the_end_in_between() -> None
 
 
 @pytest.mark.parametrize("drive", [output_of, collect, _play])
-async def test_cancelling_in_mid_stream_stops_listening(drive: Any) -> None:
+async def test_cancelling_during_an_answer_closes_the_stream(drive: Any) -> None:
     run = Agent().loop(["text_delta", *text("a b c d"), delay(60)][1:]).start("hi")
     run.watch(lambda news: isinstance(news, Delta) and news.content == " b" and run.cancel())
     async with asyncio.timeout(60):
@@ -513,7 +513,7 @@ async def test_cancelling_in_mid_stream_stops_listening(drive: Any) -> None:
 
 
 @pytest.mark.parametrize("drive", [output_of, collect, _play])
-async def test_cancelling_a_model_that_does_not_answer(drive: Any) -> None:
+async def test_a_run_with_a_model_that_does_not_answer_can_be_cancelled(drive: Any) -> None:
     run = Agent().loop([delay(60)]).start("hi")
     driving = asyncio.create_task(drive(run))
     await until(lambda: "model_start" in types(run.events))
@@ -524,7 +524,7 @@ async def test_cancelling_a_model_that_does_not_answer(drive: Any) -> None:
     assert running_tasks() == set()
 
 
-async def test_cancelling_reaches_a_tool_that_only_yields_at_the_moment() -> None:
+async def test_a_cancellation_reaches_a_tool_that_only_yields() -> None:
     yielding = asyncio.Event()
 
     @tool
@@ -545,7 +545,7 @@ async def test_cancelling_reaches_a_tool_that_only_yields_at_the_moment() -> Non
     assert waiting.done()
 
 
-async def test_cancelling_reaches_a_tool_whose_wait_has_just_ended() -> None:
+async def test_a_cancellation_reaches_a_tool_whose_wait_has_just_ended() -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -566,7 +566,7 @@ async def test_cancelling_reaches_a_tool_whose_wait_has_just_ended() -> None:
     assert waiting.done()
 
 
-async def test_cancelling_before_the_start_is_the_end() -> None:
+async def test_a_run_cancelled_before_its_start_has_ended() -> None:
     agent = Agent()
     run = agent.two_turns().start("hi")
     assert run.cancel("never mind")
@@ -577,7 +577,7 @@ async def test_cancelling_before_the_start_is_the_end() -> None:
     assert run.loop.llm.requests == []
 
 
-async def test_cancelling_keeps_what_is_queued() -> None:
+async def test_a_cancellation_keeps_queued_messages() -> None:
     agent = Agent()
     run = agent.loop(asks("hold")).start("hi")
     run.play()
@@ -590,7 +590,7 @@ async def test_cancelling_keeps_what_is_queued() -> None:
     await collect(run)
 
 
-async def test_a_consumer_is_told_of_a_failed_model_after_all_events() -> None:
+async def test_a_consumer_gets_a_model_failure_after_all_events() -> None:
     run = Agent().loop([*text("so far"), ConnectionError("cut")], "done").start("hi")
     seen: list[Any] = []
 
@@ -605,7 +605,7 @@ async def test_a_consumer_is_told_of_a_failed_model_after_all_events() -> None:
 
 
 @pytest.mark.parametrize("drive", [lambda run: output_of(run), lambda run: collect(run)], ids=["await", "pull"])
-async def test_a_consumer_that_looks_on_is_told_how_what_ran_beside_a_failed_model_ended(drive: Any) -> None:
+async def test_a_consumer_gets_the_results_of_calls_that_ran_during_a_model_failure(drive: Any) -> None:
     agent = Agent()
 
     class Failing:
@@ -636,7 +636,7 @@ async def test_a_consumer_that_looks_on_is_told_how_what_ran_beside_a_failed_mod
     assert [isinstance(task.exception(), RunFailed) for task in (driven, looking)] == [True, True]
 
 
-async def test_a_tool_that_raises_a_cancellation_of_its_own_has_failed() -> None:
+async def test_a_tool_that_raises_cancelled_error_has_failed() -> None:
     @tool
     async def broken() -> None:
         other = asyncio.create_task(asyncio.sleep(60))
@@ -653,7 +653,7 @@ async def test_a_tool_that_raises_a_cancellation_of_its_own_has_failed() -> None
         assert "CancelledError" in run.messages[2].content
 
 
-async def test_a_model_that_raises_a_cancellation_of_its_own_has_failed() -> None:
+async def test_a_model_that_raises_cancelled_error_has_failed() -> None:
     for drive in (output_of, collect):
         run = Agent().loop([*text("a b"), asyncio.CancelledError("own")], "done").start("hi")
         with pytest.raises(RunFailed, match="CancelledError"):
@@ -663,7 +663,7 @@ async def test_a_model_that_raises_a_cancellation_of_its_own_has_failed() -> Non
         assert await run == "done"
 
 
-async def test_whoever_resumes_a_failed_run_while_its_events_are_told_is_told_how_it_goes_on() -> None:
+async def test_a_consumer_that_resumes_a_failed_run_gets_the_later_events() -> None:
     run = Agent().loop([*text("a b"), ConnectionError("cut")], "done").start("hi")
     with pytest.raises(RunFailed):
         await run
@@ -677,7 +677,7 @@ async def test_whoever_resumes_a_failed_run_while_its_events_are_told_is_told_ho
     assert run.output == "done"
 
 
-def test_a_result_can_be_had_without_an_event_loop() -> None:
+def test_a_result_is_available_without_an_event_loop() -> None:
     agent = Agent()
     run = agent.two_turns().start("hi")
     assert run.result(timeout=10) == "done"
@@ -685,7 +685,7 @@ def test_a_result_can_be_had_without_an_event_loop() -> None:
     assert_folds(run)
 
 
-def test_waiting_for_a_result_can_time_out_and_the_run_goes_on() -> None:
+def test_waiting_for_a_result_can_time_out_and_the_run_continues() -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi")
     with pytest.raises(TimeoutError, match="it goes on"):
@@ -697,7 +697,7 @@ def test_waiting_for_a_result_can_time_out_and_the_run_goes_on() -> None:
     assert run.result(timeout=10) == "done"
 
 
-def test_nothing_is_left_of_a_wait_that_has_timed_out() -> None:
+def test_a_wait_that_timed_out_leaves_no_future() -> None:
     def waits() -> int:
         return sum(isinstance(one, concurrent.futures.Future) for one in gc.get_objects())
 
@@ -713,7 +713,7 @@ def test_nothing_is_left_of_a_wait_that_has_timed_out() -> None:
     run.cancel()
 
 
-def test_a_wait_whose_event_loop_is_closed_is_told_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wait_whose_event_loop_is_closed_is_not_notified(caplog: pytest.LogCaptureFixture) -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi")
     run.play()
@@ -728,7 +728,7 @@ def test_a_wait_whose_event_loop_is_closed_is_told_nothing(caplog: pytest.LogCap
     assert caplog.records == []
 
 
-def test_a_result_tells_why_there_is_none() -> None:
+def test_result_raises_the_reason_if_there_is_no_result() -> None:
     run = Agent().loop([ConnectionError("cut")]).start("hi")
     with pytest.raises(RunFailed, match="cut"):
         run.result(timeout=10)
@@ -738,7 +738,7 @@ def test_a_result_tells_why_there_is_none() -> None:
         cancelled.result(timeout=10)
 
 
-async def test_a_result_would_block_the_loop_that_drives_the_run() -> None:
+async def test_result_is_refused_in_the_event_loop_that_drives_the_run() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
     run.play()
@@ -749,7 +749,7 @@ async def test_a_result_would_block_the_loop_that_drives_the_run() -> None:
     assert await run == "done"
 
 
-def test_playing_without_an_event_loop_goes_on_in_the_background() -> None:
+def test_play_without_an_event_loop_continues_in_the_background() -> None:
     run = Agent().two_turns().start("hi")
     ended = threading.Event()
     run.watch(lambda event: event.terminal and ended.set())
@@ -758,7 +758,7 @@ def test_playing_without_an_event_loop_goes_on_in_the_background() -> None:
     assert run.output == "done"
 
 
-def test_an_event_loop_that_ends_takes_the_run_it_plays_along_quietly() -> None:
+def test_an_event_loop_that_ends_stops_the_run_without_an_error() -> None:
     agent = Agent()
 
     async def leave() -> Any:
@@ -800,7 +800,7 @@ def _run_whose_event_loop_was_closed() -> Run:
     return run
 
 
-def test_each_step_of_a_run_whose_event_loop_was_closed_says_so() -> None:
+def test_each_step_of_a_run_with_a_closed_event_loop_raises() -> None:
     run = _run_whose_event_loop_was_closed()
     with suppress(UsageError):
         while asyncio.run(run.step()):
@@ -809,7 +809,7 @@ def test_each_step_of_a_run_whose_event_loop_was_closed_says_so() -> None:
         asyncio.run(run.step())
 
 
-def test_whoever_waits_for_a_run_whose_event_loop_was_closed_is_told_so() -> None:
+def test_waiting_for_a_run_with_a_closed_event_loop_raises() -> None:
     run = _run_whose_event_loop_was_closed()
     for wait in (lambda: run.result(timeout=30), lambda: asyncio.run(collect(run))):
         with pytest.raises(UsageError, match="Nothing drives this run any more"):
@@ -820,20 +820,20 @@ def test_whoever_waits_for_a_run_whose_event_loop_was_closed_is_told_so() -> Non
 
 
 @pytest.mark.parametrize("go_on", [Run.play, Run.resume])
-def test_a_run_whose_event_loop_was_closed_does_not_go_on_and_says_so(go_on: Callable[[Run], Any]) -> None:
+def test_resuming_a_run_with_a_closed_event_loop_raises(go_on: Callable[[Run], Any]) -> None:
     run = _run_whose_event_loop_was_closed()
     with pytest.raises(UsageError, match="Nothing drives this run any more"):
         go_on(run)
     assert "run_resumed" not in types(run.events)
 
 
-def test_nobody_drives_a_run_whose_event_loop_was_closed_and_there_is_nothing_to_pause() -> None:
+def test_a_run_with_a_closed_event_loop_is_not_driven_and_cannot_be_paused() -> None:
     run = _run_whose_event_loop_was_closed()
     assert not run.driven
     assert not run.pause()
 
 
-def test_a_step_behind_one_whose_event_loop_was_closed_says_so() -> None:
+def test_a_step_after_a_step_with_a_closed_event_loop_raises() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
 
@@ -898,7 +898,7 @@ async def _steps(run: Run) -> None:
 
 @pytest.mark.parametrize("how", ["closed", "left"])
 @pytest.mark.parametrize("wait", [_awaits, collect, _steps])
-async def test_whoever_waits_already_when_the_event_loop_of_a_run_ends_is_told_so(
+async def test_a_task_that_awaits_a_run_is_notified_when_its_event_loop_ends(
     wait: Callable[[Run], Any], how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
@@ -912,7 +912,7 @@ async def test_whoever_waits_already_when_the_event_loop_of_a_run_ends_is_told_s
 
 
 @pytest.mark.parametrize("how", ["closed", "left"])
-def test_whoever_blocks_for_a_result_when_the_event_loop_of_a_run_ends_is_told_so(
+def test_a_blocking_wait_is_notified_when_the_event_loop_of_the_run_ends(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
@@ -929,7 +929,7 @@ def test_whoever_blocks_for_a_result_when_the_event_loop_of_a_run_ends_is_told_s
 
 
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left"])
-async def test_a_consumer_that_leaves_does_not_wait_for_a_call_that_another_event_loop_has_left(closes: bool) -> None:
+async def test_closing_a_consumer_does_not_wait_for_a_call_of_an_ended_event_loop(closes: bool) -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
 
@@ -952,7 +952,7 @@ async def test_a_consumer_that_leaves_does_not_wait_for_a_call_that_another_even
 
 
 @pytest.mark.parametrize("how", ["closed", "left"])
-async def test_a_step_in_another_event_loop_that_ends_without_ending_its_tasks_says_so(
+async def test_a_step_raises_when_another_event_loop_ends_without_ending_its_tasks(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
@@ -964,7 +964,7 @@ async def test_a_step_in_another_event_loop_that_ends_without_ending_its_tasks_s
         await step
 
 
-async def test_a_step_in_another_event_loop_that_ends_its_tasks_is_over_and_not_cancelled() -> None:
+async def test_a_step_ends_when_another_event_loop_ends_its_tasks() -> None:
     run, end = _run_held_in_another_thread("run", _stepped)
     step = asyncio.create_task(run.step("turn"))
     await until(lambda: run.driven)
@@ -973,7 +973,7 @@ async def test_a_step_in_another_event_loop_that_ends_its_tasks_is_over_and_not_
     assert types(await run.step("turn")) == ["approval_request"]
 
 
-async def test_a_step_of_a_run_that_goes_on_in_another_thread_ends_where_that_lets_go_of_it() -> None:
+async def test_a_step_of_a_run_driven_by_another_thread_ends_when_that_thread_stops() -> None:
     run, end = _run_held_in_another_thread("run", _played)
     stepping = asyncio.create_task(run.step("turn"))
     await until(lambda: run.pausing)
@@ -982,7 +982,7 @@ async def test_a_step_of_a_run_that_goes_on_in_another_thread_ends_where_that_le
     assert not run.state.over
 
 
-async def test_playing_twice_is_playing_once() -> None:
+async def test_a_second_play_has_no_effect() -> None:
     run = Agent().two_turns().start("hi")
     run.play()
     run.play()
@@ -990,7 +990,7 @@ async def test_playing_twice_is_playing_once() -> None:
     assert len(run.loop.llm.requests) == 2
 
 
-async def test_a_watcher_that_fails_is_logged_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_watcher_is_logged_and_the_run_continues(caplog: pytest.LogCaptureFixture) -> None:
     run = Agent().two_turns().start("hi")
 
     def fail(event: Any) -> None:
@@ -1002,7 +1002,7 @@ async def test_a_watcher_that_fails_is_logged_and_the_run_goes_on(caplog: pytest
     stop()
 
 
-async def test_a_watcher_is_told_no_more_when_it_has_been_ended_and_the_others_are() -> None:
+async def test_a_stopped_watcher_is_not_notified_and_other_watchers_are() -> None:
     run = Agent().two_turns().start("hi")
     one: list[Any] = []
     other: list[Any] = []
@@ -1016,7 +1016,7 @@ async def test_a_watcher_is_told_no_more_when_it_has_been_ended_and_the_others_a
     assert facts(other) == run.events
 
 
-async def test_what_a_watcher_does_is_told_after_what_it_was_told() -> None:
+async def test_an_event_that_a_watcher_causes_is_reported_after_the_current_one() -> None:
     run = Agent().loop("one", "two").start("hi")
     told: list[Any] = []
     run.watch(lambda event: event.type == "model_start" and run.steer("S") if len(told) < 5 else None)
@@ -1025,7 +1025,7 @@ async def test_what_a_watcher_does_is_told_after_what_it_was_told() -> None:
     assert facts(told) == run.events
 
 
-async def test_a_run_says_where_it_stands() -> None:
+async def test_a_run_shows_its_status() -> None:
     run = Agent().loop([*text("hi"), {"type": "usage", "input_tokens": 3, "output_tokens": 2}]).start("hi")
     assert run.phase == "idle"
     assert (run.output, run.stop_reason, run.messages, run.usage) == (None, None, [], {})
@@ -1036,7 +1036,7 @@ async def test_a_run_says_where_it_stands() -> None:
     assert "completed" in repr(run)
 
 
-async def test_a_call_in_flight_is_not_run_twice_where_another_thread_drives_on() -> None:
+async def test_a_running_call_does_not_run_twice_when_another_thread_drives() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
     while types(run.events)[-1:] != ["call_start"]:
@@ -1050,7 +1050,7 @@ async def test_a_call_in_flight_is_not_run_twice_where_another_thread_drives_on(
     assert agent.ran == ["hold"]
 
 
-async def test_a_consumer_that_came_during_a_step_ends_with_the_last_one() -> None:
+async def test_a_consumer_added_during_a_step_ends_with_the_last_step() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
     stepping = asyncio.create_task(run.step("turn"))

@@ -1,4 +1,4 @@
-"""`run.messages`: the conversation of the run, also where it is loops inside that have it."""
+"""`run.messages`: the conversation of the run, including that of nested loops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def round_of(question: str, words: str) -> list[tuple[str, str]]:
     return [("user", question), ("assistant", words), ("tool", "worked"), ("assistant", words)]
 
 
-async def test_a_loop_agent_s_is_what_its_sub_agents_said_pass_after_pass() -> None:
+async def test_the_conversation_of_a_loop_agent_has_the_messages_of_its_sub_agents_in_order() -> None:
     run = LoopAgent("outer", [K("A"), worker("one", "two")], 2).start("go")
     assert run.messages == []
     await run
@@ -53,7 +53,7 @@ async def test_a_loop_agent_s_is_what_its_sub_agents_said_pass_after_pass() -> N
     assert_folds(run)
 
 
-async def test_loops_inside_loops_inside_loops_are_in_it() -> None:
+async def test_the_conversation_includes_loops_at_every_depth() -> None:
     inner = LoopAgent("inner", [K("X"), K("Y")], 2)
     run = LoopAgent("outer", [inner, K("Z")], 2).start(None)
     await run
@@ -61,27 +61,27 @@ async def test_loops_inside_loops_inside_loops_are_in_it() -> None:
     assert [message.content for message in run.messages] == words.split()
 
 
-async def test_what_callbacks_said_stands_before_and_behind() -> None:
+async def test_the_conversation_has_messages_of_callbacks_in_their_places() -> None:
     inner = LoopAgent("inner", [K("X")], 1, after_agent_callback=lambda ctx: "that was inner")
     run = LoopAgent("outer", [inner, K("Y")], 1, after_agent_callback=lambda ctx: "that was all").start(None)
     await run
     assert [message.content for message in run.messages] == ["X#1", "that was inner", "Y#1", "that was all"]
 
 
-async def test_an_engine_s_is_what_was_said_for_its_tasks() -> None:
+async def test_the_conversation_of_an_engine_has_the_messages_of_its_tasks() -> None:
     run = ConversationEngine(llm=Plans(), execute=worker("one", "two")).start("go")
     await run
     assert said(run) == [*round_of("do a", "one"), *round_of("do b", "two")]
 
 
-async def test_an_engine_that_asks_for_its_plan_has_said_so_first() -> None:
+async def test_the_conversation_of_an_engine_starts_with_the_request_for_its_plan() -> None:
     plan = '{"tasks": [{"id": "a", "description": "do a"}]}'
     run = ConversationEngine(llm=ScriptedLLM([plan]), execute=worker("one")).start("go")
     await run
     assert said(run) == [("user", "go"), ("assistant", plan), *round_of("do a", "one")]
 
 
-async def test_loops_that_run_at_the_same_time_are_not_mixed() -> None:
+async def test_the_messages_of_concurrent_loops_are_not_mixed() -> None:
     barrier = asyncio.Barrier(2)
 
     @tool
@@ -103,7 +103,7 @@ async def test_loops_that_run_at_the_same_time_are_not_mixed() -> None:
     assert provider_faults(run.messages) == []
 
 
-async def test_a_loop_with_a_conversation_of_its_own_keeps_to_that() -> None:
+async def test_a_loop_with_its_own_messages_has_no_messages_of_nested_loops() -> None:
     turns = [[call("worker", {"input": "do it"}, id="h")], "fin"]
     for outer in (SessionLoop(ScriptedLLM(turns), [worker("one")]), Agent(ScriptedLLM(turns), [worker("one")])):
         run = outer.start("go")
@@ -120,7 +120,7 @@ async def test_a_loop_with_a_conversation_of_its_own_keeps_to_that() -> None:
     assert [message.content for message in run.messages] == ["first", "a", "second", "b"]
 
 
-async def test_every_call_has_its_result_there_as_soon_as_the_run_is_cancelled() -> None:
+async def test_every_call_has_a_result_in_the_conversation_of_a_cancelled_run() -> None:
     held = asyncio.Event()
 
     @tool
@@ -138,7 +138,7 @@ async def test_every_call_has_its_result_there_as_soon_as_the_run_is_cancelled()
     assert said(run) == [("user", "go"), ("assistant", "c"), ("tool", "Operation aborted")]
 
 
-async def test_it_follows_from_the_recording_at_every_position() -> None:
+async def test_the_conversation_is_the_same_from_the_recording_at_every_position() -> None:
     run = LoopAgent("outer", [LoopAgent("inner", [worker("one", "two")], 2), K("A")], 1).start("go")
     seen: list[list[Any]] = []
     run.watch(lambda event: seen.append(run.messages) if getattr(event, "seq", None) is not None else None)

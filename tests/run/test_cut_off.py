@@ -63,7 +63,7 @@ async def test_the_message_of_a_cut_off_answer_says_why(design: str, reason: str
 
 @pytest.mark.parametrize("reason", ["stop", "a word of the server's own"])
 @pytest.mark.parametrize("design", DESIGNS)
-async def test_an_answer_that_ended_otherwise_is_complete(design: str, reason: str) -> None:
+async def test_an_answer_with_another_stop_reason_is_complete(design: str, reason: str) -> None:
     run = make(design, [cut(reason, *text("all of it"))]).start("go")
     await run
     assert run.stop_reason == "completed"
@@ -85,7 +85,7 @@ async def test_a_cut_off_answer_without_text_and_calls_is_a_failure_of_the_model
     assert run.stop_reason == "completed"
 
 
-async def test_what_a_cut_off_answer_had_thought_is_in_its_failure() -> None:
+async def test_the_reasoning_of_a_cut_off_answer_is_in_the_failure() -> None:
     run = SessionLoop(ScriptedLLM([cut("length", {"type": "reasoning_delta", "content": "hmm"})])).start("go")
     with pytest.raises(RunFailed):
         await run
@@ -94,7 +94,7 @@ async def test_what_a_cut_off_answer_had_thought_is_in_its_failure() -> None:
 
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("design", ["session", "agent", "generator"])
-async def test_calls_of_a_cut_off_answer_fail_unexecuted_and_the_loop_goes_on(design: str, reason: str) -> None:
+async def test_calls_of_a_cut_off_answer_fail_without_running_and_the_loop_continues(design: str, reason: str) -> None:
     ran: list[str] = []
 
     @tool
@@ -114,7 +114,7 @@ async def test_calls_of_a_cut_off_answer_fail_unexecuted_and_the_loop_goes_on(de
     assert [end.outcome for end in run.events if end.type == "call_end" and end.call_id in told] == ["skipped"] * 2
 
 
-async def test_nobody_is_asked_about_the_calls_of_a_cut_off_answer() -> None:
+async def test_no_approval_is_requested_for_calls_of_a_cut_off_answer() -> None:
     @tool(approve=True)
     def delete(path: str) -> str:
         return "gone"
@@ -142,14 +142,14 @@ async def test_a_call_of_a_cut_off_answer_does_not_run_in_a_restored_run() -> No
 
 
 @pytest.mark.parametrize("reason", REASONS)
-async def test_the_agents_own_last_event_says_why_its_answer_was_cut_off(reason: str) -> None:
+async def test_the_last_event_of_an_agent_says_why_the_answer_was_cut_off(reason: str) -> None:
     events = [event async for event in Agent(ScriptedLLM([cut(reason, *text("half"))])).execute("go")]
     assert events[-1].type == "agent_finish"
     assert (events[-1].content, events[-1].metadata) == ("half", {"stop_reason": reason})
 
 
 @pytest.mark.parametrize("reason", REASONS)
-async def test_the_last_message_of_a_sessions_stream_says_why_it_was_cut_off(reason: str) -> None:
+async def test_the_last_message_of_a_session_stream_says_why_the_answer_was_cut_off(reason: str) -> None:
     events = [event async for event in SessionLoop(ScriptedLLM([cut(reason, *text("half"))])).run("go")]
     assert events[-1].type == "agent_end"
     assert events[-1].messages[-1].stop_reason == reason
@@ -162,7 +162,7 @@ async def test_the_last_event_of_an_execution_loop_says_why_its_output_was_cut_o
     assert (events[-1].type, events[-1].reason, events[-1].output) == ("loop_completed", reason, "half")
 
 
-async def test_a_solution_that_was_cut_off_by_its_length_is_asked_for_again() -> None:
+async def test_a_solution_cut_off_by_its_length_is_requested_again() -> None:
     loop = ExecutionLoop(ScriptedLLM([cut("length", '{"calls": [], "outp'), '{"output": "all"}']))
     run = loop.start("go")
     assert await run == "all"
@@ -171,7 +171,7 @@ async def test_a_solution_that_was_cut_off_by_its_length_is_asked_for_again() ->
 
 
 @pytest.mark.parametrize("reason", ["content_filter", "refusal"])
-async def test_a_model_that_refuses_to_give_a_solution_is_not_asked_again(reason: str) -> None:
+async def test_a_refused_solution_is_not_requested_again(reason: str) -> None:
     run = ExecutionLoop(ScriptedLLM([cut(reason, "I will not.")])).start("go")
     assert await run == "I will not."
     assert run.stop_reason == reason
@@ -185,9 +185,7 @@ async def test_an_engine_whose_plan_was_cut_off_says_so() -> None:
 
 @pytest.mark.parametrize("name", ["stop_reason", "finish_reason"])
 @pytest.mark.parametrize(("theirs", "reason"), [("length", "length"), ("max_tokens", "length"), ("refusal", "refusal")])
-async def test_a_model_that_answers_in_one_piece_may_say_that_it_was_cut_off(
-    name: str, theirs: str, reason: str
-) -> None:
+async def test_an_answer_without_streaming_may_have_the_reason_for_the_cut(name: str, theirs: str, reason: str) -> None:
     class Whole:
         async def complete(self, messages: Any) -> dict[str, Any]:
             return {"content": "half", name: theirs}
@@ -267,7 +265,7 @@ def ends(run: Any) -> dict[str, tuple[str, Any]]:
 
 @pytest.mark.parametrize("pace", ["await", "pull", "step"])
 @pytest.mark.parametrize("reason", REASONS)
-async def test_of_a_cut_off_answer_what_runs_is_broken_off_and_what_is_done_is_kept(reason: str, pace: str) -> None:
+async def test_running_calls_of_a_cut_off_answer_are_cancelled_and_results_are_kept(reason: str, pace: str) -> None:
     async def quick_is_done() -> None:
         await llm.begun.wait()
         await until(lambda: "quick" in ends(run) and bool(run.pending))
@@ -291,7 +289,7 @@ async def test_of_a_cut_off_answer_what_runs_is_broken_off_and_what_is_done_is_k
     assert run.pending == []
 
 
-async def test_a_loop_that_performs_a_call_of_a_cut_off_answer_is_broken_off() -> None:
+async def test_a_nested_loop_that_performs_a_call_of_a_cut_off_answer_is_cancelled() -> None:
     llm = Waiting("length", '{"calls": [{"_tool": "inner", "input": "x"}', None)
     inner = SessionLoop(ScriptedLLM([[call("wait", {"n": 2})], "late"]), llm.tools(), name="inner")
     run = ExecutionLoop(llm, [inner]).start("go")
@@ -304,7 +302,7 @@ async def test_a_loop_that_performs_a_call_of_a_cut_off_answer_is_broken_off() -
     assert ends(run)["inner"][0] == "aborted"
 
 
-async def test_a_call_that_was_approved_while_the_answer_came_does_not_begin_when_it_was_cut_off() -> None:
+async def test_a_call_approved_during_the_answer_does_not_start_if_it_is_cut_off() -> None:
     async def decide() -> None:
         await until(lambda: bool(run.pending))
         run.pause()
@@ -320,7 +318,7 @@ async def test_a_call_that_was_approved_while_the_answer_came_does_not_begin_whe
     assert ends(run)["careful"][0] == "skipped"
 
 
-async def test_a_call_that_waits_for_one_of_a_cut_off_answer_fails_as_that_does() -> None:
+async def test_a_call_that_depends_on_a_call_of_a_cut_off_answer_fails() -> None:
     calls = '{"calls": [{"_tool": "wait", "n": 1, "_outputPath": "†state.a"}, {"_tool": "wait", "n": "†state.a"}'
     llm = Waiting("length", calls, None)
     run = ExecutionLoop(llm, llm.tools()).start("go")
@@ -328,7 +326,7 @@ async def test_a_call_that_waits_for_one_of_a_cut_off_answer_fails_as_that_does(
     assert [end.outcome for end in run.events if end.type == "call_end"] == ["aborted", "skipped"]
 
 
-async def test_a_restored_run_does_not_begin_again_what_a_cut_off_answer_had_begun() -> None:
+async def test_a_restored_run_does_not_restart_calls_of_a_cut_off_answer() -> None:
     llm = Waiting("length", '{"calls": [{"_tool": "wait", "n": 1}', None)
     run = ExecutionLoop(llm, llm.tools()).start("go")
     while not any(event.type == "model_end" for event in run.events):

@@ -1,4 +1,4 @@
-"""What is no Exception ends the code that raises it, and neither agentnb's thread nor any other run on it."""
+"""A BaseException ends the code that raises it, and neither agentnb's thread nor any other run."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def assert_others_go_on() -> None:
 
 
 @pytest.mark.parametrize("start", FAILS.values(), ids=list(FAILS))
-def test_the_run_fails_where_it_cannot_go_on(start: Callable[[], Run]) -> None:
+def test_an_exit_in_code_that_the_run_depends_on_fails_the_run(start: Callable[[], Run]) -> None:
     run = start()
     run.play()
     with pytest.raises(RunFailed):
@@ -108,7 +108,7 @@ def test_the_run_fails_where_it_cannot_go_on(start: Callable[[], Run]) -> None:
 
 
 @pytest.mark.parametrize("start", GOES_ON.values(), ids=list(GOES_ON))
-def test_the_run_goes_on_where_it_can(start: Callable[[], Run]) -> None:
+def test_an_exit_in_other_code_does_not_end_the_run(start: Callable[[], Run]) -> None:
     run = start()
     run.play()
     assert run.result(10) == "done"
@@ -116,7 +116,7 @@ def test_the_run_goes_on_where_it_can(start: Callable[[], Run]) -> None:
 
 
 @pytest.mark.parametrize("fails", [leave, panic])
-def test_a_breakpoint_that_leaves_stops_the_run_there(fails: Callable[..., None]) -> None:
+def test_a_breakpoint_that_raises_an_exit_pauses_the_run(fails: Callable[..., None]) -> None:
     run = session().start("go", breakpoints=[fails])
     paused = threading.Event()
     run.watch(lambda event: paused.set() if event.type == "run_paused" else None)
@@ -128,7 +128,7 @@ def test_a_breakpoint_that_leaves_stops_the_run_there(fails: Callable[..., None]
 
 
 @pytest.mark.parametrize(("fails", "words"), [(leave, "SystemExit: 3"), (panic, "Panic: index out of bounds")])
-def test_a_policy_that_leaves_has_not_said_yes(fails: Callable[..., None], words: str) -> None:
+def test_a_policy_that_raises_an_exit_does_not_approve(fails: Callable[..., None], words: str) -> None:
     run = session().start("go", approve=fails)
     asked = threading.Event()
     run.watch(lambda event: asked.set() if event.type == "approval_request" else None)

@@ -77,7 +77,7 @@ def seq_of(run: Any, type: str) -> int:
     return next(event.seq for event in run.events if event.type == type)
 
 
-async def test_a_fork_shares_the_past_and_costs_nothing_for_it() -> None:
+async def test_a_fork_repeats_no_request_and_no_call_of_the_past() -> None:
     world = World()
     run = await world.run()
     asked, ran = world.llm.asked, list(world.ran)
@@ -89,7 +89,7 @@ async def test_a_fork_shares_the_past_and_costs_nothing_for_it() -> None:
     assert world.ran == ran
 
 
-async def test_a_fork_is_a_run_of_its_own_and_says_where_it_comes_from() -> None:
+async def test_a_fork_is_a_separate_run_with_a_reference_to_its_origin() -> None:
     run = await World().run()
     before = list(run.events)
     fork = run.fork(at=3)
@@ -100,14 +100,14 @@ async def test_a_fork_is_a_run_of_its_own_and_says_where_it_comes_from() -> None
     assert list(run.events) == before
 
 
-async def test_another_result_is_what_the_model_is_told() -> None:
+async def test_a_changed_result_is_sent_to_the_model() -> None:
     run = await World().run()
     fork = run.fork(at=seq_of(run, "call_end"), result="nothing")
     assert await fork == "it gave nothing"
     assert fork.messages[2].content == "nothing"
 
 
-async def test_a_result_may_be_given_instead_of_running_the_call() -> None:
+async def test_a_result_can_replace_the_execution_of_a_call() -> None:
     world = World()
     run = await world.run()
     fork = run.fork(at=seq_of(run, "call_start"), result="given")
@@ -116,7 +116,7 @@ async def test_a_result_may_be_given_instead_of_running_the_call() -> None:
 
 
 @pytest.mark.parametrize(("decision", "said"), [(True, "it gave ONE"), (False, "it gave Rejected by the user.")])
-async def test_a_decision_may_be_a_plain_yes_or_no(decision: bool, said: str) -> None:
+async def test_a_decision_of_a_fork_may_be_true_or_false(decision: bool, said: str) -> None:
     run = await World().run()
     assert await run.fork(at=seq_of(run, "call_start"), decision=decision) == said
 
@@ -131,7 +131,7 @@ async def test_a_result_may_be_none() -> None:
     assert world.ran == ["one"]
 
 
-async def test_other_arguments_run_the_tool_with_them() -> None:
+async def test_changed_arguments_run_the_tool_again() -> None:
     world = World()
     run = await world.run()
     for type in ("model_end", "call_start"):
@@ -139,40 +139,40 @@ async def test_other_arguments_run_the_tool_with_them() -> None:
     assert world.ran == ["one", "two", "two"]
 
 
-async def test_arguments_that_do_not_fit_are_refused() -> None:
+async def test_invalid_arguments_of_a_fork_are_refused() -> None:
     run = await World().run()
     with pytest.raises(InvalidArguments, match="text"):
         run.fork(at=seq_of(run, "call_start"), arguments={"words": "two"})
 
 
-async def test_another_first_message_is_another_question() -> None:
+async def test_a_fork_can_change_the_first_message() -> None:
     run = await World().run()
     assert await run.fork(at=seq_of(run, "message"), message="two") == "it gave TWO"
     assert await run.fork(at=0, message="three") == "it gave THREE"
 
 
-async def test_the_model_may_have_said_something_else() -> None:
+async def test_a_fork_can_change_an_answer() -> None:
     run = await World().run()
     last = [event.seq for event in run.events if event.type == "model_end"][-1]
     fork = run.fork(at=last, message="something else")
     assert await fork == "something else"
 
 
-async def test_a_text_leaves_an_answer_its_calls_and_a_message_takes_its_place() -> None:
+async def test_a_text_keeps_the_calls_of_an_answer_and_a_message_replaces_them() -> None:
     run = await World().run()
     first = seq_of(run, "model_end")
     assert await run.fork(at=first, message="now I look") == "it gave ONE"
     assert await run.fork(at=first, message={"role": "assistant", "content": "no look"}) == "no look"
 
 
-async def test_a_message_at_any_other_event_is_the_user_s() -> None:
+async def test_a_message_at_another_event_is_a_user_message() -> None:
     run = await World().run()
     fork = run.fork(at=seq_of(run, "call_end"), message="and two?")
     assert await fork == "it gave AND TWO?"
     assert [m.role for m in fork.messages] == ["user", "assistant", "tool", "user", "assistant", "tool", "assistant"]
 
 
-async def test_a_finished_run_goes_on_with_a_message() -> None:
+async def test_an_ended_run_continues_with_a_message() -> None:
     run = await World().run()
     fork = run.fork(message="two")
     assert await fork == "it gave TWO"
@@ -186,7 +186,7 @@ async def waiting_run(agent: Agent) -> Any:
     return run
 
 
-async def test_what_was_approved_may_have_been_rejected() -> None:
+async def test_a_fork_can_reject_an_approved_call() -> None:
     agent = Agent()
     run = await waiting_run(agent)
     run.approve("x")
@@ -199,7 +199,7 @@ async def test_what_was_approved_may_have_been_rejected() -> None:
     assert agent.ran == ["x>all"]
 
 
-async def test_what_is_decided_otherwise_is_decided_when_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_changed_decision_has_the_time_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time
     world = World(approve=True)
     with monkeypatch.context() as yesterday:
@@ -217,7 +217,7 @@ async def test_what_is_decided_otherwise_is_decided_when_it_was(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("at", ["approval_request", "approval_decision"])
-async def test_what_was_rejected_may_have_been_approved(at: str) -> None:
+async def test_a_fork_can_approve_a_rejected_call(at: str) -> None:
     agent = Agent()
     run = await waiting_run(agent)
     run.reject("x")
@@ -228,7 +228,7 @@ async def test_what_was_rejected_may_have_been_approved(at: str) -> None:
     assert fork.events[seq_of(run, "approval_request") + 1].decision == "approve"
 
 
-async def test_a_fork_of_a_waiting_run_waits_for_itself() -> None:
+async def test_a_fork_of_a_waiting_run_has_its_own_question() -> None:
     agent = Agent()
     run = await waiting_run(agent)
     fork = run.fork(loop=agent.loop("done"))
@@ -239,7 +239,7 @@ async def test_a_fork_of_a_waiting_run_waits_for_itself() -> None:
     run.cancel()
 
 
-async def test_a_call_that_was_running_keeps_the_result_it_came_to() -> None:
+async def test_a_call_in_flight_at_the_fork_keeps_its_later_result() -> None:
     agent = Agent()
     run = agent.loop(asks("hold", "b"), "done").start("hi")
     run.play()
@@ -254,7 +254,7 @@ async def test_a_call_that_was_running_keeps_the_result_it_came_to() -> None:
     assert [m.content for m in fork.messages] == [m.content for m in run.messages]
 
 
-async def test_a_tool_that_a_generator_had_called_keeps_the_result_it_came_to() -> None:
+async def test_a_call_of_a_generator_in_flight_at_the_fork_keeps_its_later_result() -> None:
     agent = Agent()
 
     def steps(given: Any) -> Generator[Any, Any, Any]:
@@ -268,7 +268,7 @@ async def test_a_tool_that_a_generator_had_called_keeps_the_result_it_came_to() 
     assert agent.ran == ["a"]
 
 
-async def test_another_model_answers_what_comes_after() -> None:
+async def test_another_model_answers_after_the_fork() -> None:
     world = World()
     run = await world.run()
     fork = run.fork(at=seq_of(run, "call_end"), loop=SessionLoop(ScriptedLLM(["another"]), world.loop.tools))
@@ -281,7 +281,7 @@ async def test_a_loop_of_another_kind_is_refused() -> None:
         run.fork(at=2, loop=agentnb.Agent(ScriptedLLM([])))
 
 
-async def test_a_failed_model_is_asked_again_in_a_fork() -> None:
+async def test_a_failed_request_is_repeated_in_a_fork() -> None:
     class Broken:
         async def stream(self, messages: Any, **_: Any) -> Any:
             raise RuntimeError("no")
@@ -293,7 +293,7 @@ async def test_a_failed_model_is_asked_again_in_a_fork() -> None:
     assert await run.fork(loop=SessionLoop(ScriptedLLM(["yes"]))) == "yes"
 
 
-async def test_a_cancelled_run_goes_on_in_a_fork_from_before_it_was_cancelled() -> None:
+async def test_a_fork_of_a_cancelled_run_continues_before_the_cancellation() -> None:
     agent = Agent()
     run = agent.two_turns().start("hi")
     await run.step("turn")
@@ -302,7 +302,7 @@ async def test_a_cancelled_run_goes_on_in_a_fork_from_before_it_was_cancelled() 
     assert await fork == "done"
 
 
-async def test_a_suspended_run_goes_on_in_a_fork_with_the_agent_it_was_suspended_in() -> None:
+async def test_a_fork_of_a_suspended_run_continues_with_the_suspended_agent() -> None:
     loop = LoopAgent("loop", [K("A"), K("P", pause=1), K("C")], 1)
     run = loop.start("go")
     await run
@@ -325,7 +325,7 @@ def looks_inside(*turns: Any) -> SessionLoop:
 
 
 @pytest.mark.parametrize("made", [looks, looks_inside])
-async def test_a_fork_of_a_run_that_met_its_limit_goes_on_from_before_that(made: Callable[..., Any]) -> None:
+async def test_a_fork_of_a_run_at_its_limit_continues_before_the_limit(made: Callable[..., Any]) -> None:
     run = made(LOOKS, "done").start("hi", limits={"calls": 2 if made is looks_inside else 1})
     with pytest.raises(LimitReached):
         await run
@@ -339,7 +339,7 @@ async def test_a_fork_of_a_run_that_met_its_limit_goes_on_from_before_that(made:
 
 
 @pytest.mark.parametrize("name", ["session", "parallel_agent", "execution", "engine_of_loops", "loop_of_loops"])
-async def test_the_fork_of_a_run_that_met_its_limit_comes_to_the_end_it_would_have_had(name: str) -> None:
+async def test_a_fork_of_a_run_at_its_limit_ends_like_a_run_without_a_limit(name: str) -> None:
     world = WORLDS[name]
     whole = await drive(world().start("go"))
     run = world().start("go", approve=True, limits={"calls": 1})
@@ -351,7 +351,7 @@ async def test_the_fork_of_a_run_that_met_its_limit_comes_to_the_end_it_would_ha
 
 
 @pytest.mark.parametrize("way", ["fork", "restore"])
-async def test_an_agent_that_was_broken_off_as_its_run_was_cancelled_runs_again(way: str) -> None:
+async def test_an_agent_interrupted_by_a_cancellation_runs_again(way: str) -> None:
     def loop() -> LoopAgent:
         return LoopAgent("loop", [K("A", says=2)], 1)
 
@@ -366,7 +366,7 @@ async def test_an_agent_that_was_broken_off_as_its_run_was_cancelled_runs_again(
 
 
 @pytest.mark.parametrize("way", ["fork", "restore"])
-async def test_what_a_tool_gave_that_cancelled_its_own_run_is_not_lost(way: str) -> None:
+async def test_the_result_of_a_tool_that_cancelled_its_run_is_kept(way: str) -> None:
     @tool
     async def leave() -> str:
         run.cancel()
@@ -385,7 +385,7 @@ async def test_what_a_tool_gave_that_cancelled_its_own_run_is_not_lost(way: str)
     assert [event.seq for event in again.events] == list(range(len(again.events)))
 
 
-async def test_an_event_may_be_replaced_as_a_whole_by_one_of_its_type() -> None:
+async def test_an_event_can_be_replaced_by_another_of_its_type() -> None:
     run = await World().run()
     end = run.events[seq_of(run, "call_end")]
     changed = end.model_copy(update={"result": "broken", "is_error": True, "outcome": "raised"})
@@ -394,7 +394,7 @@ async def test_an_event_may_be_replaced_as_a_whole_by_one_of_its_type() -> None:
         run.fork(at=end.seq - 1, event=changed)
 
 
-async def test_a_fork_is_kept_where_its_run_is_kept(tmp_path: Any) -> None:
+async def test_a_fork_is_stored_in_the_store_of_its_origin(tmp_path: Any) -> None:
     store = Store(tmp_path / "runs.db")
     run = World().loop.start("one", store=store)
     await run
@@ -404,12 +404,12 @@ async def test_a_fork_is_kept_where_its_run_is_kept(tmp_path: Any) -> None:
     assert store.load("branch").events == tuple(fork.events)
 
 
-async def test_a_past_moment_is_forked_as_the_run_is() -> None:
+async def test_a_past_position_can_be_forked() -> None:
     run = await World().run()
     assert await run.at(seq_of(run, "call_end")).fork(result="other") == "it gave other"
 
 
-async def test_a_recording_without_its_loop_is_forked_with_one(tmp_path: Any) -> None:
+async def test_a_recording_without_its_loop_can_be_forked_with_a_given_loop(tmp_path: Any) -> None:
     world = World()
     run = await world.run()
     recorded = agentnb.replay(run.snapshot().save(tmp_path / "run.json"))
@@ -433,13 +433,13 @@ async def test_a_recording_without_its_loop_is_forked_with_one(tmp_path: Any) ->
         ({"at": 4, "decision": {"decision": "replace", "name": "echo"}}, "to replace has arguments"),
     ],
 )
-async def test_what_cannot_be_forked_is_refused_in_words(change: Any, words: str) -> None:
+async def test_an_impossible_fork_is_refused_with_the_reason(change: Any, words: str) -> None:
     run = await World().run()
     with pytest.raises(UsageError, match=words):
         run.fork(**change)
 
 
-async def test_where_nothing_has_happened_there_is_nothing_to_fork() -> None:
+async def test_a_run_without_events_cannot_be_forked() -> None:
     world = World()
     with pytest.raises(UsageError, match="has no events yet"):
         world.loop.start("one").fork()
@@ -448,14 +448,14 @@ async def test_where_nothing_has_happened_there_is_nothing_to_fork() -> None:
         recorded.fork()
 
 
-async def test_an_end_says_where_its_call_can_be_changed() -> None:
+async def test_the_error_at_the_end_of_a_call_names_the_event_to_fork_at() -> None:
     run = await World().run()
     start = seq_of(run, "call_start")
     with pytest.raises(UsageError, match=f"fork at {start}"):
         run.fork(at=seq_of(run, "call_end"), arguments={"text": "two"})
 
 
-async def test_what_a_loop_does_itself_is_not_run_with_other_arguments() -> None:
+async def test_a_call_of_the_loop_cannot_be_forked_with_other_arguments() -> None:
     loop = agentnb.Agent(ScriptedLLM(["done"], repeat=True), retriever=lambda query: ["a document"])
     run = loop.start("one")
     await run
@@ -465,7 +465,7 @@ async def test_what_a_loop_does_itself_is_not_run_with_other_arguments() -> None
     assert await run.fork(at, result=[]) == "done"
 
 
-async def test_a_call_of_no_tool_is_not_approved() -> None:
+async def test_a_call_of_an_unknown_tool_cannot_be_approved() -> None:
     run = SessionLoop(ScriptedLLM([[call("nothing", id="c1")], "done"])).start("go")
     await run
     with pytest.raises(UnknownCall, match="There is no tool 'nothing'; session_loop has none"):
@@ -477,7 +477,7 @@ def boss(answer: str) -> SessionLoop:
     return SessionLoop(ScriptedLLM([[call("worker", {"input": "go"}, id="c1")], "done"]), [worker], name="boss")
 
 
-async def test_a_loop_inside_that_had_not_begun_begins_in_the_fork() -> None:
+async def test_a_nested_loop_that_had_not_started_starts_in_the_fork() -> None:
     run = boss("then").start("go")
     await run
     now = boss("now")
@@ -488,7 +488,7 @@ async def test_a_loop_inside_that_had_not_begun_begins_in_the_fork() -> None:
 
 
 @pytest.mark.parametrize("way", ["fork", "restore"])
-async def test_what_is_said_as_a_loop_inside_ends_is_kept_for_the_next_that_listens(way: str) -> None:
+async def test_a_message_sent_at_the_end_of_a_nested_loop_is_delivered_to_the_next_one(way: str) -> None:
     def pair() -> Any:
         return LoopAgent("pair", [SessionLoop(ScriptedLLM(["one", "again"]), name=name) for name in ("one", "two")], 1)
 
@@ -503,7 +503,7 @@ async def test_what_is_said_as_a_loop_inside_ends_is_kept_for_the_next_that_list
 
 
 @every_world
-async def test_a_fork_at_every_event_comes_to_the_same_end(
+async def test_a_fork_at_every_event_ends_like_the_run(
     world: Callable[[], Any], some_of: Callable[[range], range]
 ) -> None:
     whole = await drive(world().start("go"))
@@ -521,7 +521,7 @@ async def test_a_fork_at_every_event_comes_to_the_same_end(
     [{"arguments": {"text": 5}}, {"decision": {"decision": "replace", "name": "no such tool", "arguments": {}}}],
     ids=["arguments", "replace"],
 )
-async def test_a_fork_that_is_refused_leaves_nothing_in_the_store(tmp_path: Any, change: Any) -> None:
+async def test_a_refused_fork_writes_nothing_to_the_store(tmp_path: Any, change: Any) -> None:
     store = Store(tmp_path / "runs.db")
     run = World().loop.start("one", store=store)
     await run
@@ -531,7 +531,7 @@ async def test_a_fork_that_is_refused_leaves_nothing_in_the_store(tmp_path: Any,
     store.close()
 
 
-async def test_a_change_behind_the_end_that_a_fork_goes_on_before_is_refused() -> None:
+async def test_a_change_after_the_cancellation_is_refused() -> None:
     run = World().loop.start("one", approve=True)
     run.watch(lambda event: event.type == "call_start" and run.cancel())
     with pytest.raises(RunCancelled):
@@ -549,7 +549,7 @@ async def test_a_change_behind_the_end_that_a_fork_goes_on_before_is_refused() -
     ],
     ids=["a result", "a call"],
 )
-async def test_nobody_says_a_call_or_its_result(message: Any, words: str) -> None:
+async def test_tool_calls_and_results_cannot_be_sent_as_user_messages(message: Any, words: str) -> None:
     run = await World().run()
     for event in run.events:
         if event.type in ("message", "call_start"):  # in the place of a message, and in the user's queue
@@ -561,7 +561,7 @@ async def test_nobody_says_a_call_or_its_result(message: Any, words: str) -> Non
     assert fork.queued == []
 
 
-async def test_the_answer_of_a_model_is_an_assistant_s() -> None:
+async def test_a_changed_answer_must_be_an_assistant_message() -> None:
     run = await World().run()
     with pytest.raises(UsageError, match="its role is assistant"):
         run.fork(at=seq_of(run, "model_end"), message={"role": "user", "content": "x"})
@@ -607,7 +607,7 @@ class Heard:
     ],
     ids=["retrieved", "context", "plan", "task", "sub-agent", "agent's code"],
 )
-async def test_what_a_loop_s_own_call_gave_may_be_given_in_words_it_reads(
+async def test_the_result_of_a_call_of_the_loop_can_be_changed(
     world: Any, call: str, result: Any, output: Any, at: str
 ) -> None:
     run = world().start("go")
@@ -617,7 +617,7 @@ async def test_what_a_loop_s_own_call_gave_may_be_given_in_words_it_reads(
     assert await run.fork(at=seq, result=result) == output
 
 
-async def test_what_is_no_plan_is_refused_where_it_is_given() -> None:
+async def test_an_invalid_plan_is_refused_by_the_fork() -> None:
     run = plans_and_executes().start("go")
     await run
     end = next(e for e in run.events if e.type == "call_end" and e.call_id == "decompose_goal")
@@ -629,7 +629,7 @@ async def test_what_is_no_plan_is_refused_where_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("native", [False, True])
-async def test_another_last_answer_of_an_execution_is_another_output(native: bool) -> None:
+async def test_a_changed_last_answer_of_an_execution_changes_the_output(native: bool) -> None:
     def said(output: str) -> str:
         return output if native else json.dumps({"calls": [], "output": output})
 
@@ -640,7 +640,7 @@ async def test_another_last_answer_of_an_execution_is_another_output(native: boo
     assert await run.fork(at=at, message={"role": "assistant", "content": said("three")}) == "three"
 
 
-async def test_an_answer_keeps_the_calls_that_were_made_before_it_was_complete() -> None:
+async def test_a_changed_answer_must_keep_calls_that_started_before_it_was_complete() -> None:
     @tool
     async def look() -> str:
         return "seen"

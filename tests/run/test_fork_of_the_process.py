@@ -1,4 +1,4 @@
-"""Runs in a process that was forked from one in which runs have been driven, as multiprocessing does on Linux."""
+"""Runs in a process that was forked (by multiprocessing on Linux) from a process that had driven runs."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ run.cancel("seen")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
-def test_a_forked_process_is_told_that_a_run_it_was_forked_with_is_not_driven_there() -> None:
+def test_a_run_of_the_parent_process_is_not_driven_in_a_forked_process() -> None:
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", LIVE], capture_output=True, text=True, timeout=60)
     assert ran.stdout == "Nothing drives this run any more\n", ran.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks on this system")
-def test_a_forked_process_drives_runs_of_its_own() -> None:
+def test_a_forked_process_drives_its_own_runs() -> None:
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, timeout=60)
     assert ran.stdout.split("\n")[:2] == ["0", "['1', '2', '3', '4']"], ran.stderr

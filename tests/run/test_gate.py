@@ -32,7 +32,7 @@ WHOLE = [
 ]
 
 
-async def test_nothing_has_happened_before_a_run_is_driven() -> None:
+async def test_a_run_has_no_events_before_it_is_driven() -> None:
     agent = Agent()
     run = agent.two_turns().start("hi")
     await asyncio.sleep(0)
@@ -41,7 +41,7 @@ async def test_nothing_has_happened_before_a_run_is_driven() -> None:
     assert not run.driven
 
 
-async def test_stepping_by_event_gives_each_event_once() -> None:
+async def test_stepping_by_event_returns_each_event_once() -> None:
     run = Agent().two_turns().start("hi")
     steps = []
     while step := await run.step():
@@ -80,7 +80,7 @@ async def test_a_step_starts_nothing_beyond_its_end() -> None:
     assert len(run.loop.llm.requests) == 1
 
 
-async def test_a_unit_it_does_not_know_is_refused_and_nothing_happens() -> None:
+async def test_an_unknown_unit_is_refused_without_an_event() -> None:
     run = Agent().two_turns().start("hi")
     with pytest.raises(UsageError, match="event, call, turn, phase"):
         await run.step("second")  # type: ignore[arg-type]
@@ -90,9 +90,7 @@ async def test_a_unit_it_does_not_know_is_refused_and_nothing_happens() -> None:
 @pytest.mark.parametrize(
     ("says", "last"), [("done", "run_end"), ([ConnectionError("down")], "model_error")], ids=["the end", "a failure"]
 )
-async def test_a_step_of_a_run_that_plays_is_over_with_the_run_or_its_model_and_gives_what_happened(
-    says: Any, last: str
-) -> None:
+async def test_a_step_of_a_playing_run_ends_with_the_run_or_a_model_failure(says: Any, last: str) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def late(messages: Any) -> Any:
@@ -110,7 +108,7 @@ async def test_a_step_of_a_run_that_plays_is_over_with_the_run_or_its_model_and_
         assert types(await step)[-1] == last
 
 
-async def test_one_step_at_a_time() -> None:
+async def test_a_second_concurrent_step_is_refused() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
     step = asyncio.create_task(run.step("turn"))
@@ -121,7 +119,7 @@ async def test_one_step_at_a_time() -> None:
     assert (await step)[-1].type == "call_end"
 
 
-async def test_what_is_in_flight_goes_on_between_steps() -> None:
+async def test_running_calls_continue_between_steps() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
     while types(run.events)[-1:] != ["call_start"]:
@@ -144,9 +142,7 @@ async def test_a_run_can_be_stepped_and_then_played_to_its_end() -> None:
     [("event", ["model_start"]), ("turn", ["model_start", "model_end", "call_start", "call_end"])],
 )
 @pytest.mark.parametrize("drive", ["play", "await"])
-async def test_a_step_behind_a_pause_goes_on_from_there_whoever_drove_so_far(
-    drive: str, unit: Any, taken: list[str]
-) -> None:
+async def test_a_step_after_a_pause_continues_the_run_of_any_driver(drive: str, unit: Any, taken: list[str]) -> None:
     run = Agent().loop(asks("a"), asks("b"), "done").start("hi", breakpoints=[{"event": "call_end"}])
     if drive == "play":
         run.play()
@@ -161,7 +157,7 @@ async def test_a_step_behind_a_pause_goes_on_from_there_whoever_drove_so_far(
         await waiting
 
 
-async def test_stepping_stops_where_only_a_person_can_move_on() -> None:
+async def test_a_step_ends_when_only_a_decision_can_continue_the_run() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     events = await run.step("turn")
     assert types(events)[-1] == "approval_request"
@@ -171,7 +167,7 @@ async def test_stepping_stops_where_only_a_person_can_move_on() -> None:
     assert types(await run.step("turn")) == ["approval_decision", "call_start", "call_end"]
 
 
-async def test_a_task_beside_one_that_steps_again_and_again_comes_to_decide() -> None:
+async def test_repeated_steps_let_another_task_decide() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
 
     async def approve() -> None:
@@ -183,7 +179,7 @@ async def test_a_task_beside_one_that_steps_again_and_again_comes_to_decide() ->
     assert deciding.done()
 
 
-async def test_pausing_finishes_what_runs_and_starts_nothing_new() -> None:
+async def test_a_pause_lets_running_calls_finish_and_starts_no_new_ones() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
     run.play()
@@ -201,7 +197,7 @@ async def test_pausing_finishes_what_runs_and_starts_nothing_new() -> None:
     assert types(run.events)[-4:] == ["run_resumed", "model_start", "model_end", "run_end"]
 
 
-async def test_a_pause_for_a_reason_that_is_no_unicode_can_be_read_again() -> None:
+async def test_a_pause_with_a_lone_surrogate_in_its_reason_can_be_read_again() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
     run.play()
@@ -214,7 +210,7 @@ async def test_a_pause_for_a_reason_that_is_no_unicode_can_be_read_again() -> No
     assert await run == "done"
 
 
-async def test_pausing_what_nobody_drives_or_what_is_over_changes_nothing() -> None:
+async def test_pausing_a_run_that_is_not_driven_or_has_ended_has_no_effect() -> None:
     run = Agent().loop("done").start("hi")
     assert run.pause() is False
     assert run.resume() is False
@@ -229,7 +225,7 @@ async def test_pausing_what_nobody_drives_or_what_is_over_changes_nothing() -> N
 
 
 @pytest.mark.parametrize("reason", [None, 5, ["why"]])
-async def test_a_reason_that_is_no_text_is_refused_and_changes_nothing(reason: Any) -> None:
+async def test_a_reason_that_is_not_text_is_refused_without_an_event(reason: Any) -> None:
     run = Agent().loop("done").start("hi")
     await run.step()
     before = list(run.events)
@@ -240,7 +236,7 @@ async def test_a_reason_that_is_no_text_is_refused_and_changes_nothing(reason: A
     assert await run == "done"
 
 
-async def test_a_pause_that_has_not_come_yet_can_be_taken_back() -> None:
+async def test_a_pending_pause_can_be_withdrawn() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
     run.play()
@@ -252,7 +248,7 @@ async def test_a_pause_that_has_not_come_yet_can_be_taken_back() -> None:
     assert "run_paused" not in types(run.events)
 
 
-async def test_a_loop_that_pauses_its_own_run_asks_its_model_no_more() -> None:
+async def test_a_loop_that_pauses_its_own_run_sends_no_request() -> None:
     class Shy(Loop):
         def advance(self, state: State) -> Event:
             if state.messages:
@@ -269,7 +265,7 @@ async def test_a_loop_that_pauses_its_own_run_asks_its_model_no_more() -> None:
 
 
 @pytest.mark.parametrize("position", range(len(WHOLE) - 1))
-async def test_pausing_at_any_event_and_going_on_gives_the_same_run(position: int) -> None:
+async def test_pausing_and_resuming_at_any_event_does_not_change_the_run(position: int) -> None:
     run = Agent().two_turns().start("hi")
     run.watch(lambda event: event.seq == position and run.pause())
     run.play()
@@ -302,7 +298,7 @@ async def test_a_run_pauses_at_its_breakpoints(breakpoint: Any, at: list[str]) -
     assert await run == "done"
 
 
-async def test_a_breakpoint_at_the_model_stops_before_it_is_asked() -> None:
+async def test_a_breakpoint_at_model_start_stops_before_the_request() -> None:
     run = Agent().loop("done").start("hi", breakpoints=["model_start"])
     run.play()
     await until(lambda: run.state.paused)
@@ -312,7 +308,7 @@ async def test_a_breakpoint_at_the_model_stops_before_it_is_asked() -> None:
     assert len(run.loop.llm.requests) == 1
 
 
-def test_a_run_in_the_background_goes_on_and_is_found_though_nobody_holds_on_to_it() -> None:
+def test_a_background_run_without_references_continues_and_is_found() -> None:
     def begin() -> None:
         asked = threading.Event()
         run = SessionLoop(ScriptedLLM([[call("shown")], "done"]), [shown]).start("hi", name="nobody's")
@@ -337,7 +333,7 @@ def test_a_run_in_the_background_goes_on_and_is_found_though_nobody_holds_on_to_
         time.sleep(0.01)
 
 
-async def test_a_breakpoint_that_fails_stops_the_run_there_says_why_and_is_switched_off() -> None:
+async def test_a_failing_breakpoint_pauses_the_run_with_the_error_and_is_disabled() -> None:
     def at_two(event: Any, state: Any) -> bool:
         return event.turn == 2
 
@@ -353,7 +349,7 @@ async def test_a_breakpoint_that_fails_stops_the_run_there_says_why_and_is_switc
     assert await run == "done"
 
 
-def test_what_is_no_breakpoint_is_refused() -> None:
+def test_a_value_that_is_not_a_breakpoint_is_refused() -> None:
     with pytest.raises(UsageError, match="breakpoint"):
         Agent().loop("done").start("hi", breakpoints=[7])
 
@@ -387,7 +383,7 @@ async def test_a_limit_ends_the_run(limits: dict[str, float], requests: int, cal
         await run
 
 
-async def test_a_limit_of_cost_that_nobody_counts_is_said_and_spends_no_more() -> None:
+async def test_a_cost_limit_without_reported_cost_ends_the_run() -> None:
     turn = [*asks("a"), {"type": "usage", "input_tokens": 6, "output_tokens": 4}]
     run = Agent().loop(turn, "done").start("hi", limits={"cost": 5})
     with pytest.raises(LimitReached, match="reports tokens but no cost"):
@@ -395,7 +391,7 @@ async def test_a_limit_of_cost_that_nobody_counts_is_said_and_spends_no_more() -
     assert len(run.loop.llm.requests) == 1
 
 
-async def test_a_limit_of_seconds_ends_what_is_in_flight() -> None:
+async def test_a_limit_on_seconds_cancels_running_calls() -> None:
     agent = Agent()
     run = agent.loop(asks("hold")).start("hi", limits={"seconds": 0.5})
     with pytest.raises(LimitReached, match="seconds"):
@@ -406,12 +402,12 @@ async def test_a_limit_of_seconds_ends_what_is_in_flight() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"hours": 1}, {"turns": -1}, {"turns": True}, {"turns": "3"}, {"cost": math.nan}])
-def test_a_limit_it_does_not_know_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_unknown_limit_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="limits"):
         Agent().loop("done").start("hi", limits=wrong)
 
 
-async def test_steering_is_a_fact_when_the_method_returns() -> None:
+async def test_steering_is_recorded_when_the_method_returns() -> None:
     run = Agent().loop("one", "two").start("hi")
     run.steer("S")
     run.follow_up("F")
@@ -422,7 +418,7 @@ async def test_steering_is_a_fact_when_the_method_returns() -> None:
         run.steer("late")
 
 
-async def test_a_failed_model_leaves_the_run_paused_and_a_step_asks_again() -> None:
+async def test_a_model_failure_pauses_the_run_and_a_step_repeats_the_request() -> None:
     run = Agent().loop([*text("par tial"), ConnectionError("cut")], "done").start("hi")
     with pytest.raises(RunFailed, match="cut") as failed:
         await run
@@ -439,7 +435,7 @@ async def test_a_failed_model_leaves_the_run_paused_and_a_step_asks_again() -> N
     assert [event.attempt for event in run.events if event.type == "model_start"] == [1, 2]
 
 
-async def test_a_failed_model_is_asked_again_by_resume_and_a_new_consumer_goes_on() -> None:
+async def test_resume_repeats_a_failed_request_for_a_new_consumer() -> None:
     run = Agent().loop([ConnectionError("cut")], [ConnectionError("again")], "done").start("hi")
     for words in ("cut", "again"):
         with pytest.raises(RunFailed, match=words):
@@ -450,7 +446,7 @@ async def test_a_failed_model_is_asked_again_by_resume_and_a_new_consumer_goes_o
     assert run.output == "done"
 
 
-async def test_a_model_that_failed_in_the_background_is_asked_again_there_by_resume() -> None:
+async def test_resume_repeats_a_failed_request_in_the_background() -> None:
     run = Agent().loop([ConnectionError("cut")], "done").start("hi")
     run.play()
     await until(lambda: run.state.failure is not None and not run.driven)
@@ -459,7 +455,7 @@ async def test_a_model_that_failed_in_the_background_is_asked_again_there_by_res
     assert run.output == "done"
 
 
-async def test_a_run_whose_model_failed_in_the_background_goes_no_further_than_it_is_stepped() -> None:
+async def test_a_step_after_a_failure_in_the_background_advances_one_step_only() -> None:
     run = Agent().loop([ConnectionError("cut")], asks("a"), "done").start("hi")
     run.play()
     await until(lambda: run.state.failure is not None and not run.driven)
@@ -473,7 +469,7 @@ async def test_a_step_reports_a_failed_model_as_an_event() -> None:
     assert types(await run.step("turn"))[-1] == "model_end"
 
 
-async def test_a_run_that_only_makes_facts_lets_others_run() -> None:
+async def test_a_run_that_only_records_events_lets_other_tasks_run() -> None:
     class Endless(Loop):
         def advance(self, state: State) -> Event:
             return StateUpdate(values={"n": state.position})

@@ -1,4 +1,4 @@
-"""What is said to a run whose loops begin and end is heard once, wherever it goes on from."""
+"""A message to a run whose nested loops start and end is delivered once, also after a restore or a fork."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def said_until(run: Run) -> int:
 
 
 @pytest.mark.parametrize("max_turns", [None, 1])
-async def test_a_run_that_is_restored_at_any_event_hears_each_thing_once(max_turns: int | None) -> None:
+async def test_a_run_restored_at_any_event_gets_each_message_once(max_turns: int | None) -> None:
     run = await spoken_to(max_turns)
     for seq in range(said_until(run), len(run.events) - 1):
         snapshot = Snapshot.from_json(run.at(seq).snapshot().to_json())
@@ -54,7 +54,7 @@ async def test_a_run_that_is_restored_at_any_event_hears_each_thing_once(max_tur
 
 
 @pytest.mark.parametrize("max_turns", [None, 1])
-async def test_a_fork_at_any_event_hears_each_thing_once(max_turns: int | None) -> None:
+async def test_a_fork_at_any_event_gets_each_message_once(max_turns: int | None) -> None:
     run = await spoken_to(max_turns)
     for seq in range(said_until(run), len(run.events) - 1):
         fork = run.fork(at=seq, loop=two_sessions(max_turns))
@@ -62,7 +62,7 @@ async def test_a_fork_at_any_event_hears_each_thing_once(max_turns: int | None) 
         assert conversation(fork) == conversation(run), f"forked behind {run.events[seq]!r}"
 
 
-async def test_what_is_said_before_a_restored_run_goes_on_is_heard_last() -> None:
+async def test_a_message_sent_before_a_restored_run_continues_is_delivered_last() -> None:
     run = await spoken_to(None)
     begun = next(event.seq for event in run.events if event.type == "run_start" and event.path == "first")
     for seq in range(begun, begun + 5):
@@ -78,7 +78,7 @@ def passes() -> Loop:
     return LoopAgent("outer", [SessionLoop(Repeats(), name="first", max_turns=1)], 3)
 
 
-async def test_what_was_said_in_the_same_words_is_heard_as_often_as_it_was_said() -> None:
+async def test_equal_messages_are_delivered_as_often_as_they_were_sent() -> None:
     run = passes().start("go")
     for _ in range(4):
         run.steer("again")

@@ -1,4 +1,4 @@
-"""Who decides about a call that waits for a person, where nobody is there."""
+"""Who decides about a call that awaits approval if no person is present."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headless, "PATIENCE", 0.05)
 
 
-async def test_without_a_policy_the_answer_is_no_and_says_why_and_how_to_declare_one() -> None:
+async def test_without_a_policy_the_call_is_rejected_with_the_reason_and_how_to_declare_one() -> None:
     run = start()
     assert await run == "done"
     said = result_of(run)
@@ -65,7 +65,7 @@ async def test_without_a_policy_the_answer_is_no_and_says_why_and_how_to_declare
     assert ran == []
 
 
-async def test_where_nobody_is_there_because_the_runs_own_policy_failed_that_is_said_first() -> None:
+async def test_the_rejection_names_the_failure_of_the_policy_of_the_run_first() -> None:
     run = start(approve=lambda proposed: proposed["path"].startswith("a"))
     await run
     said = result_of(run)
@@ -74,7 +74,7 @@ async def test_where_nobody_is_there_because_the_runs_own_policy_failed_that_is_
 
 
 @pytest.mark.parametrize("wait", ["await", "result", "async for", "second consumer", "played and awaited"])
-async def test_however_the_end_is_waited_for_it_comes(wait: str) -> None:
+async def test_the_run_ends_for_every_way_to_wait_for_it(wait: str) -> None:
     run = start()
     if wait == "await":
         await run
@@ -91,7 +91,7 @@ async def test_however_the_end_is_waited_for_it_comes(wait: str) -> None:
     assert "Nobody is there" in result_of(run)
 
 
-async def test_in_the_stream_of_a_design_too() -> None:
+async def test_the_run_ends_for_the_stream_of_a_design() -> None:
     turn = [call("write", {"path": "a.txt"}, id="w")]
     agent = agentnb.Agent(ScriptedLLM([turn, "done"]), [write])
     assert await agent.run("go") == "done"
@@ -113,14 +113,14 @@ async def test_in_the_stream_of_a_design_too() -> None:
         (lambda call: {"arguments": {"depth": 1}}, "The policy failed"),
     ],
 )
-async def test_a_declared_policy_answers(policy: Any, outcome: str) -> None:
+async def test_a_declared_policy_decides(policy: Any, outcome: str) -> None:
     agentnb.headless(policy, after=0)
     run = start()
     assert await run == "done"
     assert outcome in result_of(run)
 
 
-async def test_an_async_policy_answers_and_is_broken_off_with_the_run() -> None:
+async def test_an_async_policy_decides_and_is_cancelled_with_the_run() -> None:
     asked, forever = asyncio.Event(), asyncio.Event()
 
     async def policy(call: Any) -> bool:
@@ -147,7 +147,9 @@ async def _output(run: agentnb.Run) -> Any:
     return await run
 
 
-async def test_the_environment_declares_it_and_a_word_that_is_none_is_no(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_environment_variable_declares_the_policy_and_an_unknown_value_rejects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(headless, "DECLARED_PATIENCE", 0.05)
     monkeypatch.setenv("AGENTNB_HEADLESS", "approve")
     await (run := start())
@@ -157,7 +159,7 @@ async def test_the_environment_declares_it_and_a_word_that_is_none_is_no(monkeyp
     assert "Nobody is there" in result_of(run)
 
 
-async def test_code_that_decides_comes_before_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_code_that_decides_takes_precedence_over_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     agentnb.headless("reject", after=5)
     run = start()
     await told(run, "approval_request")
@@ -173,7 +175,7 @@ async def test_code_that_decides_comes_before_the_policy(monkeypatch: pytest.Mon
     assert ran == ["a.txt", "a.txt"]
 
 
-async def test_a_run_that_is_stepped_is_left_to_whoever_steps_it() -> None:
+async def test_a_question_of_a_stepped_run_is_left_to_the_code_that_steps() -> None:
     agentnb.headless("reject", after=0)
     run = start()
     while await run.step():
@@ -185,7 +187,7 @@ async def test_a_run_that_is_stepped_is_left_to_whoever_steps_it() -> None:
     assert await run == "done"
 
 
-async def test_steps_that_find_the_same_question_again_and_again_come_to_an_end(
+async def test_repeated_steps_that_meet_the_same_question_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("agentnb.run.headless.STEPPED", 0.1)
@@ -204,7 +206,7 @@ PAUSES = {
 
 @pytest.mark.parametrize("wait", ["await", "result", "async for"])
 @pytest.mark.parametrize("pause", list(PAUSES))
-async def test_a_pause_that_nobody_will_end_ends_the_run_and_says_so(pause: str, wait: str) -> None:
+async def test_a_pause_without_a_person_cancels_the_run_with_the_reason(pause: str, wait: str) -> None:
     options, words = PAUSES[pause]
     run = start(**options)
     words = f"{words}.*nobody is there to resume it: this is a script.*run.resume"
@@ -217,7 +219,7 @@ async def test_a_pause_that_nobody_will_end_ends_the_run_and_says_so(pause: str,
     assert ran == []
 
 
-async def test_a_paused_run_that_is_stepped_is_not_taken_for_one_that_nobody_resumes() -> None:
+async def test_a_paused_run_that_is_stepped_is_not_cancelled() -> None:
     agentnb.headless(attended=False, after=0.3)
     turns = [[call("write", {"path": f"{n}.txt"}, id=f"w{n}")] for n in range(3)]
     run = start(*turns, approve=True, breakpoints=["model_start"])
@@ -230,7 +232,7 @@ async def test_a_paused_run_that_is_stepped_is_not_taken_for_one_that_nobody_res
 
 
 @pytest.mark.parametrize("wait", ["await", "async for"])
-async def test_a_pause_that_code_has_asked_for_stands_until_code_ends_it(wait: str) -> None:
+async def test_a_pause_by_code_lasts_until_code_resumes_the_run(wait: str) -> None:
     run = start()
     stop = run.watch(lambda event: event.type == "model_start" and run.pause("looking"))
 
@@ -249,7 +251,7 @@ async def test_a_pause_that_code_has_asked_for_stands_until_code_ends_it(wait: s
 
 
 @pytest.mark.parametrize("reason", ["step", "breakpoint at noon"])
-async def test_so_does_one_whose_reason_has_the_words_of_another_pause(reason: str) -> None:
+async def test_a_pause_by_code_with_a_misleading_reason_lasts_until_code_resumes_the_run(reason: str) -> None:
     agentnb.headless("approve", after=0)
     run = start()
     stop = run.watch(lambda event: event.type == "model_start" and run.pause(reason))
@@ -262,7 +264,7 @@ async def test_so_does_one_whose_reason_has_the_words_of_another_pause(reason: s
     assert await waiting == "done"
 
 
-async def test_a_pause_is_left_to_code_that_resumes_and_goes_on_where_everything_is_approved() -> None:
+async def test_a_pause_is_left_to_code_and_ends_if_everything_is_approved() -> None:
     run = start(breakpoints=["model_end"])
     await told(run, "run_paused")
     await asyncio.sleep(0.15)  # nobody waits for it
@@ -276,7 +278,7 @@ async def test_a_pause_is_left_to_code_that_resumes_and_goes_on_where_everything
     assert await run == "done"
 
 
-async def test_a_run_in_the_background_is_left_to_later_code_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_background_run_is_left_to_later_code_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     run = start()
     await told(run, "approval_request")
     await asyncio.sleep(0.15)  # three times as long as somebody who waits for it would
@@ -288,7 +290,7 @@ async def test_a_run_in_the_background_is_left_to_later_code_for_longer(monkeypa
     assert "Nobody is there" in result_of(run)
 
 
-async def test_a_policy_never_says_that_a_call_has_happened(tmp_path: Any) -> None:
+async def test_a_policy_never_decides_about_a_call_of_unknown_outcome(tmp_path: Any) -> None:
     run = start()
     await run.step("turn")
     run.approve("w")
@@ -304,7 +306,7 @@ async def test_a_policy_never_says_that_a_call_has_happened(tmp_path: Any) -> No
     assert ran == []
 
 
-async def test_where_somebody_is_there_nothing_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_decision_is_made_if_a_person_is_present(monkeypatch: pytest.MonkeyPatch) -> None:
     for attend in (
         lambda: agentnb.headless("reject", after=0, attended=True),
         lambda: monkeypatch.setenv("AGENTNB_ATTENDED", "yes"),
@@ -321,7 +323,7 @@ async def test_where_somebody_is_there_nothing_is_decided(monkeypatch: pytest.Mo
         monkeypatch.delenv("AGENTNB_ATTENDED", raising=False)
 
 
-def test_what_is_no_policy_is_refused() -> None:
+def test_a_value_that_is_not_a_policy_is_refused() -> None:
     for wrong in ("maybe", 3, [{"tol": "x"}]):
         with pytest.raises(agentnb.UsageError):
             agentnb.headless(wrong)
@@ -345,7 +347,7 @@ print(run.result(), run.messages[2].content)
 """
 
 
-def test_a_script_comes_to_its_end_and_a_prompt_is_left_to_whoever_types() -> None:
+def test_a_script_ends_and_an_interactive_prompt_waits_for_the_person() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=REPOSITORY, capture_output=True, text=True, timeout=30, check=True
     )
@@ -368,7 +370,7 @@ def test_a_script_comes_to_its_end_and_a_prompt_is_left_to_whoever_types() -> No
     assert time.monotonic() - began > 1
 
 
-async def test_what_was_refused_is_told_in_one_line_and_what_was_approved_is_not(capsys: Any) -> None:
+async def test_one_line_reports_a_refused_call_and_none_an_approved_one(capsys: Any) -> None:
     await start([call("write", {"path": "a\n\x1b[31mb"}, id="w")])
     line, rest = capsys.readouterr().err.split("\n")
     assert rest == ""
@@ -380,7 +382,7 @@ async def test_what_was_refused_is_told_in_one_line_and_what_was_approved_is_not
     assert capsys.readouterr().err == ""
 
 
-async def test_a_run_that_nobody_will_resume_says_so_in_one_line(capsys: Any) -> None:
+async def test_one_line_reports_a_run_cancelled_because_of_a_pause(capsys: Any) -> None:
     run = start(breakpoints=["model_end"])
     async for _ in run:
         pass
@@ -389,7 +391,7 @@ async def test_a_run_that_nobody_will_resume_says_so_in_one_line(capsys: Any) ->
     assert line.startswith("agentnb: The run of 'session_loop' was cancelled: it was paused (breakpoint at model_end")
 
 
-async def test_a_policy_that_never_answers_does_not_hold_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_policy_that_never_answers_does_not_block_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(call: Any) -> bool:
         await asyncio.Event().wait()
         return True

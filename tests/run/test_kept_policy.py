@@ -1,4 +1,4 @@
-"""A restored run, and a fork, keep the policy and the limits of the run; a function is in no recording."""
+"""A restored run and a fork keep the policy and the limits of the run; a function is not recorded."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def stops(run: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("approve", "waits"), [(RULES, ["c1"]), ({"decision": "ask"}, ["c1"]), (True, []), (None, [])], ids=str
 )
-async def test_rules_and_yes_and_no_are_kept(approve: Any, waits: list[str]) -> None:
+async def test_a_policy_of_rules_or_a_boolean_is_kept(approve: Any, waits: list[str]) -> None:
     run = await ran(approve)
     again = restore(through_json(run), loop(first=1))
     assert await stops(again) == waits
@@ -59,7 +59,7 @@ async def test_rules_and_yes_and_no_are_kept(approve: Any, waits: list[str]) -> 
     run.cancel()
 
 
-async def test_a_policy_that_approves_nothing_is_kept() -> None:
+async def test_a_policy_that_rejects_every_call_is_kept() -> None:
     run = loop(1).start("go", approve=False)
     await run.step("event")
     again = restore(through_json(run), loop(1))
@@ -68,7 +68,7 @@ async def test_a_policy_that_approves_nothing_is_kept() -> None:
     run.cancel()
 
 
-async def test_a_store_keeps_it_too(tmp_path: Path) -> None:
+async def test_a_store_keeps_policy_and_limits(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     run = await ran(RULES, store=store, name="x", limits={"turns": 2})
     run.snapshot("x")
@@ -90,7 +90,7 @@ async def test_limits_are_kept() -> None:
     run.cancel()
 
 
-async def test_what_a_restore_is_given_is_kept_by_the_next_one() -> None:
+async def test_policy_and_limits_given_to_a_restore_are_kept_by_the_next_one() -> None:
     run = await ran(True, limits={"turns": 2})
     second = restore(through_json(run), loop(first=1), approve=RULES, limits={"turns": 9})
     third = restore(through_json(second), loop(first=1))
@@ -100,14 +100,14 @@ async def test_what_a_restore_is_given_is_kept_by_the_next_one() -> None:
         one.cancel()
 
 
-async def test_no_limits_are_kept_as_none() -> None:
+async def test_removed_limits_stay_removed() -> None:
     run = await ran(limits={"turns": 2})
     again = restore(through_json(restore(through_json(run), loop(first=1), limits={})), loop(first=1))
     assert await again == "done"
     run.cancel()
 
 
-async def test_what_was_kept_is_not_recorded_once_more() -> None:
+async def test_a_kept_policy_is_not_recorded_again() -> None:
     run = await ran(RULES, limits={"turns": 5})
     snapshot = through_json(run)
     again = restore(snapshot, loop(first=1), approve=RULES, limits={"turns": 5})
@@ -115,7 +115,7 @@ async def test_what_was_kept_is_not_recorded_once_more() -> None:
     run.cancel()
 
 
-async def test_a_function_is_in_no_recording_and_a_person_is_asked_instead() -> None:
+async def test_a_policy_function_is_not_recorded_and_calls_need_approval_instead() -> None:
     def careful(call: Any) -> bool:
         return True
 
@@ -143,7 +143,7 @@ async def test_a_policy_that_is_not_json_counts_as_a_function() -> None:
     run.cancel()
 
 
-async def test_what_a_person_took_back_is_not_decided_by_the_kept_policy() -> None:
+async def test_a_call_whose_decision_was_undone_is_not_decided_by_the_kept_policy() -> None:
     run = loop(1).start("go", approve=True)
     while not run.decided:
         await run.step("event")
@@ -159,7 +159,7 @@ async def test_what_a_person_took_back_is_not_decided_by_the_kept_policy() -> No
 # -- forks -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_fork_of_a_recording_keeps_them() -> None:
+async def test_a_fork_of_a_recording_keeps_policy_and_limits() -> None:
     run = await ran(RULES, limits={"turns": 7})
     fork = replay(through_json(run)).fork(run.events[-1].seq, loop=loop(first=1))
     assert (fork.events[0].approve, fork.events[0].limits) == (RULES, {"turns": 7})
@@ -168,7 +168,7 @@ async def test_a_fork_of_a_recording_keeps_them() -> None:
     run.cancel()
 
 
-async def test_a_fork_of_a_run_keeps_its_function() -> None:
+async def test_a_fork_of_a_run_keeps_its_policy_function() -> None:
     judged: list[str] = []
 
     def judge(call: Any) -> bool:
@@ -182,7 +182,7 @@ async def test_a_fork_of_a_run_keeps_its_function() -> None:
     run.cancel()
 
 
-async def test_a_fork_says_by_which_policy_and_limits_it_runs() -> None:
+async def test_a_fork_records_its_policy_and_limits() -> None:
     run = await ran(RULES, limits={"turns": 2})
     fork = run.fork(loop=loop(first=1), approve=True, limits=None)
     assert (fork.events[0].approve, fork.events[0].limits) == (True, {})
@@ -217,14 +217,14 @@ async def test_a_policy_may_be_the_path_of_a_json_file(tmp_path: Path, said: Any
 
 
 @pytest.mark.parametrize("text", ["{", '"approve"', "7", '[{"tol": "x"}]'])
-def test_a_file_that_has_no_policy_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_policy_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "policy.json"
     path.write_text(text)
     with pytest.raises(UsageError, match="approve"):
         loop().start("go", approve=str(path))
 
 
-def test_a_file_that_is_not_there_is_refused() -> None:
+def test_a_missing_policy_file_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'nowhere\.json' cannot be read: No such file"):
         loop().start("go", approve="nowhere.json")
 

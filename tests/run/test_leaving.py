@@ -1,4 +1,4 @@
-"""Whoever drives a run may leave it: others who read it, or wait for it, go on; the last one out cancels."""
+"""The driver of a run may leave it: other consumers continue the run; it is cancelled when the last one leaves."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def left(task: asyncio.Task[Any]) -> None:
 
 @pytest.mark.parametrize("other", [reads, output_of, blocks])
 @pytest.mark.parametrize("driver", [reads, output_of, steps])
-async def test_another_goes_on_where_whoever_drives_is_cancelled(driver: Drive, other: Drive) -> None:
+async def test_another_consumer_continues_when_the_driver_is_cancelled(driver: Drive, other: Drive) -> None:
     world = World()
     first, second = await joined(world, driver, other)
     if other is blocks:
@@ -94,7 +94,7 @@ async def test_another_goes_on_where_whoever_drives_is_cancelled(driver: Drive, 
     await world.goes_on_for(second)
 
 
-async def test_all_who_read_it_come_to_the_end() -> None:
+async def test_the_last_consumer_reaches_the_end_when_others_leave() -> None:
     world = World()
     first, second, third = await joined(world, reads, reads, output_of)
     await left(first)
@@ -103,7 +103,7 @@ async def test_all_who_read_it_come_to_the_end() -> None:
 
 
 @pytest.mark.parametrize("position", range(1, 10))
-async def test_another_sees_every_event_where_the_consumer_that_drives_is_closed_at_any(position: int) -> None:
+async def test_another_consumer_gets_every_event_when_the_driver_is_closed_at_any_event(position: int) -> None:
     world = World()
     world.may_end.set()
     events = aiter(world.run)
@@ -126,7 +126,7 @@ async def test_another_sees_every_event_where_the_consumer_that_drives_is_closed
 @pytest.mark.parametrize(
     ("driver", "other"), [(reads, reads), (reads, output_of), (output_of, reads), (output_of, output_of)]
 )
-async def test_the_last_one_out_cancels(driver: Drive, other: Drive) -> None:
+async def test_the_run_is_cancelled_when_the_last_consumer_leaves(driver: Drive, other: Drive) -> None:
     world = World()
     first, second = await joined(world, driver, other)
     await left(first)
@@ -136,14 +136,14 @@ async def test_the_last_one_out_cancels(driver: Drive, other: Drive) -> None:
     assert world.did == ["began", "was cancelled"]
 
 
-async def test_one_who_reads_another_s_run_may_leave_it() -> None:
+async def test_a_consumer_that_does_not_drive_may_leave() -> None:
     world = World()
     first, second = await joined(world, output_of, reads)
     await left(second)
     await world.goes_on_for(first)
 
 
-async def test_a_run_in_the_background_goes_on_when_nobody_reads_it_any_more() -> None:
+async def test_a_background_run_continues_without_consumers() -> None:
     world = World()
     world.run.play()
     (reader,) = await joined(world, reads)
@@ -151,7 +151,7 @@ async def test_a_run_in_the_background_goes_on_when_nobody_reads_it_any_more() -
     await world.goes_on_for(asyncio.create_task(output_of(world.run)))
 
 
-def test_another_goes_on_in_its_own_event_loop_where_that_of_the_driver_has_ended() -> None:
+def test_another_consumer_continues_in_its_event_loop_when_that_of_the_driver_has_ended() -> None:
     made: list[Run] = []
     read: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""Whoever waits for a run comes back within 2 s of its end; what has not ended then is named and left behind."""
+"""A wait for a run returns within 2 s of its end; a warning names what has not ended by then."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def step(run: Run) -> None:
 
 
 @pytest.mark.parametrize("swallows", [True, False])
-async def test_whoever_waits_for_a_run_comes_back_soon_after_its_end(swallows: bool) -> None:
+async def test_a_wait_for_a_run_returns_soon_after_its_end(swallows: bool) -> None:
     may_end = asyncio.Event()
 
     async def puts_away() -> None:
@@ -148,7 +148,7 @@ async def test_whoever_waits_for_a_run_comes_back_soon_after_its_end(swallows: b
 
 @pytest.mark.parametrize("drive", [follow, wait, play, step])
 @pytest.mark.parametrize("made", MADE)
-async def test_clean_up_that_ends_in_time_has_run(made: str, drive: Callable[..., Any]) -> None:
+async def test_cleanup_that_ends_in_time_is_awaited(made: str, drive: Callable[..., Any]) -> None:
     did: list[str] = []
 
     async def puts_away() -> None:
@@ -208,7 +208,7 @@ HANGING: dict[str, tuple[Callable[..., Run], str]] = {
 
 
 @pytest.mark.parametrize("hanging", HANGING)
-async def test_whatever_hangs_is_named_and_holds_nobody_up(hanging: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_warning_names_hanging_code_and_the_wait_returns(hanging: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.05)
     begun, may_end = asyncio.Event(), asyncio.Event()
 
@@ -232,7 +232,7 @@ async def test_whatever_hangs_is_named_and_holds_nobody_up(hanging: str, monkeyp
     may_end.set()
 
 
-async def test_closing_the_events_does_not_wait_for_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_a_consumer_does_not_wait_for_hanging_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.05)
     begun, may_end = threading.Event(), threading.Event()
 
@@ -322,7 +322,7 @@ async def _cancelled_in(run: Run, drive: Callable[..., Any], begun: threading.Ev
 
 @pytest.mark.parametrize("drive", [follow, wait, play])
 @pytest.mark.parametrize("made", THREADED)
-async def test_a_function_that_goes_on_in_its_thread_is_named(
+async def test_a_warning_names_a_function_that_continues_in_its_thread(
     made: str, drive: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.05)
@@ -340,7 +340,7 @@ async def test_a_function_that_goes_on_in_its_thread_is_named(
 
 @pytest.mark.parametrize("drive", [follow, wait, play])
 @pytest.mark.parametrize("made", THREADED)
-async def test_a_function_that_ends_in_time_in_its_thread_has_ended(made: str, drive: Callable[..., Any]) -> None:
+async def test_a_function_that_ends_in_time_in_its_thread_is_awaited(made: str, drive: Callable[..., Any]) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -353,14 +353,14 @@ async def test_a_function_that_ends_in_time_in_its_thread_has_ended(made: str, d
     assert ended.is_set()
 
 
-async def test_a_tool_that_took_too_long_holds_up_no_end() -> None:
+async def test_a_timed_out_tool_does_not_delay_the_end() -> None:
     may_end = threading.Event()
     run = _sync_tool(lambda: may_end.wait(30), timeout=0.02).start("go")
     assert await asyncio.wait_for(run, 1.5) == "done"
     may_end.set()
 
 
-def test_whoever_blocks_for_the_result_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blocking_wait_for_the_result_gets_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.05)
     said: list[str] = []
     monkeypatch.setattr(tasks, "warn_of", said.append)  # the warning comes in agentnb's own thread

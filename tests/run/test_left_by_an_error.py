@@ -1,4 +1,4 @@
-"""An error in one's own `async for` is the last line that a script prints, and the only one."""
+"""An error in the body of an `async for` is the last line that a script prints, without other complaints."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("kept", ["kept", "dropped"])
 @pytest.mark.parametrize("what", ["run", "session", "agent", "execution", "loop_agent", "model"])
-def test_an_error_in_ones_own_loop_is_the_last_line_and_nothing_else_complains(what: str, kept: str) -> None:
+def test_an_error_in_the_body_of_async_for_is_the_last_line_without_other_complaints(what: str, kept: str) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, what, kept], capture_output=True, text=True, timeout=60)
     assert done.stderr.startswith("Traceback")
     assert done.stderr.endswith("ValueError: mine\n")

@@ -10,7 +10,7 @@ import pytest
 
 from agentnb import Loop, RunFailed, Snapshot, restore, tool
 from agentnb.core.events import CallProposed, Event, PhaseChange, RunEnd, StateUpdate
-from agentnb.core.loop import Design, Result
+from agentnb.core.loop import Calls, Design, Result
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState, State
 from tests.worlds import assert_folds, types
@@ -138,18 +138,24 @@ async def test_an_activity_goes_before_a_tool_of_its_name() -> None:
 
 
 async def test_who_performs_a_call_may_depend_on_where_the_loop_stands() -> None:
+    class InnerCalls(Calls):
+        def perform(self, call: CallState, state: State) -> Any:
+            return f"{self.loop.name} performs {call.id} in {state.phase}"
+
     class Inner(Caller):
+        calls_class = InnerCalls
+
         def __init__(self, name: str) -> None:
             super().__init__("look")
             self.name = name
 
-        def perform(self, call: CallState, state: State) -> Any:
-            return f"{self.name} performs {call.id} in {state.phase}"
-
-    class Outer(Caller):
+    class OuterCalls(Calls):
         def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
             assert state is not None
             return Inner(f"number_{len(state.own_calls)}")
+
+    class Outer(Caller):
+        calls_class = OuterCalls
 
     run = Outer("a", "b").start(None)
     assert await run == [["number_1 performs call_0 in two"], ["number_2 performs call_0 in two"]]
@@ -186,9 +192,12 @@ async def test_any_design_may_detach_its_calls() -> None:
         await gate.wait()
         return "held"
 
-    class Detaches(Caller):
+    class Detached(Calls):
         def detaches(self, call: CallState) -> bool:
             return call.name == "hold"
+
+    class Detaches(Caller):
+        calls_class = Detached
 
         def advance(self, state: State) -> Event | None:
             if len(state.own_calls) < 2:

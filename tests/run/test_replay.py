@@ -24,6 +24,7 @@ from agentnb import (
 from agentnb.analysis import events
 from agentnb.core.events import CallStart, Event, RunEnd
 from agentnb.core.evolve import evolve, fold
+from agentnb.core.loop import Calls
 from agentnb.core.state import State
 from agentnb.errors import ReplayDiverged
 from agentnb.run import Replay
@@ -458,9 +459,12 @@ async def test_a_call_that_fits_its_tool_now_differs_where_it_was_refused() -> N
 
 
 async def test_a_call_that_runs_with_other_arguments_now_differs_where_it_began() -> None:
-    class Doubles(SessionLoop):
+    class Doubled(Calls):
         def arguments(self, call: Any, state: Any) -> dict[str, Any]:
             return {name: 2 * value for name, value in call.arguments.items()}
+
+    class Doubles(SessionLoop):
+        calls_class = Doubled
 
         @classmethod
         def kind(cls) -> str:

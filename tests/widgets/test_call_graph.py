@@ -13,6 +13,7 @@ from agentnb import Agent, SessionLoop, tool
 from agentnb.core.evolve import fold
 from agentnb.core.graph import CallDependencies, GraphCall
 from agentnb.loops.execution_loop import Reject
+from agentnb.loops.execution_loop.loop import ExecutionCalls
 from agentnb.testing import ScriptedLLM, call, delay
 from agentnb.widgets import CallGraph, static_html
 from agentnb.widgets.drawings.graph import draw, dress
@@ -35,7 +36,7 @@ REPORT = [
 
 def graph(run: Any, position: int | None = None) -> dict[str, GraphCall]:
     """The calls of the graph at this position, by id."""
-    read: CallDependencies = run.loop.call_graph(fold(run.events[:position]))
+    read: CallDependencies = run.loop.current_calls.call_graph(fold(run.events[:position]))
     return {call.id: call for call in read.calls}
 
 
@@ -289,8 +290,12 @@ def test_the_number_of_graphs_is_limited() -> None:
 
 
 def test_a_failing_call_graph_of_a_design_is_logged_and_omitted(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(ExecutionCalls):
+        def call_graph(self, state: Any) -> Any:
+            return 1 / 0
+
     run = World().loop(solution(c("fast")), solution(output=1)).start(None)
-    run.loop.call_graph = lambda state: 1 / 0  # type: ignore[method-assign]
+    run.loop.calls_class = Broken  # type: ignore[misc]
     run.result(30)
     assert Loops(run.loop, graphs=True).follow(run.events).graphs() == []
     assert "division by zero" in caplog.text

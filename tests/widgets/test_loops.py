@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from agentnb.core.events import CallEnd, CallProposed, CallStart, PhaseChange, RunEnd, RunStart, StateUpdate
+from agentnb.core.loop import Calls
 from agentnb.core.messages import ToolCall
 from agentnb.loops.conversation_engine import ConversationEngine
+from agentnb.loops.conversation_engine.loop import EngineCalls
 from agentnb.testing import call
 from agentnb.widgets.views.loops import SHOWN, TABLES, Loops, breadcrumb, nested_status
 from tests.widgets.support import HOSTILE, Recording, asking_everywhere, asking_inside, engine, until, worker
@@ -100,9 +102,12 @@ def test_a_nested_loop_without_a_matching_design_has_no_diagram() -> None:
 
 
 def test_a_failing_loop_for_of_a_design_is_logged_and_has_no_diagram(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(ConversationEngine):
+    class BrokenCalls(Calls):
         def loop_for(self, call: Any, state: Any = None) -> Any:
             raise LookupError("no such loop")
+
+    class Broken(ConversationEngine):
+        calls_class = BrokenCalls
 
     run = engine("Drafted.", "Proof-read.")
     run.result(30)
@@ -114,10 +119,13 @@ def test_a_failing_loop_for_of_a_design_is_logged_and_has_no_diagram(caplog: pyt
 def test_the_loop_of_a_call_is_looked_up_once() -> None:
     asked = []
 
-    class Asked(ConversationEngine):
+    class AskedCalls(EngineCalls):
         def loop_for(self, call: Any, state: Any = None) -> Any:
             asked.append(call.name)
             return super().loop_for(call)
+
+    class Asked(ConversationEngine):
+        calls_class = AskedCalls
 
     run = Asked(llm=lambda goal: [f"task {n}" for n in range(20)], execute=worker(*["Done."] * 20)).start("go")
     run.result(30)
@@ -158,13 +166,16 @@ def test_a_nested_loop_and_its_own_nested_loops_end_with_its_call() -> None:
 
 
 def test_the_number_of_drawn_tables_is_limited() -> None:
-    class Many(ConversationEngine):
+    class ManyCalls(Calls):
         def loop_for(self, call: Any, state: Any = None) -> Any:
             if call.name != "execute":
                 return None
             loop = worker("Done.", name=call.arguments["id"])
             loop.phases = {**loop.phases, call.arguments["id"]: []}  # type: ignore[misc]
             return loop
+
+    class Many(ConversationEngine):
+        calls_class = ManyCalls
 
     tasks = [{"id": f"task {n}", "description": "x"} for n in range(TABLES + 4)]
     run = Many(llm=lambda goal: tasks).start("go")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
-from agentnb.core.loop import Requests
+from agentnb.core.loop import Calls, Requests
 from agentnb.core.maybe_async import Inside
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.state import CallState, State
@@ -53,6 +53,14 @@ class AgentRequests(Requests):
         return {"phase": "tool_execution", "sequential": self.loop.tool_execution == "sequential"}
 
 
+class AgentCalls(Calls):
+    """The calls of an agent: of its tools, and of its retriever."""
+
+    def result_given(self, call: CallState, result: Any) -> Any:
+        """Return a user-supplied result of a retrieval as documents; other results unchanged."""
+        return documents(result) if call.name == RETRIEVE else result
+
+
 class Agent(Loop):
     """An agent: ask the model and run its tool calls until it answers without tool calls.
 
@@ -79,6 +87,7 @@ class Agent(Loop):
         "run_end": "done",
     }
     requests_class = AgentRequests
+    calls_class = AgentCalls
     limits_that_raise = frozenset({"max_iterations"})
 
     def __init__(
@@ -138,10 +147,6 @@ class Agent(Loop):
     def _at_limit(self) -> RunEnd:
         why = f"The agent has asked its model {self.max_iterations} times (max_iterations) and is not done."
         return RunEnd(reason="max_iterations", error=ErrorInfo(type="LimitReached", message=why))
-
-    def result_given(self, call: CallState, result: Any) -> Any:
-        """Return a user-supplied result of a retrieval as documents; other results unchanged."""
-        return documents(result) if call.name == RETRIEVE else result
 
     # -- the agent -------------------------------------------------------------------------------------------------
 

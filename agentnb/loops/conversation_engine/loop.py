@@ -30,7 +30,7 @@ from agentnb.core.events import Delta, Event, MessageAdded, ModelStart, PhaseCha
 from agentnb.core.events import StateUpdate as Update
 from agentnb.core.evolve import fold
 from agentnb.core.json import to_plain
-from agentnb.core.loop import Design
+from agentnb.core.loop import Calls, Design
 from agentnb.core.maybe_async import Inside
 from agentnb.core.messages import Message, input_messages, plain_message
 from agentnb.core.state import CallState, State
@@ -71,6 +71,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger("agentnb")
 
 
+class EngineCalls(Calls):
+    """The calls of an engine: to the coordinator, the planner and the executor, each a function or a loop."""
+
+    loop: ConversationEngine
+    pauses_inside = False  # a pause comes between two tasks (SEMANTICS.md, 6. Pausing)
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """Return the coordinator, planner or executor if it is a loop and performs this call."""
+        return self.loop.nested_loops.get(call.name)
+
+    def input_for(self, call: CallState, state: State) -> Any:
+        """Return the input of the loop that performs this call (`ports.input_for`)."""
+        return ports.input_for(self.loop_for(call, state), call, state)
+
+    def result_given(self, call: CallState, result: Any) -> Any:
+        """Return a user-supplied result of a call as the context or plan it describes (`ports.read_given`)."""
+        return ports.read_given(call, result)
+
+
 class ConversationEngine(Loop):
     """An engine that decomposes a goal into tasks and runs them in order of priority.
 
@@ -88,7 +107,7 @@ class ConversationEngine(Loop):
     """
 
     listens = False  # nested loops may
-    pauses_inside = False  # a pause comes between two tasks (SEMANTICS.md, 6. Pausing)
+    calls_class = EngineCalls
     phases: ClassVar[Mapping[str, Sequence[str]]] = PHASES
     opened_by: ClassVar[Mapping[str, str]] = {"run_end": EngineState.ERROR.value}  # a completed RunEnd has its phase
 
@@ -120,20 +139,8 @@ class ConversationEngine(Loop):
             EXECUTE: ports.execute_task(execute),
         }
         given = {COORDINATOR: coordinator, PLANNER: llm, EXECUTE: execute}
-        self._loops = {name: port for name, port in given.items() if isinstance(port, Design)}
+        self.nested_loops = {name: port for name, port in given.items() if isinstance(port, Design)}
         self._delivery = Delivery()
-
-    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """Return the coordinator, planner or executor if it is a loop and performs this call."""
-        return self._loops.get(call.name)
-
-    def input_for(self, call: CallState, state: State) -> Any:
-        """Return the input of the loop that performs this call (`ports.input_for`)."""
-        return ports.input_for(self.loop_for(call, state), call, state)
-
-    def result_given(self, call: CallState, result: Any) -> Any:
-        """Return a user-supplied result of a call as the context or plan it describes (`ports.read_given`)."""
-        return ports.read_given(call, result)
 
     def config(self) -> dict[str, Any]:
         """Return the limit on tasks and the policy for failed tasks."""
@@ -194,7 +201,7 @@ class ConversationEngine(Loop):
 
     def _call_port(self, state: State, port: str, activity: str) -> Event:
         """Return the call of an activity. If its port is a loop, the loop runs first, and the call gets its output."""
-        if port not in self._loops:
+        if port not in self.nested_loops:
             return propose(state, activity, activity, {})
         call = state.calls.get(state.own_id(port))
         if call is None or call.end is None:

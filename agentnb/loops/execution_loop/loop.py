@@ -24,9 +24,8 @@ from typing import Any, ClassVar, Unpack
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, MessageAdded, ModelStart, RunEnd, RunStart, StopReason
 from agentnb.core.graph import CallDependencies
-from agentnb.core.loop import Design, Requests
+from agentnb.core.loop import Calls, Design, LoopFrame, Requests
 from agentnb.core.messages import Message, input_messages, text_of
-from agentnb.core.protocols import Frame
 from agentnb.core.reply import Reply
 from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
@@ -108,6 +107,84 @@ class ExecutionRequests(Requests):
         return message.model_copy(update={"details": read_again(message, native=native)})
 
 
+class ExecutionCalls(Calls):
+    """The calls of an execution loop: each starts as soon as the data that it refers to exists."""
+
+    loop: ExecutionLoop
+
+    def flow(self, state: State) -> Dataflow:
+        """Return the dataflow of the calls at a state of a run."""
+        return Dataflow(state, self.tools, lazy=self.loop.plan == "lazy")
+
+    def required(self, state: State) -> Sequence[Effect]:
+        """Return the required effects: the model request, the questions, and the calls that run or may be checked."""
+        required = required_effects(state)
+        if not required or not state.open:
+            return required
+        effects = self.flow(state).effects(self.loop.max_concurrency)
+        return [MODEL, *effects] if MODEL in required else effects
+
+    def within_limit(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
+        """Return those of the checked calls that may start now under `max_concurrency`."""
+        if self.loop.max_concurrency is None and not any(tool.sequential for tool in self.tools.values()):
+            return calls
+        return self.flow(state).admitted(calls, self.loop.max_concurrency)
+
+    def call_graph(self, state: State) -> CallDependencies:
+        """Return the calls of the round, and which of them read what others write."""
+        required = self.required(state) if self.before_call is not None and not state.paused else ()
+        confirming = {effect.id for effect in required if effect.kind == "call"}
+        return call_graph(self.flow(state), state, confirming)
+
+    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
+        """Return the call's parameters, with data in place of references. Raises InvalidArguments."""
+        return self.flow(state).arguments(call)
+
+    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
+        """Return the call, ready to run. Raises InvalidArguments if it does not fit its tool."""
+        delegate = self.loop.delegates.name_for(tool, call)
+        if not isinstance(tool, SchemaTool):
+            return tool.bind(arguments)
+        return tool.prepare(
+            as_it_runs(call, arguments),
+            lambda: self._visible(tool, call, state, isolated=delegate is not None),
+            delegated=self.loop.delegates.loop_for(tool, call) is not None,
+        )
+
+    def _visible(self, tool: SchemaTool, call: CallState, state: State, *, isolated: bool) -> list[dict[str, Any]]:
+        """Return the part of the context that a call may see. Without scopes: the log, or nothing if it is isolated."""
+        resolved = Call.of(call)
+        scopes = tool.scopes_of(resolved)
+        if scopes is None and not isolated:
+            return Context.of(state).log(state)
+        return Context.of(state).view(scopes or (), resolved.get("_instance"))
+
+    def outcome(self, value: Any) -> dict[str, Any]:
+        """Return the fields of the call's end. A tool may return a message, of data or of text for the model."""
+        return returned(value)
+
+    def detaches(self, call: CallState) -> bool:
+        """Return True if the call's tool is detached (SEMANTICS.md, 10. Detached tools)."""
+        return is_detached(self.tools.get(call.name))
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """Return the delegate that performs the call, or None."""
+        return self.loop.delegates.loop_for(self.tools.get(call.name), call)
+
+    def input_for(self, call: CallState, state: State) -> Any:
+        """Return the input of the delegate: what the call's scopes allow it to see, then the call's parameters."""
+        tool, delegate = self.tools.get(call.name), self.loop_for(call, state)
+        if delegate is None or not isinstance(tool, SchemaTool):
+            return super().input_for(call, state)
+        visible = self._visible(tool, call, state, isolated=True)
+        if isinstance(delegate, ExecutionLoop):
+            return [*visible, {"type": "data", "kind": "input", "data": call.arguments}]
+
+        # Loops of other designs get text.
+        given = call.arguments["input"] if set(call.arguments) == {"input"} else call.arguments
+        return {"input": given, "context": visible} if visible else given
+
+
 class ExecutionLoop(Loop):
     """Request Solutions and run their calls as their data allows, until a Solution has an output.
 
@@ -142,6 +219,7 @@ class ExecutionLoop(Loop):
         "run_end": "done",
     }
     requests_class = ExecutionRequests
+    calls_class = ExecutionCalls
 
     def __init__(
         self,
@@ -184,13 +262,10 @@ class ExecutionLoop(Loop):
         if confirm is not None:
             self.before_call = confirmation(confirm)
 
-        self.tools_by_name: dict[str, Tool] | None = None
-        """The tools of a run, by name; None before the first run."""
-
         # The state before the first run, the latest run, the stream that `run` returned last, and a separate context
         # for readers in other threads.
         self._before = State(messages=self._initial_context)
-        self._frame: Frame | None = None
+        self._frame: LoopFrame | None = None
         self._last_stream: StreamStatus | None = None
         self._reading: tuple[State, Context] | None = None
         self._lock = threading.Lock()
@@ -223,7 +298,7 @@ class ExecutionLoop(Loop):
         # No more call can start: fail those that still wait.
         if len(state.open) > state.detached:
             call = next(call for call in state.open.values() if not call.detached)
-            why = self.flow(state).why_unresolved(call) or "unresolved reference"
+            why = Dataflow(state, None, lazy=self.plan == "lazy").why_unresolved(call) or "unresolved reference"
             return CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="invalid")
 
         # Before the first request, append the input.
@@ -260,7 +335,7 @@ class ExecutionLoop(Loop):
             return self._end(state, "max_requests")
         if self.plan is not None and state.reply is not None and state.reply.message.tool_calls:
             is_planned = Context.of(state).planned == state.turn
-            if not is_planned and not self.flow(state).cycle():
+            if not is_planned and not Dataflow(state, None, lazy=self.plan == "lazy").cycle():
                 return MessageAdded(message=plan_message(self.plan, state))
         return ModelStart(turn=state.turn + 1)
 
@@ -284,92 +359,6 @@ class ExecutionLoop(Loop):
         is_new = round.calls_in_log or has_calls or (round.has_errors and not repeats_error(state.messages))
         return None if is_new else cut_off or "stalled"
 
-    # -- which effects are required --------------------------------------------------------------------------------
-
-    def flow(self, state: State) -> Dataflow:
-        """Return the dataflow of the calls at a state of a run."""
-        return Dataflow(state, self.tools_by_name, lazy=self.plan == "lazy")
-
-    def wanted(self, state: State) -> Sequence[Effect]:
-        """Return the required effects: the model request, the questions, and the calls that run or may be checked."""
-        required = required_effects(state)
-        if not required or not state.open:
-            return required
-        effects = self.flow(state).effects(self.max_concurrency)
-        return [MODEL, *effects] if MODEL in required else effects
-
-    def with_room(self, calls: Sequence[CallState], state: State) -> Sequence[CallState]:
-        """Return those of the checked calls that may start now under `max_concurrency`."""
-        if self.max_concurrency is None and not any(tool.sequential for tool in (self.tools_by_name or {}).values()):
-            return calls
-        return self.flow(state).admitted(calls, self.max_concurrency)
-
-    def call_graph(self, state: State) -> CallDependencies:
-        """Return the calls of the round, and which of them read what others write."""
-        required = self.wanted(state) if self.before_call is not None and not state.paused else ()
-        confirming = {effect.id for effect in required if effect.kind == "call"}
-        return call_graph(self.flow(state), state, confirming)
-
-    # -- requests --------------------------------------------------------------------------------------------------
-
-    def taken_up(self, frame: Frame) -> None:
-        """Attach to a run: the loop's `state`, `context` and `output` are those of this run from now on."""
-        self._frame = frame
-
-    def has_tools(self, tools: dict[str, Tool]) -> None:
-        """Take the tools of a run."""
-        self.tools_by_name = tools
-
-    # -- calls -----------------------------------------------------------------------------------------------------
-
-    def arguments(self, call: CallState, state: State) -> dict[str, Any]:
-        """Return the call's parameters, with data in place of references. Raises InvalidArguments."""
-        return self.flow(state).arguments(call)
-
-    def bind(self, tool: Tool, call: CallState, arguments: dict[str, Any], state: State) -> Invocation:
-        """Return the call, ready to run. Raises InvalidArguments if it does not fit its tool."""
-        delegate = self.delegates.name_for(tool, call)
-        if not isinstance(tool, SchemaTool):
-            return tool.bind(arguments)
-        return tool.prepare(
-            as_it_runs(call, arguments),
-            lambda: self._visible(tool, call, state, isolated=delegate is not None),
-            delegated=self.delegates.loop_for(tool, call) is not None,
-        )
-
-    def _visible(self, tool: SchemaTool, call: CallState, state: State, *, isolated: bool) -> list[dict[str, Any]]:
-        """Return the part of the context that a call may see. Without scopes: the log, or nothing if it is isolated."""
-        resolved = Call.of(call)
-        scopes = tool.scopes_of(resolved)
-        if scopes is None and not isolated:
-            return Context.of(state).log(state)
-        return Context.of(state).view(scopes or (), resolved.get("_instance"))
-
-    def outcome(self, value: Any) -> dict[str, Any]:
-        """Return the fields of the call's end. A tool may return a message, of data or of text for the model."""
-        return returned(value)
-
-    def detaches(self, call: CallState) -> bool:
-        """Return True if the call's tool is detached (SEMANTICS.md, 10. Detached tools)."""
-        return is_detached((self.tools_by_name or {}).get(call.name))
-
-    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """Return the delegate that performs the call, or None."""
-        return self.delegates.loop_for((self.tools_by_name or {}).get(call.name), call)
-
-    def input_for(self, call: CallState, state: State) -> Any:
-        """Return the input of the delegate: what the call's scopes allow it to see, then the call's parameters."""
-        tool, delegate = (self.tools_by_name or {}).get(call.name), self.loop_for(call, state)
-        if delegate is None or not isinstance(tool, SchemaTool):
-            return super().input_for(call, state)
-        visible = self._visible(tool, call, state, isolated=True)
-        if isinstance(delegate, ExecutionLoop):
-            return [*visible, {"type": "data", "kind": "input", "data": call.arguments}]
-
-        # Loops of other designs get text.
-        given = call.arguments["input"] if set(call.arguments) == {"input"} else call.arguments
-        return {"input": given, "context": visible} if visible else given
-
     # -- the loop as its user sees it ------------------------------------------------------------------------------
 
     def run(self, input: Any = None, **options: Unpack[StartOptions]) -> ExecutionStream:
@@ -382,6 +371,17 @@ class ExecutionLoop(Loop):
         stream = ExecutionStream(self.start(input, **options), self)
         self._last_stream = stream.status
         return stream
+
+    def attached(self, frame: LoopFrame) -> None:
+        """Attach to a run: the loop's `state`, `context` and `output` are those of this run from now on."""
+        self._frame = frame
+
+    @property
+    def current_calls(self) -> ExecutionCalls:
+        """The calls of the latest run. Raises RuntimeError before the first."""
+        if self._frame is None or not isinstance(self._frame.calls, ExecutionCalls):
+            raise RuntimeError(f"There is no run of {self.name} yet.")
+        return self._frame.calls
 
     @property
     def state(self) -> dict[str, Any]:

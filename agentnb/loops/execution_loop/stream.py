@@ -91,8 +91,8 @@ class ExecutionEvent(Record):
 # -- the projection ------------------------------------------------------------------------------------------------
 
 
-class ProjectedLoop(Protocol):
-    """What the projection needs of the loop: which calls may start, and whether their tools accept them."""
+class ProjectedCalls(Protocol):
+    """What the projection needs of the loop's calls: which may start, and whether their tools accept them."""
 
     def flow(self, state: State) -> Dataflow:
         """Return the dataflow of the calls at a state."""
@@ -101,12 +101,20 @@ class ProjectedLoop(Protocol):
         """Return the call, ready to run. Raises InvalidArguments if the tool does not accept the arguments."""
 
 
+class ProjectedLoop(Protocol):
+    """A loop that knows the calls of its latest run."""
+
+    @property
+    def current_calls(self) -> ProjectedCalls:
+        """The calls of the latest run."""
+
+
 class ExecutionProjection(Projection[ExecutionEvent]):
     """Yields the design's events for the events of a run. Deltas and events of nested loops have none."""
 
-    def __init__(self, loop: ProjectedLoop) -> None:
+    def __init__(self, calls: ProjectedCalls) -> None:
         super().__init__()
-        self._loop = loop
+        self._calls = calls
         self._request: int | None = None
         """The number of the request that has not ended."""
         self._received: set[str] = set()
@@ -194,12 +202,12 @@ class ExecutionProjection(Projection[ExecutionEvent]):
         for call in state.open.values():
             if call.id in self._unblocked or call.status not in ("proposed", "ready"):
                 continue
-            flow = flow or self._loop.flow(state)
+            flow = flow or self._calls.flow(state)
             tool = (flow.tools or {}).get(call.name)
             if flow.readiness(call) != "free" or tool is None:
                 continue
             try:
-                self._loop.bind(tool, call, flow.arguments(call), state)
+                self._calls.bind(tool, call, flow.arguments(call), state)
             except InvalidArguments:
                 continue
             self._unblocked.add(call.id)
@@ -280,7 +288,7 @@ class ExecutionStream(RunStream[ExecutionEvent]):
     """The design's events of one run of an execution loop; `result()` returns the output."""
 
     def __init__(self, run: StreamedRun, loop: ProjectedLoop) -> None:
-        super().__init__(run, ExecutionProjection(loop), items_of=lambda run: Prefetch(aiter(run)))
+        super().__init__(run, ExecutionProjection(loop.current_calls), items_of=lambda run: Prefetch(aiter(run)))
 
     async def result(self) -> Any:
         """Run to the end and return the output. Raises what awaiting the run raises."""

@@ -22,7 +22,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import Event, RunEnd
 from agentnb.core.evolve import fold, nested
 from agentnb.core.json import require_json, to_plain
-from agentnb.core.loop import Design
+from agentnb.core.loop import Calls, Design
 from agentnb.core.required_effects import Effect, required_effects
 from agentnb.core.resume_point import resume_point
 from agentnb.core.state import CallState, State
@@ -40,6 +40,46 @@ Phases = Mapping[str, Sequence[str]] | Sequence[str]
 _MAY_BE_YIELDED = "A loop must yield ask(...), say(...), call(...), phase(...), or a list of calls (agentnb.loops.want)"
 
 
+class GeneratorCalls(Calls):
+    """The calls of a generator: of tools, functions and loops that it has yielded."""
+
+    loop: GeneratorLoop
+
+    def required(self, state: State) -> Sequence[Effect]:
+        """Return the required effects; none until all calls of a list command are proposed."""
+        live = self.loop.follow(state) if any(call.hidden for call in state.open.values()) else None
+        return [] if live is not None and live.place.missing_calls(live.want, state) else required_effects(state)
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """Return the nested loop that the generator calls by this call, or None if it calls something else.
+
+        Without a state, return the loop that the generator has called last under that name.
+        """
+        if state is None or not call.hidden:
+            return self.loop.called_loops.get(call.name) if call.hidden else None
+        called = self._called(call, state)
+        return called if isinstance(called, Design) else None
+
+    async def perform(self, call: CallState, state: State) -> Any:
+        """Call the function with the recorded arguments and return its result."""
+        function = self._called(call, state)
+        bound = inspect.BoundArguments(inspect.signature(function), to_plain(call.arguments))
+        return await functions.call(function, *bound.args, **bound.kwargs)
+
+    def _called(self, call: CallState, state: State) -> Any:
+        """Return the object that the generator calls by this call; None if the call is not in its current command."""
+        live = self.loop.follow(state)
+        wants = live.want if isinstance(live.want, list) else [live.want]
+        for want, other in zip(wants, state.own_calls[live.place.calls :], strict=False):
+            if other is call and isinstance(want, Call):
+                return want.called
+        return None
+
+    def may_call(self) -> Collection[str]:
+        """Return the names in the generator's code, and in the generators to which it delegates."""
+        return names_in_code(self.loop.function)
+
+
 class GeneratorLoop(Loop):
     """A loop made from a generator function. `Loop.from_generator` creates it."""
 
@@ -55,6 +95,7 @@ class GeneratorLoop(Loop):
         "call_start": "acting",
         "run_end": "done",
     }
+    calls_class = GeneratorCalls
 
     def __init__(
         self,
@@ -82,7 +123,7 @@ class GeneratorLoop(Loop):
         if phases is not None:
             vars(self).update(phases=_table(phases), opened_by={"run_end": "done"})
         self._callable = _tools_by_name(self.tools)
-        self._loops: WeakValueDictionary[str, Design] = WeakValueDictionary()
+        self.called_loops: WeakValueDictionary[str, Design] = WeakValueDictionary()
 
     def config(self) -> dict[str, Any]:
         """Return the function's name, the phases and the system prompt."""
@@ -90,15 +131,11 @@ class GeneratorLoop(Loop):
         name = getattr(self.function, "__name__", "")
         return {**super().config(), "function": name, "phases": phases, "system_prompt": self.system_prompt}
 
-    def may_call(self) -> Collection[str]:
-        """Return the names in the generator's code, and in the generators to which it delegates."""
-        return names_in_code(self.function)
-
     # -- the decision ----------------------------------------------------------------------------------------------
 
     def advance(self, state: State) -> Event:
         """Return the next event that the generator needs, or the end of the run after the generator has returned."""
-        live = self._follow(state)
+        live = self.follow(state)
         if not live.is_over:
             assert live.fact is not None, f"{live.want} waits for what is not in flight"
             return live.fact
@@ -108,41 +145,11 @@ class GeneratorLoop(Loop):
         cut_off = reply.cut_off if reply is not None and not reply.message.tool_calls else None
         return RunEnd(reason=cut_off or "completed", output=require_json(live.output, f"The output of {self.name}"))
 
-    def wanted(self, state: State) -> Sequence[Effect]:
-        """Return the required effects; none until all calls of a list command are proposed."""
-        live = self._follow(state) if any(call.hidden for call in state.open.values()) else None
-        return [] if live is not None and live.place.missing_calls(live.want, state) else required_effects(state)
-
-    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """Return the nested loop that the generator calls by this call, or None if it calls something else.
-
-        Without a state, return the loop that the generator has called last under that name.
-        """
-        if state is None or not call.hidden:
-            return self._loops.get(call.name) if call.hidden else None
-        called = self._called(call, state)
-        return called if isinstance(called, Design) else None
-
-    async def perform(self, call: CallState, state: State) -> Any:
-        """Call the function with the recorded arguments and return its result."""
-        function = self._called(call, state)
-        bound = inspect.BoundArguments(inspect.signature(function), to_plain(call.arguments))
-        return await functions.call(function, *bound.args, **bound.kwargs)
-
-    def _called(self, call: CallState, state: State) -> Any:
-        """Return the object that the generator calls by this call; None if the call is not in its current command."""
-        live = self._follow(state)
-        wants = live.want if isinstance(live.want, list) else [live.want]
-        for want, other in zip(wants, state.own_calls[live.place.calls :], strict=False):
-            if other is call and isinstance(want, Call):
-                return want.called
-        return None
-
-    def goes_on_after_an_error_from(self, events: Sequence[Event]) -> int:
+    def kept_after_error(self, events: Sequence[Event]) -> int:
         """Return the number of events before the error. A restored run keeps them and continues with corrected code."""
         return resume_point(events)
 
-    def failed_steps(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
+    def repeated_after_error(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
         """Return the failed calls that have ended a generator, of this loop or a nested one, by the path of the loop.
 
         They are calls of the generator's last step. Failures that the generator has caught are not included.
@@ -159,7 +166,7 @@ class GeneratorLoop(Loop):
 
     # -- the generator ---------------------------------------------------------------------------------------------
 
-    def _follow(self, state: State) -> Live:
+    def follow(self, state: State) -> Live:
         """Return the generator after it has received all recorded results."""
         live = state.memo
         if not isinstance(live, Live) or live.loop is not self:
@@ -188,7 +195,7 @@ class GeneratorLoop(Loop):
 
     def _check_call(self, want: Call) -> Call:
         if isinstance(want.called, Design):
-            self._loops[want.name] = want.called
+            self.called_loops[want.name] = want.called
         tool = self._callable.get(want.name)
         if tool is None:
             if isinstance(want.called, (str, Tool)):

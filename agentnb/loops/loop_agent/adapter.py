@@ -20,7 +20,7 @@ from agentnb.core.messages import input_messages, text_of
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Progress
 from agentnb.loops.base import Loop
-from agentnb.loops.loop_agent.agents import AS_LOOP, BaseAgent, failed, own_call, propose_own_call
+from agentnb.loops.loop_agent.agents import AS_LOOP, BaseAgent, BaseAgentCalls, failed, own_call, propose_own_call
 from agentnb.loops.loop_agent.context import InvocationContext, end_before
 
 
@@ -118,8 +118,20 @@ def _user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
+class AdapterCalls(BaseAgentCalls):
+    """The call of an adapter, which its loop performs."""
+
+    loop: LoopAdapter
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """Return the adapted loop if it performs this call."""
+        return self.loop.sub_agents[0] if call.name == self.loop.name else None
+
+
 class LoopAdapter(BaseAgent):
     """An agent that runs one loop of another design, once. It emits no events of its own."""
+
+    calls_class = AdapterCalls
 
     def __init__(self, loop: Loop) -> None:
         super().__init__("loop_adapter", [loop])
@@ -145,10 +157,6 @@ class LoopAdapter(BaseAgent):
             return propose_own_call(self.name, state, input=state.input["told"])
         assert call.end is not None
         return failed(call) if call.end.is_error else RunEnd(reason="completed", output=call.end.result)
-
-    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """Return the adapted loop if it performs this call."""
-        return self.sub_agents[0] if call.name == self.name else None
 
 
 # The context makes agents of other loops, but cannot import this module, which imports the context.

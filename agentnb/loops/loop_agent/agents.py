@@ -28,7 +28,7 @@ from agentnb.core.errors import THROWN_IN, AlreadyDecided, InvalidArguments, Run
 from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, Queued, RunEnd, StateUpdate
 from agentnb.core.events import Event as RunEvent
 from agentnb.core.json import repair_text, repair_texts
-from agentnb.core.loop import Result
+from agentnb.core.loop import Calls, Result
 from agentnb.core.maybe_async import Inside, settled
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
@@ -36,7 +36,7 @@ from agentnb.loops.base import Loop, propose
 from agentnb.loops.loop_agent.callback_context import CallbackContext
 from agentnb.loops.loop_agent.context import (
     Code,
-    Companion,
+    Invocation,
     InvocationContext,
     context_of,
     end_before,
@@ -75,6 +75,30 @@ EventSource = Callable[[InvocationContext], AsyncGenerator[Event, None]]
 AgentState = TypeVar("AgentState", bound=BaseModel)
 
 
+class BaseAgentCalls(Calls):
+    """The calls of an agent: of its code and its callbacks."""
+
+    def result_given(self, call: CallState, result: Any) -> Any:
+        """Return a user-supplied output of the agent as the result of its code."""
+        if call.name not in self.loop.activities or (isinstance(result, Mapping) and result.keys() == _RESULT_FIELDS):
+            return result
+        return {"paused": False, "escalate": None, "output": result, "said": 1}
+
+    def answer_to(self, id: str, result: Any, state: State) -> RunEvent | None:
+        """Return the answer to a long-running call, for the session (SEMANTICS.md, 6. Pauses and questions)."""
+        asked = [call for event in _events_in(state.messages) for call in event.long_running_calls]
+        call = next((call for call in asked if read(call, "id") == id), None)
+        if call is None:
+            return None
+        answers = [answer for event in _events_in(state.queues["input"]) for answer in event.get_function_responses()]
+        if any(read(answer, "id") == id for answer in answers):
+            raise AlreadyDecided(f"{self.loop.name} has the answer to {id!r} already.")
+        response = result if isinstance(result, Mapping) else {"result": result}
+        answer = {"function_response": {"id": id, "name": read(call, "name"), "response": response}}
+        event = Event(author="user", content={"role": "user", "parts": [answer]})
+        return Queued(queue="input", message=_message(event, self.loop.name))
+
+
 class BaseAgent(Loop):
     """An agent to subclass: override `async def _run_async_impl(self, ctx)`, an async generator of events.
 
@@ -91,6 +115,7 @@ class BaseAgent(Loop):
     phases: ClassVar[Mapping[str, Sequence[str]]] = {"idle": ["running", "done"], "running": ["done"], "done": []}
     opened_by: ClassVar[Mapping[str, str]] = {"call_start": "running", "run_end": "done"}
     listens = False
+    calls_class = BaseAgentCalls
 
     rerun_on_resume: Any = False
     wait_for_output: Any = False
@@ -370,32 +395,12 @@ class BaseAgent(Loop):
             return StateUpdate(values={"escalate": result["escalate"]})
         return RunEnd(reason="escalated", output=result["output"])
 
-    def result_given(self, call: CallState, result: Any) -> Any:
-        """Return a user-supplied output of the agent as the result of its code."""
-        if call.name not in self.activities or (isinstance(result, Mapping) and result.keys() == _RESULT_FIELDS):
-            return result
-        return {"paused": False, "escalate": None, "output": result, "said": 1}
-
-    def answer_to(self, id: str, result: Any, state: State) -> RunEvent | None:
-        """Return the answer to a long-running call, for the session (SEMANTICS.md, 6. Pauses and questions)."""
-        asked = [call for event in _events_in(state.messages) for call in event.long_running_calls]
-        call = next((call for call in asked if read(call, "id") == id), None)
-        if call is None:
-            return None
-        answers = [answer for event in _events_in(state.queues["input"]) for answer in event.get_function_responses()]
-        if any(read(answer, "id") == id for answer in answers):
-            raise AlreadyDecided(f"{self.name} has the answer to {id!r} already.")
-        response = result if isinstance(result, Mapping) else {"result": result}
-        answer = {"function_response": {"id": id, "name": read(call, "name"), "response": response}}
-        event = Event(author="user", content={"role": "user", "parts": [answer]})
-        return Queued(queue="input", message=_message(event, self.name))
-
-    def companion(self, state: State, recording: Sequence[RunEvent], above: object) -> Companion:
-        """Return the companion of the invocation. An agent in the tree of the outer companion's agent shares it."""
-        around = above if isinstance(above, Companion) else None
+    def make_context(self, state: State, recording: Sequence[RunEvent], outer: object) -> Invocation:
+        """Return the invocation that a run of this agent takes part in: the outer one, for an agent in its tree."""
+        around = outer if isinstance(outer, Invocation) else None
         if around is not None and any(agent is around.agent for agent in self.ancestors()):
             return around
-        return Companion(self, state, recording, around)
+        return Invocation(self, state, recording, around)
 
     async def _perform(self, code: EventSource, arguments: dict[str, Any], state: State) -> AsyncGenerator[Any, None]:
         """Run code of the agent; yield its events, and at last the Result (`_RESULT_FIELDS`).
@@ -522,8 +527,8 @@ async def stream(
         run, delivered = agent.start(agent.begin_with(ctx, as_loop=as_loop), **options), 0
 
     # Attach the run to the context. If a reader may answer questions, the stream ends at a question.
-    assert isinstance(run.companion, Companion)
-    run.companion.context = ctx
+    assert isinstance(run.loop_context, Invocation)
+    run.loop_context.context = ctx
     if ctx.code is None:
         ctx.add_answers()
     if ctx.is_streamed:

@@ -3,9 +3,9 @@
 Its two maps, `agent_states` and `end_of_agents`, are enough to resume an invocation in another process.
 
 An agent's code receives the context; `advance` does not, because a context is not part of the state. The run keeps it
-in a `Companion` of the outermost agent (`Design.companion`). If the user gave no context, it is made from the input of
-that agent. When a run resumes from a recording, its session contains the recorded events again. Agents that another
-design runs, as tools or to execute tasks, are a new invocation for each call.
+in an `Invocation` of the outermost agent (`Design.make_context`). If the user gave no context, it is made from the
+input of that agent. When a run resumes from a recording, its session contains the recorded events again. Agents that
+another design runs, as tools or to execute tasks, are a new invocation for each call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pydantic.alias_generators import to_camel
 from agentnb.core.errors import AgentnbError, InvalidArguments
 from agentnb.core.events import Delta, MessageAdded, Queued, RunEnd, RunStart
 from agentnb.core.events import Event as RunEvent
-from agentnb.core.loop import beside
+from agentnb.core.protocols import loop_context
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.event import Event, read
@@ -489,15 +489,15 @@ def _dumped(name: str, state: Any) -> dict[str, Any]:
 _MAPS = ("agent_states", "end_of_agents")
 
 
-class Companion:
+class Invocation:
     """Holds the context of an invocation while it runs. The context is made when it is first needed.
 
-    agent: the outermost agent. state: its state. recording: the events that its run resumes from. around: the companion
-    of the outer invocation, if a loop of another design in it has started this one.
+    agent: the outermost agent. state: its state. recording: the events that its run resumes from. around: the outer
+    invocation, if a loop of another design in it has started this one.
     """
 
     def __init__(
-        self, agent: Loop, state: State, recording: Sequence[RunEvent] = (), around: Companion | None = None
+        self, agent: Loop, state: State, recording: Sequence[RunEvent] = (), around: Invocation | None = None
     ) -> None:
         self.agent = agent
         self._state = state
@@ -541,8 +541,8 @@ class Companion:
 
 def context_of(state: State, agent: Loop) -> InvocationContext:
     """Return the context of the invocation of an agent. state: the agent's state."""
-    companion = beside.get()
-    return companion.context if isinstance(companion, Companion) else Companion(agent, state).context
+    found = loop_context.get()
+    return found.context if isinstance(found, Invocation) else Invocation(agent, state).context
 
 
 def invocation_of(state: State) -> dict[str, dict[str, Any]]:

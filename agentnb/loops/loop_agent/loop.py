@@ -33,7 +33,16 @@ from agentnb.core.resume_point import resume_point
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop, propose
 from agentnb.loops.loop_agent.adapter import escalation_of, has_messages, input_for
-from agentnb.loops.loop_agent.agents import AS_LOOP, RUN, BaseAgent, failed, own_call, propose_own_call, stream
+from agentnb.loops.loop_agent.agents import (
+    AS_LOOP,
+    RUN,
+    BaseAgent,
+    BaseAgentCalls,
+    failed,
+    own_call,
+    propose_own_call,
+    stream,
+)
 from agentnb.loops.loop_agent.context import InvocationContext, end_before, invocation_of
 from agentnb.loops.loop_agent.event import Event, LoopAgentState
 from agentnb.loops.loop_agent.stream import ENDS
@@ -44,6 +53,20 @@ BEFORE, AFTER = "before_agent_callback", "after_agent_callback"
 
 _PAUSING = (RunPaused, RunResumed)
 """Events caused by people, which may be recorded between any two events of a loop."""
+
+
+class LoopAgentCalls(BaseAgentCalls):
+    """The calls of a loop agent: of its sub-agents, its code and its callbacks."""
+
+    loop: LoopAgent
+
+    def perform(self, call: CallState, state: State) -> Any:
+        """Run a sub-agent. Returns None if it no longer exists (SEMANTICS.md, 5. Checkpoints and resuming)."""
+        return super().perform(call, state) if call.name in self.loop.activities else None
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """Return the sub-agent that performs this call."""
+        return self.loop.sub_agent(call.name)
 
 
 class LoopAgent(BaseAgent):
@@ -70,6 +93,8 @@ class LoopAgent(BaseAgent):
         "call_start": "sub_agent",
         "run_end": "done",
     }
+
+    calls_class = LoopAgentCalls
 
     _more_fields = ("max_iterations",)
 
@@ -107,14 +132,6 @@ class LoopAgent(BaseAgent):
         """Return True if the escalation is meant for this loop, or for a loop in it."""
         scope = event.actions.scope
         return bool(event.actions.escalate) and (scope is None or isinstance(self.find_agent(scope), LoopAgent))
-
-    def perform(self, call: CallState, state: State) -> Any:
-        """Run a sub-agent. Returns None if it no longer exists (SEMANTICS.md, 5. Checkpoints and resuming)."""
-        return super().perform(call, state) if call.name in self.activities else None
-
-    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
-        """Return the sub-agent that performs this call."""
-        return self._sub_agent(call.name)
 
     # -- code and callbacks around the decision --------------------------------------------------------------------
 
@@ -185,7 +202,7 @@ class LoopAgent(BaseAgent):
         current, passes, runs = values["current_sub_agent"], values["times_looped"], values["runs"]
 
         # At a checkpoint: run its sub-agent.
-        agent = self._sub_agent(current)
+        agent = self.sub_agent(current)
         if agent is None:
             return self._restart_pass(current, passes, runs + 1)
         call_id = f"{current}_{runs}"
@@ -233,7 +250,7 @@ class LoopAgent(BaseAgent):
         if self._is_limit(at.times_looped):
             return RunEnd(reason="max_iterations")
         left = bool(resumed.get("end_of_agents", {}).get(self.name))
-        if self._sub_agent(at.current_sub_agent) is not None:
+        if self.sub_agent(at.current_sub_agent) is not None:
             return self._checkpoint(at.current_sub_agent, at.times_looped, 1, resumed=True, left=left, said=outputs)
         if left:  # a nested loop, which no longer exists, had escalated beyond this one
             return RunEnd(reason="escalated")
@@ -258,12 +275,13 @@ class LoopAgent(BaseAgent):
         position = {"current_sub_agent": name, "times_looped": passes, "runs": runs, "resumed": resumed}
         return StateUpdate(values={**position, **more})
 
-    def _sub_agent(self, name: str) -> Loop | None:
+    def sub_agent(self, name: str) -> Loop | None:
+        """Return the sub-agent of this name, or None."""
         return next((agent for agent in self.sub_agents if agent.name == name), None)
 
     # -- restoring after an error ----------------------------------------------------------------------------------
 
-    def goes_on_after_an_error_from(self, events: Sequence[RunEvent]) -> int:
+    def kept_after_error(self, events: Sequence[RunEvent]) -> int:
         """Return the number of events to keep of a recording that ended in an error; the failed step runs again.
 
         If a decision raised, this is up to the decision; if a call of a loop's own failed (an agent's code, a hook, a
@@ -281,9 +299,9 @@ class LoopAgent(BaseAgent):
                 return position + 1
         return 1
 
-    def failed_steps(self, events: Sequence[RunEvent]) -> Mapping[str, list[str]]:
+    def repeated_after_error(self, events: Sequence[RunEvent]) -> Mapping[str, list[str]]:
         """Return the failed steps of nested generator loops that have ended this recording, by path."""
-        return {path: ids for agent in self.sub_agents for path, ids in agent.failed_steps(events).items()}
+        return {path: ids for agent in self.sub_agents for path, ids in agent.repeated_after_error(events).items()}
 
 
 def _own_call_that_failed(events: Sequence[RunEvent]) -> int | None:

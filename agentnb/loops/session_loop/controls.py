@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, RunStart
+from agentnb.core.loop import LoopFrame
 from agentnb.core.messages import Message, to_message, to_messages
-from agentnb.core.protocols import Hearing, Stoppable
+from agentnb.core.protocols import LoopMailbox
 from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
@@ -48,7 +49,7 @@ class SessionControls(Loop):
             raise UsageError(f"messages must be a list of messages, not {messages!r:.80}.")
         self.queue = queue if queue is not None else MessageQueue()
         self._last_stream: StreamStatus | None = None
-        self._latest: weakref.ref[Stoppable] | None = None
+        self._latest: weakref.ref[LoopMailbox] | None = None
         """The run that was started, restored or forked last."""
         self._messages = to_messages(list(messages))
         self._position: tuple[int, bool] | None = None
@@ -63,13 +64,13 @@ class SessionControls(Loop):
             options["history"] = in_order(_read(self.messages))
         return super()._start(**options)
 
-    def runs_as(self, run: Stoppable) -> None:
-        """Record the run that `abort` ends."""
-        self._latest = weakref.ref(run)
-
-    def hears(self, run: Hearing) -> None:
-        """Attach the queue to this run of the loop, which may be nested in another loop."""
-        self.queue.attach(run)
+    def attached(self, frame: LoopFrame) -> None:
+        """Attach the queue to this run of the loop, unless it has ended. If it is not nested, `abort` ends it."""
+        if frame.mailbox.over:
+            return
+        self.queue.attach(frame.mailbox)
+        if frame.above is None:
+            self._latest = weakref.ref(frame.mailbox)
 
     def run(self, message: Any, **options: Unpack[StartOptions]) -> EventStream:
         """Send a message to the session; return the stream of its events, which have ten types.

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CallEnd, Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
-from agentnb.core.loop import Requests
+from agentnb.core.loop import Calls, Requests
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
@@ -42,11 +42,15 @@ from agentnb.loops.session_loop.steering import (
     SteeringMode,
     first_in_turn,
     passed_over,
-    skip,
+    skipped,
     why_pass_over,
 )
 
 Drain = Literal["one-at-a-time", "all"]
+
+
+_RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})
+"""The keys of a dict that a tool may return as the fields of its result."""
 
 
 class SessionRequests(Requests):
@@ -63,6 +67,47 @@ class SessionRequests(Requests):
         if loop.tool_execution == "parallel" and loop.steering_mode != "discard":
             return {}
         return {"sequential": loop.tool_execution == "sequential", "provisional": loop.steering_mode == "discard"}
+
+
+class SessionCalls(Calls):
+    """The calls of a session: checked in their order, and skipped when steering arrives."""
+
+    loop: SessionLoop
+    checks_in_order = True  # SEMANTICS.md, 4. Tool calls
+
+    def required(self, state: State) -> Sequence[Effect]:
+        """Return the required effects without the calls to skip.
+
+        A call that has started stays required, even if its outcome is unknown after a crash.
+        """
+        wants = required_effects(state)
+        if not wants or (why := why_pass_over(state, self.loop.steering_mode)) is None:
+            return wants
+        # Hidden calls and calls that have started continue; so does the first call of a sequential turn.
+        kept = {call.id for call in state.open.values() if call.hidden or call.attempt}
+        if why == SKIPPED and (first := first_in_turn(state)) is not None:
+            kept.add(first.id)
+        return [effect for effect in wants if effect is MODEL or effect.id in kept]
+
+    def skip(self, call: CallState, state: State) -> CallEnd | None:
+        """Skip a call that is checked, but not started, when steering arrives (SEMANTICS.md, 5. Steering)."""
+        # A call that is retried after a crash may have had effects: it is not skipped.
+        if self.loop.steering_mode == "after_batch" or call.hidden or call.attempt > 1:
+            return None
+        if state.reply is not None and state.reply.sequential:  # each call runs as soon as it is checked
+            return None
+        why = why_pass_over(state, self.loop.steering_mode)
+        return skipped(call, why) if why is not None else None
+
+    def outcome(self, value: Any) -> dict[str, Any]:
+        """Return the fields of a call's result from the value that the tool returned.
+
+        A tool may return a dict with `content` and optionally `details`, `terminate` or `is_error`.
+        """
+        if isinstance(value, dict) and "content" in value and set(value) <= _RESULT_KEYS:
+            fields = {"result": value["content"], **{k: v for k, v in value.items() if k != "content"}}
+            return {**fields, "terminate": bool(fields.get("terminate")), "is_error": bool(fields.get("is_error"))}
+        return {"result": value}
 
 
 class SessionLoop(SessionControls):
@@ -94,7 +139,7 @@ class SessionLoop(SessionControls):
         "done": [],
     }
     requests_class = SessionRequests
-    checks_in_order = True  # SEMANTICS.md, 4. Tool calls
+    calls_class = SessionCalls
     opened_by: ClassVar[Mapping[str, str]] = {
         "message": "listening",
         "model_start": "thinking",
@@ -153,8 +198,8 @@ class SessionLoop(SessionControls):
 
     def advance(self, state: State) -> Event:
         """Return the next event (SEMANTICS.md, 3. Algorithm)."""
-        if state.unsaid and (skipped := passed_over(state, self.steering_mode)):
-            return skipped
+        if state.unsaid and (end := passed_over(state, self.steering_mode)):
+            return end
         queues, heard = state.queues, state.heard
         if queues["input"]:
             return take(state, "input")
@@ -196,30 +241,6 @@ class SessionLoop(SessionControls):
         """Return True if the history from which this run continues ends with a message to answer."""
         return state.reply is None and bool(state.messages) and state.messages[-1].role != "assistant"
 
-    def wanted(self, state: State) -> Sequence[Effect]:
-        """Return the required effects without the calls to skip.
-
-        A call that has started stays required, even if its outcome is unknown after a crash.
-        """
-        wants = required_effects(state)
-        if not wants or (why := why_pass_over(state, self.steering_mode)) is None:
-            return wants
-        # Hidden calls and calls that have started continue; so does the first call of a sequential turn.
-        kept = {call.id for call in state.open.values() if call.hidden or call.attempt}
-        if why == SKIPPED and (first := first_in_turn(state)) is not None:
-            kept.add(first.id)
-        return [effect for effect in wants if effect is MODEL or effect.id in kept]
-
-    def instead_of(self, call: CallState, state: State) -> CallEnd | None:
-        """Skip a call that is checked, but not started, when steering arrives (SEMANTICS.md, 5. Steering)."""
-        # A call that is retried after a crash may have had effects: it is not skipped.
-        if self.steering_mode == "after_batch" or call.hidden or call.attempt > 1:
-            return None
-        if state.reply is not None and state.reply.sequential:  # each call runs as soon as it is checked
-            return None
-        why = why_pass_over(state, self.steering_mode)
-        return skip(call, why) if why is not None else None
-
     def _hears(self, state: State, queue: Queue) -> bool:
         return bool(state.queues[queue]) and (self.drain == "all" or queue not in state.heard)
 
@@ -232,16 +253,6 @@ class SessionLoop(SessionControls):
     def _end(self, state: State, reason: StopReason) -> RunEnd:
         answer = state.reply.message if state.reply is not None else None
         return RunEnd(reason=reason, output=text_of(answer.content) if answer is not None else None)
-
-    def outcome(self, value: Any) -> dict[str, Any]:
-        """Return the fields of a call's result from the value that the tool returned.
-
-        A tool may return a dict with `content` and optionally `details`, `terminate` or `is_error`.
-        """
-        if isinstance(value, dict) and "content" in value and set(value) <= _RESULT_KEYS:
-            fields = {"result": value["content"], **{k: v for k, v in value.items() if k != "content"}}
-            return {**fields, "terminate": bool(fields.get("terminate")), "is_error": bool(fields.get("is_error"))}
-        return {"result": value}
 
     def config(self) -> dict[str, Any]:
         """Return the modes and limits of this session."""
@@ -262,9 +273,6 @@ def _with_results(state: State) -> TurnContext:
     results = (result_message(call, call.end, most) for call in calls if not call.hidden and call.end is not None)
     told = (message.model_copy(deep=True) for message in results)
     return TurnContext([*copies("should_stop_after_turn", state), *told])
-
-
-_RESULT_KEYS = frozenset({"content", "details", "terminate", "is_error"})
 
 
 def _check_hooks(**hooks: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentnb.core.events import Queue
 from agentnb.core.messages import Message, to_said
-from agentnb.core.protocols import Hearing
+from agentnb.core.protocols import LoopMailbox
 
 
 class MessageQueue:
@@ -25,7 +25,7 @@ class MessageQueue:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # not held while a run is given a message: the run has its own lock
         self._kept: dict[Queue, list[Message]] = {"steering": [], "follow_up": []}
-        self._runs: list[tuple[weakref.ref[Hearing], weakref.finalize[..., Hearing]]] = []
+        self._runs: list[tuple[weakref.ref[LoopMailbox], weakref.finalize[..., LoopMailbox]]] = []
         self._left: deque[dict[Queue, list[Message]]] = deque()
         """Undelivered messages of ended runs that were garbage-collected. A finalizer may append to the deque at any
         allocation, even while this thread holds the lock."""
@@ -64,7 +64,7 @@ class MessageQueue:
         with self._lock:
             self._keep_ended(all=True)
 
-    def attach(self, run: Hearing) -> None:
+    def attach(self, run: LoopMailbox) -> None:
         """Attach the queue to this run until the run ends."""
         with self._lock:
             is_the_only_one = self._open_run() is None
@@ -80,7 +80,7 @@ class MessageQueue:
                 else:
                     self._add(queue, message)
 
-    def _open_run(self) -> Hearing | None:
+    def _open_run(self) -> LoopMailbox | None:
         """Return the newest open run, or None. Undelivered messages of newer runs that have ended are kept."""
         open, behind = None, len(self._runs)
         while behind and open is None:  # stop at the newest open run: a thousand may be open

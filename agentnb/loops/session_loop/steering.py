@@ -40,10 +40,10 @@ def passed_over(state: State, mode: SteeringMode) -> CallEnd | None:
     for call in state.calls.values():
         replaced = mode == "discard" and call.end is not None and call.end.outcome != "skipped"
         if not call.hidden and (call.end is None or replaced):
-            return skip(call, why)
+            return skipped(call, why)
     return None
 
 
-def skip(call: CallState, why: str) -> CallEnd:
+def skipped(call: CallState, why: str) -> CallEnd:
     """Return the end of a call that is skipped for this reason."""
     return CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="skipped")

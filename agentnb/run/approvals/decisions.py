@@ -255,7 +255,7 @@ class Decisions:
             raise UnknownCall(
                 f"There is no tool {name or call.name!r}; the tools are {', '.join(sorted(frame.tools))}."
             )
-        frame.design.bind(tool, call, to_plain(arguments), frame.state)  # raises InvalidArguments if they do not fit
+        frame.calls.bind(tool, call, to_plain(arguments), frame.state)  # raises InvalidArguments if they do not fit
         made = ApprovalDecision(
             call_id=call.id,
             decision=decision,
@@ -395,7 +395,7 @@ class Decisions:
         answered: AlreadyDecided | None = None
         for frame in self._journal.frames:
             try:
-                if (fact := frame.design.answer_to(id, to_json_data(result), frame.state)) is not None:
+                if (fact := frame.calls.answer_to(id, to_json_data(result), frame.state)) is not None:
                     facts.append((frame, fact))
             except AlreadyDecided as error:  # another loop may still wait under this id
                 answered = error
@@ -446,7 +446,7 @@ def _is_question(item: Pending, call: CallState) -> bool:
 def _would_run_with(frame: Frame, call: CallState) -> dict[str, Any]:
     """Return the arguments that the call would run with now: with references resolved, if that is possible."""
     try:
-        return to_plain(call.arguments if frame.is_own(call) else frame.design.arguments(call, frame.state))  # type: ignore[no-any-return]
+        return to_plain(call.arguments if frame.is_own(call) else frame.calls.arguments(call, frame.state))  # type: ignore[no-any-return]
     except InvalidArguments:
         return call.arguments
 

@@ -38,9 +38,13 @@ def names_in(design: Design, events: Iterable[Event], *, is_whole: bool = False)
     they are only accepted names (`others`).
     """
     declared = list(_designs(design, set()))
-    tools = {name for one in declared for name in (*as_tools(one.tools), *one.activities)}
     phases = {phase for one in declared for phase in one.phases}
-    functions = {name for one in declared for name in one.may_call()}
+    tools: set[str] = set()
+    functions: set[str] = set()
+    for one in declared:
+        own_tools = as_tools(one.tools)
+        tools.update(own_tools, one.activities)
+        functions.update(one.calls_class(one, own_tools).may_call())
     called: set[str] = set()
     entered: set[str] = set()
     for event in events:

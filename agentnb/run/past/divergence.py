@@ -156,8 +156,8 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
     if call.is_as_a_hook_made_it(call.arguments):
         return call.arguments
     try:
-        arguments = frame.design.arguments(call, frame.state)
-        frame.design.bind(tool, call, arguments, frame.state)
+        arguments = frame.calls.arguments(call, frame.state)
+        frame.calls.bind(tool, call, arguments, frame.state)
     except InvalidArguments as error:
         return unfit(call, error)
     return arguments

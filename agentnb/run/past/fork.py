@@ -193,7 +193,7 @@ def _checked(made: Branch, loop: Design) -> Branch:
     if decision.decision in ("edit", "replace") or (decision.decision == "approve" and frame.loop_for(call) is None):
         _check_fit(frame, call, decision)
     if decision.decision == "answer" and frame.is_own(call):
-        result = frame.design.result_given(call, decision.result)
+        result = frame.calls.result_given(call, decision.result)
         return replace(made, decided=(path, id, structs.replace(decision, result=result)))
     return made
 
@@ -209,7 +209,7 @@ def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> Non
         there = f"there are {', '.join(sorted(frame.tools))}" if frame.tools else f"{frame.design.name} has none"
         raise UnknownCall(f"There is no tool {name!r}; {there}.")
     if decision.decision != "approve":  # the arguments of an approved call are checked at its start
-        frame.design.bind(frame.tools[name], call, dict(decision.arguments or {}), frame.state)
+        frame.calls.bind(frame.tools[name], call, dict(decision.arguments or {}), frame.state)
 
 
 # -- the change --------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def _ended_with(end: CallEnd, result: Any, frame: Frame | None) -> CallEnd:
     result = to_json_data(result)
     call = frame.state.open.get(end.call_id) if frame is not None else None
     if frame is not None and call is not None and frame.is_own(call):
-        result = frame.design.result_given(call, result)
+        result = frame.calls.result_given(call, result)
     ended = {"result": result, "is_error": False, "outcome": "answered", "error": None, "details": None}
     return structs.replace(end, **ended)
 

@@ -85,7 +85,7 @@ def _failed_steps(recorded: Sequence[Event], loop: Design) -> Mapping[str, list[
     """Return the ids of the calls whose failure ended the recorded run, by the path of their loop; else empty."""
     last = recorded[-1]
     has_failed = isinstance(last, RunEnd) and last.terminal and last.reason == "error"
-    return loop.failed_steps(recorded) if has_failed else {}
+    return loop.repeated_after_error(recorded) if has_failed else {}
 
 
 def _warn_of_another_configuration(snapshot: Snapshot, loop: Design) -> None:

@@ -60,7 +60,7 @@ def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_lim
         if is_suspended(last):
             return events[:-1]
         if last.reason == "error":
-            return events[: loop.goes_on_after_an_error_from(events)]
+            return events[: loop.kept_after_error(events)]
         if last.reason != "cancelled" and not (last.reason == "limit" and has_new_limits):
             return events
     # Drop the end, but keep the results of tools in it, numbered again.

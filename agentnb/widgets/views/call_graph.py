@@ -1,6 +1,6 @@
 """The call graphs of a run's loops: the status of each call, what it waits for, and which calls read from which.
 
-The design computes the graph from a state (`Design.call_graph`). The run changes its own state in another thread, so
+The design computes the graph from a state (`Calls.call_graph`). The run changes its own state in another thread, so
 the events of a loop that has a graph are folded here a second time; a loop without one costs nothing. The graph is
 read when the panel is updated, and once at the end of each request. Of earlier requests only counts are kept. A request
 without calls, as the last one often is, leaves the graph before it on the page.
@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 from agentnb.core.events import Event, ModelStart
 from agentnb.core.evolve import evolve
 from agentnb.core.graph import CallDependencies, CallStanding, GraphCall
+from agentnb.core.loop import Calls, Design
 from agentnb.core.state import State
+from agentnb.tools import as_tools
 from agentnb.widgets.drawings.graph import Dress, Shape
 from agentnb.widgets.text import brief, one_line, visible
 
@@ -55,8 +57,8 @@ class GraphView(NamedTuple):
 class LoopGraph:
     """The call graph of one loop. Call `take` with its events, then `read`."""
 
-    def __init__(self, design: Any) -> None:
-        self._design = design
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
         self._state = State()
         self._last = CallDependencies(0, ())
         self._view: GraphView | None = None
@@ -82,7 +84,7 @@ class LoopGraph:
             act(*values)
         except Exception:
             # This is code of the design's author. The panel works without this graph.
-            logger.exception("The call graph of %s could not be made", self._design.kind())
+            logger.exception("The call graph of %s could not be made", self._calls.loop.kind())
             self._broken = True
 
     def _fold(self, event: Event) -> None:
@@ -93,7 +95,8 @@ class LoopGraph:
         evolve(self._state, event, nested=True)  # this fold is of one loop, also if that is nested
 
     def _graph(self) -> CallDependencies:
-        graph = self._design.call_graph(self._state) if self._state.calls else None
+        make = self._calls.call_graph
+        graph = make(self._state) if make is not None and self._state.calls else None
         return graph if graph is not None else CallDependencies(self._state.turn, ())
 
     def _update(self) -> None:
@@ -112,7 +115,9 @@ class LoopGraph:
 
 def graph_of(design: Any) -> LoopGraph | None:
     """Return what follows the calls of a loop; None if its design has no call graph."""
-    return LoopGraph(design) if getattr(design, "call_graph", None) is not None else None
+    if not isinstance(design, Design) or design.calls_class.call_graph is None:
+        return None
+    return LoopGraph(design.calls_class(design, as_tools(design.tools)))
 
 
 def _count(graph: CallDependencies) -> Counter[CallStanding]:
