@@ -353,6 +353,21 @@ async def test_who_reads_it_as_it_goes_back_sees_where_it_was(monkeypatch: pytes
     assert recorded.position == 6
 
 
+@pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
+async def test_a_step_back_is_found_however_far_it_is(unit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.run.past.replay.NEAR", 2)
+    run = await finished()
+    forwards, backwards = replay(run), replay(run).to(len(run.events) - 1)
+    starts = [forwards.position]
+    while forwards.step(unit):
+        starts.append(forwards.position)
+    for start in reversed(starts[:-1]):
+        backwards.back(unit)
+        assert backwards.position == start
+    assert backwards.back(unit) == []
+    assert backwards.find(lambda event, state: True, backwards=True) is None
+
+
 async def test_the_result_is_the_one_of_the_end_wherever_another_goes_from_there() -> None:
     recorded = replay(await finished())
     end = recorded.recording[-1]
