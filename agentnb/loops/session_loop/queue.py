@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentnb.core.events import Queue
-from agentnb.core.messages import Message, to_said
+from agentnb.core.messages import Message, to_sent_message
 from agentnb.core.protocols import LoopMailbox
 
 
@@ -51,7 +51,7 @@ class MessageQueue:
         with self._lock:
             self._keep_ended()
             run = self._open_run()
-            queued = run.unheard() if run is not None else {}
+            queued = run.undelivered() if run is not None else {}
             return {queue: [*queued.get(queue, ()), *kept] for queue, kept in self._kept.items()}
 
     def hand_over(self) -> dict[Queue, list[Message]]:
@@ -68,11 +68,11 @@ class MessageQueue:
         """Attach the queue to this run until the run ends."""
         with self._lock:
             is_the_only_one = self._open_run() is None
-            gone = weakref.finalize(run, _leave, self._left, run.left)
+            gone = weakref.finalize(run, _leave, self._left, run.read_undelivered)
             gone.atexit = False
             self._runs.append((weakref.ref(run), gone))
             # Messages that were queued since the run started go to the newest open run, which is usually this one.
-            since_it_began, has = self._take_kept() if is_the_only_one else {}, run.unheard()
+            since_it_began, has = self._take_kept() if is_the_only_one else {}, run.undelivered()
         for queue, messages in since_it_began.items():
             for message in messages:
                 if message in has[queue]:  # a restored run has it from its recording
@@ -103,10 +103,10 @@ class MessageQueue:
                 self._runs.append((found, gone))
             elif run is not None:
                 gone.detach()
-                self._keep_messages(run.unheard())
+                self._keep_messages(run.undelivered())
 
-    def _keep_messages(self, unheard: dict[Queue, list[Message]]) -> None:
-        for queue, messages in unheard.items():
+    def _keep_messages(self, undelivered: dict[Queue, list[Message]]) -> None:
+        for queue, messages in undelivered.items():
             self._kept[queue] = [*messages, *self._kept[queue]]
 
     def _take_kept(self) -> dict[Queue, list[Message]]:
@@ -118,7 +118,7 @@ class MessageQueue:
             with self._lock:
                 run = self._open_run()
                 if run is None:
-                    self._kept[queue].append(to_said(message))
+                    self._kept[queue].append(to_sent_message(message))
                     return
             # If the run has ended in the meantime, try again.
             if run.queue_if_open(queue, message):
@@ -135,6 +135,6 @@ class MessageQueue:
                 return queued
 
 
-def _leave(left: deque[dict[Queue, list[Message]]], unheard: Callable[[], dict[Queue, list[Message]]]) -> None:
-    if any((messages := unheard()).values()):
+def _leave(left: deque[dict[Queue, list[Message]]], undelivered: Callable[[], dict[Queue, list[Message]]]) -> None:
+    if any((messages := undelivered()).values()):
         left.append(messages)
