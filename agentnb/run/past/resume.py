@@ -143,7 +143,7 @@ def past_of_a_fork(
     for name, value in options.items():
         setattr(state, name, value)
     past = Continued(events, max(length, 1), lambda at, event: inherited(event) if at else first, added)
-    resumed = (event.seq for event in events[1:length] if options and isinstance(event, RunResumed))
+    resumed = (event.seq for event in (events[1:length] if options else ()) if isinstance(event, RunResumed))
     return Past(past, state, next(resumed, length))
 
 
