@@ -34,8 +34,8 @@ _FOR_NOTE = 100
 def render(result: Any, most: int | None = None) -> Content:
     """Return a call's result as the content of the message for the model: text, blocks, or JSON as text.
 
-    most: the maximum number of characters of text that the model is sent; a note in the text gives the number of omitted characters. None for
-    no limit.
+    most: the maximum number of characters of text that the model is sent; a note in the text gives the number of
+    omitted characters. None for no limit.
     """
     if isinstance(result, str):
         return _shortened(result, most)
