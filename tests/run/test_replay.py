@@ -355,6 +355,21 @@ async def test_reading_a_replay_during_a_move_shows_the_old_position(monkeypatch
     assert recorded.position == 6
 
 
+@pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
+async def test_back_finds_the_start_of_a_long_step(unit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.run.past.replay.NEAR", 2)
+    run = await finished()
+    forwards, backwards = replay(run), replay(run).to(len(run.events) - 1)
+    starts = [forwards.position]
+    while forwards.step(unit):
+        starts.append(forwards.position)
+    for start in reversed(starts[:-1]):
+        backwards.back(unit)
+        assert backwards.position == start
+    assert backwards.back(unit) == []
+    assert backwards.find(lambda event, state: True, backwards=True) is None
+
+
 async def test_result_returns_the_output_even_if_a_watcher_moves_the_replay() -> None:
     recorded = replay(await finished())
     end = recorded.recording[-1]
