@@ -1,4 +1,4 @@
-"""Many loops at once inside one: what a run costs grows with its events, and not with their square."""
+"""Many concurrent nested loops: the cost of a run grows linearly with its events, not quadratically."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ async def calls_made(loops: int) -> int:
     return count
 
 
-async def test_four_times_as_many_loops_at_once_cost_no_more_than_eight_times_as_much() -> None:
+async def test_four_times_as_many_concurrent_loops_cost_at_most_eight_times_as_much() -> None:
     await calls_made(5)
     assert await calls_made(400) < 8 * await calls_made(100)

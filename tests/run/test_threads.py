@@ -1,4 +1,4 @@
-"""One run, and threads that control it and look at it at the same moment."""
+"""One run, and threads that control it and read it at the same time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def look_on(run: Run, ends: list[str], told: list[list[Event]]) -> None:
 
 
 @pytest.mark.usefixtures("_restless")
-def test_whoever_looks_on_at_a_run_that_is_resumed_at_once_is_told_of_the_failure_or_the_end() -> None:
+def test_consumers_of_an_immediately_resumed_run_get_the_failure_or_the_end() -> None:
     run = SessionLoop(Failing(30)).start("hi")
     ends: list[str] = []
     told: list[list[Event]] = []
@@ -76,7 +76,7 @@ def test_whoever_looks_on_at_a_run_that_is_resumed_at_once_is_told_of_the_failur
     assert run.result(timeout=10) == "done"
 
 
-async def test_a_pause_that_is_taken_back_in_the_moment_it_comes_leaves_none(tmp_path: Path) -> None:
+async def test_a_pause_withdrawn_at_the_moment_it_takes_effect_leaves_no_pause(tmp_path: Path) -> None:
     run = Agent().loop(sends("a"), "done").start("hi", store=Store(tmp_path / "runs.db"))
     run.play()
     await until(lambda: bool(run.pending))
@@ -97,7 +97,7 @@ async def test_a_pause_that_is_taken_back_in_the_moment_it_comes_leaves_none(tmp
 
 
 @pytest.mark.usefixtures("_restless")
-def test_calls_may_be_decided_while_the_run_looks_at_them() -> None:
+def test_calls_can_be_decided_while_the_run_checks_them() -> None:
     ids = [str(number) for number in range(300)]
     run = Agent().loop(sends(*ids), "done").start("hi")
     asked = threading.Event()
@@ -110,7 +110,7 @@ def test_calls_may_be_decided_while_the_run_looks_at_them() -> None:
     assert run.result(timeout=30) == "done"
 
 
-def test_ctrl_c_while_the_run_waits_for_another_thread_shuts_nobody_out_of_it() -> None:
+def test_ctrl_c_while_the_run_waits_for_another_thread_releases_its_lock() -> None:
     spoken_to = threading.Event()
 
     class Model:
