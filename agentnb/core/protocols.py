@@ -24,15 +24,15 @@ class LoopMailbox(Protocol):
     def withdraw(self, queue: Queue) -> list[Message] | None:
         """Remove all messages from a queue and return them; return None if the run has ended."""
 
-    def unheard(self) -> dict[Queue, list[Message]]:
+    def undelivered(self) -> dict[Queue, list[Message]]:
         """Return the queued messages.
 
         For a run that has ended: those sent to the loop itself that were not delivered.
         """
 
     @property
-    def left(self) -> Callable[[], dict[Queue, list[Message]]]:
-        """A function that returns `unheard` of a run that has ended. It does not keep the run alive."""
+    def read_undelivered(self) -> Callable[[], dict[Queue, list[Message]]]:
+        """A function that returns `undelivered` of a run that has ended. It does not keep the run alive."""
 
     def cancel(self, reason: str) -> bool:
         """End the run, if the loop is its outermost one; return False if the run has ended already, or it is not."""

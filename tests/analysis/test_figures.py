@@ -104,7 +104,7 @@ def test_dwell_times_add_up_to_the_duration_of_the_run(run: Any) -> None:
     assert widths == pytest.approx(run.events[-1].time - run.events[0].time, rel=0.01)
 
 
-def test_tokens_are_added_up_request_by_request(run: Any) -> None:
+def test_tokens_are_cumulated_request_by_request(run: Any) -> None:
     lines = {str(line.get_label()): list(line.get_ydata()) for line in tokens(run).lines}
     assert lines["read"] == [100, 300, 600]
     assert lines["written"] == [20, 60, 70]

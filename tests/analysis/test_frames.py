@@ -57,7 +57,7 @@ async def test_every_message_of_every_history_has_a_row(world: Callable[[], Any]
     assert outer.role.tolist() == [message.role for message in run.state.messages]
 
 
-async def test_a_call_is_followed_from_the_proposal_to_the_result(run: Any) -> None:
+async def test_a_row_of_a_call_has_all_times_from_proposal_to_result(run: Any) -> None:
     table = calls(run)
     assert table.call_id.tolist() == ["r1", "r2", "w0", "w1", "w2", "w3"]
     assert table.tool.tolist() == ["read"] * 2 + ["write"] * 4

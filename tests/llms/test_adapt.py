@@ -30,7 +30,7 @@ class WithTools:
         return {"content": messages[-1]["content"], "tool_calls": []}
 
 
-async def test_text_and_calls_of_a_whole_answer_are_kept() -> None:
+async def test_text_and_calls_of_an_answer_without_streaming_are_kept() -> None:
     llm = WithTools()
     run = SessionLoop(llm, [double]).start("go")
     assert await run == "42"
@@ -49,7 +49,7 @@ class Whatever:
 
 
 @pytest.mark.parametrize("llm", [ByName(), Whatever()], ids=["keyword only", "any keywords"])
-async def test_a_model_that_takes_tools_by_name_is_offered_them(llm: Any) -> None:
+async def test_a_model_with_a_tools_parameter_gets_the_tools(llm: Any) -> None:
     assert await SessionLoop(llm, [double]).start("go") == "double"
 
 

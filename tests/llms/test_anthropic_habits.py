@@ -179,7 +179,7 @@ async def test_empty_text_is_not_sent(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("content", ["", " \n", [], [{"type": "text", "text": " "}]])
-async def test_an_empty_user_message_is_sent_as_a_turn(peer: Peer, content: object) -> None:
+async def test_an_empty_user_message_is_sent(peer: Peer, content: object) -> None:
     peer.replies(HELLO)
     answer = {"role": "assistant", "content": "Hi"}
     await collect(Anthropic("m", peer.url).stream([answer, {"role": "user", "content": content}]))
@@ -195,7 +195,7 @@ async def test_an_answer_with_thinking_only_is_not_sent(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("content", ["", " ", None, [{"type": "image", "source": {}}]])
-async def test_a_failed_call_without_a_text_is_sent_with_one(peer: Peer, content: object) -> None:
+async def test_a_failed_call_without_text_is_sent_with_a_placeholder(peer: Peer, content: object) -> None:
     peer.replies(HELLO)
     failed = {"role": "tool", "tool_call_id": "t1", "content": content, "is_error": True}
     await collect(Anthropic("m", peer.url).stream([failed]))

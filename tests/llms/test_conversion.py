@@ -66,7 +66,7 @@ def test_a_history_larger_than_the_bound_is_still_converted_once() -> None:
     assert len(seen) == len(history)
 
 
-def test_content_of_any_kind_has_a_text() -> None:
+def test_content_of_any_kind_is_converted_to_text() -> None:
     assert all_text_of(None) == ""
     assert all_text_of("x") == "x"
     assert (

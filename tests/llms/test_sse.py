@@ -36,7 +36,7 @@ def decode(*pieces: bytes) -> tuple[list[ServerSentEvent], bool]:
     return events, decoder.close() is not None
 
 
-def test_a_stream_is_decoded_by_the_standard() -> None:
+def test_a_stream_is_decoded_according_to_the_standard() -> None:
     assert decode(STREAM) == (EVENTS, False)
 
 

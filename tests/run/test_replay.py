@@ -89,7 +89,7 @@ async def test_steps_of_a_replay_end_where_the_steps_of_the_run_ended(unit: Any)
 
 
 @pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
-async def test_going_back_undoes_a_step(unit: Any) -> None:
+async def test_back_moves_to_the_position_before_the_step(unit: Any) -> None:
     recorded = replay(await finished())
     before = []
     while True:
@@ -353,6 +353,21 @@ async def test_reading_a_replay_during_a_move_shows_the_old_position(monkeypatch
     recorded.to(5)
     assert set(seen) == {(8, 8, True)}
     assert recorded.position == 6
+
+
+@pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
+async def test_back_finds_the_start_of_a_long_step(unit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.run.past.replay.NEAR", 2)
+    run = await finished()
+    forwards, backwards = replay(run), replay(run).to(len(run.events) - 1)
+    starts = [forwards.position]
+    while forwards.step(unit):
+        starts.append(forwards.position)
+    for start in reversed(starts[:-1]):
+        backwards.back(unit)
+        assert backwards.position == start
+    assert backwards.back(unit) == []
+    assert backwards.find(lambda event, state: True, backwards=True) is None
 
 
 async def test_result_returns_the_output_even_if_a_watcher_moves_the_replay() -> None:

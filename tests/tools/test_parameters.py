@@ -47,12 +47,12 @@ def mean_of_each(x: dict[str, collections.abc.Iterable[float]]) -> float:
 
 
 @pytest.mark.parametrize(("function", "x"), [(mean, [1, 2, 3]), (mean_of_all, [1, 2, 3]), (mean_of_each, {"a": [2]})])
-async def test_an_iterable_is_a_list(function: Any, x: Any) -> None:
+async def test_an_iterable_parameter_gets_a_list(function: Any, x: Any) -> None:
     assert await called(function, {"x": x}) == 2
 
 
 @pytest.mark.parametrize("type_", [collections.abc.Collection[int], typing.Collection[int], collections.abc.Container])
-async def test_a_collection_is_a_list(type_: Any) -> None:
+async def test_a_collection_parameter_gets_a_list(type_: Any) -> None:
     def shown(x):  # type: ignore[no-untyped-def]
         return [len(x), *x]
 
@@ -331,7 +331,7 @@ async def test_a_model_of_the_arguments_is_the_schema() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "fault"), [({}, "query: Field required"), ({"query": "x", "most": 0}, "most: ")])
-async def test_a_model_of_the_arguments_is_checked(arguments: Any, fault: str) -> None:
+async def test_arguments_are_checked_by_their_model(arguments: Any, fault: str) -> None:
     with pytest.raises(InvalidArguments, match=f"Invalid arguments for search: {fault}"):
         await called(Search(), arguments)
 

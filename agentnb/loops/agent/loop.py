@@ -133,8 +133,8 @@ class Agent(Loop):
             return take(state, "follow_up")
         if state.queues["steering"]:
             return take(state, "steering")
-        if self.retriever is not None and (fact := retrieve_first(state)) is not None:
-            return fact
+        if self.retriever is not None and (event := retrieve_first(state)) is not None:
+            return event
         return ModelStart(turn=state.turn + 1)
 
     def ends_at_limit(self, state: State) -> bool:
