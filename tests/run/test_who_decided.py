@@ -202,7 +202,7 @@ async def test_a_replaced_decision_event_is_recorded_as_fork() -> None:
     fork.cancel()
 
 
-async def test_a_fork_keeps_who_made_the_decisions_before_it() -> None:
+async def test_a_fork_keeps_who_made_the_inherited_decisions() -> None:
     run = await asking("a")
     run.approve("a", reviewer="Ana")
     await run
@@ -227,7 +227,7 @@ async def test_changing_an_event_does_not_change_what_runs(type: str, decide: An
     shown: list[int] = []
     async for event in run:
         if event.type == "approval_request" and shown:
-            run.cancel()  # asked again
+            run.cancel()  # a new question
         elif event.type == "approval_request":
             decide(run)
             shown = [decided.arguments["amount"] for decided in run.decided]
