@@ -91,7 +91,7 @@ def test_the_declaration_in_force_can_be_printed(executed: Any) -> None:
 
 def test_the_saved_panel_says_why_the_call_was_denied(executed: Any) -> None:
     output, copy = cell_of(executed, SHOWN).outputs
-    assert copy.data == {"text/plain": ""}  # which stood in for the panel as long as that was live
+    assert copy.data == {"text/plain": ""}  # which was the copy of the panel while the panel was live
     assert "completed" in output.data["text/plain"]
     page = output.data["text/html"]
     assert "rejected by the policy" in page
@@ -139,17 +139,17 @@ except TimeoutError:
 
 
 def test_a_run_waits_for_a_person_who_is_absent(kernel: LiveKernel) -> None:
-    """Run All and then a closed tab: cells that can be asked for input, and no page that says anything."""
+    """Run All, and then a closed tab: cells accept input requests, and no page sends messages."""
     kernel.run(SETUP)
     assert "somebody may be there" in kernel.run("print(agentnb.headless(None, after=0.05))")
     kernel.run("run = start('person'); run.play()\nwhile not run.pending: await asyncio.sleep(0.01)")
     assert "waits for ['write']" in kernel.run(WAIT.format(seconds=0.5))
-    assert kernel.run("run.approve('w')\nprint(await run)").strip() == "done"  # the tab has come back
+    assert kernel.run("run.approve('w')\nprint(await run)").strip() == "done"  # the tab is open again
 
 
 @pytest.fixture
 def executing() -> Iterator[LiveKernel]:
-    """Give a kernel as nbclient uses it: no cell of it can be asked for input."""
+    """Return a kernel as nbclient uses it: its cells accept no input requests."""
     with LiveKernel("ipykernel7") as own:
         own.run(SETUP, allow_stdin=False)
         yield own

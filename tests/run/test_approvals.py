@@ -170,7 +170,7 @@ async def test_a_decision_about_an_unknown_call_is_refused() -> None:
     run.cancel()
 
 
-async def test_deciding_about_a_call_that_was_cancelled_is_refused() -> None:
+async def test_a_decision_about_a_cancelled_call_is_refused() -> None:
     run = Agent().loop(sends("a")).start("hi")
     await waiting(run)
     run.cancel()

@@ -66,7 +66,7 @@ async def test_a_run_advances_only_when_its_consumer_requests_events() -> None:
     assert agent.ran == []
 
 
-async def test_every_consumer_sees_every_event_in_order() -> None:
+async def test_every_consumer_gets_every_event_in_order() -> None:
     agent = Agent()
     run = agent.loop(asks("hold", "b"), "done").start("hi")
     run.play()
@@ -105,7 +105,7 @@ async def test_a_consumer_added_during_a_step_gets_the_end() -> None:
         assert facts(await watching) == run.events
 
 
-async def test_a_consumer_in_another_thread_sees_every_event() -> None:
+async def test_a_consumer_in_another_thread_gets_every_event() -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi")
     run.play()

@@ -70,7 +70,7 @@ async def test_a_step_ends_with_its_unit(unit: Any, ends: list[str]) -> None:
     assert [event.seq for step in steps for event in step] == list(range(len(WHOLE)))
 
 
-async def test_a_step_starts_nothing_beyond_its_end() -> None:
+async def test_a_step_starts_no_effect_after_its_end() -> None:
     agent = Agent()
     run = agent.two_turns().start("hi")
     while types(run.events)[-1:] != ["model_end"]:

@@ -82,7 +82,7 @@ async def test_a_store_keeps_policy_and_limits(tmp_path: Path) -> None:
     other.close()
 
 
-async def test_limits_are_kept() -> None:
+async def test_a_restored_run_keeps_the_limits() -> None:
     run = await ran(limits={"turns": 2})
     again = restore(through_json(run), loop(first=1))
     with pytest.raises(LimitReached, match="2 turns"):

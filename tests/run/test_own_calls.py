@@ -48,7 +48,7 @@ def sender(sent: list[str], **options: Any) -> Any:
     return send
 
 
-async def test_the_state_keeps_the_calls_and_the_phases_that_a_loop_has_chosen() -> None:
+async def test_the_state_keeps_the_calls_and_phases_of_a_loop() -> None:
     run = Caller("look", "look", "look").start(None)
     assert await run == ["looked"] * 3
     assert [call.id for call in run.state.own_calls] == ["call_0", "call_1", "call_2"]

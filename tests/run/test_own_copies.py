@@ -228,7 +228,7 @@ async def test_a_hook_that_changes_nothing_is_not_recorded_as_an_edit() -> None:
     assert edits(run) == []
 
 
-async def test_a_function_gets_what_the_hook_chose_without_a_check() -> None:
+async def test_a_function_gets_the_arguments_of_a_hook_without_a_check() -> None:
     ran: list[Any] = []
 
     @tool

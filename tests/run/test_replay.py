@@ -89,7 +89,7 @@ async def test_steps_of_a_replay_end_where_the_steps_of_the_run_ended(unit: Any)
 
 
 @pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
-async def test_going_back_undoes_a_step(unit: Any) -> None:
+async def test_back_moves_to_the_position_before_the_step(unit: Any) -> None:
     recorded = replay(await finished())
     before = []
     while True:

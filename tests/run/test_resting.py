@@ -398,7 +398,7 @@ async def test_closing_a_consumer_that_paused_an_agent_runs_its_finally() -> Non
     assert agent.log[-2:] == ["at 1", "closed"]
 
 
-async def test_closing_a_consumer_between_two_words_of_a_model_runs_its_finally() -> None:
+async def test_closing_a_consumer_between_two_deltas_runs_the_finally_of_the_model() -> None:
     log: list[str] = []
 
     class Talks:

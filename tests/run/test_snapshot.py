@@ -91,7 +91,7 @@ async def test_a_run_with_nan_as_output_can_be_read_again() -> None:
     assert math.isnan(Snapshot.from_json(run.snapshot().to_json()).state.output)
 
 
-async def test_a_snapshot_is_json_with_one_event_a_line() -> None:
+async def test_a_snapshot_is_json_with_one_event_per_line() -> None:
     run = await a_run()
     text = run.snapshot().to_json()
     data = json.loads(text)

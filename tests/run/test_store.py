@@ -203,7 +203,7 @@ async def test_the_runs_of_a_store_are_listed_newest_first(store: Store) -> None
     assert first.created <= second.created
 
 
-async def test_the_newest_run_of_a_name_counts(store: Store) -> None:
+async def test_a_name_refers_to_the_newest_run_of_that_name(store: Store) -> None:
     for words in ("old", "new"):
         await Agent().loop(words).start("hi", name="same", store=store)
     assert store.load("same").state.output == "new"

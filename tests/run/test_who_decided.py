@@ -202,7 +202,7 @@ async def test_a_replaced_decision_event_is_recorded_as_fork() -> None:
     fork.cancel()
 
 
-async def test_a_fork_keeps_who_made_the_decisions_before_it() -> None:
+async def test_a_fork_keeps_who_made_the_inherited_decisions() -> None:
     run = await asking("a")
     run.approve("a", reviewer="Ana")
     await run

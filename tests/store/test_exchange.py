@@ -229,7 +229,7 @@ async def test_a_run_with_a_nan_is_imported(store: Store, tmp_path: Path) -> Non
 
 
 def interrupted(place: str, file: str) -> None:
-    """In a process of its own: die when a run's events are there, and its tag is not yet."""
+    """Run in a separate process: exit when the events of a run are written and its tag is not."""
     rows.add_tag = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     Store(place).import_(file)
 

@@ -353,7 +353,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("count", "arrows"), CASES)
-def test_boxes_never_overlap_and_arrows_never_run_behind_one(count: int, arrows: list[tuple[int, int]]) -> None:
+def test_boxes_never_overlap_and_arrows_never_pass_behind_a_box(count: int, arrows: list[tuple[int, int]]) -> None:
     layout = lay_out_graph(count, arrows)
     for (x, y), (x2, y2) in combinations(layout.places, 2):
         assert abs(x - x2) >= WIDTH or abs(y - y2) >= HEIGHT
@@ -444,7 +444,7 @@ def test_names_from_a_model_do_not_become_markup_in_a_graph() -> None:
         assert not [name for name in attributes if name.startswith("on") or name in ("src", "href", "style")]
 
 
-def test_a_large_graph_leaves_the_static_copy_small() -> None:
+def test_the_static_copy_of_a_large_graph_is_small() -> None:
     @tool
     async def give(v: Any) -> None:
         raise RuntimeError("&" * 1000)

@@ -411,7 +411,7 @@ def test_typing_presses_no_button_when_another_person_decides(show: Callable[...
     assert panel.get_attribute("data-lm-suppress-shortcuts") is not None, "the notebook takes bare letters for commands"
 
 
-def test_the_focus_does_not_move_to_the_button_of_another_call_when_somebody_else_decides(
+def test_the_focus_does_not_move_to_another_call_when_another_person_decides(
     show: Callable[..., PanelPage],
 ) -> None:
     run = waiting(*deletes("/a", "/b"))

@@ -43,7 +43,7 @@ def column(phases: dict[str, list[str]]) -> Layout:
 
 
 @pytest.mark.parametrize("phases", TABLES)
-def test_lines_never_overlap_a_phase_nor_one_another(phases: dict[str, list[str]]) -> None:
+def test_lines_overlap_neither_phases_nor_other_lines(phases: dict[str, list[str]]) -> None:
     layout = column(phases)
     uprights: dict[int, list[tuple[float, float, float]]] = {}
     for (source, target), points in layout.ways.items():

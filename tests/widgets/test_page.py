@@ -121,7 +121,7 @@ def test_streaming_text_is_visible(show: Callable[[Any], PanelPage]) -> None:
 # -- deciding ----------------------------------------------------------------------------------------------------------
 
 
-def test_edited_values_arrive_digit_by_digit(show: Callable[[Any], PanelPage]) -> None:
+def test_edited_numbers_keep_all_digits(show: Callable[[Any], PanelPage]) -> None:
     run = waiting("/a", retries=12345678901234567891)
     shown = show(run)
     group = shown.page.get_by_role("group", name="delete_file")
@@ -229,7 +229,7 @@ def test_reject_sends_the_reason_and_approve_all_approves_the_remaining_calls(sh
     assert sorted(results(run)[1:]) == ["deleted /b False 3", "deleted /c False 3"]
 
 
-def test_a_call_of_unknown_outcome_is_explained_and_can_be_answered(page: Page) -> None:
+def test_a_call_of_unknown_outcome_has_an_explanation_and_can_be_answered(page: Page) -> None:
     why = question_about_lost(CallState(ToolCall(id="c1", name="pay"))).reason
     question = {
         "id": "c1", "name": "pay", "why": why, "unknown": True,

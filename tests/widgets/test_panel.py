@@ -315,7 +315,7 @@ def test_a_step_continues_from_the_state_that_the_page_shows(show: Callable[[Any
     assert "call_start" in [event.type for event in run.events]
 
 
-def test_steps_are_taken_by_the_unit_chosen(show: Callable[[Any], Shown]) -> None:
+def test_steps_use_the_chosen_unit(show: Callable[[Any], Shown]) -> None:
     run = session(["Hello."])
     shown = show(run)
     assert shown.click("control", action="Step", unit="event")["ok"]
@@ -441,7 +441,7 @@ def test_listeners_are_notified_of_the_comms_of_open_panels() -> None:
         (Approvals, ["approvals"]),
     ],
 )
-def test_each_part_exists_alone(kind: Callable[[Any], Panel], parts: list[str]) -> None:
+def test_each_part_is_a_separate_widget(kind: Callable[[Any], Panel], parts: list[str]) -> None:
     panel = kind(session(["Hello."]))
     assert panel.parts == parts
     until(lambda: bool(panel.diagram) == ("diagram" in parts))

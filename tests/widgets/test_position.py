@@ -75,7 +75,7 @@ def test_the_slider_moves_to_any_position_forwards_and_backwards(shown: PanelPag
     assert shown.errors == []
 
 
-def test_each_part_shows_the_moment_as_it_was(shown: PanelPage, run: Any) -> None:
+def test_each_part_shows_the_state_at_the_position(shown: PanelPage, run: Any) -> None:
     asked = next(event.seq for event in run.events if event.type == "approval_request")
     go_to(shown, asked + 1)
     phase = shown.page.locator("[data-phase]").first
@@ -274,7 +274,7 @@ def test_a_position_is_sent_with_the_number_of_moves(run: Any) -> None:
     assert first[1] < replayed.place[1]
 
 
-def test_a_part_alone_follows_the_replay_back(page: Any, run: Any) -> None:
+def test_a_single_part_follows_the_replay_backwards(page: Any, run: Any) -> None:
     replayed = replay(run)
     shown = PanelPage(page, RecordedPanel(replayed, parts=("events", "approvals")))
     replayed.to(len(run.events) - 1)
@@ -333,7 +333,7 @@ def test_nested_loops_that_have_not_started_are_not_shown(show: Callable[..., Pa
     assert shown.errors == []
 
 
-def test_the_loop_whose_messages_are_read_stays_chosen_when_the_recording_goes_back(
+def test_the_chosen_conversation_is_kept_when_the_position_moves_back(
     show: Callable[..., PanelPage],
 ) -> None:
     run = session_of_agents().start("go", approve=True)

@@ -276,7 +276,7 @@ def test_the_page_of_a_long_run_is_small_and_says_what_is_omitted() -> None:
     assert "state_update" in text
 
 
-def test_long_texts_and_long_conversations_are_cut_with_a_note() -> None:
+def test_long_texts_and_conversations_are_cut_with_a_note() -> None:
     run = Told()
     run.start()
     for number in range(300):

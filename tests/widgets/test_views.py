@@ -79,7 +79,7 @@ def come(shown: PanelPage, words: str = "run_end") -> None:
 # -- tabs --------------------------------------------------------------------------------------------------------------
 
 
-def test_views_are_behind_tabs_that_arrow_keys_change(show: Callable[[Any], PanelPage]) -> None:
+def test_views_have_tabs_that_arrow_keys_change(show: Callable[[Any], PanelPage]) -> None:
     shown = show(played(busy()))
     come(shown)
     page = shown.page

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentnb.core.events import Queue
-from agentnb.core.messages import Message, to_said
+from agentnb.core.messages import Message, to_sent_message
 from agentnb.core.protocols import LoopMailbox
 
 
@@ -51,7 +51,7 @@ class MessageQueue:
         with self._lock:
             self._keep_ended()
             run = self._open_run()
-            queued = run.unheard() if run is not None else {}
+            queued = run.undelivered() if run is not None else {}
             return {queue: [*queued.get(queue, ()), *kept] for queue, kept in self._kept.items()}
 
     def hand_over(self) -> dict[Queue, list[Message]]:
@@ -68,11 +68,11 @@ class MessageQueue:
         """Attach the queue to this run until the run ends."""
         with self._lock:
             is_the_only_one = self._open_run() is None
-            finalizer = weakref.finalize(run, _keep_orphaned, self._orphaned, run.left)
+            finalizer = weakref.finalize(run, _keep_orphaned, self._orphaned, run.read_undelivered)
             finalizer.atexit = False
             self._runs.append((weakref.ref(run), finalizer))
             # Messages that were queued since the run started go to the newest open run, which is usually this one.
-            queued_since, known = self._take_kept() if is_the_only_one else {}, run.unheard()
+            queued_since, known = self._take_kept() if is_the_only_one else {}, run.undelivered()
         for queue, messages in queued_since.items():
             for message in messages:
                 if message in known[queue]:  # a restored run has it from its recording
@@ -103,7 +103,7 @@ class MessageQueue:
                 self._runs.append((ref, finalizer))
             elif run is not None:
                 finalizer.detach()
-                self._keep_messages(run.unheard())
+                self._keep_messages(run.undelivered())
 
     def _keep_messages(self, undelivered: dict[Queue, list[Message]]) -> None:
         for queue, messages in undelivered.items():
@@ -118,7 +118,7 @@ class MessageQueue:
             with self._lock:
                 run = self._open_run()
                 if run is None:
-                    self._kept[queue].append(to_said(message))
+                    self._kept[queue].append(to_sent_message(message))
                     return
             # If the run has ended in the meantime, try again.
             if run.queue_if_open(queue, message):

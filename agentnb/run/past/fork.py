@@ -32,12 +32,12 @@ from agentnb.core.events import (
 )
 from agentnb.core.json import to_json_data
 from agentnb.core.loop import Design
-from agentnb.core.messages import Message, to_message, to_said
+from agentnb.core.messages import Message, to_message, to_sent_message
 from agentnb.core.resume_point import is_suspended
 from agentnb.core.state import CallState
-from agentnb.run.approvals.kept import read_policy, recorded_policy
 from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.approvals.pending import question_of
+from agentnb.run.approvals.recorded_policy import read_policy, recorded_policy
 from agentnb.run.checkpoints import Checkpoints, copied
 from agentnb.run.event_data import input_as_json, text_or_empty
 from agentnb.run.frame import Frame
@@ -155,7 +155,7 @@ def branch(
     if (instead := _instead(events, event, change, loop, checkpoints)) is not None:
         made = Branch(past(instead=instead))
     elif change.message is not None:
-        said = to_said(input_as_json(change.message))
+        said = to_sent_message(input_as_json(change.message))
         made = Branch(past(), steer=said)
     elif change.given:
         made = _with_decision(events, event, change, past)
@@ -266,7 +266,7 @@ def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]
     if isinstance(event, MessageAdded):
         said = input_as_json(message)
         is_text = isinstance(message, str)
-        other = event.message.model_copy(update={"content": said}) if is_text else to_said(said)
+        other = event.message.model_copy(update={"content": said}) if is_text else to_sent_message(said)
         return structs.replace(event, message=other)
     return None
 

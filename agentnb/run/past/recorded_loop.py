@@ -15,7 +15,7 @@ from agentnb.core.events import Event, RunStart
 from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.loops import design_of
-from agentnb.run.approvals.pending import Stood
+from agentnb.run.approvals.pending import RecordedFrame
 from agentnb.run.frame import Frame
 
 _DECIDING = ("approve", "reject", "edit", "replace", "answer", "undo", "forget")
@@ -69,12 +69,12 @@ def recorded_loop(events: Sequence[Event]) -> Design:
     return RecordedLoop(start, phases or {"running": []})
 
 
-def stood(state: State) -> list[Stood]:
+def stood(state: State) -> list[RecordedFrame]:
     """Return the running loops, as far as the events describe them: without tools."""
-    return [Stood(path, loop, {}) for path, loop in state.running()]
+    return [RecordedFrame(path, loop, {}) for path, loop in state.running()]
 
 
-def loops_at(loop: Design, state: State) -> list[Frame] | list[Stood]:
+def loops_at(loop: Design, state: State) -> list[Frame] | list[RecordedFrame]:
     """Return the running loops, outermost first.
 
     If `loop` is a real loop, return frames, and omit nested loops that `loop` does not have. If it is a RecordedLoop,

@@ -27,7 +27,7 @@ from agentnb.run.approvals.pending import Pending, schemas, waiting
 from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.gate import Unit
-from agentnb.run.gate.words import names_in
+from agentnb.run.gate.names import names_in
 from agentnb.run.output import output_of
 from agentnb.run.past.cursor import Cursor, Steps, ends_of
 from agentnb.run.past.recorded_loop import loops_at, missing, recorded_loop

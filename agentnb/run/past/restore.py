@@ -10,8 +10,8 @@ from typing import Any
 from agentnb.core.errors import UsageError, printable
 from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Design, fingerprint
+from agentnb.core.protocols import RunStore
 from agentnb.core.resume_point import is_suspended
-from agentnb.run.journal import RunStore
 from agentnb.run.past.resume import as_of, check_kind, new_run_id, past_of_a_restored_run
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.run import Run
