@@ -36,7 +36,7 @@ every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=list(WORLDS)
 
 
 class Echoing:
-    """Calls `echo` once with what the user said last, then says what it gave; counts how often it is asked."""
+    """Calls `echo` once with the last user message, then answers with its result; counts its requests."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -213,7 +213,7 @@ async def test_a_changed_decision_has_the_time_of_the_original(monkeypatch: pyte
         await fork
         decided = fork.events[seq_of(fork, "approval_decision")]
         assert decided.time == run.events[seq_of(run, type)].time
-        assert fork.events[-1].time > decided.time + 80_000  # what comes of it happens now
+        assert fork.events[-1].time > decided.time + 80_000  # its consequences happen now
 
 
 @pytest.mark.parametrize("at", ["approval_request", "approval_decision"])
@@ -588,7 +588,7 @@ def runs_sub_agents() -> Any:
 
 
 class Heard:
-    """A model that says what it was sent."""
+    """A model that answers with the messages that it was sent."""
 
     async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> Any:
         yield {"type": "text_delta", "content": messages[-1]["content"]}

@@ -31,7 +31,7 @@ REPORT = [
     c("ask", "†state.mail", v="†state.profile.name"),
     c("echo", v={"both": ["†state.summary && †state.mail"], "other": "†state.weather || †data.none"}),
 ]
-"""c2 and c3 start at once, c1 and c4 once c2 is done; c4 asks a person, c3 fails, and c5 waits for all of them."""
+"""c2 and c3 start immediately, c1 and c4 after c2; c4 needs approval, c3 fails, and c5 waits for all of them."""
 
 
 def graph(run: Any, position: int | None = None) -> dict[str, GraphCall]:
@@ -45,13 +45,13 @@ def standings(run: Any, position: int | None = None) -> dict[str, str]:
 
 
 def told(run: Any, position: int | None = None) -> dict[str, Any]:
-    """What the page gets of the outermost loop's graph."""
+    """Return the data of the outermost loop's graph that the page gets."""
     [first, *_] = graph_status(Loops(run.loop, graphs=True).follow(run.events[:position]).graphs())
     return first
 
 
 def waiting() -> Any:
-    """A run whose calls stand in five ways."""
+    """Return a run whose calls have five different statuses."""
     run = World().loop(solution(*REPORT), solution(output="done")).start(None, name="report")
     run.play()
     until(lambda: run.pending and graph(run)["c1"].status == "completed" and graph(run)["c3"].status == "failed")
