@@ -76,14 +76,14 @@ _CONTAINERS: dict[str, type] = {"array": list, "object": dict}
 class JsonSchema:
     """A checker of values against a JSON schema of any draft.
 
-    `unread` describes each part that cannot be read, and is therefore not checked. `told` is the schema without these
-    parts and in the keywords of the newest draft, for a model: providers refuse a request with a schema that they
+    `unread` describes each part that cannot be read, and is therefore not checked. `sendable` is the schema without
+    these parts and in the keywords of the newest draft, for a model: providers refuse a request with a schema that they
     cannot read, and some support no other draft.
     """
 
     def __init__(self, schema: Any) -> None:
         self.unread: list[str] = []
-        self.told: dict[str, Any] = {}
+        self.sendable: dict[str, Any] = {}
         self._schema: Any = {}
         self._draft = "2020-12"
         try:
@@ -91,7 +91,7 @@ class JsonSchema:
             try:
                 self._validator = self._made(self._schema)
             except ValueError:  # a pattern that is too large
-                self._give_up_patterns()
+                self._drop_patterns()
         except ValueError as error:  # not JSON, or nested too deeply
             self.unread.append(f"Unreadable schema: {error}"[:_FAULT])
             self._validator = self._made({})
@@ -106,11 +106,11 @@ class JsonSchema:
         found = []
         for fault in self._validator.iter_errors(value):
             if isinstance(fault.kind, ValidationErrorKind.BacktrackLimitExceeded):
-                self._give_up_patterns()
+                self._drop_patterns()
                 return self.faults(value)
-            where = ".".join(map(str, fault.instance_path))
-            words = _in_words(fault)[:_FAULT]
-            found.append(f"{where}: {words}" if where else words)
+            path = ".".join(map(str, fault.instance_path))
+            text = _fault_text(fault)[:_FAULT]
+            found.append(f"{path}: {text}" if path else text)
         return found
 
     def _read(self, schema: Any) -> None:
@@ -133,7 +133,7 @@ class JsonSchema:
                 self._take_out(path)
         for path in list(_unresolved(schema)):
             self._take_out(path)
-        self.told = _in_newest_words(schema) if isinstance(schema, dict) else {}
+        self.sendable = _in_newest_draft(schema) if isinstance(schema, dict) else {}
         # Accept a declared default as a value, even if the rest of its schema does not.
         for path, part in list(_schemas(schema)):
             if "default" in part and path and not self._takes(part, part["default"]):
@@ -168,7 +168,7 @@ class JsonSchema:
             self._schema.clear()
             self.unread.append("Unreadable schema")
         elif _has(holder, cut[-1]):
-            self.unread.append(_what(path, self._schema))
+            self.unread.append(_unread_text(path, self._schema))
             if is_schema:
                 holder[cut[-1]] = {}
             else:
@@ -176,7 +176,7 @@ class JsonSchema:
                 for rest in _RESTS.get(str(cut[-1]), ()):
                     holder.pop(rest, None)
 
-    def _give_up_patterns(self) -> None:
+    def _drop_patterns(self) -> None:
         """Stop checking the patterns of this schema, because one was too large or took too long."""
         for path, part in list(_schemas(self._schema)):
             for keyword in part.keys() & {"pattern", "patternProperties"}:
@@ -244,7 +244,7 @@ def _cut(path: Path) -> tuple[Path, bool]:
     return cut, is_schema
 
 
-def _in_newest_words(schema: dict[str, Any]) -> dict[str, Any]:
+def _in_newest_draft(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of a schema of any draft, with the keywords of the newest."""
     schema = copy.deepcopy(schema)
     for _, part in list(_schemas(schema)):
@@ -267,7 +267,7 @@ def _has(holder: Any, key: str | int) -> bool:
     return isinstance(holder, list) and isinstance(key, int) and key < len(holder)
 
 
-def _what(path: Path, schema: Any) -> str:
+def _unread_text(path: Path, schema: Any) -> str:
     """Return a description of the part at this path of a schema, for the schema's author."""
     for key in path:
         schema = schema[key] if _has(schema, key) else None
@@ -307,7 +307,7 @@ def _allow_null(schema: dict[str, Any]) -> None:
         schema["enum"].append(None)
 
 
-def _in_words(fault: Any) -> str:
+def _fault_text(fault: Any) -> str:
     """Return a description of a fault, with no more of the value than a model needs."""
     name, value = fault.kind.name, fault.kind.value
     shown = repr(fault.instance)

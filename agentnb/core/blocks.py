@@ -142,10 +142,10 @@ def _document_block(value: dict[str, Any]) -> dict[str, Any] | None:
 def _search_result_block(value: dict[str, Any]) -> dict[str, Any] | None:
     known = value.keys() <= {"type", "source", "title", "content", "citations", "cache_control"}
     content = value.get("content")
-    is_said = all(isinstance(value.get(name), str) for name in ("source", "title"))
-    if not (known and is_said and isinstance(content, list) and content):
+    has_texts = all(isinstance(value.get(name), str) for name in ("source", "title"))
+    if not (known and has_texts and isinstance(content, list) and content):
         return None
-    texts = (isinstance(one, dict) and one.get("type") == "text" and _text_block(one) for one in content)
+    texts = (isinstance(item, dict) and item.get("type") == "text" and _text_block(item) for item in content)
     return value if all(texts) else None
 
 

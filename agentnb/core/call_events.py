@@ -50,7 +50,7 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
 
     No answer before `deadline` (epoch seconds) means no. A question is identified by its run, its path and the number
     of this event. `unknown`: the call was started by a process that has exited, and its result is unknown. `earlier` is
-    the number of the question that this one repeats, because its answer was taken back or the displayed data has
+    the number of the question that this one repeats, because its answer was withdrawn or the displayed data has
     changed. `seen` is the number of events when the policy was asked that left the call to a person; None if no policy
     was asked.
     """
@@ -81,7 +81,7 @@ class ApprovalDecision(Event, frozen=True, tag="approval_decision"):
     change. `remember`: an approval or rejection that applies from now on to every call of the tool `name`, or to those
     with exactly these `arguments`; a call that it decides is decided by `remembered`. `ask` takes an earlier decision
     back: the call, which has not begun, is asked about again, and the remembered decision is forgotten; without a
-    `call_id`, it is only forgotten. `earlier` is the number of the decision that is remembered or taken back.
+    `call_id`, it is only forgotten. `earlier` is the number of the decision that is remembered or withdrawn.
     `recheck`: the call is checked again as if it had been made like that. `unchecked`: the new arguments are not
     checked against the tool's schema, because a hook has chosen them. `tool_fingerprint`: the fingerprint of the
     description and the schema of the tool that this lets run, or that is remembered; None in older recordings.

@@ -2,8 +2,8 @@
 
 The rule that keeps a history valid for every provider is implemented here: the results of a turn's calls enter
 `messages` together, one per call, in the order in which the model made the calls, as soon as the last result is known
-and before anything else (`say_results`). While a turn has calls without results, nothing else can enter the history. A
-detached call is the exception: the history only says that it still runs, and the loop reports its result.
+and before anything else (`add_results`). While a turn has calls without results, nothing else can enter the history. A
+detached call is the exception: the history has a message that it still runs, and the loop reports its result.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _FOR_NOTE = 100
 def render(result: Any, most: int | None = None) -> Content:
     """Return a call's result as the content of the message for the model: text, blocks, or JSON as text.
 
-    most: the maximum number of characters of text that the model is sent; the text says how much is omitted. None for
-    no limit.
+    most: the maximum number of characters of text that the model is sent; a note in the text gives the number of
+    omitted characters. None for no limit.
     """
     if isinstance(result, str):
         return _shortened(result, most)
@@ -107,16 +107,16 @@ def approval_request(state: State, event: e.ApprovalRequest) -> None:
 
 
 def approval_decision(state: State, event: e.ApprovalDecision) -> None:
-    """Apply a decision about a call, or take a decision back."""
+    """Apply a decision about a call, or withdraw a decision."""
     if event.decision == "ask":
-        _take_back(state, event)
+        _withdraw_decision(state, event)
         return
     call = _the_open(state, event)
     note_rule(state, event)
     call.decision = event
     state.asking.pop(call.id, None)
     call.status = "proposed" if event.is_checked_again else "ready"
-    # Keep the call as it was, so that the decision can be taken back, and change its name and arguments.
+    # Keep the call as it was, so that the decision can be withdrawn, and change its name and arguments.
     if event.decision in ("edit", "replace"):
         call.undecided = ToolCall(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
         call.name = event.name if event.name is not None else call.name
@@ -129,8 +129,8 @@ def approval_decision(state: State, event: e.ApprovalDecision) -> None:
             call.replaced = ToolCall(id=call.id, name=call.name, arguments=call.arguments)
 
 
-def _take_back(state: State, event: e.ApprovalDecision) -> None:
-    """Take back the decision `earlier`. A call that it approved, and that has not begun, waits for another decision."""
+def _withdraw_decision(state: State, event: e.ApprovalDecision) -> None:
+    """Withdraw the decision `earlier`. A call that it approved, and that has not started, waits for a new one."""
     note_rule(state, event)
     call = state.open.get(event.call_id)
     if call is None or call.status != "ready" or call.decision is None or call.decision.seq != event.earlier:
@@ -148,7 +148,7 @@ def _take_back(state: State, event: e.ApprovalDecision) -> None:
 
 
 def note_rule(state: State, event: e.ApprovalDecision) -> None:
-    """Remember a decision, or forget the one that is taken back."""
+    """Remember a decision, or forget the one that is withdrawn."""
     if event.decision == "ask":
         state.rules = [rule for rule in state.rules if rule.seq != event.earlier]
     elif event.remember is not None:
@@ -208,7 +208,7 @@ def settle(state: State) -> None:
     if state.reply is None or not state.unsaid or state.failure is not None:
         return
     if not state.reply.provisional:
-        say_results(state)
+        add_results(state)
 
 
 def close_turn(state: State, what: str) -> None:
@@ -216,7 +216,7 @@ def close_turn(state: State, what: str) -> None:
     if state.open:
         refuse_with_open_calls(state, what)
     if state.unsaid:
-        say_results(state)
+        add_results(state)
 
 
 def refuse_with_open_calls(state: State, what: str, *, visible: bool = False) -> None:
@@ -226,10 +226,10 @@ def refuse_with_open_calls(state: State, what: str, *, visible: bool = False) ->
         raise ImpossibleEvent(f"{what} while calls have no result: {', '.join(waiting)}.")
 
 
-def say_results(state: State) -> None:
+def add_results(state: State) -> None:
     """Add one message per call to the history, in the order of the calls, after the answer that made them."""
     state.unsaid = False
-    if state.reply is None:  # the answer was interrupted after its calls had begun, and the model was not asked again
+    if state.reply is None:  # the answer was interrupted after its calls had started, and the model was not asked again
         if state.broken_off:  # these messages already have the results
             return
         made = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
@@ -246,14 +246,14 @@ def say_results(state: State) -> None:
 
 def break_off(state: State, answer: Message) -> None:
     """End the conversation with an answer that was interrupted, and a result for each of its calls."""
-    # Add the calls that have begun to those of the answer.
+    # Add the calls that have started to those of the answer.
     known = {call.id for call in answer.tool_calls}
-    begun = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
-    made = [*answer.tool_calls, *(call for call in begun if call.id not in known)]
+    started = [call.proposed for call in state.calls.values() if not (call.hidden or call.let_go)]
+    made = [*answer.tool_calls, *(call for call in started if call.id not in known)]
     if len(made) > len(answer.tool_calls):
         answer = answer.model_copy(update={"tool_calls": made})
     # Give each call its result, or an error if it has none.
-    why = ABORTED if answer.stop_reason == "aborted" else NOT_MADE
+    text = ABORTED if answer.stop_reason == "aborted" else NOT_MADE
     state.broken_off[:] = [answer]
     for called in made:
         call = state.calls.get(called.id)
@@ -261,7 +261,7 @@ def break_off(state: State, answer: Message) -> None:
             state.broken_off.append(result_message(call, call.end, state.max_result_chars))
         else:
             state.broken_off.append(
-                Message(role="tool", content=why, tool_call_id=called.id, name=called.name, is_error=True)
+                Message(role="tool", content=text, tool_call_id=called.id, name=called.name, is_error=True)
             )
 
 

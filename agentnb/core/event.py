@@ -125,7 +125,7 @@ def checked(data: AnyStruct) -> AnyStruct:
 class ErrorInfo(_Data, frozen=True):
     """An error as data: the exception's type, its message, and the traceback if it may be shown.
 
-    `details`: what a model's server reported: `status`, `code`, `param`, `request_id`, each if it was given.
+    `details`: what a model's server reported: `status`, `code`, `param`, `request_id`, each if it was sent.
     """
 
     type: str

@@ -3,7 +3,7 @@
 An event is immutable. The driver stamps it with `seq` (its position in the journal, from 0), `time` (seconds since the
 epoch), `run_id`, `path` (the position among nested loops, `""` for the outermost) and `phase` (the phase of the loop
 that this event opens, None if the loop stays in the same one). The state of a run is folded from its events
-(`agentnb.core.evolve`). No event is ever taken back, except that `call_end` with outcome `skipped` replaces a result
+(`agentnb.core.evolve`). No event is ever withdrawn, except that `call_end` with outcome `skipped` replaces a result
 that the model has not seen yet (loops/session_loop/SEMANTICS.md, 5. Steering: mode `discard`).
 
 Loops do not define events of their own. A loop's decisions are events of this vocabulary too: `advance` returns the

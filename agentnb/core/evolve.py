@@ -61,26 +61,26 @@ def _evolve_nested(state: State, event: e.Event) -> None:
 
     # Apply the event to the nested loop, with a new state at its start.
     if isinstance(event, e.RunStart):
-        parent.children[name] = _begin_at(state, event.path)
+        parent.children[name] = _new_state_at(state, event.path)
     child = _child(parent, name, event)
     evolve(child, event, nested=True)
     if isinstance(event, e.RunStart) and not parent.listens:
         parent.inside.append(Inside(len(parent.messages), child.messages, child.inside, child.broken_off))
     # Add requests, usage, calls, failures and rules to the loops around it.
     if (add := _ADDS_UP.get(type(event))) is not None:
-        for one in around:
-            add(one, event)
+        for loop in around:
+            add(loop, event)
 
 
-def _begin_at(state: State, path: str) -> State:
+def _new_state_at(state: State, path: str) -> State:
     """Return the state of a loop that begins at this path of the run, possibly not for the first time."""
-    begun = State()
+    fresh = State()
     if (place := state.places.get(path)) is None:
-        state.places[path] = begun.place
+        state.places[path] = fresh.place
     else:
         place.runs += 1
-        begun.place = place
-    return begun
+        fresh.place = place
+    return fresh
 
 
 def _child(state: State, name: str, event: e.Event) -> State:
@@ -129,7 +129,7 @@ def _message(state: State, event: e.MessageAdded) -> None:
     if state.open:
         calls.refuse_with_open_calls(state, "A message cannot enter the history", visible=True)
     if state.unsaid:
-        calls.say_results(state)
+        calls.add_results(state)
     if event.origin != "loop":
         del state.queues[event.origin][:1]
     state.heard.append(event.origin)

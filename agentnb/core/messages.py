@@ -306,13 +306,13 @@ def to_message(value: Any) -> Message:
         return Message(role="user", content=value)
     if not (isinstance(value, Mapping) or is_message_object(value)):
         raise InvalidArguments(f"A message is text, or a mapping with role and content, not {value!r:.200}.")
-    given = {name: field for name, field in _fields_of(value).items() if field is not None}
-    if isinstance(given.get("tool_calls"), (list, tuple)):
-        given["tool_calls"] = [_read_call(call) for call in given["tool_calls"]]
-    if isinstance(given.get("content"), (list, tuple)):
-        given["content"] = [_fields_of(block) if hasattr(block, "type") else block for block in given["content"]]
+    found = {name: field for name, field in _fields_of(value).items() if field is not None}
+    if isinstance(found.get("tool_calls"), (list, tuple)):
+        found["tool_calls"] = [_read_call(call) for call in found["tool_calls"]]
+    if isinstance(found.get("content"), (list, tuple)):
+        found["content"] = [_fields_of(block) if hasattr(block, "type") else block for block in found["content"]]
     try:
-        return Message.of(to_plain(given))  # a copy: a later change of the dict does not reach the run
+        return Message.of(to_plain(found))  # a copy: a later change of the dict does not reach the run
     except InvalidArguments as error:
         raise InvalidArguments(
             f"A message is text, or a mapping with role and content, not {value!r:.200}. {error}"
@@ -351,19 +351,19 @@ def _read_call(call: Any) -> Any:
     """
     if isinstance(call, ToolCall):
         return call
-    given = _fields_of(call)
-    if "function" in given:
-        given = {"id": given.get("id"), **_fields_of(given["function"])}
-    elif given.get("type") in ("function", "tool_call"):
-        del given["type"]
-    if not isinstance(given.get("arguments"), dict):
-        given["arguments"], malformed = parse_arguments(given.get("arguments"))
+    found = _fields_of(call)
+    if "function" in found:
+        found = {"id": found.get("id"), **_fields_of(found["function"])}
+    elif found.get("type") in ("function", "tool_call"):
+        del found["type"]
+    if not isinstance(found.get("arguments"), dict):
+        found["arguments"], malformed = parse_arguments(found.get("arguments"))
         if malformed is not None:
-            given["malformed"] = malformed
-    return {name: field for name, field in given.items() if field is not None}
+            found["malformed"] = malformed
+    return {name: field for name, field in found.items() if field is not None}
 
 
-def to_said(value: Any) -> Message:
+def to_sent_message(value: Any) -> Message:
     """Return a message that a user or code sends to a run. Raises UsageError for a tool call or a tool result."""
     message = to_message(value)
     if message.role == "tool" or message.tool_calls:

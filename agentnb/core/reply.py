@@ -1,7 +1,7 @@
 """Reply: a model's answer, assembled from the chunks that it streams (`agentnb.llms.protocol`).
 
 A chunk is a dict, an object with the same attributes, or text alone. Tool calls arrive as fragments with an index,
-whole one by one, or all together, with arguments as an object or as JSON text. Text and calls of one answer are both
+complete one by one, or all together, with arguments as an object or as JSON text. Text and calls of one answer are both
 kept.
 """
 
@@ -22,11 +22,11 @@ TIMING_RESOLUTION = 25
 _SENT_BACK = ("signature", "redacted", "provider")
 """Fields of a block of reasoning, besides its text, that its provider needs in later requests and only it can read."""
 
-_OTHER_WORDS = {"max_tokens": "length", "max_output_tokens": "length"}
-"""Stop reasons that a user's own model may pass on unchanged from its server, with agentnb's word for each."""
+_STOP_REASONS = {"max_tokens": "length", "max_output_tokens": "length"}
+"""Stop reasons that a user's own model may pass on unchanged from its server, with agentnb's name for each."""
 
 _BROKEN_OFF = frozenset({"error", "aborted"})
-"""The stop reasons by which a model says in its stream that the answer has failed."""
+"""The stop reasons by which a model reports in its stream that the answer has failed."""
 
 CUT_OFF = "(the answer was cut off before them)"
 """The arguments of a call without any in an answer that was cut short: it is unknown if there would have been some."""
@@ -38,20 +38,20 @@ _ARGUMENTS = ("arguments", "args", "input")
 """The names of the field with a call's arguments: here, in LangChain's messages, in Anthropic's."""
 
 _PAUSED = frozenset({"pause", "pause_turn"})
-"""The stop reasons by which a model says that the next request must continue the same answer."""
+"""The stop reasons by which a model reports that the next request must continue the same answer."""
 
 _OF_THE_RESPONSE = ("model", "response_id", "fingerprint", "service_tier", "upstream", "finish_reason")
 """The fields that a chunk of type `response` may have; `ModelEnd` has them too."""
 
-_TAKEN_BY = {
+_HANDLERS = {
     "reasoning_delta": "_reason",
     "text_end": "_end_text",
     "block": "_keep_block",
     "details": "_keep_details",
     "response": "_respond",
     "tool_call_delta": "_fragment",
-    "tool_call": "_whole",
-    "tool_calls": "_all_whole",
+    "tool_call": "_add_complete_call",
+    "tool_calls": "_add_complete_calls",
     "usage": "_use",
     "stop": "_stop",
     "retry": "_retry",
@@ -76,10 +76,11 @@ class Reply:
         # Growing texts are kept in pieces and joined once, because appending to a string copies all of it.
         self._reasoning: list[dict[str, Any]] = []
         self._fragments: dict[int, dict[str, Any]] = {}
-        self._behind: dict[int, list[Mapping[str, Any]]] = {}  # whole calls, by the index of the fragments before them
+        # Calls that arrived in one piece, by the index of the fragments before them.
+        self._complete_after: dict[int, list[Mapping[str, Any]]] = {}
         self._calls: list[ToolCall] = []
-        self._before = made
-        self._taken: set[str] = set()
+        self._made_before = made
+        self._ids: set[str] = set()
         self._usage: dict[str, float] = {}
         self._used_before: dict[str, float] = {}  # the usage of the requests that ended with a pause
         # The parts that are not text, each with the number of pieces of text before it.
@@ -117,10 +118,10 @@ class Reply:
                 self._text.append(content)
                 self._time(milliseconds, len(content))
                 return Delta(type="text_delta", content=content if content.isascii() else repair_text(content))
-            if not isinstance(kind, str) or kind not in _TAKEN_BY:
+            if not isinstance(kind, str) or kind not in _HANDLERS:
                 raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
-            taken: Delta | None = getattr(self, _TAKEN_BY[kind])(chunk)
-            return taken
+            delta: Delta | None = getattr(self, _HANDLERS[kind])(chunk)
+            return delta
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ModelProtocolError(
                 f"The model streamed a {kind} that cannot be read ({type(error).__name__}: {error}): {str(chunk)[:200]}"
@@ -167,15 +168,15 @@ class Reply:
 
         Raises ModelError if the answer was cut off before it had text or calls.
         """
-        # Complete the calls that arrived in fragments, each followed by the whole calls that arrived after it.
+        # Complete the calls that arrived in fragments, each followed by the complete calls that arrived after it.
         cut_off = self._stop_reason in CUT_OFF_REASONS
         for index in sorted(self._fragments):
-            asked = self._put_together(index)
-            if cut_off and not asked["arguments"].strip():
-                asked["arguments"] = CUT_OFF
-            self._add(asked)
-            for whole in self._behind.get(index, ()):
-                self._add(whole)
+            call = self._assemble(index)
+            if cut_off and not call["arguments"].strip():
+                call["arguments"] = CUT_OFF
+            self._add(call)
+            for complete in self._complete_after.get(index, ()):
+                self._add(complete)
         if cut_off and not self._calls and not self.text.strip():
             raise ModelError(f"The answer was cut off before it had any content ({self._stop_reason}).")
         # Derive the stop reason if the model reported none. A pause in an answer with calls is not a pause.
@@ -188,14 +189,17 @@ class Reply:
             response = {**response, "finish_reason": self._finish_reason}
         return ModelEnd(message=self.message(), stop_reason=reason, usage=usage, timing=self._timing, **response)
 
-    def broken_off(self, stop_reason: str, why: str) -> Message:
+    def broken_off(self, stop_reason: str, message: str) -> Message:
         """Return the answer so far as a message for the history. The message is not sent to a model.
 
-        stop_reason: `error` or `aborted`. why: the error message, which says what interrupted the answer.
+        stop_reason: `error` or `aborted`. message: the reason why the answer was interrupted.
         """
         calls = list(self._calls)
         for index, call in sorted(self._fragments.copy().items()):
-            pieces = [{**call, "arguments": "".join(call["arguments"]) or CUT_OFF}, *self._behind.get(index, ())]
+            pieces = [
+                {**call, "arguments": "".join(call["arguments"]) or CUT_OFF},
+                *self._complete_after.get(index, ()),
+            ]
             calls += map(self._read_call, pieces)
         text, order = self._in_order()
         reasoning = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
@@ -207,7 +211,7 @@ class Reply:
             order=order,
             details=self._details or None,
             stop_reason=stop_reason,
-            error_message=why,
+            error_message=message,
         )
 
     def _in_order(self) -> tuple[str, list[dict[str, Any]]]:
@@ -232,8 +236,8 @@ class Reply:
         usual = ["reasoning"] * count["reasoning"] + ["text"] * bool(texts) + ["call"] * count["call"]
         is_usual = kinds == usual and not any("citations" in part for part in order)
         # A design that parses calls from the text has other calls than those that arrived as such.
-        is_whole = count["call"] == len(self._calls) and count["reasoning"] == len(self._reasoning)
-        return "".join(texts), [] if is_usual or not is_whole else order
+        is_consistent = count["call"] == len(self._calls) and count["reasoning"] == len(self._reasoning)
+        return "".join(texts), [] if is_usual or not is_consistent else order
 
     def _mark(self, kind: str, **fields: Any) -> None:
         self._marks.append((len(self._text), {"type": kind, **fields}))
@@ -263,8 +267,8 @@ class Reply:
 
     def _end_text(self, chunk: Mapping[str, Any]) -> None:
         """End a block of text. `citations` are those of this block, in the format of `server`."""
-        given = {name: readable(chunk[name]) for name in ("citations", "server") if chunk.get(name)}
-        self._mark("text_end", **given)
+        fields = {name: readable(chunk[name]) for name in ("citations", "server") if chunk.get(name)}
+        self._mark("text_end", **fields)
 
     def _keep_block(self, chunk: Mapping[str, Any]) -> None:
         """Keep a block that only its server can read, at its position in the answer."""
@@ -289,24 +293,24 @@ class Reply:
         arguments = _fragment_of("arguments", chunk.get("arguments"))
         call["arguments"].append(arguments)
         id, name = (
-            repair_text(said) if isinstance(said, str) else said for said in (chunk.get("id"), chunk.get("name"))
+            repair_text(value) if isinstance(value, str) else value for value in (chunk.get("id"), chunk.get("name"))
         )
         return Delta(type="tool_call_delta", index=index, id=id, name=name, arguments=repair_text(arguments))
 
-    def _put_together(self, index: int) -> dict[str, Any]:
+    def _assemble(self, index: int) -> dict[str, Any]:
         """Return the call whose fragments have this index, from the fragments so far, and remove them."""
         call = self._fragments.pop(index)
         return {**call, "arguments": "".join(call["arguments"])}
 
-    def _all_whole(self, chunk: Mapping[str, Any]) -> None:
+    def _add_complete_calls(self, chunk: Mapping[str, Any]) -> None:
         for call in chunk["tool_calls"] or ():
-            self._whole(call if isinstance(call, Mapping) else _attributes(call))
+            self._add_complete_call(call if isinstance(call, Mapping) else _attributes(call))
 
-    def _whole(self, call: Mapping[str, Any]) -> None:
+    def _add_complete_call(self, call: Mapping[str, Any]) -> None:
         """Add a call that arrived in one piece. Its order among the calls that are still in fragments is kept."""
         self._mark("call")
         if self._fragments:
-            self._behind.setdefault(max(self._fragments), []).append(call)
+            self._complete_after.setdefault(max(self._fragments), []).append(call)
         else:
             self._add(call)
 
@@ -315,41 +319,41 @@ class Reply:
 
     def _read_call(self, call: Mapping[str, Any]) -> ToolCall:
         function = call.get("function", call)  # OpenAI's own shape nests name and arguments
-        given = function["arguments"] if "arguments" in function else _given_to(function)
-        arguments, malformed = parse_arguments(given)
+        received = function["arguments"] if "arguments" in function else _arguments_in(function)
+        arguments, malformed = parse_arguments(received)
         id = str(call.get("id") or f"call_{self._turn}_{len(self._calls) + 1}")
         name = function.get("name") or ""
         if not (id.isascii() and name.isascii()):
             id, name = repair_text(id), repair_text(name)
-        if id in self._taken or id in self._before:
-            id = self._another(id)
-        self._taken.add(id)
+        if id in self._ids or id in self._made_before:
+            id = self._unique_id(id)
+        self._ids.add(id)
         return ToolCall(id=id, name=name, arguments=arguments, malformed=malformed)
 
-    def _another(self, id: str) -> str:
+    def _unique_id(self, id: str) -> str:
         """Return the id with the call's number appended: the number of calls made before, plus one.
 
         Two calls of one message with the same id would get two results with the same id, which providers refuse. If a
         loop runs again, or a model counts its calls from 1 in every answer, equal ids would also make the recording
         ambiguous.
         """
-        number = len(self._before) + len(self._taken) + 1
-        while (another := f"{id}_{number}") in self._taken or another in self._before:
+        number = len(self._made_before) + len(self._ids) + 1
+        while (unique := f"{id}_{number}") in self._ids or unique in self._made_before:
             number += 1
-        return another
+        return unique
 
     def _stop(self, chunk: Mapping[str, Any]) -> None:
         reason = repair_text(str(chunk["reason"])) if chunk.get("reason") is not None else None
-        self._stop_reason = _OTHER_WORDS.get(reason, reason) if reason is not None else None
-        word = chunk.get("finish_reason", reason)  # the server's own word; by default the reason
-        self._finish_reason = repair_text(str(word)) if word is not None else None
+        self._stop_reason = _STOP_REASONS.get(reason, reason) if reason is not None else None
+        finish_reason = chunk.get("finish_reason", reason)  # the server's own reason, if it sent one
+        self._finish_reason = repair_text(str(finish_reason)) if finish_reason is not None else None
         if self._stop_reason in _BROKEN_OFF:
-            said = chunk.get("error") or chunk.get("error_message")
-            raise ModelError(str(said or f"The model has aborted its answer ({self._stop_reason})."))
+            error = chunk.get("error") or chunk.get("error_message")
+            raise ModelError(str(error or f"The model has aborted its answer ({self._stop_reason})."))
 
     def _use(self, chunk: Mapping[str, Any]) -> None:
-        told = chunk.get("usage") or chunk
-        for name, amount in (told if isinstance(told, Mapping) else _attributes(told)).items():
+        usage = chunk.get("usage") or chunk
+        for name, amount in (usage if isinstance(usage, Mapping) else _attributes(usage)).items():
             if isinstance(amount, (int, float)) and 0 <= amount < 2**53:  # NaN is neither a count nor JSON
                 self._usage[_COUNTED_AS.get(name, name)] = amount
 
@@ -364,13 +368,13 @@ class Reply:
             self._timing.append([milliseconds, characters])
 
 
-def _fragment_of(what: str, content: Any) -> str:
+def _fragment_of(part: str, content: Any) -> str:
     if content and not isinstance(content, str):
-        raise TypeError(f"a fragment of {what} must be a string, not {type(content).__name__}")
+        raise TypeError(f"a fragment of {part} must be a string, not {type(content).__name__}")
     return content or ""
 
 
-def _given_to(call: Mapping[str, Any]) -> Any:
+def _arguments_in(call: Mapping[str, Any]) -> Any:
     """Return the arguments of a call as they arrived, or None if it has none."""
     for name in _ARGUMENTS:
         if name in call:

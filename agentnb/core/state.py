@@ -19,8 +19,8 @@ class CallState:
 
     `name` and `arguments` are those that run; `proposed` is the call as it was made; `replaced` is the call that the
     loop has put in its place; `undecided` is the call before a decision changed it. `detached`: the call runs, and only
-    the end of the run waits for it; `let_go`: the history says so. `unchecked` are the arguments that a hook has
-    chosen, which are not checked against the tool's schema.
+    the end of the run waits for it; `let_go`: the history has a message about that. `unchecked` are the arguments that
+    a hook has chosen, which are not checked against the tool's schema.
     """
 
     id: str

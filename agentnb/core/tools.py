@@ -71,14 +71,14 @@ def check_names(named: Iterable[tuple[str, Any]]) -> None:
 
     named: pairs of a name and a tool. The same tool may be given twice.
     """
-    given: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, item in named:
-        if name in given and given[name] is not item:
+        if name in found and found[name] is not item:
             raise UsageError(
-                f"Two tools have the name {name!r}: {_shown(given[name])} and {_shown(item)}. Pass"
+                f"Two tools have the name {name!r}: {_shown(found[name])} and {_shown(item)}. Pass"
                 " another name for one of them: by name=, or in a mapping, {name: tool}."
             )
-        given[name] = item
+        found[name] = item
 
 
 def _shown(item: Any) -> str:
@@ -98,6 +98,6 @@ def fingerprint_of(tool: Tool) -> str:
 
 def specification(tool: Tool) -> dict[str, Any]:
     """Return the tool's description for a model, with the tool's instructions for a provider, if it has any."""
-    told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    given = {name: getattr(tool, name, None) for name in FOR_PROVIDERS}
-    return told | {name: value for name, value in given.items() if value is not None and not callable(value)}
+    required = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    found = {name: getattr(tool, name, None) for name in FOR_PROVIDERS}
+    return required | {name: value for name, value in found.items() if value is not None and not callable(value)}

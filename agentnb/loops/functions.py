@@ -12,8 +12,8 @@ from agentnb.threads import THREADS
 
 async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function and return its result. Awaitables are awaited; the values of a generator become a list."""
-    said = function(*args, **kwargs) if is_async(function) else await _in_thread(function, *args, **kwargs)
-    return await listed(await settled(said), _in_thread)
+    returned = function(*args, **kwargs) if is_async(function) else await _in_thread(function, *args, **kwargs)
+    return await listed(await settled(returned), _in_thread)
 
 
 def _in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]:

@@ -35,7 +35,7 @@ from typing import Any
 from agentnb.core.errors import UsageError, printable
 from agentnb.core.json import require_json
 from agentnb.core.loop import Design
-from agentnb.core.messages import Message, plain_message, text_of, to_said
+from agentnb.core.messages import Message, plain_message, text_of, to_sent_message
 from agentnb.core.tools import Tool
 
 __all__ = ["Ask", "Call", "Phase", "Say", "Want", "ask", "call", "phase", "say"]
@@ -166,7 +166,7 @@ def _shown_words(words: tuple[Message, ...]) -> str:
 
 
 def _messages(words: tuple[Any, ...]) -> tuple[Message, ...]:
-    return tuple(to_said(require_json(plain_message(word), "a message")) for word in words)
+    return tuple(to_sent_message(require_json(plain_message(word), "a message")) for word in words)
 
 
 def _input(input: Any = None) -> Any:

@@ -22,6 +22,7 @@ from agentnb.core.prefix import Prefix
 from agentnb.core.state import State
 from agentnb.run import Pending, Snapshot, environment
 from agentnb.run.approvals.pending import waiting
+from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.past.recorded_loop import missing, recorded_loop, stood
 from agentnb.run.recording import Recording
 from agentnb.run.watchers import Watchers
@@ -48,6 +49,7 @@ class RecordedRun(Recording):
         self.created = info.created
         self._events: list[Event] = []
         self._state = State()
+        self._checkpoints = Checkpoints()
         self._lock = threading.RLock()
         self._watchers = Watchers(self.id)
         self.refresh()
@@ -60,6 +62,7 @@ class RecordedRun(Recording):
             for event in new:
                 evolve(self._state, event)
                 self._events.append(event)
+                self._checkpoints.keep(self._state)
         for event in new:
             self._watchers.tell_each(event)
         return bool(new)
@@ -93,6 +96,11 @@ class RecordedRun(Recording):
     def events(self) -> Sequence[Event]:
         """The events that were read from the store, oldest first."""
         return Prefix(self._events)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """States of the run that were kept, for a fork or a replay that begins at one of its events."""
+        return self._checkpoints
 
     @property
     def driven(self) -> bool:

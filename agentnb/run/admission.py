@@ -16,7 +16,7 @@ from agentnb.core.state import CallState
 from agentnb.run.approvals.outcomes import reject, terminate
 from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.policy import Policy, Verdict
-from agentnb.run.approvals.remembered import decide_as_before, why_not_as_before
+from agentnb.run.approvals.remembered import apply_remembered, lapsed_reason
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 from agentnb.run.synthetic_results import Refusal
@@ -76,9 +76,9 @@ def apply(finding: Finding, journal: Journal, frame: Frame, call: CallState, arg
         journal.append(finding, frame, call)
     elif finding.decision == "ask":
         # A remembered decision answers the question. Otherwise it is written to disk before anybody sees it as pending.
-        if not decide_as_before(journal, frame, call, arguments):
+        if not apply_remembered(journal, frame, call, arguments):
             with journal.saying():
-                why = why_not_as_before(journal, frame, call)
+                why = lapsed_reason(journal, frame, call)
                 journal.append(_question(call, finding, arguments, why, journal.now()), frame, call)
     else:
         checked = arguments if arguments is not call.arguments else None

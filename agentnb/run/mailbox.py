@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Queue, Queued, RunEnd, RunStart, Withdrawn
-from agentnb.core.messages import Message, is_message_object, to_said
+from agentnb.core.messages import Message, is_message_object, to_sent_message
 from agentnb.core.state import State
 from agentnb.run.event_data import input_as_json
 from agentnb.run.frame import Frame
@@ -53,7 +53,7 @@ class Mailbox:
         if not (isinstance(message, (str, Mapping)) or is_message_object(message)):
             raise UsageError(f"A message to a run must be a string or a message, not {shown(message)}.")
         _check_queue(queue)
-        said = to_said(input_as_json(message))
+        said = to_sent_message(input_as_json(message))
         with self._journal.saying():
             if self.over:
                 return False
@@ -77,14 +77,14 @@ class Mailbox:
         check_text("cancel(reason)", reason)
         return self._cancel(reason)
 
-    def unheard(self) -> dict[Queue, list[Message]]:
+    def undelivered(self) -> dict[Queue, list[Message]]:
         """Return the queued messages; of a nested loop that has ended, those to the loop itself."""
         frame = self._frame or self._journal.root
         return _unheard(frame.state, frame.said if self._frame is not None and self.over else None)
 
     @property
-    def left(self) -> Callable[[], dict[Queue, list[Message]]]:
-        """`unheard` of a run that has ended, as a function that does not keep the run alive."""
+    def read_undelivered(self) -> Callable[[], dict[Queue, list[Message]]]:
+        """`undelivered` of a run that has ended, as a function that does not keep the run alive."""
         frame = self._frame or self._journal.root
         return partial(_left, self._journal.state, frame.state, frame.said if self._frame is not None else None)
 
@@ -162,8 +162,8 @@ def hand_back(journal: Journal, frame: Frame) -> None:
     """Keep the undelivered messages of a loop that has ended for the next one, except those to this loop itself."""
     if frame.design.listens and not journal.root.design.listens:
         for queue in QUEUES:
-            unheard = [message for message in frame.state.queues[queue] if not _is_in(frame.said, message)]
-            for message in unheard[_handed(journal, frame, queue, unheard, journal.root.path) :]:
+            undelivered = [message for message in frame.state.queues[queue] if not _is_in(frame.said, message)]
+            for message in undelivered[_handed(journal, frame, queue, undelivered, journal.root.path) :]:
                 journal.append(Queued(queue=queue, message=message))
 
 

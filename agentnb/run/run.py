@@ -24,20 +24,21 @@ from agentnb.core.events import Delta, Event, Queue, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.prefix import Prefix
+from agentnb.core.protocols import Recorder, RunStore
 from agentnb.core.state import State
 from agentnb.run import environment
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
-from agentnb.run.approvals.kept import lost_function, policy_of_a_recording, read_policy, recorded_policy
 from agentnb.run.approvals.policy import make_policy
+from agentnb.run.approvals.recorded_policy import lost_function, policy_of_a_recording, read_policy, recorded_policy
 from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.event_data import input_as_json
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
-from agentnb.run.gate.words import names_in
-from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
+from agentnb.run.gate.names import names_in
+from agentnb.run.journal import Journal, Watcher
 from agentnb.run.loop_context import context_of_loop
 from agentnb.run.mailbox import Mailbox, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result

@@ -28,7 +28,7 @@ class Refusal:
     end: CallEnd
 
 
-def end_in_words(call: CallState, words: str, outcome: Outcome, error: BaseException | None = None) -> CallEnd:
+def synthetic_end(call: CallState, words: str, outcome: Outcome, error: BaseException | None = None) -> CallEnd:
     """Return the end of a call without a result of its own. error: the exception behind it, if there is one."""
     fields: dict[str, Any] = {"result": to_json_data(words), "is_error": True, "outcome": outcome}
     if error is not None:
@@ -56,7 +56,7 @@ def cut_off(call: CallState, why: CutOff) -> CallEnd:
     """Return the end of a call of an answer that was cut off, for its arguments may be, too; it may run by then."""
     has_begun = call.status == "running"
     words = f"{'Broken off' if has_begun else 'Not executed'}: the answer that made this call {_CUT_OFF[why]}."
-    return end_in_words(call, words, "aborted" if has_begun else "skipped")
+    return synthetic_end(call, words, "aborted" if has_begun else "skipped")
 
 
 def unfit(call: CallState, error: InvalidArguments) -> Refusal:
@@ -70,7 +70,7 @@ def blocked(call: CallState, words: str) -> Refusal:
 
 
 def _refusal(call: CallState, words: str, outcome: Outcome = "invalid") -> Refusal:
-    return Refusal(end_in_words(call, words, outcome))
+    return Refusal(synthetic_end(call, words, outcome))
 
 
 # -- the end of a run --------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None
         for frame in reversed(journal.frames):
             for call in list(frame.state.open.values()):
                 if (journal.run_id, frame.path, call.id) not in kept:
-                    journal.append(end_in_words(call, why, "aborted"), frame, call)
+                    journal.append(synthetic_end(call, why, "aborted"), frame, call)
             if frame.state.open and frame.above is not None:
                 kept.add((journal.run_id, frame.above.path, frame.call))
             elif not frame.state.open and not frame.state.over:  # a watcher of these events may have ended it meanwhile
@@ -107,7 +107,7 @@ def end_loops_inside(journal: Journal, above: Frame, call: CallState) -> None:
             inside.append(frame)
     for frame in reversed(inside):
         for open in list(frame.state.open.values()):
-            journal.append(end_in_words(open, ABORTED, "aborted"), frame, open)
+            journal.append(synthetic_end(open, ABORTED, "aborted"), frame, open)
         if not frame.state.over:
             answer = frame.reply.broken_off("aborted", ABORTED) if frame.reply is not None else None
             journal.append(RunEnd(reason="cancelled", answer=answer), frame)

@@ -36,8 +36,8 @@ from agentnb.run.approvals.policy import (
     Verdict,
     call_with_context,
     propose,
+    reason_to_ask,
     takes_context,
-    why_it_asks,
 )
 from agentnb.run.event_data import decision_as_json, error_text, text_or_empty
 from agentnb.run.frame import Frame
@@ -45,7 +45,7 @@ from agentnb.run.gate.gate import Gate
 from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
 from agentnb.run.loop_context import context_of_loop
-from agentnb.run.synthetic_results import Refusal, blocked, end_in_words, misfit, unfit
+from agentnb.run.synthetic_results import Refusal, blocked, misfit, synthetic_end, unfit
 from agentnb.run.tasks import InFlight
 from agentnb.run.validation import shown
 from agentnb.threads import let_go, working_for
@@ -104,7 +104,7 @@ class ToolCalls:
         except InvalidArguments as error:
             return unfit(call, error)
         if tool.approve is True:
-            return Verdict("ask", why_it_asks(tool))
+            return Verdict("ask", reason_to_ask(tool))
         return NO_POLICY
 
     async def check_with_hooks(
@@ -256,9 +256,9 @@ class ToolCalls:
                     fields[name] = to_json_data(field)
             end = CallEnd(call_id=call.id, name=call.name, **fields)
         except _BrokenOff:
-            end = end_in_words(call, ABORTED, "aborted")
+            end = synthetic_end(call, ABORTED, "aborted")
         except _TimedOut as error:
-            end = end_in_words(call, str(error), "timed_out", error.__cause__)
+            end = synthetic_end(call, str(error), "timed_out", error.__cause__)
         except BaseException as error:  # ARCHITECTURE.md, 3. Three kinds of failure
             self._go_if_ended(call, error, task)
             end = self._raised(call, error)
@@ -362,7 +362,7 @@ class ToolCalls:
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:
         words = text_or_empty(error) if isinstance(error, ToolError) else error_text(error)
-        end = end_in_words(call, words, "raised", error)
+        end = synthetic_end(call, words, "raised", error)
         if self._frame.is_own(call):
             self.failure = end.error, error
         return end

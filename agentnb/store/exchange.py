@@ -1,9 +1,9 @@
 """Exported files: runs as lines of JSON, written by `Store.export` and read by `Store.import_`.
 
-The first line says what the file is, the last how many runs and events it has. Between them is a line for each run,
-followed by a line for each of its events and of its named snapshots. Each line ends with a hash of itself and of all
-lines before it, so that a file that was changed, cut off or reassembled is refused with the number of the line. What is
-before that line can still be read (`salvage`).
+The first line has the kind and version of the file, the last the numbers of its runs and events. Between them is a line
+for each run, followed by a line for each of its events and of its named snapshots. Each line ends with a hash of itself
+and of all lines before it, so that a file that was changed, cut off or reassembled is refused with the number of the
+line. What is before that line can still be read (`salvage`).
 """
 
 from __future__ import annotations

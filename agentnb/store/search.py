@@ -41,7 +41,7 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Search:
     """The conditions of a search; None is any value. `Store.find` documents each. A wrong type raises UsageError."""
 
     name: str | None = None
@@ -66,53 +66,53 @@ class Wanted:
             raise UsageError(f"find(cost=) must be a number, not {shown(cost)}.")
 
 
-def find(database: Database, wanted: Wanted) -> list[RunInfo]:
+def find(database: Database, search: Search) -> list[RunInfo]:
     """Return the runs that meet all conditions, newest first. Raises UsageError if a date is not valid."""
-    conditions = list(_conditions_on_runs(wanted))
+    conditions = list(_conditions_on_runs(search))
     everything = all_runs(database)
     runs = [run for run in everything if all(holds(run) for holds in conditions)]
 
     # Conditions on events, of the runs that are left. A fork has shared events, so each run is a list of segments.
-    searches_errors = wanted.error is not None and wanted.error is not False
-    if wanted.tool is not None or searches_errors or wanted.cost is not None:
+    searches_errors = search.error is not None and search.error is not False
+    if search.tool is not None or searches_errors or search.cost is not None:
         found = _Events(database, everything, runs)
-        if wanted.tool is not None:
-            called = _pattern(wanted.tool)
+        if search.tool is not None:
+            called = _pattern(search.tool)
             runs = found.with_any(runs, ["call_start"], lambda event: called(getattr(event, "name", "")))
         if searches_errors:
-            failed = _error_matching("*" if wanted.error is True else f"*{wanted.error}*")
+            failed = _error_matching("*" if search.error is True else f"*{search.error}*")
             runs = found.with_any(runs, recordings.types_with("error"), failed)
-        if wanted.cost is not None:
-            runs = found.with_cost(runs, wanted.cost)
+        if search.cost is not None:
+            runs = found.with_cost(runs, search.cost)
 
-    # What the list says of each run comes from its last event.
+    # The data of each run in the list comes from its last event.
     ends = _ends(database, runs)
     infos = []
     for run in runs:
         count, reason, is_damaged = ends[run.number]
         is_damaged = is_damaged or run.is_damaged or (reason is None and not _is_whole(database))  # it may be longer
         infos.append(RunInfo(run.id, run.name, run.loop, run.created, count, reason, run.tags, is_damaged))
-    return [info for info in infos if wanted.stop_reason in (None, info.stop_reason)]
+    return [info for info in infos if search.stop_reason in (None, info.stop_reason)]
 
 
 # -- conditions on runs ----------------------------------------------------------------------------------------------
 
 
-def _conditions_on_runs(wanted: Wanted) -> Iterator[Callable[[RunRow], bool]]:
-    if wanted.name is not None:
-        name = _pattern(wanted.name)
+def _conditions_on_runs(search: Search) -> Iterator[Callable[[RunRow], bool]]:
+    if search.name is not None:
+        name = _pattern(search.name)
         yield lambda run: run.name is not None and name(run.name)
-    if wanted.loop is not None:
-        loop = _pattern(wanted.loop)
+    if search.loop is not None:
+        loop = _pattern(search.loop)
         yield lambda run: loop(run.loop)
-    if wanted.tag is not None:
-        tag = _pattern(wanted.tag)
+    if search.tag is not None:
+        tag = _pattern(search.tag)
         yield lambda run: any(map(tag, run.tags))
-    if wanted.since is not None:
-        since = _seconds(wanted.since)
+    if search.since is not None:
+        since = _seconds(search.since)
         yield lambda run: run.created >= since
-    if wanted.until is not None:
-        until = _seconds(wanted.until)
+    if search.until is not None:
+        until = _seconds(search.until)
         yield lambda run: run.created <= until
 
 

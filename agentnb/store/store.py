@@ -24,7 +24,7 @@ from agentnb.store.database import SPAN
 from agentnb.store.exchange import ExportedRun
 from agentnb.store.opening import is_address, open_store
 from agentnb.store.recordings import NewRun, RunRecorder
-from agentnb.store.search import Date, RunInfo, Wanted, find
+from agentnb.store.search import Date, RunInfo, Search, find
 
 _open: WeakSet[Store] = WeakSet()
 _listing = threading.Lock()
@@ -90,7 +90,7 @@ class Store:
         cost of all requests together. since, until: the date of the run; a date, a datetime (local time if it has no
         time zone), ISO text, or seconds since the epoch. stop_reason: the reason for the end of the run.
         """
-        wanted = Wanted(
+        search = Search(
             name=name,
             loop=loop,
             tag=tag,
@@ -101,7 +101,7 @@ class Store:
             until=until,
             stop_reason=stop_reason,
         )
-        return find(self._database, wanted)
+        return find(self._database, search)
 
     def names(self) -> list[str]:
         """Return the names that `load` accepts, newest first: of snapshots, and of each run its name or else its id."""
@@ -122,7 +122,7 @@ class Store:
         check_name("load(name_or_id)", name_or_id)
         number, position = self._resolve(name_or_id, salvage=salvage)
         events = recordings.events(self._database, number, position, salvage=salvage)
-        if salvage and not events:  # nothing is left of the run: say why
+        if salvage and not events:  # no event of the run can be read: raise the cause
             events = recordings.events(self._database, number, position)
         return Snapshot.of(events, name=name_or_id)
 

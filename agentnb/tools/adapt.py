@@ -208,8 +208,8 @@ class DescribedTool(FunctionTool):
         self.function = method
         given = dict(model.model_json_schema() if model is not None else schema or {})
         self._schema = JsonSchema(given)
-        is_unchanged = self._schema.told == {name: part for name, part in given.items() if name != "$schema"}
-        self.parameters = given if is_unchanged else self._schema.told
+        is_unchanged = self._schema.sendable == {name: part for name, part in given.items() if name != "$schema"}
+        self.parameters = given if is_unchanged else self._schema.sendable
         self._model = model
         self._positional = positional
 

@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Self, TextIO, cast
 
 from agentnb.core.errors import ToolError, UsageError, printable
 from agentnb.tools.adapt import DescribedTool
-from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE, raw_of, read_in_parts, reason_unusable, result_in
+from agentnb.tools.mcp_wire import NOT_SENT, SESSION_EXPIRED, raw_of, read_in_parts, reason_unusable, result_in
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -229,14 +229,14 @@ class Connection:
         return tool
 
     async def _call(self, name: str, arguments: dict[str, Any], on_update: Callable[..., Any]) -> Any:
-        async def tell(progress: float, total: float | None, message: str | None) -> None:
+        async def report(progress: float, total: float | None, message: str | None) -> None:
             fields = {"done": progress, "total": total, "message": message}
             on_update({name: value for name, value in fields.items() if value is not None})
 
         sessions = self._sessions
         if not (sessions.loop.is_running() and self._thread.is_alive()):  # a forked process does not have the thread
             raise ToolError("The connection to the MCP server is closed.")
-        calling = sessions.call(name, arguments, tell)
+        calling = sessions.call(name, arguments, report)
         try:
             raw = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(calling, sessions.loop))
         except Exception as error:  # without the server's output, which does not belong into the recording
@@ -258,11 +258,11 @@ class _Sessions:
         """True if the server has ended the session."""
         self._make = make
         self._client: Client | None = None
-        self._wanted: asyncio.Queue[Future[Listing]] = asyncio.Queue()
+        self._requested: asyncio.Queue[Future[Listing]] = asyncio.Queue()
         self._opening: Future[Listing] | None = None
         self._listing: set[asyncio.Task[None]] = set()
 
-    async def hold(self, wanted: Future[Listing]) -> None:
+    async def hold(self, requested: Future[Listing]) -> None:
         """Hold a session until another one is requested or this task is cancelled. One task opens and closes all
         sessions.
         """
@@ -278,25 +278,25 @@ class _Sessions:
                         client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
                         listing = await _listing_of(client)
                     self._client, self.instructions = client, client.instructions
-                    wanted.set_result(listing)
+                    requested.set_result(listing)
                     following = self.loop.create_task(self._subscribe(client))
                     stack.callback(following.cancel)
-                    further = await self._wanted.get()
+                    further = await self._requested.get()
             except asyncio.CancelledError:
-                self._refuse(wanted, further)
+                self._refuse(requested, further)
                 raise
             except BaseException as error:  # reported to the caller that waits for the tools, not by this task
-                if not wanted.done():
-                    wanted.set_exception(_first_error(error))  # IPython prints a group in a hundred lines
+                if not requested.done():
+                    requested.set_exception(_first_error(error))  # IPython prints a group in a hundred lines
             finally:
                 self._client = None
-            wanted = further if further is not None else await self._wanted.get()
+            requested = further if further is not None else await self._requested.get()
 
-    def _refuse(self, *wanted: Future[Listing] | None) -> None:
+    def _refuse(self, *requested: Future[Listing] | None) -> None:
         """Fail the requests for a session, because the connection is closed."""
-        waiting = [*wanted]
-        while not self._wanted.empty():
-            waiting.append(self._wanted.get_nowait())
+        waiting = [*requested]
+        while not self._requested.empty():
+            waiting.append(self._requested.get_nowait())
         for one in waiting:
             if one is not None and not one.done():
                 one.set_exception(ToolError("The connection is closed"))
@@ -305,7 +305,7 @@ class _Sessions:
         """Note that the server has ended the session."""
         self.has_ended = True
 
-    async def call(self, name: str, arguments: dict[str, Any], tell: Any) -> dict[str, Any]:
+    async def call(self, name: str, arguments: dict[str, Any], report: Any) -> dict[str, Any]:
         """Call a tool, in a new session after an outage. Return the result as the server has sent it.
 
         A call is repeated only if it certainly has not reached the server.
@@ -314,22 +314,22 @@ class _Sessions:
 
         client = await self._session()
         try:
-            return raw_of(await client.call_tool(name, arguments, progress_callback=tell))
+            return raw_of(await client.call_tool(name, arguments, progress_callback=report))
         except MCPError as error:
-            if error.code not in (NOT_SENT, SESSION_GONE):
+            if error.code not in (NOT_SENT, SESSION_EXPIRED):
                 raise
         if self._client is client:
             self.has_ended = True
         client = await self._session()
-        return raw_of(await client.call_tool(name, arguments, progress_callback=tell))
+        return raw_of(await client.call_tool(name, arguments, progress_callback=report))
 
     async def _session(self) -> Client:
         """Return the client of the current session, or of a new one if it has ended."""
         if self._client is None or self.has_ended:
             if self._opening is None or self._opening.done():
                 self._opening = Future()
-                self._wanted.put_nowait(self._opening)
-            self._tell(await asyncio.shield(asyncio.wrap_future(self._opening)))
+                self._requested.put_nowait(self._opening)
+            self._set_listing(await asyncio.shield(asyncio.wrap_future(self._opening)))
         if self._client is None:
             raise ToolError("the connection was closed meanwhile")
         return self._client
@@ -352,9 +352,9 @@ class _Sessions:
 
     async def _list_again(self, client: Client) -> None:
         with suppress(Exception):  # the session has ended
-            self._tell(await _listing_of(client))
+            self._set_listing(await _listing_of(client))
 
-    def _tell(self, listing: Listing) -> None:
+    def _set_listing(self, listing: Listing) -> None:
         if (follow := self.on_listing()) is not None:
             follow(listing)
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
-from agentnb.tools.mcp_wire import NOT_SENT, SESSION_GONE
+from agentnb.tools.mcp_wire import NOT_SENT, SESSION_EXPIRED
 
 REFUSED = -32098
 """The code of the error for a request that was answered with an HTTP error status."""
@@ -45,7 +45,7 @@ class _HttpClient(httpx2.AsyncClient):
         body = await response.aread()
         await response.aclose()
         if "mcp-session-id" in request.headers and _is_about_session(response.status_code, body):
-            return _error(request, response.status_code, SESSION_GONE, "The server no longer knows the session")
+            return _error(request, response.status_code, SESSION_EXPIRED, "The server no longer knows the session")
         if _is_rpc_error(body) or response.status_code == HTTPStatus.NOT_FOUND:  # of an unknown method
             headers = {"content-type": response.headers.get("content-type", "text/plain")}
             return httpx2.Response(response.status_code, headers=headers, content=body, request=request)

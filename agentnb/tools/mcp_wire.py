@@ -19,7 +19,7 @@ from agentnb.core.errors import ToolError
 NOT_SENT = -32099
 """The code of the error for a request that has not reached the server."""
 
-SESSION_GONE = -32097
+SESSION_EXPIRED = -32097
 """The code of the error for a request of a session that the server no longer knows."""
 
 _RAW = "agentnb"

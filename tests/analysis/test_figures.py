@@ -69,7 +69,7 @@ def test_a_value_that_is_not_axes_is_refused(run: Any, figure: Callable[..., Axe
         figure(run, axes=nowhere)
 
 
-@pytest.mark.parametrize("figure", [timeline, dwell_times])  # what differs between designs; the others count
+@pytest.mark.parametrize("figure", [timeline, dwell_times])  # these differ between designs; the other figures count
 @every_world
 async def test_figures_of_runs_of_every_design_are_drawn(world: Callable[[], Any], figure: Callable[..., Axes]) -> None:
     run = world().start("go", approve=True)
@@ -104,7 +104,7 @@ def test_dwell_times_add_up_to_the_duration_of_the_run(run: Any) -> None:
     assert widths == pytest.approx(run.events[-1].time - run.events[0].time, rel=0.01)
 
 
-def test_tokens_are_added_up_request_by_request(run: Any) -> None:
+def test_tokens_are_cumulated_request_by_request(run: Any) -> None:
     lines = {str(line.get_label()): list(line.get_ydata()) for line in tokens(run).lines}
     assert lines["read"] == [100, 300, 600]
     assert lines["written"] == [20, 60, 70]

@@ -43,7 +43,7 @@ def roles(state: State) -> list[str]:
 
 
 def refuse(events: list[e.Event], impossible: e.Event) -> None:
-    """The state after `events` refuses `impossible`, and is what it was."""
+    """Check that the state after `events` refuses `impossible` and does not change."""
     state = fold(events)
     before = copy.deepcopy(state)
     with pytest.raises(AgentnbError):
@@ -129,7 +129,7 @@ def test_a_result_can_be_replaced_only_until_the_model_has_seen_it() -> None:
     refuse([*provisional, e.ModelStart(turn=2)], skipped)
 
 
-def test_a_result_for_no_call_is_refused() -> None:
+def test_a_result_for_a_missing_call_is_refused() -> None:
     refuse(ASKED, end("t1"))
     refuse([*ASKED, answer("t1")], end("t2"))
 
@@ -223,7 +223,7 @@ def test_the_given_history_precedes_the_input() -> None:
     assert [m.content for m in state.queues["input"]] == ["hi"]
 
 
-def test_a_state_dumps_as_json() -> None:
+def test_a_state_can_be_dumped_as_json() -> None:
     state = fold([*ASKED, answer("t1", "t2"), end("t1", {"a": [1]}), e.StateUpdate(values={"k": None})])
     dumped = json.loads(json.dumps(state.dump()))
     assert dumped["turn"] == 1

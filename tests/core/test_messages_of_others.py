@@ -63,7 +63,7 @@ FUNCTION = {"name": "t", "arguments": '{"x": 1}'}
         FunctionCall(id="c1", function=Function(**FUNCTION)),
     ],
 )
-def test_a_call_of_any_shape_is_read(call: Any) -> None:
+def test_a_call_in_any_form_is_converted(call: Any) -> None:
     message = to_message({"role": "assistant", "content": None, "tool_calls": [call]})
     assert message == {"role": "assistant", "content": "", "tool_calls": [ASKED]}
 

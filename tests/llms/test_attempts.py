@@ -45,14 +45,14 @@ async def test_attempts_are_bounded_and_the_last_failure_is_raised(peer: Peer) -
     assert error.__notes__ == ["4 attempts were made"]
 
 
-async def test_a_request_at_fault_is_not_repeated(peer: Peer) -> None:
+async def test_a_request_error_is_not_retried(peer: Peer) -> None:
     peer.replies(body(400, said("No.")))
     with pytest.raises(ModelRequestError):
         await ask(OpenAI("m", peer.url))
     assert len(peer.requests) == 1
 
 
-async def test_a_retry_waits_as_long_as_the_server_asks(peer: Peer) -> None:
+async def test_a_retry_waits_for_the_time_that_the_server_requests(peer: Peer) -> None:
     peer.replies(body(429, said("Busy."), retry_after="0.3"), HELLO)
     begun = time.monotonic()
     chunks = await ask(OpenAI("m", peer.url))

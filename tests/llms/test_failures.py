@@ -95,7 +95,7 @@ def test_a_date_without_a_zone_is_in_utc() -> None:
     assert retry_after({"retry-after": date}) == pytest.approx(30, abs=2)
 
 
-async def test_the_wait_in_the_body_of_geminis_error_is_read(peer: Peer) -> None:
+async def test_the_wait_in_the_body_of_a_gemini_error_is_read(peer: Peer) -> None:
     details = [{"@type": "type.googleapis.com/google.rpc.QuotaFailure"}, {"retryDelay": "34.5s"}]
     peer.replies(body(429, [{"error": {"code": 429, "message": "Slow down.", "details": details}}]))
     with pytest.raises(ModelOverloaded) as caught:

@@ -1,5 +1,5 @@
-"""The model that comes in a wheel, over a real port. It is too small for its choices to mean anything: only their
-form is tested.
+"""The model that is installed by a wheel, over a real port. It is too small for meaningful choices: only
+the form of its answers is tested.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def local() -> Iterator[Local]:
 
 
 @pytest.mark.local_model
-async def test_text_streams(local: Local) -> None:
+async def test_the_text_of_an_answer_is_streamed(local: Local) -> None:
     chunks = await ask(local, "Say hello.", max_tokens=12)
     assert len([chunk for chunk in chunks if chunk["type"] == "text_delta"]) > 3
     assert text(chunks).strip()
@@ -73,7 +73,7 @@ async def test_a_required_call_always_fits_the_schema_of_its_tool(local: Local, 
 
 
 @pytest.mark.local_model
-async def test_a_conversation_continues_after_a_tools_result(local: Local) -> None:
+async def test_a_conversation_continues_after_the_result_of_a_tool(local: Local) -> None:
     call = {"id": "1", "name": "add", "arguments": {"a": 2, "b": 3}}
     messages: list[Message] = [
         {"role": "user", "content": "What is 2 + 3?"},

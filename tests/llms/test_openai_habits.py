@@ -281,7 +281,7 @@ async def test_the_error_for_a_refused_key_names_its_variable(
         await ask(OpenAI("m", peer.url, max_retries=0, **options))
 
 
-async def test_json_is_accepted_too(peer: Peer) -> None:
+async def test_an_answer_of_type_json_is_accepted(peer: Peer) -> None:
     await answer(peer, HELLO)
     assert peer.requests[0].headers["accept"] == "text/event-stream, application/json"
 

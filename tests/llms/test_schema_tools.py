@@ -49,7 +49,7 @@ async def test_an_answer_streams_while_its_string_is_open(peer: Peer) -> None:
 
 
 @given(st.text(), st.lists(st.integers(0, 400)), st.booleans())
-def test_any_answer_survives_any_split(answer: str, cuts: list[int], escaped: bool) -> None:
+def test_any_split_of_a_reply_results_in_the_same_answer(answer: str, cuts: list[int], escaped: bool) -> None:
     reply = json.dumps({"answer": answer}, ensure_ascii=escaped)
     edges = [0, *sorted(cut for cut in cuts if cut < len(reply)), len(reply)]
     pieces = [reply[start:end] for start, end in pairwise(edges)]
@@ -123,7 +123,7 @@ def test_a_truncated_call_has_the_arguments_received_so_far() -> None:
 
 
 def made(chunks: list[Chunk]) -> list[tuple[str, Any]]:
-    """The calls, those that streamed and those that came whole."""
+    """Return the calls, streamed ones and complete ones."""
     whole = [(chunk["name"], chunk["arguments"]) for chunk in chunks if chunk["type"] == "tool_call"]
     return [*((call["name"], json.loads(call["arguments"])) for call in calls(chunks)), *whole]
 
@@ -147,7 +147,7 @@ def test_a_surrogate_pair_that_is_split_is_joined() -> None:
     assert text(read('{"answer": "a\\ud83d', '\\udc4b"}')) == "a👋"
 
 
-async def test_one_schema_offers_every_tool_and_the_answer(peer: Peer) -> None:
+async def test_one_schema_covers_every_tool_and_the_answer(peer: Peer) -> None:
     await answer(peer, written("{}"), tools=[ADD, NOW])
     schema = peer.requests[0].body["response_format"]["json_schema"]["schema"]
     jsonschema.Draft202012Validator.check_schema(schema)

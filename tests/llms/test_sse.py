@@ -36,7 +36,7 @@ def decode(*pieces: bytes) -> tuple[list[ServerSentEvent], bool]:
     return events, decoder.close() is not None
 
 
-def test_a_stream_is_decoded_by_the_standard() -> None:
+def test_a_stream_is_decoded_according_to_the_standard() -> None:
     assert decode(STREAM) == (EVENTS, False)
 
 
@@ -131,5 +131,5 @@ def test_the_decoder_agrees_with_httpx_sse(lines: list[tuple[str, str]], data: s
         for event in httpx_sse.EventSource(response).iter_sse()
     ]
     # httpx-sse also gives events without a data line, which the standard drops. They look like an empty data line, so
-    # events with no text are left out on both sides; the stream above has one.
+    # events without text are omitted on both sides; the stream above has one.
     assert [event for event in decode(*pieces)[0] if event.data] == [event for event in theirs if event.data]

@@ -45,7 +45,7 @@ WAYS_TO_WAIT = {"blocks": "environment.wait(future)", "awaits": "await environme
 
 
 class Cells:
-    """A kernel in which a button has been set up, and the cells that wait for it."""
+    """A kernel with a button, and the cells that wait for it."""
 
     def __init__(self, kernel: LiveKernel) -> None:
         self.kernel = kernel
@@ -66,7 +66,7 @@ class Cells:
 def cells(kernel: LiveKernel) -> Iterator[Cells]:
     cells = Cells(kernel)
     yield cells
-    click = cells.click()  # a test that failed may have left a cell waiting
+    click = cells.click()  # after a failed test, a cell may still wait
     kernel.until(lambda: kernel.is_idle(click))
 
 
@@ -134,7 +134,7 @@ def test_busy_and_idle_are_published_for_the_click_while_the_cell_waits(cells: C
     assert cells.kernel.reply(cell)["status"] == "error"
 
 
-def test_a_handler_answers_the_click_and_prints_into_a_cell(cells: Cells, waiting: str) -> None:
+def test_a_handler_answers_the_click_and_its_output_is_in_a_cell(cells: Cells, waiting: str) -> None:
     cell = cells.start(waiting)
     click = cells.click("approved")
     assert cells.kernel.reply(cell)["status"] == "ok"
@@ -153,7 +153,7 @@ def test_the_output_of_a_cell_stays_with_the_cell_after_a_click(cells: Cells, wa
     cells.kernel.until_printed(cell, "after the click")
 
 
-def test_no_cell_hook_runs_in_the_middle_of_a_cell(cells: Cells, waiting: str) -> None:
+def test_no_cell_hook_runs_during_a_cell(cells: Cells, waiting: str) -> None:
     cells.kernel.run("get_ipython().events.register('post_execute', hook := lambda: order.append('hook'))")
     cell = cells.start(f"{waiting}\nprint(order)")
     cells.click()
@@ -161,7 +161,7 @@ def test_no_cell_hook_runs_in_the_middle_of_a_cell(cells: Cells, waiting: str) -
     cells.kernel.run("get_ipython().events.unregister('post_execute', hook)")
 
 
-def test_a_failing_handler_leaves_the_cell_waiting(cells: Cells, waiting: str) -> None:
+def test_a_failing_handler_does_not_end_the_wait_of_the_cell(cells: Cells, waiting: str) -> None:
     handler = "lambda message: clicked(message) if message['content']['data'] else 1 / 0"
     cell = cells.start(f"button.on_msg({handler})\n{waiting}")
     failing = cells.click(0)
@@ -262,7 +262,7 @@ def test_no_request_is_lost_in_ipykernel_7_0_to_7_3() -> None:
         kernel.run("button = comm.create_comm(target_name='button'); comm_gate().register(button.comm_id)")
         for _ in range(300):
             cell = kernel.send("print('printed')")
-            kernel.until_printed(cell, "printed")  # its reply is on the way now, and meets the next request
+            kernel.until_printed(cell, "printed")  # its reply is being sent now, at the same time as the next request
             assert kernel.reply(kernel.send("pass"))["status"] == "ok"
             kernel.published.clear()
 

@@ -151,9 +151,7 @@ async def test_times_do_not_decrease_when_a_run_is_restored_with_an_earlier_cloc
     assert times == sorted(times)
 
 
-async def test_the_newest_run_is_the_one_that_was_written_last(
-    tmp_path: Path, set_clock: Callable[[float], None]
-) -> None:
+async def test_the_run_that_was_written_last_is_the_newest(tmp_path: Path, set_clock: Callable[[float], None]) -> None:
     store = Store(tmp_path / "runs.db")
     for answer in ("first", "second"):
         await SessionLoop(ScriptedLLM([answer])).start("go", name="x", store=store)

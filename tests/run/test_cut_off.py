@@ -44,9 +44,7 @@ def make(design: str, turns: list[Any], tools: list[Any] | None = None) -> Any:
 
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("design", DESIGNS)
-async def test_a_final_answer_that_was_cut_off_is_the_output_and_the_stop_reason_says_why(
-    design: str, reason: str
-) -> None:
+async def test_a_cut_off_final_answer_is_the_output_and_the_stop_reason_says_why(design: str, reason: str) -> None:
     run = make(design, [cut(reason, *text("half of it"))]).start("go")
     assert await run == "half of it"
     assert run.stop_reason == reason
@@ -177,7 +175,7 @@ async def test_a_refused_solution_is_not_requested_again(reason: str) -> None:
     assert run.stop_reason == reason
 
 
-async def test_an_engine_whose_plan_was_cut_off_says_so() -> None:
+async def test_the_error_of_an_engine_says_that_its_plan_was_cut_off() -> None:
     run = ConversationEngine(llm=ScriptedLLM([cut("length", '{"tasks": [{"id": "a"')])).start("go")
     with pytest.raises(RunFailed, match=r"cut off \(length\)"):
         await run
@@ -195,7 +193,7 @@ async def test_an_answer_without_streaming_may_have_the_reason_for_the_cut(name:
     assert run.stop_reason == reason
 
 
-async def test_the_result_of_a_loop_whose_answer_was_cut_off_says_so() -> None:
+async def test_the_result_of_a_nested_loop_says_that_its_answer_was_cut_off() -> None:
     inner = Agent(ScriptedLLM([cut("length", *text("half"))]), name="inner")
     run = Agent(ScriptedLLM([[call("inner", {"input": "x"})], "done"]), [inner]).start("go")
     await run
@@ -214,7 +212,7 @@ async def test_a_follow_up_is_answered_after_a_cut_off_answer() -> None:
 
 
 class Waiting:
-    """Tools of an ExecutionLoop whose model goes on with its answer when they have begun, and is cut off then."""
+    """Tools of an ExecutionLoop whose model continues its answer after they have started, and is then cut off."""
 
     def __init__(self, reason: str, *parts: Any) -> None:
         self.ran: list[str] = []

@@ -70,7 +70,7 @@ async def test_a_step_ends_with_its_unit(unit: Any, ends: list[str]) -> None:
     assert [event.seq for step in steps for event in step] == list(range(len(WHOLE)))
 
 
-async def test_a_step_starts_nothing_beyond_its_end() -> None:
+async def test_a_step_starts_no_effect_after_its_end() -> None:
     agent = Agent()
     run = agent.two_turns().start("hi")
     while types(run.events)[-1:] != ["model_end"]:
@@ -329,7 +329,7 @@ def test_a_background_run_without_references_continues_and_is_found() -> None:
     run.approve(run.pending[0].id)
     assert run.result(10) == "done"
     del run
-    while found():  # agentnb's thread lets go of it a moment after whoever waits has the result
+    while found():  # agentnb's thread releases it a moment after the waiting caller has the result
         time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""What `limits={"calls": n}` counts: calls of tools, in all the loops of a run together, and nothing else."""
+"""`limits={"calls": n}` counts calls of tools, in all loops of a run together, and nothing else."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ every_loop = pytest.mark.parametrize(("made", "calls"), MADE)
 
 
 @every_loop
-async def test_a_run_that_makes_as_many_calls_of_tools_as_it_may_comes_to_its_end(made: Any, calls: int) -> None:
+async def test_a_run_with_as_many_calls_as_its_limit_ends_normally(made: Any, calls: int) -> None:
     run = made().start("go", limits={"calls": calls + 1})
     await run
     assert run.state.calls_started == calls
@@ -91,7 +91,7 @@ async def test_a_run_that_makes_as_many_calls_of_tools_as_it_may_comes_to_its_en
 
 
 @every_loop
-async def test_one_call_fewer_ends_it_before_the_last(made: Any, calls: int) -> None:
+async def test_a_limit_below_the_number_of_calls_ends_the_run_before_the_last_call(made: Any, calls: int) -> None:
     run = made().start("go", limits={"calls": calls - 1})
     with pytest.raises(LimitReached, match="calls"):
         await run
@@ -101,19 +101,19 @@ async def test_one_call_fewer_ends_it_before_the_last(made: Any, calls: int) -> 
     assert_folds(run)
 
 
-async def test_what_a_loop_does_itself_is_not_held_back_by_a_limit_on_calls() -> None:
+async def test_a_limit_on_calls_does_not_apply_to_calls_of_the_loop() -> None:
     run = LoopAgent("outer", [K("A"), worker(calls=0)], 1).start("go", limits={"calls": 0})
     assert await run == "done"
 
 
-async def test_what_a_loop_does_itself_is_held_back_by_the_other_limits() -> None:
+async def test_other_limits_apply_to_calls_of_the_loop() -> None:
     run = LoopAgent("outer", [worker(calls=0), K("A")], 1).start("go", limits={"turns": 1, "seconds": 0})
     with pytest.raises(LimitReached, match="seconds"):
         await run
     assert run.state.children == {}
 
 
-async def test_the_start_of_a_call_says_whether_the_loop_performs_it_itself() -> None:
+async def test_call_start_says_whether_it_is_a_call_of_the_loop() -> None:
     run = generator().start("go")
     await run
     assert [(e.path, e.name, e.own) for e in run.events if isinstance(e, CallStart)] == [
@@ -127,7 +127,9 @@ async def test_the_start_of_a_call_says_whether_the_loop_performs_it_itself() ->
 
 
 @pytest.mark.parametrize("way", ["restored", "forked"])
-async def test_the_seconds_of_a_recording_s_age_are_not_the_run_s(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_age_of_a_recording_does_not_count_as_seconds_of_the_run(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = time.time
     with monkeypatch.context() as yesterday:
         yesterday.setattr(time, "time", lambda: now() - 86_400)
@@ -138,7 +140,7 @@ async def test_the_seconds_of_a_recording_s_age_are_not_the_run_s(way: str, monk
     assert other.stop_reason == "completed"
 
 
-async def test_the_seconds_of_all_turns_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_seconds_of_all_turns_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     now, later = time.monotonic, [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now() + sum(later))
 
@@ -154,7 +156,7 @@ async def test_the_seconds_of_all_turns_add_up(monkeypatch: pytest.MonkeyPatch) 
 
 @tool
 async def slow(n: int) -> str:
-    """Say when it has begun, and when it is over."""
+    """Record its start and its end."""
     ran.append(n)
     await asyncio.sleep(0)
     ran.append(-n)
@@ -179,7 +181,7 @@ async def stepped(run: Any) -> None:
 
 @pytest.mark.parametrize("driven", [output_of, pulled, stepped])
 @pytest.mark.parametrize("limit", [0, 1, 2])
-async def test_of_calls_made_at_once_as_many_run_to_their_end_as_the_limit_lets_begin(limit: int, driven: Any) -> None:
+async def test_of_concurrent_calls_as_many_run_as_the_limit_allows(limit: int, driven: Any) -> None:
     run = three_at_once().start("go", limits={"calls": limit})
     with pytest.raises(LimitReached):
         await driven(run)
@@ -189,7 +191,7 @@ async def test_of_calls_made_at_once_as_many_run_to_their_end_as_the_limit_lets_
     assert_folds(run)
 
 
-async def test_a_loop_that_performs_a_call_comes_to_its_end_before_the_limit_ends_the_run() -> None:
+async def test_a_nested_loop_ends_before_the_limit_ends_the_run() -> None:
     turn = [call("worker", {"input": "go"}, id="h"), call("work", id="c")]
     run = SessionLoop(ScriptedLLM([turn, "fin"]), [worker(calls=0), work]).start("go", limits={"calls": 1})
     with pytest.raises(LimitReached):
@@ -197,7 +199,7 @@ async def test_a_loop_that_performs_a_call_comes_to_its_end_before_the_limit_end
     assert [message.content for message in run.messages if message.tool_call_id == "h"] == ["done"]
 
 
-async def test_a_call_that_the_limit_holds_back_is_looked_at_once() -> None:
+async def test_a_call_that_the_limit_defers_is_checked_once() -> None:
     looked: list[str] = []
     loop = three_at_once(before_tool_call=lambda context: looked.append(context.tool_call.id))
     run = loop.start("go", limits={"calls": 2})
@@ -206,7 +208,7 @@ async def test_a_call_that_the_limit_holds_back_is_looked_at_once() -> None:
     assert looked == ["c1", "c2", "c3"]
 
 
-async def test_calls_of_which_nobody_knows_whether_they_ran_do_not_wait_for_one_another_at_the_limit() -> None:
+async def test_calls_of_unknown_outcome_do_not_wait_for_each_other_at_the_limit() -> None:
     @tool(idempotent=True)
     async def hang(n: int) -> None:
         ran.append(n)
@@ -224,7 +226,7 @@ async def test_calls_of_which_nobody_knows_whether_they_ran_do_not_wait_for_one_
         await restore(broken_off, loop(), limits={"calls": 0})
 
 
-async def test_a_limit_that_is_reached_beside_a_question_ends_the_run() -> None:
+async def test_a_limit_reached_while_a_question_is_open_ends_the_run() -> None:
     @tool(approve=True)
     async def write(n: int) -> str:
         return f"wrote {n}"
@@ -241,12 +243,12 @@ async def test_a_limit_that_is_reached_beside_a_question_ends_the_run() -> None:
     assert_one_terminal_event_last(run.events)
 
 
-def test_a_limit_that_no_number_of_seconds_can_be_is_refused() -> None:
+def test_a_limit_with_too_many_seconds_is_refused() -> None:
     with pytest.raises(UsageError, match="seconds"):
         SessionLoop(ScriptedLLM(["done"])).start("go", limits={"seconds": 10**400})
 
 
-async def test_a_run_in_the_background_that_fails_before_it_begins_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_background_run_that_fails_before_its_start_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> None:
         raise RuntimeError("no timers today")
 

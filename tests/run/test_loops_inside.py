@@ -1,4 +1,4 @@
-"""Any loop runs inside any other: steps, approvals, limits, cancelling and snapshots across the nesting."""
+"""Any loop can be nested in any other: steps, approvals, limits, cancellation and snapshots work across the nesting."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.worlds import collect, notation, provider_faults
 
 
 class World:
-    """Tools that note what ran with what."""
+    """Tools that record their calls with the arguments."""
 
     def __init__(self) -> None:
         self.ran: list[Any] = []
@@ -66,7 +66,7 @@ class World:
         self.tools = [work, write, boom]
 
     def hang(self) -> list[str]:
-        """Let every call of `work` wait until it is cancelled. The list gets an item for each that has ended."""
+        """Let every call of `work` wait until it is cancelled. The returned list gets an item for each ended call."""
         ended: list[str] = []
 
         async def wait() -> None:
@@ -111,7 +111,7 @@ def solution(calls: list[dict[str, Any]], output: Any) -> list[Any]:
 
 @pytest.mark.parametrize("outer", [SessionLoop, Agent])
 @pytest.mark.parametrize("inner", [SessionLoop, Agent])
-async def test_a_loop_is_a_tool_of_another(outer: Any, inner: Any) -> None:
+async def test_a_loop_can_be_a_tool_of_another(outer: Any, inner: Any) -> None:
     world = World()
     critic = inner(Model(call("work", n=1), "inner says"), world.tools, name="critic")
     model = Model(handing("critic"), "outer says")
@@ -125,13 +125,13 @@ async def test_a_loop_is_a_tool_of_another(outer: Any, inner: Any) -> None:
     assert [m.role for m in run.messages] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_the_inner_loop_hears_what_the_call_says() -> None:
+async def test_the_nested_loop_gets_the_input_of_the_call() -> None:
     inside = Model("x")
     await SessionLoop(Model(handing("critic")), [Agent(inside, name="critic")]).start("go")
     assert inside.heard(0) == ["user:for critic"]
 
 
-async def test_two_loops_at_once_with_calls_of_the_same_id() -> None:
+async def test_two_concurrent_loops_have_calls_with_the_same_id() -> None:
     world = World()
     barrier = asyncio.Barrier(2)
     world.during = barrier.wait
@@ -144,7 +144,7 @@ async def test_two_loops_at_once_with_calls_of_the_same_id() -> None:
     assert paths(run.events) == {"", "a1", "a2"}
 
 
-async def test_the_same_loop_twice_at_the_same_time() -> None:
+async def test_the_same_loop_runs_twice_concurrently() -> None:
     world = World()
     barrier = asyncio.Barrier(2)
     world.during = barrier.wait
@@ -162,14 +162,14 @@ async def test_the_same_loop_twice_at_the_same_time() -> None:
     assert [m.content for m in run.messages if m.role == "tool"] == ["said", "said"]
 
 
-async def test_one_loop_object_in_two_runs_at_once() -> None:
+async def test_one_loop_object_runs_in_two_concurrent_runs() -> None:
     critic = Agent(Model("said", "said"), name="critic")
     runs = [SessionLoop(Model(handing("critic"), "fin"), [critic]).start("go") for _ in range(2)]
     assert await asyncio.gather(*runs) == ["fin", "fin"]
     assert all(paths(run.events) == {"", "critic"} for run in runs)
 
 
-async def test_a_loop_used_twice_in_a_row_begins_anew() -> None:
+async def test_a_loop_used_twice_starts_with_an_empty_history() -> None:
     inside = Model("first", "second")
     model = Model(handing("critic"), handing("critic"), "fin")
     run = SessionLoop(model, [Agent(inside, name="critic")]).start("go")
@@ -178,7 +178,7 @@ async def test_a_loop_used_twice_in_a_row_begins_anew() -> None:
     assert [m.content for m in run.messages if m.role == "tool"] == ["first", "second"]
 
 
-async def test_three_levels_deep() -> None:
+async def test_loops_nest_three_levels_deep() -> None:
     world = World()
     leaf = Agent(Model(call("work", n=3), "leaf"), world.tools, name="leaf")
     middle = SessionLoop(Model(handing("leaf"), "middle"), [leaf], name="middle")
@@ -188,7 +188,7 @@ async def test_three_levels_deep() -> None:
     assert run.state.children["middle"].children["leaf"].output == "leaf"
 
 
-async def test_usage_adds_up() -> None:
+async def test_usage_of_nested_loops_is_summed() -> None:
     used = [{"type": "usage", "input_tokens": 10, "output_tokens": 2, "cost": 0.5}]
     leaf = Agent(Model([*says("leaf"), *used]), name="leaf")
     middle = Agent(Model([*handing("leaf"), *used], [*says("middle"), *used]), [leaf], name="middle")
@@ -200,7 +200,7 @@ async def test_usage_adds_up() -> None:
     assert run.state.children["middle"].usage["input_tokens"] == 30
 
 
-async def test_children_are_in_the_state() -> None:
+async def test_the_state_contains_the_states_of_nested_loops() -> None:
     run = SessionLoop(Model(handing("critic"), "fin"), [Agent(Model("said"), name="critic")]).start("go")
     await run
     child = run.state.children["critic"]
@@ -208,7 +208,7 @@ async def test_children_are_in_the_state() -> None:
     assert [m.content for m in child.messages] == ["for critic", "said"]
 
 
-async def test_a_name_with_a_slash_is_a_name() -> None:
+async def test_a_name_of_a_loop_may_contain_a_slash() -> None:
     world = World()
     critic = Agent(Model(call("write", n=1), "said"), world.tools, name="a/b")
     run = SessionLoop(Model(handing("a/b"), "fin"), [critic]).start("go")
@@ -222,7 +222,7 @@ async def test_a_name_with_a_slash_is_a_name() -> None:
     assert await again == "fin"
 
 
-async def test_a_tool_and_a_loop_side_by_side() -> None:
+async def test_a_tool_and_a_loop_run_concurrently() -> None:
     world = World()
     critic = Agent(Model("said"), name="critic")
     turn = asks(("c1", "work", {"n": 5}), ("c2", "critic", {"input": "x"}))
@@ -231,7 +231,7 @@ async def test_a_tool_and_a_loop_side_by_side() -> None:
     assert [m["content"] for m in model.contexts[1] if m["role"] == "tool"] == ["worked 5", "said"]
 
 
-async def test_a_loop_called_with_what_it_does_not_take_is_an_error_result() -> None:
+async def test_a_loop_called_with_invalid_arguments_is_an_error_result() -> None:
     inside = Model("said")
     model = Model(asks(("c", "critic", {"question": 5})), "fin")
     assert await SessionLoop(model, [Agent(inside, name="critic")]).start("go") == "fin"
@@ -239,7 +239,7 @@ async def test_a_loop_called_with_what_it_does_not_take_is_an_error_result() -> 
     assert inside.contexts == []
 
 
-async def test_an_execution_loop_as_a_tool() -> None:
+async def test_an_execution_loop_can_be_a_tool() -> None:
     world = World()
     solver = ExecutionLoop(Model(solution([{"_tool": "work", "n": 1}], {"x": 1})), world.tools, name="solver")
     model = Model(handing("solver"), "fin")
@@ -248,7 +248,7 @@ async def test_an_execution_loop_as_a_tool() -> None:
     assert world.ran == [1]
 
 
-async def test_an_engine_and_a_loop_agent_as_tools() -> None:
+async def test_an_engine_and_a_loop_agent_can_be_tools() -> None:
     engine = ConversationEngine(execute=lambda task: "done", name="engine")
     passes = LoopAgent("passes", [Agent(Model("said"), name="sub")], 1)
     model = Model(handing("engine", "passes"), "fin")
@@ -261,7 +261,7 @@ async def test_an_engine_and_a_loop_agent_as_tools() -> None:
 
 
 def inner(kind: str, world: World) -> Loop:
-    """One of each design, which works once and says `said`."""
+    """Return a loop of this design that works once and answers `said`."""
     if kind == "session":
         return SessionLoop(Model(call("work", n=1), "said"), world.tools, name="inner")
     if kind == "agent":
@@ -303,7 +303,7 @@ async def test_a_loop_agent_runs_any_loop(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_run_async_tells_of_any_loop_inside(kind: str) -> None:
+async def test_run_async_yields_events_of_any_nested_loop(kind: str) -> None:
     world = World()
     outer = LoopAgent("outer", [inner(kind, world)], 1)
     events = await collect(outer.run_async(InvocationContext(is_resumable=True, user_content="go")))
@@ -312,14 +312,14 @@ async def test_run_async_tells_of_any_loop_inside(kind: str) -> None:
     assert world.ran == [1]
 
 
-async def test_an_inner_agent_at_its_own_limit_is_a_call_that_failed() -> None:
+async def test_a_nested_agent_at_its_own_limit_is_a_failed_call() -> None:
     inside = Agent(Model(*[call("work", n=1)] * 9), World().tools, max_iterations=2, name="inner")
     model = Model(handing("inner"), "fin")
     run = SessionLoop(model, [inside]).start("go")
     assert await run == "fin"
     assert run.state.children["inner"].stop_reason == "max_iterations"
     (told,) = [message for message in run.messages if message.role == "tool"]
-    assert told.is_error  # the model that called it is not to take nothing for an answer
+    assert told.is_error  # the model that called it must not treat an empty result as an answer
     assert "2 times (max_iterations)" in told.content
     assert provider_faults(run.messages) == []
     assert run.stop_reason == "completed"
@@ -328,7 +328,7 @@ async def test_an_inner_agent_at_its_own_limit_is_a_call_that_failed() -> None:
 # -- the designs' own streams over a nesting -------------------------------------------------------------------------
 
 
-async def test_a_session_s_stream_shows_the_inner_loop_as_one_tool() -> None:
+async def test_the_stream_of_a_session_shows_a_nested_loop_as_one_tool() -> None:
     critic = Agent(Model(call("work", n=1), "said"), World().tools, name="critic")
     events = await collect(SessionLoop(Model(handing("critic"), "fin"), [critic]).run("hi"))
     assert notation(events) == [
@@ -347,7 +347,7 @@ async def test_a_session_s_stream_shows_the_inner_loop_as_one_tool() -> None:
     ]
 
 
-async def test_an_agent_s_stream_shows_the_inner_loop_as_one_tool() -> None:
+async def test_the_stream_of_an_agent_shows_a_nested_loop_as_one_tool() -> None:
     critic = SessionLoop(Model(call("work", n=1), "said"), World().tools, name="critic")
     events = await collect(Agent(Model(handing("critic"), "fin"), [critic]).execute("hi"))
     kinds = [e.type for e in events]
@@ -359,7 +359,7 @@ async def test_an_agent_s_stream_shows_the_inner_loop_as_one_tool() -> None:
     assert [e for e in events if e.is_terminal()] == events[-1:]
 
 
-async def test_an_execution_s_stream_shows_the_inner_loop_as_one_call() -> None:
+async def test_the_stream_of_an_execution_loop_shows_a_nested_loop_as_one_call() -> None:
     critic = Agent(Model("said"), name="critic")
     model = Model(solution([{"_tool": "critic", "input": "x", "_outputPath": "†state.said"}], "ok"))
     loop = ExecutionLoop(model, [critic])
@@ -369,7 +369,7 @@ async def test_an_execution_s_stream_shows_the_inner_loop_as_one_call() -> None:
     assert loop.state["said"] == "said"
 
 
-async def test_a_failing_inner_model_ends_a_session_s_stream_in_the_full_form() -> None:
+async def test_a_failing_nested_model_ends_the_stream_of_a_session_completely() -> None:
     critic = Agent(Model([RuntimeError("down")]), name="critic")
     events: list[Any] = []
     try:
@@ -385,7 +385,7 @@ async def test_a_failing_inner_model_ends_a_session_s_stream_in_the_full_form() 
     assert [n for n in notes if n.startswith("XE")] == ["XE(h0!)"]
 
 
-async def test_a_failing_inner_model_ends_an_agent_s_stream_with_an_error() -> None:
+async def test_a_failing_nested_model_ends_the_stream_of_an_agent_with_an_error() -> None:
     critic = SessionLoop(Model([RuntimeError("down")]), [], name="critic")
     events = await collect(Agent(Model(handing("critic")), [critic]).execute("hi"))
     assert events[-1].type == AgentEventType.ERROR
@@ -395,7 +395,7 @@ async def test_a_failing_inner_model_ends_an_agent_s_stream_with_an_error() -> N
     assert opened == ended
 
 
-async def test_a_session_whose_inner_loop_failed_takes_a_new_message() -> None:
+async def test_a_session_with_a_failed_nested_loop_accepts_a_new_message() -> None:
     model = Model(handing("critic"), "fine")
     loop = SessionLoop(model, [Agent(Model([RuntimeError("down")]), name="critic")])
     await collect(loop.run("hi"))
@@ -404,7 +404,7 @@ async def test_a_session_whose_inner_loop_failed_takes_a_new_message() -> None:
     assert model.heard(-1) == ["user:hi", "assistant", "h0", "user:again"]
 
 
-async def test_a_session_whose_inner_loop_failed_can_be_continued() -> None:
+async def test_a_session_with_a_failed_nested_loop_can_be_continued() -> None:
     model = Model(handing("critic"), "fine")
     loop = SessionLoop(model, [Agent(Model([RuntimeError("down")]), name="critic")])
     await collect(loop.run("hi"))
@@ -413,7 +413,7 @@ async def test_a_session_whose_inner_loop_failed_can_be_continued() -> None:
     assert loop.messages[-1].content == "fine"
 
 
-async def test_an_execution_whose_inner_loop_failed_says_so() -> None:
+async def test_the_stream_of_an_execution_loop_reports_a_failed_nested_loop() -> None:
     model = Model(solution([{"_tool": "critic", "input": "x"}], None))
     loop = ExecutionLoop(model, [Agent(Model([RuntimeError("down")]), name="critic")])
     events = await collect(loop.run())
@@ -430,7 +430,7 @@ class Asks(BaseAgent):
         yield Event(author=self.name, content=asked, long_running_tool_ids={"f1"})
 
 
-async def test_a_session_suspended_by_a_loop_inside_ends_its_stream_and_goes_on_with_a_valid_history() -> None:
+async def test_a_session_suspended_by_a_nested_loop_ends_its_stream_and_continues_with_a_valid_history() -> None:
     model = Model(handing("passes"), "fine")
     loop = SessionLoop(model, [LoopAgent("passes", [Asks("asks")], 1)])
     notes = notation(await collect(loop.run("hi")))
@@ -440,7 +440,7 @@ async def test_a_session_suspended_by_a_loop_inside_ends_its_stream_and_goes_on_
     assert model.heard(-1) == ["user:hi", "assistant", "h0", "user:again"]
 
 
-async def test_an_agent_suspended_by_a_loop_inside_closes_what_it_has_opened() -> None:
+async def test_an_agent_suspended_by_a_nested_loop_closes_its_open_events() -> None:
     agent = Agent(Model(handing("passes"), "fine"), [LoopAgent("passes", [Asks("asks")], 1)])
     events = await collect(agent.execute("hi"))
     kinds = [event.type.name for event in events]
@@ -448,7 +448,7 @@ async def test_an_agent_suspended_by_a_loop_inside_closes_what_it_has_opened() -
     assert [event for event in events if event.is_terminal()] == events[-1:]
 
 
-def test_loops_beside_each_other_may_not_share_a_name() -> None:
+def test_two_nested_loops_of_one_loop_must_have_different_names() -> None:
     one, two = Agent(Model(), name="critic"), Agent(Model(), name="critic")
     with pytest.raises(AgentnbError, match="critic"):
         SessionLoop(Model(), [one, two])
@@ -468,7 +468,7 @@ async def started(run: Any, count: int = 1) -> Any:
     return run
 
 
-async def test_a_nested_call_asks_in_the_outer_run() -> None:
+async def test_a_nested_call_requests_approval_in_the_outer_run() -> None:
     world = World()
     run = await started(SessionLoop(Model(handing("critic"), "fin"), [asking(world, n=4)]).start("go"))
     waiting = run.pending[0]
@@ -484,7 +484,7 @@ async def test_a_nested_call_asks_in_the_outer_run() -> None:
 
 
 @pytest.mark.parametrize("how", ["approve", "edit", "reject", "replace", "answer"])
-async def test_every_decision_about_a_nested_call(how: str) -> None:
+async def test_every_kind_of_decision_applies_to_a_nested_call(how: str) -> None:
     world = World()
     critic = asking(world)
     run = await started(SessionLoop(Model(handing("critic"), "fin"), [critic]).start("go"))
@@ -509,7 +509,7 @@ async def test_every_decision_about_a_nested_call(how: str) -> None:
         assert "not now" in said
 
 
-async def test_two_waiting_calls_of_one_id_are_told_apart_by_their_path() -> None:
+async def test_two_pending_calls_with_the_same_id_are_identified_by_their_paths() -> None:
     world = World()
     loops = [asking(world, n=1, name="one"), asking(world, n=2, name="two")]
     run = await started(SessionLoop(Model(handing("one", "two"), "fin"), loops).start("go"), 2)
@@ -520,7 +520,7 @@ async def test_two_waiting_calls_of_one_id_are_told_apart_by_their_path() -> Non
     assert world.ran == [("wrote", 2)]
 
 
-async def test_a_recording_of_which_nobody_has_the_loop_names_waiting_calls_as_the_run_does() -> None:
+async def test_a_recording_without_its_loop_has_the_same_pending_ids_as_the_run() -> None:
     world = World()
     loops = [asking(world, n=1, name="one"), asking(world, n=2, name="two")]
     run = await started(SessionLoop(Model(handing("one", "two"), "fin"), loops).start("go"), 2)
@@ -529,14 +529,14 @@ async def test_a_recording_of_which_nobody_has_the_loop_names_waiting_calls_as_t
     run.cancel()
 
 
-async def test_path_and_id_also_name_a_call_that_is_alone() -> None:
+async def test_path_and_id_also_identify_a_single_pending_call() -> None:
     world = World()
     run = await started(SessionLoop(Model(handing("critic"), "fin"), [asking(world)]).start("go"))
     run.approve("critic/c1")
     assert await run == "fin"
 
 
-async def test_outer_and_inner_calls_of_one_id_both_wait() -> None:
+async def test_outer_and_nested_calls_with_the_same_id_are_both_pending() -> None:
     world = World()
     turn = asks(("c1", "write", {"n": 5}), ("c2", "critic", {"input": "x"}))
     run = await started(SessionLoop(Model(turn, "fin"), [*world.tools, asking(world)]).start("go"), 2)
@@ -550,7 +550,7 @@ async def test_outer_and_inner_calls_of_one_id_both_wait() -> None:
     assert world.ran == [("wrote", 1)]
 
 
-async def test_an_id_with_a_slash_is_found() -> None:
+async def test_a_pending_call_with_a_slash_in_its_id_is_found() -> None:
     world = World()
     critic = Agent(Model(asks(("a/b", "write", {"n": 3})), "said"), world.tools, name="critic")
     run = await started(SessionLoop(Model(handing("critic"), "fin"), [critic]).start("go"))
@@ -570,7 +570,7 @@ async def test_edited_arguments_are_checked_in_the_nested_loop() -> None:
     assert await run == "fin"
 
 
-async def test_a_policy_of_the_run_holds_in_nested_loops() -> None:
+async def test_the_policy_of_the_run_applies_to_nested_loops() -> None:
     world = World()
     critic = Agent(Model(call("work", n=1), "said"), world.tools, name="critic")
     rules = [{"tool": "work", "decision": "reject"}, {"tool": "critic", "decision": "approve"}]
@@ -581,7 +581,7 @@ async def test_a_policy_of_the_run_holds_in_nested_loops() -> None:
     assert world.ran == [("wrote", 1)]
 
 
-async def test_decisions_from_another_thread() -> None:
+async def test_nested_calls_can_be_decided_from_another_thread() -> None:
     world = World()
     run = await started(SessionLoop(Model(handing("critic"), "fin"), [asking(world)]).start("go"))
     thread = threading.Thread(target=lambda: run.approve("c1"))
@@ -647,7 +647,7 @@ async def test_a_breakpoint_hits_a_nested_event(point: Any) -> None:
 
 
 @pytest.mark.parametrize("unit", ["call", "turn", "phase"])
-async def test_stepping_by_larger_units_through_a_nesting(unit: Any) -> None:
+async def test_larger_steps_work_through_nested_loops(unit: Any) -> None:
     critic = Agent(Model(call("work", n=1), "said"), World().tools, name="critic")
     run = SessionLoop(Model(handing("critic"), "fin"), [critic]).start("go")
     seen: list[Any] = []
@@ -661,7 +661,7 @@ async def test_stepping_by_larger_units_through_a_nesting(unit: Any) -> None:
     assert steps > 2
 
 
-async def test_two_nested_loops_stepped_by_call() -> None:
+async def test_two_nested_loops_are_stepped_by_call() -> None:
     world = World()
     loops = [Agent(Model(call("work", n=n), "said"), world.tools, name=f"a{n}") for n in (1, 2)]
     run = SessionLoop(Model(handing("a1", "a2"), "fin"), loops).start("go")
@@ -673,7 +673,7 @@ async def test_two_nested_loops_stepped_by_call() -> None:
     assert run.output == "fin"
 
 
-async def test_a_step_that_meets_a_nested_question_gives_what_happened() -> None:
+async def test_a_step_that_meets_a_nested_question_returns_its_events() -> None:
     world = World()
     run = SessionLoop(Model(handing("critic"), "fin"), [asking(world)]).start("go")
     first = await asyncio.wait_for(run.step("turn"), 60)
@@ -685,7 +685,7 @@ async def test_a_step_that_meets_a_nested_question_gives_what_happened() -> None
     assert await run == "fin"
 
 
-async def test_pause_and_resume_with_a_nested_call_in_flight() -> None:
+async def test_a_run_with_a_nested_call_in_flight_is_paused_and_resumed() -> None:
     world = World()
     gate = asyncio.Event()
     world.during = gate.wait
@@ -704,7 +704,7 @@ async def test_pause_and_resume_with_a_nested_call_in_flight() -> None:
 # -- failures --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_nested_model_that_fails_is_asked_again_by_resume() -> None:
+async def test_resume_repeats_the_failed_request_of_a_nested_model() -> None:
     world = World()
     inside = Model(call("work", n=1), [RuntimeError("down")], "said")
     run = SessionLoop(outer := Model(handing("critic"), "fin"), [Agent(inside, world.tools, name="critic")]).start("go")
@@ -722,7 +722,7 @@ async def test_a_nested_model_that_fails_is_asked_again_by_resume() -> None:
     assert world.ran == [1]
 
 
-async def test_a_model_that_fails_after_a_loop_inside_has_ended_is_asked_again_by_resume() -> None:
+async def test_resume_repeats_a_request_that_failed_after_a_nested_loop() -> None:
     outer = Model(handing("critic"), [RuntimeError("down")], "fin")
     run = SessionLoop(outer, [Agent(Model("said"), name="critic")]).start("go")
     with pytest.raises(RunFailed, match="down"):
@@ -733,7 +733,7 @@ async def test_a_model_that_fails_after_a_loop_inside_has_ended_is_asked_again_b
     assert asked == [(1, 1), (2, 1), (2, 2)]
 
 
-async def test_a_failed_nested_model_in_a_snapshot() -> None:
+async def test_a_snapshot_with_a_failed_nested_model_is_restored() -> None:
     world = World()
     inside = Model([RuntimeError("down")])
     run = SessionLoop(Model(handing("critic")), [Agent(inside, world.tools, name="critic")]).start("go")
@@ -745,7 +745,7 @@ async def test_a_failed_nested_model_in_a_snapshot() -> None:
     assert await again == "fin"
 
 
-async def test_async_for_goes_on_after_a_nested_failure() -> None:
+async def test_async_for_continues_after_a_nested_failure() -> None:
     run = SessionLoop(Model(handing("a"), "fin"), [Agent(Model([OSError("net")], "said"), name="a")]).start("go")
     with pytest.raises(RunFailed):
         await collect(run)
@@ -755,7 +755,7 @@ async def test_async_for_goes_on_after_a_nested_failure() -> None:
     assert events[-1].terminal
 
 
-async def test_one_of_two_nested_models_fails_and_the_other_s_work_is_kept() -> None:
+async def test_when_one_of_two_nested_models_fails_the_results_of_the_other_are_kept() -> None:
     world = World()
     loops = [
         Agent(Model([RuntimeError("down")], "said 1"), name="a1"),
@@ -771,7 +771,7 @@ async def test_one_of_two_nested_models_fails_and_the_other_s_work_is_kept() -> 
     assert [m["content"] for m in model.contexts[1] if m["role"] == "tool"] == ["said 1", "said 2"]
 
 
-async def test_a_nested_tool_that_raises_is_the_nested_model_s_to_hear() -> None:
+async def test_the_error_of_a_nested_tool_reaches_the_nested_model() -> None:
     inside = Model(call("boom"), "said")
     run = SessionLoop(Model(handing("critic"), "fin"), [Agent(inside, World().tools, name="critic")]).start("go")
     assert await run == "fin"
@@ -792,7 +792,7 @@ async def test_a_nested_loop_agent_that_raises_is_an_error_result() -> None:
     assert "broken agent" in model.contexts[1][2]["content"]
 
 
-async def test_a_loop_that_fails_inside_is_told_to_the_model_in_the_words_of_a_tool_that_raises() -> None:
+async def test_the_failure_of_a_nested_loop_reaches_the_model_like_an_error_of_a_tool() -> None:
     class Raises(BaseAgent):
         async def _run_async_impl(self, ctx: Any) -> Any:
             raise ValueError("broken")
@@ -807,7 +807,7 @@ async def test_a_loop_that_fails_inside_is_told_to_the_model_in_the_words_of_a_t
     assert told == ["ValueError: broken"] * 2
 
 
-async def test_an_escalation_inside_ends_the_nearest_loop_only() -> None:
+async def test_a_nested_escalation_ends_the_nearest_loop_only() -> None:
     class Leaves(BaseAgent):
         async def _run_async_impl(self, ctx: Any) -> Any:
             yield Event(author=self.name, content="out", actions=EventActions(escalate=True))
@@ -820,7 +820,7 @@ async def test_an_escalation_inside_ends_the_nearest_loop_only() -> None:
 # -- talking to it ---------------------------------------------------------------------------------------------------
 
 
-async def test_steering_goes_to_the_outermost_loop() -> None:
+async def test_steering_is_delivered_to_the_outermost_loop() -> None:
     world = World()
     inside, outside = Model(call("work"), "said"), Model(handing("critic"), "fin")
     run = SessionLoop(outside, [Agent(inside, world.tools, name="critic")]).start("go")
@@ -830,7 +830,7 @@ async def test_steering_goes_to_the_outermost_loop() -> None:
     assert all("user:STEER" not in inside.heard(n) for n in range(2))
 
 
-async def test_a_follow_up_comes_when_the_outermost_would_stop() -> None:
+async def test_a_follow_up_is_delivered_when_the_outermost_loop_would_stop() -> None:
     world = World()
     outside = Model(handing("critic"), "fin", "more")
     run = SessionLoop(outside, [Agent(Model(call("work"), "said"), world.tools, name="critic")]).start("go")
@@ -839,7 +839,7 @@ async def test_a_follow_up_comes_when_the_outermost_would_stop() -> None:
     assert [m.content for m in run.messages if m.role == "user"] == ["go", "MORE"]
 
 
-async def test_steering_an_engine_reaches_the_loop_inside_or_says_why_not() -> None:
+async def test_steering_an_engine_reaches_its_nested_loop_or_raises_the_reason() -> None:
     world = World()
     inside = Model(call("work"), "said", "steered")
     run = ConversationEngine(execute=SessionLoop(inside, world.tools, name="inner")).start("go")
@@ -851,7 +851,7 @@ async def test_steering_an_engine_reaches_the_loop_inside_or_says_why_not() -> N
 # -- cancelling ------------------------------------------------------------------------------------------------------
 
 
-async def test_cancel_from_inside_a_nested_tool() -> None:
+async def test_a_nested_tool_can_cancel_the_run() -> None:
     world = World()
     critic = Agent(Model(asks(("c1", "work", {"n": 1}), ("c2", "work", {"n": 2}))), world.tools, name="critic")
     run = SessionLoop(Model(handing("critic")), [critic]).start("go")
@@ -865,7 +865,7 @@ async def test_cancel_from_inside_a_nested_tool() -> None:
     assert run.state.children["critic"].stop_reason == "cancelled"
 
 
-async def test_cancel_from_outside_answers_every_call_of_every_level_at_once() -> None:
+async def test_a_cancellation_records_a_result_for_every_call_of_every_level() -> None:
     world = World()
     ended = world.hang()
     loops = [Agent(Model(call("work", n=n)), world.tools, name=f"a{n}") for n in (1, 2)]
@@ -881,7 +881,7 @@ async def test_cancel_from_outside_answers_every_call_of_every_level_at_once() -
     await until(lambda: len(ended) == 2)
 
 
-async def test_closing_a_consumer_cancels_the_nested_work() -> None:
+async def test_closing_a_consumer_cancels_nested_calls() -> None:
     world = World()
     ended = world.hang()
     critic = Agent(Model(call("work", n=1)), world.tools, name="critic")
@@ -902,7 +902,7 @@ async def test_closing_a_consumer_cancels_the_nested_work() -> None:
     assert provider_faults(run.messages) == []
 
 
-async def test_a_cancelled_nesting_goes_on_when_it_is_restored() -> None:
+async def test_a_cancelled_run_with_nested_loops_continues_when_restored() -> None:
     world = World()
     run = await started(SessionLoop(Model(handing("critic")), [asking(world)]).start("go"))
     run.cancel("enough")
@@ -946,7 +946,7 @@ async def decided(run: Any) -> Any:
     return await run
 
 
-async def test_a_snapshot_at_every_event_of_a_deep_nesting_leads_to_the_same_end() -> None:
+async def test_a_run_with_deep_nesting_restored_at_every_event_ends_the_same() -> None:
     run = deep(World()).start("go", approve=True)
     assert await run == "top"
     assert "passes/middle/leaf" in paths(run.events)
@@ -957,7 +957,7 @@ async def test_a_snapshot_at_every_event_of_a_deep_nesting_leads_to_the_same_end
         assert provider_faults(again.messages) == []
 
 
-async def test_a_restored_nesting_does_not_repeat_what_has_ended() -> None:
+async def test_a_restored_run_with_nested_loops_does_not_repeat_ended_calls() -> None:
     world = World()
     run = deep(world).start("go", approve=True)
     await run
@@ -968,20 +968,20 @@ async def test_a_restored_nesting_does_not_repeat_what_has_ended() -> None:
     assert later.ran == []
 
 
-async def test_a_snapshot_while_a_nested_call_waits() -> None:
+async def test_a_snapshot_with_a_pending_nested_call_is_restored() -> None:
     world = World()
     run = await started(deep(world).start("go"))
     snapshot = Snapshot.from_json(run.snapshot().to_json())
     run.cancel("")
     later = World()
     again = restore(snapshot, deep(later))
-    # A call beside it that was running when the snapshot was taken is of unknown outcome, and waits too.
+    # A concurrent call that ran when the snapshot was taken has an unknown outcome, and is pending, too.
     assert [waiting.name for waiting in again.pending if not waiting.unknown] == ["write"]
     assert await decided(again) == "top"
     assert ("wrote", 3) in later.ran
 
 
-async def test_a_nested_call_of_unknown_outcome_asks() -> None:
+async def test_a_nested_call_of_unknown_outcome_needs_a_decision() -> None:
     world = World()
     world.during = asyncio.Event().wait
     critic = Agent(Answers(call("work", n=1), "said"), world.tools, name="critic")
@@ -1002,7 +1002,7 @@ async def test_a_nested_call_of_unknown_outcome_asks() -> None:
     assert again.state.children["critic"].messages[2].content == "it happened"
 
 
-async def test_a_store_keeps_a_nesting(tmp_path: Path) -> None:
+async def test_a_store_keeps_the_events_of_nested_loops(tmp_path: Path) -> None:
     world = World()
     store = Store(tmp_path / "runs.db")
     run = await started(deep(world).start("go", store=store, name="deep"))
@@ -1019,7 +1019,7 @@ async def test_a_store_keeps_a_nesting(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["renamed", "removed"])
-async def test_a_snapshot_whose_nested_loop_is_gone_is_refused_clearly_and_nothing_is_lost(change: str) -> None:
+async def test_a_snapshot_without_its_nested_loop_is_refused_and_can_still_be_restored(change: str) -> None:
     world = World()
     run = await started(SessionLoop(Answers(handing("critic"), "fin"), [asking(world)]).start("go"))
     snapshot = run.snapshot()
@@ -1032,7 +1032,7 @@ async def test_a_snapshot_whose_nested_loop_is_gone_is_refused_clearly_and_nothi
     assert await decided(again) == "fin"
 
 
-async def test_an_engine_whose_loop_is_another_is_refused_clearly_and_with_a_function_does_the_task_again() -> None:
+async def test_an_engine_with_another_nested_loop_is_refused_and_with_a_function_repeats_the_task() -> None:
     world = World()
     run = await started(ConversationEngine(execute=asking(world, name="inner")).start("go"))
     snapshot = run.snapshot()
@@ -1048,7 +1048,7 @@ async def test_an_engine_whose_loop_is_another_is_refused_clearly_and_with_a_fun
 # -- consumers -------------------------------------------------------------------------------------------------------
 
 
-async def test_many_consumers_of_a_nesting_see_the_same() -> None:
+async def test_many_consumers_of_nested_loops_get_the_same_events() -> None:
     run = deep(World()).start("go", approve=True)
 
     async def facts() -> list[Any]:
@@ -1065,7 +1065,7 @@ async def test_deltas_of_nested_loops_have_their_path() -> None:
     assert deltas == [("critic", "said"), ("", "fin")]
 
 
-async def test_awaiting_from_another_thread() -> None:
+async def test_a_run_with_nested_loops_can_be_awaited_from_another_thread() -> None:
     world = World()
     run = await started(SessionLoop(Model(handing("critic"), "fin"), [asking(world)]).start("go"))
     outputs: list[Any] = []
@@ -1086,7 +1086,7 @@ async def test_awaiting_from_another_thread() -> None:
     assert outputs == ["fin", "fin"]
 
 
-async def test_a_nested_delta_arrives_while_the_loop_runs() -> None:
+async def test_a_delta_of_a_nested_loop_arrives_while_the_loop_runs() -> None:
     gate = asyncio.Event()
     critic = Agent(Model([*says("a"), gate.wait, *says("b")]), name="critic")
     run = SessionLoop(Model(handing("critic"), "fin"), [critic]).start("go")

@@ -1,4 +1,4 @@
-"""Many loops at once inside one: what a run costs grows with its events, and not with their square."""
+"""Many concurrent nested loops: the cost of a run grows linearly with its events, not quadratically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentnb.testing import ScriptedLLM, call
 
 
 async def calls_made(loops: int) -> int:
-    """Return how many functions a run calls in which so many loops are at work at once."""
+    """Return the number of function calls of a run with so many concurrent loops."""
     inner = SessionLoop(ScriptedLLM(["done"], repeat=True), name="inner")
     calls = [call("inner", {"input": str(n)}, id=f"c{n}") for n in range(loops)]
     run = SessionLoop(ScriptedLLM([calls, "end"]), [inner]).start("go")
@@ -28,6 +28,6 @@ async def calls_made(loops: int) -> int:
     return count
 
 
-async def test_four_times_as_many_loops_at_once_cost_no_more_than_eight_times_as_much() -> None:
+async def test_four_times_as_many_concurrent_loops_cost_at_most_eight_times_as_much() -> None:
     await calls_made(5)
     assert await calls_made(400) < 8 * await calls_made(100)

@@ -1,4 +1,4 @@
-"""Calls that a loop makes itself: what the state keeps of them, and that a tool is a tool whoever calls it."""
+"""Calls that a loop makes itself: their part of the state, and tools that are called by a loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.worlds import assert_folds, types
 
 
 class Caller(Loop):
-    """Calls what it is told to, one after the other, in a phase of its own each."""
+    """Makes the given calls one after the other, each in a separate phase."""
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {"one": ["two", "done"], "two": ["one", "done"], "done": []}
     opened_by: ClassVar[Mapping[str, str]] = {"run_end": "done"}
@@ -48,7 +48,7 @@ def sender(sent: list[str], **options: Any) -> Any:
     return send
 
 
-async def test_the_state_keeps_the_calls_and_the_phases_that_a_loop_has_chosen() -> None:
+async def test_the_state_keeps_the_calls_and_phases_of_a_loop() -> None:
     run = Caller("look", "look", "look").start(None)
     assert await run == ["looked"] * 3
     assert [call.id for call in run.state.own_calls] == ["call_0", "call_1", "call_2"]
@@ -59,7 +59,7 @@ async def test_the_state_keeps_the_calls_and_the_phases_that_a_loop_has_chosen()
     assert Snapshot.from_json(run.snapshot().to_json()).state.own_calls == run.state.own_calls
 
 
-async def test_an_activity_may_say_events_on_its_way() -> None:
+async def test_an_activity_may_yield_events() -> None:
     async def look(arguments: dict[str, Any], state: State) -> Any:
         yield StateUpdate(values={"seen": 1})
         yield Result("looked twice")
@@ -72,7 +72,7 @@ async def test_an_activity_may_say_events_on_its_way() -> None:
     assert_folds(run)
 
 
-async def test_an_activity_that_says_anything_else_has_failed() -> None:
+async def test_an_activity_that_yields_another_value_has_failed() -> None:
     async def look(arguments: dict[str, Any], state: State) -> Any:
         yield "words"
 
@@ -85,7 +85,7 @@ async def test_an_activity_that_says_anything_else_has_failed() -> None:
     ]
 
 
-async def test_a_tool_that_a_loop_calls_asks_as_if_a_model_called_it() -> None:
+async def test_a_tool_called_by_a_loop_needs_approval_like_one_called_by_a_model() -> None:
     sent: list[str] = []
     run = Caller("send", tools=[sender(sent, approve=True)]).start(None)
     await run.step("call")
@@ -104,14 +104,14 @@ async def test_a_policy_sees_the_tools_that_a_loop_calls() -> None:
     assert sent == []
 
 
-async def test_arguments_that_do_not_fit_are_a_result() -> None:
+async def test_invalid_arguments_from_a_loop_are_an_error_result() -> None:
     run = Caller("send", tools=[sender([])], arguments={"from": 1}).start(None)
     (said,) = await run
     assert "Invalid arguments for send" in said
 
 
 @pytest.mark.parametrize(("idempotent", "asked"), [(False, ["call_0"]), (True, [])])
-async def test_a_tool_that_was_broken_off_is_asked_about(idempotent: bool, asked: list[str]) -> None:
+async def test_an_interrupted_tool_needs_a_decision(idempotent: bool, asked: list[str]) -> None:
     sent: list[str] = []
     run = Caller("send", tools=[sender(sent, idempotent=idempotent)]).start(None)
     await run
@@ -129,7 +129,7 @@ async def test_a_tool_that_was_broken_off_is_asked_about(idempotent: bool, asked
         assert sent == ["all", "all"]
 
 
-async def test_an_activity_goes_before_a_tool_of_its_name() -> None:
+async def test_an_activity_takes_precedence_over_a_tool_of_the_same_name() -> None:
     @tool(name="look", approve=True)
     def other() -> str:
         return "never"
@@ -137,7 +137,7 @@ async def test_an_activity_goes_before_a_tool_of_its_name() -> None:
     assert await Caller("look", tools=[other]).start(None) == ["looked"]
 
 
-async def test_who_performs_a_call_may_depend_on_where_the_loop_stands() -> None:
+async def test_the_performer_of_a_call_may_depend_on_the_state() -> None:
     class InnerCalls(Calls):
         def perform(self, call: CallState, state: State) -> Any:
             return f"{self.loop.name} performs {call.id} in {state.phase}"
@@ -170,12 +170,12 @@ async def test_any_json_value_may_be_the_input(given: Any) -> None:
     assert said == ([] if given is None else ["user"])
 
 
-async def test_what_looks_like_a_message_must_be_one() -> None:
+async def test_an_input_that_looks_like_a_message_must_be_valid() -> None:
     with pytest.raises(Exception, match="role"):
         await Caller().start({"content": "hi"})
 
 
-async def test_a_design_that_waits_for_nothing_fails_loudly() -> None:
+async def test_a_design_that_waits_without_a_running_call_fails() -> None:
     class Waits(Caller):
         def advance(self, state: State) -> Event | None:
             return None
@@ -184,7 +184,7 @@ async def test_a_design_that_waits_for_nothing_fails_loudly() -> None:
         await Waits().start(None)
 
 
-async def test_any_design_may_detach_its_calls() -> None:
+async def test_any_design_can_detach_its_calls() -> None:
     gate = asyncio.Event()
 
     @tool

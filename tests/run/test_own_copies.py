@@ -1,4 +1,4 @@
-"""What hooks and callbacks do to what they are given happens to nobody else, or is an event."""
+"""Changes that hooks and callbacks make to their arguments affect no other code, or are recorded as events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def mask_result(context: Any) -> None:
         ("convert_to_llm", mask_and_send),
     ],
 )
-async def test_what_a_hook_does_to_the_history_is_its_own(name: str, hook: Any, tmp_path: Path) -> None:
+async def test_changes_of_a_hook_to_the_history_affect_only_its_copy(name: str, hook: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     plain = SessionLoop(ScriptedLLM(TURNS), [look])
     expected = plain.start(GIVEN)
@@ -74,7 +74,7 @@ async def test_what_a_hook_does_to_the_history_is_its_own(name: str, hook: Any, 
     store.close()
 
 
-async def test_one_hook_does_not_see_what_another_did_to_its_copies() -> None:
+async def test_a_hook_does_not_see_the_changes_of_another_hook() -> None:
     seen: list[Any] = []
     loop = SessionLoop(
         ScriptedLLM(TURNS),
@@ -95,7 +95,7 @@ async def test_each_message_is_copied_once_for_a_hook() -> None:
     assert all(one is other for one, other in zip(first, last, strict=False))
 
 
-async def test_a_watcher_that_changes_the_start_of_a_call_has_not_changed_what_runs() -> None:
+async def test_changes_of_a_watcher_to_call_start_do_not_change_what_runs() -> None:
     ran: list[Any] = []
 
     @tool
@@ -113,7 +113,7 @@ async def test_a_watcher_that_changes_the_start_of_a_call_has_not_changed_what_r
     assert ran == [{"path": "home"}]
 
 
-async def test_what_a_policy_does_to_its_context_is_its_own() -> None:
+async def test_changes_of_a_policy_to_its_context_affect_only_its_copy() -> None:
     def policy(proposed: Any, context: Any) -> bool:
         for message in context.messages:
             if isinstance(message["content"], list):
@@ -128,7 +128,7 @@ async def test_what_a_policy_does_to_its_context_is_its_own() -> None:
     assert "masked" not in str(loop.llm.requests[-1].messages)
 
 
-async def test_a_generator_that_changes_the_answer_it_is_sent_has_not_changed_the_history() -> None:
+async def test_changes_of_a_generator_to_an_answer_do_not_change_the_history() -> None:
     def steps(_: Any) -> Any:
         reply = yield ask("go")
         reply.tool_calls[0].arguments["where"]["path"] = "[changed]"
@@ -143,7 +143,7 @@ async def test_a_generator_that_changes_the_answer_it_is_sent_has_not_changed_th
     )
 
 
-async def test_what_an_engine_is_made_of_gets_copies() -> None:
+async def test_the_parts_of_an_engine_get_copies() -> None:
     def context(user_input: Any) -> Any:
         user_input["goal"].append("[changed]")
         return {"knowledge": ["known"]}
@@ -179,7 +179,7 @@ async def test_confirm_gets_a_copy_of_the_call() -> None:
 
 
 class Echo:
-    """A tool of the design's own kind, which says by a schema what it takes."""
+    """A tool in the form of the design, with a schema of its arguments."""
 
     name = "echo"
     description = "Echo."
@@ -207,7 +207,7 @@ def edits(run: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("hook", [change, change_later])
-async def test_a_hook_that_changes_the_arguments_changes_the_call_and_that_is_an_edit(hook: Any) -> None:
+async def test_a_hook_that_changes_the_arguments_is_recorded_as_an_edit(hook: Any) -> None:
     echo = Echo()
     loop = SessionLoop(
         ScriptedLLM([[call("echo", {"value": "hello"}, id="c1")], "done"]), [echo], before_tool_call=hook
@@ -220,7 +220,7 @@ async def test_a_hook_that_changes_the_arguments_changes_the_call_and_that_is_an
     assert run.messages[1].tool_calls[0].arguments == {"value": "hello"}
 
 
-async def test_a_hook_that_changes_nothing_is_no_edit() -> None:
+async def test_a_hook_that_changes_nothing_is_not_recorded_as_an_edit() -> None:
     echo = Echo()
     llm = ScriptedLLM([[call("echo", {"value": "hello"})], "done"])
     run = SessionLoop(llm, [echo], before_tool_call=lambda context: None).start("go")
@@ -228,7 +228,7 @@ async def test_a_hook_that_changes_nothing_is_no_edit() -> None:
     assert edits(run) == []
 
 
-async def test_a_function_gets_what_the_hook_chose_without_a_check() -> None:
+async def test_a_function_gets_the_arguments_of_a_hook_without_a_check() -> None:
     ran: list[Any] = []
 
     @tool
@@ -244,7 +244,7 @@ async def test_a_function_gets_what_the_hook_chose_without_a_check() -> None:
     assert ran == ["two"]
 
 
-async def test_a_hook_that_takes_away_what_a_function_needs_makes_its_call_fail() -> None:
+async def test_a_hook_that_removes_a_required_argument_makes_the_call_fail() -> None:
     @tool
     def double(x: int) -> int:
         return 2 * x
@@ -255,7 +255,7 @@ async def test_a_hook_that_takes_away_what_a_function_needs_makes_its_call_fail(
     assert run.messages[2].is_error
 
 
-async def test_a_person_is_asked_about_what_the_hook_made_of_the_call() -> None:
+async def test_a_person_is_asked_about_the_arguments_that_the_hook_set() -> None:
     echo = Echo(approve=True)
     llm = ScriptedLLM([[call("echo", {"value": "hello"})], "done"])
     run = SessionLoop(llm, [echo], before_tool_call=change).start("go")
@@ -268,7 +268,7 @@ async def test_a_person_is_asked_about_what_the_hook_made_of_the_call() -> None:
     assert echo.ran == [{"value": 123}]
 
 
-async def test_a_policy_judges_what_the_hook_made_of_the_call() -> None:
+async def test_a_policy_gets_the_arguments_that_the_hook_set() -> None:
     seen: list[Any] = []
 
     def policy(proposed: Any) -> bool:
@@ -282,7 +282,7 @@ async def test_a_policy_judges_what_the_hook_made_of_the_call() -> None:
     assert echo.ran == []
 
 
-async def test_what_was_approved_for_exactly_these_arguments_is_asked_about_where_a_hook_changes_them() -> None:
+async def test_a_call_approved_by_its_arguments_needs_approval_if_a_hook_changes_them() -> None:
     echo = Echo(approve=True)
     changing = []
 
@@ -302,7 +302,7 @@ async def test_what_was_approved_for_exactly_these_arguments_is_asked_about_wher
     assert echo.ran == [{"value": "hello"}]
 
 
-async def test_a_hook_that_adds_to_the_arguments_each_time_is_asked_once() -> None:
+async def test_a_hook_that_changes_the_arguments_each_time_is_called_once() -> None:
     echo = Echo()
     asked: list[Any] = []
 
@@ -316,7 +316,7 @@ async def test_a_hook_that_adds_to_the_arguments_each_time_is_asked_once() -> No
     assert echo.ran == [{"value": "hello!"}]
 
 
-async def test_a_restored_run_goes_on_with_the_edit_of_a_hook_and_does_not_ask_it_again() -> None:
+async def test_a_restored_run_keeps_the_edit_of_a_hook_and_does_not_call_it_again() -> None:
     def made(echo: Echo) -> SessionLoop:
         turns = [[call("echo", {"value": "hello"}, id="c1")], "done"]
         return SessionLoop(ScriptedLLM(turns), [echo], before_tool_call=change)
@@ -335,7 +335,7 @@ async def test_a_restored_run_goes_on_with_the_edit_of_a_hook_and_does_not_ask_i
     assert replay(whole, made(Echo())).to(len(whole.events) - 1).output == "done"
 
 
-async def test_a_hook_that_changes_the_arguments_and_then_blocks_has_blocked_the_call() -> None:
+async def test_a_hook_that_changes_the_arguments_and_blocks_the_call_blocks_it() -> None:
     echo = Echo()
 
     def hook(context: Any) -> Any:
@@ -364,7 +364,7 @@ async def test_a_hook_that_blocks_and_terminates_ends_the_loop_after_the_batch()
     assert [(end.outcome, end.terminate) for end in run.events if end.type == "call_end"] == [("blocked", True)] * 2
 
 
-async def test_a_result_that_does_not_terminate_is_answered() -> None:
+async def test_a_result_without_terminate_is_answered_by_the_model() -> None:
     echo = Echo()
     llm = ScriptedLLM([[call("echo", {"value": "a"}), call("echo", {"value": "b"})], "done"])
 

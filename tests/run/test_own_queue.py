@@ -1,4 +1,4 @@
-"""What is said to a session itself is heard while it runs inside another loop, as when it runs alone."""
+"""Messages sent to a session itself are delivered while it is nested in another loop, as when it runs alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.worlds import assert_folds
 
 
 class World:
-    """A session with a tool, during whose first call something is said."""
+    """A session with a tool; a message is sent during its first call."""
 
     def __init__(self, *turns: Any, **options: Any) -> None:
         self.during: Callable[[], Any] = lambda: None
@@ -38,7 +38,7 @@ class World:
         self.session = SessionLoop(self.llm, [work], queue=self.queue, name="session", **options)
 
     def heard(self) -> list[str]:
-        """What the user has said, as the model was told it last."""
+        """Return the user messages of the last request."""
         return [m["content"] for m in self.llm.requests[-1].messages if m["role"] == "user"]
 
 
@@ -59,7 +59,7 @@ def alone(session: Loop) -> Loop:
 
 
 @pytest.mark.parametrize("around", [alone, as_a_tool, in_a_loop_agent, in_an_engine])
-async def test_it_is_heard_in_the_run_it_was_said_in(around: Callable[[Loop], Loop]) -> None:
+async def test_a_message_is_delivered_in_the_run_in_which_it_was_sent(around: Callable[[Loop], Loop]) -> None:
     world = World()
     run = around(world.session).start("go")
 
@@ -75,7 +75,7 @@ async def test_it_is_heard_in_the_run_it_was_said_in(around: Callable[[Loop], Lo
 
 
 @pytest.mark.parametrize("around", [alone, as_a_tool])
-async def test_steering_passes_over_the_calls_that_have_not_started(around: Callable[[Loop], Loop]) -> None:
+async def test_steering_skips_calls_that_have_not_started(around: Callable[[Loop], Loop]) -> None:
     turn = [call("work", {"n": "a"}, id="a"), call("work", {"n": "b"}, id="b")]
     world = World(turn, "heard", steering_mode="skip_pending", tool_execution="sequential")
     world.during = lambda: world.session.steer("stop")
@@ -84,7 +84,7 @@ async def test_steering_passes_over_the_calls_that_have_not_started(around: Call
     assert world.heard()[-1] == "stop"
 
 
-async def test_what_it_has_not_heard_is_for_its_own_next_run_and_for_no_other_loop() -> None:
+async def test_an_undelivered_message_is_for_the_next_run_of_the_session_only() -> None:
     world = World([call("work", id="c1")], "two", "three", max_turns=1)
     other = ScriptedLLM(["said"] * 2)
     world.during = lambda: world.session.steer("late")
@@ -95,14 +95,14 @@ async def test_what_it_has_not_heard_is_for_its_own_next_run_and_for_no_other_lo
     assert len(world.llm.requests) == 2
 
 
-async def test_what_it_has_not_heard_stays_in_its_queue_when_the_run_is_over() -> None:
+async def test_an_undelivered_message_stays_in_the_queue_after_the_run_has_ended() -> None:
     world = World([call("work", id="c1")], max_turns=1)
     world.during = lambda: world.session.follow_up("later")
     await as_a_tool(world.session).start("go")
     assert [m.content for m in world.queue.dequeue_followup()] == ["later"]
 
 
-async def test_what_is_said_to_the_run_is_not_for_the_session() -> None:
+async def test_a_message_to_the_run_is_not_delivered_to_the_session() -> None:
     world = World([call("work", id="c1")], max_turns=1)
     other = ScriptedLLM(["said"])
     run = LoopAgent("outer", [world.session, SessionLoop(other, name="other")], 1).start("go")
@@ -112,7 +112,7 @@ async def test_what_is_said_to_the_run_is_not_for_the_session() -> None:
     assert world.queue.dequeue_steering() == []
 
 
-async def test_it_can_be_taken_back() -> None:
+async def test_a_message_to_a_session_can_be_withdrawn() -> None:
     world = World()
     taken: list[Any] = []
 
@@ -127,7 +127,7 @@ async def test_it_can_be_taken_back() -> None:
     assert "never mind" not in str(world.llm.requests[-1].messages)
 
 
-async def test_a_run_that_was_restored_inside_hears_it() -> None:
+async def test_a_restored_nested_session_gets_the_message() -> None:
     world = World()
     run = as_a_tool(world.session).start("go")
     while not any(e.type == "call_proposed" or (e.type == "model_end" and e.path) for e in run.events):
@@ -142,7 +142,7 @@ async def test_a_run_that_was_restored_inside_hears_it() -> None:
 
 
 @pytest.mark.parametrize("how", ["restored", "forked"])
-async def test_a_run_that_goes_on_from_a_recording_hears_it(how: str) -> None:
+async def test_a_run_continued_from_a_recording_gets_the_message(how: str) -> None:
     run = World().session.start("go")
     await run
     made = next(event.seq for event in run.events if event.type == "model_end")
@@ -156,7 +156,7 @@ async def test_a_run_that_goes_on_from_a_recording_hears_it(how: str) -> None:
     assert elsewhere.heard() == ["go", "mind this"]
 
 
-async def test_what_a_file_has_and_the_session_has_kept_is_heard_once() -> None:
+async def test_a_message_in_the_file_and_in_the_session_is_delivered_once() -> None:
     world = World([call("work", id="c1")], "one", "two", "three")
     run = world.session.start("go")
 
@@ -173,7 +173,7 @@ async def test_what_a_file_has_and_the_session_has_kept_is_heard_once() -> None:
     assert world.queue.dequeue_steering() == []
 
 
-async def test_to_take_up_a_run_that_is_over_says_nothing_again() -> None:
+async def test_restoring_an_ended_run_does_not_queue_its_message_again() -> None:
     world = World(max_turns=1)
     world.during = lambda: world.session.steer("once")
     run = world.session.start("go")
@@ -182,7 +182,7 @@ async def test_to_take_up_a_run_that_is_over_says_nothing_again() -> None:
     assert [message.content for message in world.queue.dequeue_steering()] == ["once"]
 
 
-async def test_what_a_restored_run_has_from_its_recording_is_heard_once() -> None:
+async def test_a_recorded_message_of_a_restored_run_is_delivered_once() -> None:
     world = World([call("work", id="c1")], "one", "two", "three")
     boss = as_a_tool(world.session)
     run = boss.start("go")
@@ -200,7 +200,7 @@ async def test_what_a_restored_run_has_from_its_recording_is_heard_once() -> Non
     assert world.queue.dequeue_steering() == []
 
 
-async def test_many_threads_may_say_things_while_runs_begin_and_end() -> None:
+async def test_many_threads_can_send_messages_while_runs_start_and_end() -> None:
     world = World(*["said"] * 400)
     stop, said = threading.Event(), 0
 
@@ -223,7 +223,7 @@ async def test_many_threads_may_say_things_while_runs_begin_and_end() -> None:
 
 
 @pytest.mark.parametrize("around", [alone, as_a_tool, in_a_loop_agent, in_an_engine])
-async def test_a_loop_holds_on_to_no_run_that_nobody_has(around: Callable[[Loop], Loop]) -> None:
+async def test_a_loop_keeps_no_unreferenced_run_alive(around: Callable[[Loop], Loop]) -> None:
     world = World()
     run = around(world.session).start("go")
     while not world.ran:
@@ -234,7 +234,7 @@ async def test_a_loop_holds_on_to_no_run_that_nobody_has(around: Callable[[Loop]
     assert kept() is None
 
 
-async def test_steering_goes_to_the_run_that_somebody_has() -> None:
+async def test_steering_is_delivered_to_the_referenced_run() -> None:
     world = World()
     run = world.session.start("go")
     world.session.start("and this is dropped")
@@ -243,7 +243,7 @@ async def test_steering_goes_to_the_run_that_somebody_has() -> None:
     assert [message.content for _, message in run.queued] == ["mind this"]
 
 
-async def test_what_a_run_has_not_heard_is_kept_when_nobody_has_the_run_any_more() -> None:
+async def test_undelivered_messages_of_a_garbage_collected_run_are_kept() -> None:
     world = World()
     run = world.session.start("go")
     world.session.steer("mind this")
@@ -253,7 +253,7 @@ async def test_what_a_run_has_not_heard_is_kept_when_nobody_has_the_run_any_more
     assert [message.content for message in world.queue.waiting()["steering"]] == ["mind this"]
 
 
-async def test_a_run_hears_what_is_said_to_its_loop_though_only_who_drives_it_has_it() -> None:
+async def test_a_run_referenced_only_by_its_driver_gets_messages_to_its_loop() -> None:
     world = World()
     gc.collect()
     world.during = lambda: (gc.collect(), world.session.steer("mind this"))

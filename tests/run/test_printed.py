@@ -1,4 +1,4 @@
-"""Whatever names and texts models, tools and people chose: what is shown of a run can be encoded and printed."""
+"""Everything that is shown of a run can be encoded and printed, for any names and texts of models, tools and people."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ HALF = "\ud800"
 HOSTILE = f"x{HALF}\x1b[31mred\x07\u202e\n"
 
 WORDS = "x\x1b[31mred\x9b5m\x07\r\u202e end"
-"""The same where a store keeps it as a name: Unicode, on one line."""
+"""The hostile text as a store keeps it in a name: valid Unicode on one line."""
 
 remembered: SessionLoop | None = None
 
 
 class Model:
-    """Says half characters and escape sequences wherever it says something."""
+    """Sends lone surrogates and escape sequences in all its chunks."""
 
     def __init__(self) -> None:
         self._asked = 0
@@ -62,13 +62,13 @@ async def hostile(told: list[Any]) -> Run:
 
 
 def assert_printable(text: str) -> None:
-    """Lines of text that can be encoded, and in which a terminal finds nothing to act on."""
+    """Check that the text can be encoded and has no control characters of a terminal."""
     assert text
     assert text.encode()
     assert text.replace("\n", "").replace("\t", "").isprintable(), repr(text)
 
 
-async def test_what_a_watcher_is_told_can_be_encoded() -> None:
+async def test_everything_a_watcher_gets_can_be_encoded() -> None:
     told: list[Any] = []
     await hostile(told)
     deltas = [one for one in told if isinstance(one, Delta)]
@@ -78,7 +78,7 @@ async def test_what_a_watcher_is_told_can_be_encoded() -> None:
             assert HALF not in (text or "")
 
 
-async def test_what_is_shown_of_a_run_has_nothing_that_a_terminal_would_act_on() -> None:
+async def test_texts_of_a_run_have_no_terminal_control_characters() -> None:
     told: list[Any] = []
     run = await hostile(told)
     snapshot = Snapshot.from_json(run.snapshot().to_json())
@@ -87,12 +87,12 @@ async def test_what_is_shown_of_a_run_has_nothing_that_a_terminal_would_act_on()
         assert str(one).isprintable(), one
 
 
-def test_a_name_with_half_a_character_is_refused() -> None:
+def test_a_name_with_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(UsageError, match="name="):
         SessionLoop(Model()).start("hi", name=f"x{HALF}")
 
 
-def test_the_names_that_a_store_has_are_said_so_that_they_can_be_printed(tmp_path: Path) -> None:
+def test_names_in_the_error_of_a_store_can_be_printed(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     SessionLoop(Model()).start("hi", store=store, name="a\x1b[31m").cancel()
     with pytest.raises(RecordingMissing) as refused:
@@ -102,7 +102,7 @@ def test_the_names_that_a_store_has_are_said_so_that_they_can_be_printed(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["x²", "a\x1b[31m", "1st", '"""', "class", "½ done", "東京"])
-async def test_a_written_test_can_be_parsed_whatever_the_run_s_name(
+async def test_a_written_test_can_be_parsed_for_any_name_of_a_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.run.test_printed.remembered", SessionLoop(Model(), [look]))
@@ -114,9 +114,7 @@ async def test_a_written_test_can_be_parsed_whatever_the_run_s_name(
 
 
 @pytest.mark.parametrize("place", ["import.loops:made", "made.loops:class"])
-async def test_a_test_that_could_not_be_parsed_is_not_written(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unparsable_test_is_not_written(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = SessionLoop(Model(), [look])
     module = types.ModuleType("loops")
     vars(module).update({"made": loop, "class": loop})
@@ -136,7 +134,7 @@ async def test_a_test_that_could_not_be_parsed_is_not_written(
 
 
 class Failing:
-    """A model that fails with an error in hostile words."""
+    """A model that fails with a hostile error text."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -161,7 +159,7 @@ async def asking(**options: Any) -> Run:
 
 
 @pytest.mark.parametrize("error", [ValueError(HOSTILE), ModelRequestError(HOSTILE), ToolError(HOSTILE)], ids=repr)
-async def test_the_error_of_a_run_whose_model_failed_can_be_printed(error: Exception) -> None:
+async def test_the_error_of_a_failed_model_can_be_printed(error: Exception) -> None:
     run = SessionLoop(Failing(error)).start("hi")
     with pytest.raises(agentnb.errors.RunFailed) as failed:
         await run
@@ -173,7 +171,7 @@ async def test_the_error_of_a_run_whose_model_failed_can_be_printed(error: Excep
 
 
 @pytest.mark.parametrize("name", agentnb.errors.__all__)
-def test_every_error_can_be_printed_and_keeps_its_words(name: str) -> None:
+def test_every_error_can_be_printed_and_keeps_its_text(name: str) -> None:
     if name == "ToolError":
         return
     more = {"ReplayDiverged": (None, None)}.get(name, ())
@@ -183,7 +181,7 @@ def test_every_error_can_be_printed_and_keeps_its_words(name: str) -> None:
     assert error.args[0] == f"{HOSTILE}\tof a peer"
 
 
-async def test_a_model_gets_the_words_of_a_tool_s_error_as_they_are() -> None:
+async def test_the_error_text_of_a_tool_reaches_the_model_unchanged() -> None:
     @tool
     async def fails() -> str:
         raise ToolError("\x1b[31mred")
@@ -227,7 +225,7 @@ class Named:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-async def test_a_refusal_of_what_was_given_can_be_printed(mistake: Callable[[Run], Any]) -> None:
+async def test_the_error_about_an_invalid_argument_can_be_printed(mistake: Callable[[Run], Any]) -> None:
     run = await asking()
     with pytest.raises(agentnb.errors.AgentnbError) as refused:
         mistake(run)
@@ -238,7 +236,7 @@ async def test_a_refusal_of_what_was_given_can_be_printed(mistake: Callable[[Run
 # -- what is written on the screen -------------------------------------------------------------------------------------
 
 
-async def test_the_line_about_a_refused_call_is_one_line_that_can_be_printed(
+async def test_the_line_about_a_refused_call_can_be_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     agentnb.headless(lambda call: False, after=0)
@@ -266,7 +264,7 @@ async def test_a_warning_can_be_printed() -> None:
     run.cancel()
 
 
-async def test_what_represents_loops_tools_and_wants_can_be_printed() -> None:
+async def test_reprs_of_loops_tools_and_commands_can_be_printed() -> None:
     run = await asking(breakpoints=[{"arguments": [{"field": WORDS, "operator": "is", "value": WORDS}]}])
     wants = [ask(HOSTILE), say(HOSTILE), phase(WORDS), want_call(WORDS, text=HOSTILE)]
     shown = [run.loop, *wants, run.breakpoints, *run.breakpoints, run.pending, agentnb.headless]
@@ -276,7 +274,7 @@ async def test_what_represents_loops_tools_and_wants_can_be_printed() -> None:
     run.cancel()
 
 
-async def test_runs_that_were_found_again_and_their_table_can_be_printed(tmp_path: Path) -> None:
+async def test_attached_runs_and_their_table_can_be_printed(tmp_path: Path) -> None:
     with contextlib.closing(Store(tmp_path / "a\x1b[31m.db")) as store:
         run = await asking(store=store)
         recorded = agentnb.attach(store=store)
@@ -289,7 +287,7 @@ async def test_runs_that_were_found_again_and_their_table_can_be_printed(tmp_pat
         assert_printable(agentnb.runs(store)._repr_html_())
 
 
-async def test_what_compares_recordings_can_be_printed() -> None:
+async def test_comparisons_of_recordings_can_be_printed() -> None:
     one, other = await asking(), await asking()
     other.reject(other.pending[0], HOSTILE)
     await other
@@ -305,7 +303,7 @@ async def test_what_compares_recordings_can_be_printed() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")
-async def test_every_written_file_can_be_read(tmp_path: Path) -> None:
+async def test_every_written_file_can_be_read_again(tmp_path: Path) -> None:
     with contextlib.closing(Store(tmp_path / "runs.db")) as store:
         run = await asking(store=store)
         run.reject(run.pending[0], HOSTILE)

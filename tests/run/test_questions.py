@@ -1,4 +1,4 @@
-"""A question is identified by its run, its path and the number of its event; ids identify nothing by themselves."""
+"""A question is identified by its run, its path and the number of its event; an id alone identifies nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACTS: dict[str, Callable[[Any, Any], None]] = {
 
 
 class World:
-    """Loops whose one tool asks before it deletes, and says what it deleted."""
+    """Loops with one tool that needs approval to delete, and records what it deleted."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -65,7 +65,7 @@ def decisions(run: Any) -> list[Any]:
     return [event for event in run.events if event.type == "approval_decision"]
 
 
-async def test_a_question_says_its_run_its_path_and_the_number_of_its_event() -> None:
+async def test_a_pending_item_has_its_run_path_and_event_number() -> None:
     run = await World().three()
     for item in run.pending:
         event = run.events[item.event]
@@ -80,7 +80,7 @@ async def test_a_question_says_its_run_its_path_and_the_number_of_its_event() ->
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-async def test_a_late_answer_decides_no_other_call_of_the_same_id(act: Any) -> None:
+async def test_a_late_decision_does_not_apply_to_another_call_of_the_same_id(act: Any) -> None:
     world = World()
     run = LoopAgent("boss", [world.agent("one", "first"), world.agent("two", "second")], 1).start("go")
     run.play()
@@ -95,7 +95,7 @@ async def test_a_late_answer_decides_no_other_call_of_the_same_id(act: Any) -> N
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-async def test_the_answer_to_a_question_that_was_asked_again_is_refused(act: Any) -> None:
+async def test_a_decision_about_an_earlier_question_is_refused(act: Any) -> None:
     run = await World().asking("a")
     shown = run.pending[0]
     run.approve(shown)
@@ -107,7 +107,7 @@ async def test_the_answer_to_a_question_that_was_asked_again_is_refused(act: Any
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-async def test_the_question_of_another_run_decides_nothing(act: Any) -> None:
+async def test_a_pending_item_of_another_run_is_refused(act: Any) -> None:
     world = World()
     one, other = await world.asking("a"), await world.asking("b")
     with pytest.raises(AlreadyDecided, match=one.id):
@@ -118,7 +118,7 @@ async def test_the_question_of_another_run_decides_nothing(act: Any) -> None:
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-async def test_of_two_answers_to_one_question_the_first_holds(act: Any) -> None:
+async def test_of_two_decisions_about_one_question_the_first_applies(act: Any) -> None:
     run = await World().asking("a")
     shown = run.pending[0]
     run.approve(shown)
@@ -129,7 +129,7 @@ async def test_of_two_answers_to_one_question_the_first_holds(act: Any) -> None:
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-async def test_an_id_under_which_two_questions_wait_is_refused_with_both(act: Any) -> None:
+async def test_an_id_shared_by_two_questions_is_refused_and_both_are_named(act: Any) -> None:
     run = await World().three()
     with pytest.raises(UsageError) as refused:
         act(run, "c1")
@@ -139,7 +139,7 @@ async def test_an_id_under_which_two_questions_wait_is_refused_with_both(act: An
     run.cancel()
 
 
-async def test_an_id_under_which_one_question_waits_is_taken_whatever_it_looks_like() -> None:
+async def test_an_id_of_one_question_is_accepted_with_or_without_its_path() -> None:
     world = World()
     run = await world.three()
     run.approve("critic/c1")
@@ -152,7 +152,7 @@ async def test_an_id_under_which_one_question_waits_is_taken_whatever_it_looks_l
     assert world.ran == ["outside", "inside", "here"]
 
 
-async def test_a_question_is_answered_by_itself_whatever_other_calls_are_named() -> None:
+async def test_a_pending_item_identifies_its_question_among_equal_names() -> None:
     world = World()
     run = await world.three()
     run.approve(next(item for item in run.pending if item.arguments == {"path": "inside"}))
@@ -161,7 +161,7 @@ async def test_a_question_is_answered_by_itself_whatever_other_calls_are_named()
     run.cancel()
 
 
-async def test_an_id_that_no_call_has_is_named_with_those_that_wait() -> None:
+async def test_an_unknown_id_is_refused_and_pending_calls_are_named() -> None:
     run = await World().asking("a")
     with pytest.raises(UnknownCall, match=r"'nothing'.*waiting: c1 \(delete\)"):
         run.approve("nothing")
@@ -171,7 +171,7 @@ async def test_an_id_that_no_call_has_is_named_with_those_that_wait() -> None:
 # -- taking back -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_decision_of_another_run_is_not_taken_back() -> None:
+async def test_undoing_a_decision_of_another_run_is_refused() -> None:
     world = World()
     one, other = await world.asking("a"), await world.asking("b")
     one.approve("c1")
@@ -183,7 +183,7 @@ async def test_a_decision_of_another_run_is_not_taken_back() -> None:
     other.cancel()
 
 
-async def test_what_is_remembered_in_another_run_is_not_forgotten() -> None:
+async def test_forgetting_a_rule_of_another_run_is_refused() -> None:
     world = World()
     one, other = await world.asking("a"), await world.asking("b")
     one.approve("c1", remember="tool")
@@ -195,7 +195,7 @@ async def test_what_is_remembered_in_another_run_is_not_forgotten() -> None:
     other.cancel()
 
 
-async def test_a_decision_is_taken_back_once() -> None:
+async def test_a_decision_can_be_undone_once() -> None:
     run = await World().asking("a")
     run.approve("c1")
     (first,) = run.decided
@@ -209,7 +209,7 @@ async def test_a_decision_is_taken_back_once() -> None:
     run.cancel()
 
 
-async def test_a_decision_says_which_question_it_answers() -> None:
+async def test_a_decision_has_the_number_of_its_question() -> None:
     run = await World().asking("a")
     shown = run.pending[0]
     run.approve(shown)
@@ -225,7 +225,7 @@ async def test_a_decision_says_which_question_it_answers() -> None:
 
 
 async def lost(world: World) -> Any:
-    """A restored run whose call was started by a process that is gone."""
+    """Return a restored run whose call was started by a process that has exited."""
     run = await world.asking("a")
     run.approve("c1")
     await run
@@ -234,7 +234,7 @@ async def lost(world: World) -> Any:
     return restore(Snapshot.of(run.events[: begun + 1]), world.session())
 
 
-async def test_a_question_that_was_not_asked_yet_is_answered_once_it_is() -> None:
+async def test_an_item_shown_before_its_question_was_recorded_answers_it_later() -> None:
     world = World()
     run = await lost(world)
     shown = run.pending[0]
@@ -246,7 +246,7 @@ async def test_a_question_that_was_not_asked_yet_is_answered_once_it_is() -> Non
     assert decisions(run)[-1].question is not None
 
 
-async def test_a_question_that_was_not_asked_yet_is_asked_when_it_is_answered() -> None:
+async def test_answering_a_question_that_is_not_recorded_yet_records_it() -> None:
     run = await lost(World())
     run.answer(run.pending[0], "it happened")
     asked = next(event for event in reversed(run.events) if event.type == "approval_request")
@@ -255,7 +255,7 @@ async def test_a_question_that_was_not_asked_yet_is_asked_when_it_is_answered() 
 
 
 @pytest.mark.parametrize("act", [ACTS["approve"], ACTS["reject"], ACTS["answer"]])
-async def test_the_item_of_a_lost_call_answers_no_later_question_about_it(act: Any) -> None:
+async def test_the_item_of_a_lost_call_does_not_answer_a_later_question(act: Any) -> None:
     run = await lost(World())
     shown = run.pending[0]
     run.approve(shown)
@@ -266,7 +266,7 @@ async def test_the_item_of_a_lost_call_answers_no_later_question_about_it(act: A
     run.cancel()
 
 
-async def test_a_watcher_answers_no_question_that_is_being_taken_back() -> None:
+async def test_a_watcher_cannot_answer_a_question_during_an_undo() -> None:
     world = World()
     run = await world.asking("a")
     shown = run.pending[0]
@@ -287,7 +287,7 @@ async def test_a_watcher_answers_no_question_that_is_being_taken_back() -> None:
     run.cancel()
 
 
-async def test_a_call_whose_decision_was_taken_back_as_the_process_ended_is_asked_about_again() -> None:
+async def test_a_call_whose_decision_was_undone_at_the_end_of_the_process_needs_approval_again() -> None:
     world = World()
     run = await world.asking("a")
     run.approve("c1")
@@ -307,7 +307,7 @@ async def test_a_call_whose_decision_was_taken_back_as_the_process_ended_is_aske
 # -- restored from a store ---------------------------------------------------------------------------------------------
 
 
-async def test_two_loops_that_wait_under_one_id_are_told_apart_after_a_restore(tmp_path: Path) -> None:
+async def test_two_pending_calls_with_the_same_id_are_identified_after_a_restore(tmp_path: Path) -> None:
     world = World()
     store = Store(tmp_path / "runs.db")
     agents = [world.agent("one", "first"), world.agent("two", "second")]
@@ -334,7 +334,7 @@ async def test_two_loops_that_wait_under_one_id_are_told_apart_after_a_restore(t
     store.close()
 
 
-async def test_two_runs_of_a_store_that_wait_under_one_id_are_each_answered_by_their_own_item(tmp_path: Path) -> None:
+async def test_pending_items_of_two_runs_with_the_same_id_answer_their_own_run(tmp_path: Path) -> None:
     world = World()
     store = Store(tmp_path / "runs.db")
     for path in ("a", "b"):

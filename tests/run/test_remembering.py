@@ -1,4 +1,4 @@
-"""Decisions that are remembered, and decisions that are taken back."""
+"""Remembered decisions, and undone decisions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def waiting(run: Any, count: int = 1) -> Any:
 
 
 async def stopped(*turn: Any, **options: Any) -> tuple[Agent, Any]:
-    """A run that nobody drives, with the calls of its first turn waiting."""
+    """Return a run without a driver, with the calls of its first turn pending."""
     agent = Agent()
     run = agent.loop([part for calls in turn for part in calls], "done").start("hi", **options)
     await run.step("turn")
@@ -41,7 +41,7 @@ def decisions(run: Any) -> list[tuple[str, str, str, int | None]]:
 
 
 def assert_every_call_had_its_decision(run: Any) -> None:
-    """Each call that was asked about began with a decision that let it run, and that had not been taken back."""
+    """Check that each call that needed approval started after a decision that allowed it and was not undone."""
     standing: dict[tuple[str, str], ApprovalDecision | None] = {}
     for event in run.events:
         if isinstance(event, ApprovalRequest):
@@ -59,7 +59,7 @@ def assert_every_call_had_its_decision(run: Any) -> None:
 # -- remembering -----------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_remembered_for_a_tool_is_not_asked_again_and_names_the_decision_it_follows() -> None:
+async def test_a_remembered_decision_applies_to_the_tool_and_names_its_source() -> None:
     agent = Agent()
     run = agent.loop(sends("a"), [*sends("b"), *sends("c")], "done").start("hi")
     await waiting(run)
@@ -85,7 +85,7 @@ async def test_what_is_remembered_for_a_tool_is_not_asked_again_and_names_the_de
     assert_every_call_had_its_decision(run)
 
 
-async def test_what_is_remembered_for_arguments_holds_for_exactly_these() -> None:
+async def test_a_decision_remembered_for_arguments_applies_to_equal_arguments_only() -> None:
     agent = Agent()
     same = call("send", {"value": "a", "to": "bob"}, id="2")
     turned = call("send", {"to": "bob", "value": "a"}, id="3")
@@ -100,7 +100,7 @@ async def test_what_is_remembered_for_arguments_holds_for_exactly_these() -> Non
     assert_every_call_had_its_decision(run)
 
 
-async def test_one_is_not_true_to_what_is_remembered() -> None:
+async def test_one_and_true_are_different_arguments_for_a_remembered_decision() -> None:
     ran: list[Any] = []
 
     def switch(on: Any) -> str:
@@ -115,7 +115,7 @@ async def test_one_is_not_true_to_what_is_remembered() -> None:
     run.cancel()
 
 
-async def test_calls_that_wait_already_are_decided_too() -> None:
+async def test_a_remembered_decision_applies_to_calls_that_are_already_pending() -> None:
     agent, run = await stopped(sends("a", "b"), asks("c"))
     run.reject("a", "not today", remember="tool")
     assert run.pending == []
@@ -126,7 +126,7 @@ async def test_calls_that_wait_already_are_decided_too() -> None:
     assert_every_call_had_its_decision(run)
 
 
-async def test_a_rule_for_these_arguments_goes_before_one_for_the_tool_and_the_newest_first() -> None:
+async def test_a_rule_for_arguments_precedes_one_for_the_tool_and_a_newer_one_an_older() -> None:
     agent = Agent()
     turns = [
         sends("a"),
@@ -145,7 +145,7 @@ async def test_a_rule_for_these_arguments_goes_before_one_for_the_tool_and_the_n
     ]
 
 
-async def test_a_rule_answers_only_where_a_person_would_be_asked() -> None:
+async def test_a_remembered_rule_applies_only_if_a_person_would_be_asked() -> None:
     agent = Agent()
     policy = [{"arguments": {"value": "bad*"}, "decision": "reject"}]
     run = agent.loop(sends("a"), sends("bad"), sends("b"), "done").start("hi", approve=policy)
@@ -156,7 +156,7 @@ async def test_a_rule_answers_only_where_a_person_would_be_asked() -> None:
     assert ("bad", "reject", "rule", None) in decisions(run)
 
 
-async def test_a_restored_run_still_has_it() -> None:
+async def test_a_restored_run_keeps_a_remembered_decision() -> None:
     agent = Agent()
     run = agent.loop(sends("a"), sends("b"), "done").start("hi")
     await waiting(run)
@@ -171,7 +171,7 @@ async def test_a_restored_run_still_has_it() -> None:
     run.cancel()
 
 
-async def test_a_store_brings_it_back(tmp_path: Any) -> None:
+async def test_a_run_loaded_from_a_store_keeps_a_remembered_decision(tmp_path: Any) -> None:
     store = Store(tmp_path / "runs.db")
     run = Agent().loop(sends("a"), sends("b"), "done").start("hi", store=store, name="x")
     await waiting(run)
@@ -182,7 +182,7 @@ async def test_a_store_brings_it_back(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("given", ["as it is", "by number"])
-async def test_it_can_be_forgotten(given: str) -> None:
+async def test_a_remembered_decision_can_be_forgotten(given: str) -> None:
     agent = Agent()
     run = agent.loop(sends("a"), sends("b"), "done").start("hi")
     await waiting(run)
@@ -199,7 +199,7 @@ async def test_it_can_be_forgotten(given: str) -> None:
     assert_every_call_had_its_decision(run)
 
 
-async def test_a_rule_made_in_a_loop_inside_holds_for_that_loop_alone() -> None:
+async def test_a_rule_made_in_a_nested_loop_applies_to_that_loop_only() -> None:
     run = asking_everywhere()
     run.play()
     await until(lambda: len(run.pending) == 3)
@@ -216,7 +216,7 @@ async def test_a_rule_made_in_a_loop_inside_holds_for_that_loop_alone() -> None:
         run.forget(rule.event)
 
 
-async def test_what_cannot_be_remembered_is_refused() -> None:
+async def test_an_unknown_value_of_remember_is_refused() -> None:
     _, run = await stopped(sends("a"))
     with pytest.raises(UsageError, match="'tool' or 'arguments'"):
         run.approve("a", remember="forever")
@@ -224,7 +224,7 @@ async def test_what_cannot_be_remembered_is_refused() -> None:
     run.cancel()
 
 
-async def test_whether_a_call_of_unknown_outcome_runs_again_is_asked_each_time() -> None:
+async def test_a_decision_about_a_call_of_unknown_outcome_cannot_be_remembered() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     await waiting(run)
     run.approve("a", remember="tool")
@@ -242,7 +242,7 @@ async def test_whether_a_call_of_unknown_outcome_runs_again_is_asked_each_time()
 # -- taking back -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_decision_is_taken_back_before_the_call_begins() -> None:
+async def test_a_decision_can_be_undone_before_the_call_starts() -> None:
     agent, run = await stopped(sends("a", "b"))
     run.approve("a")
     (item,) = run.decided
@@ -270,7 +270,7 @@ async def test_a_decision_is_taken_back_before_the_call_begins() -> None:
     "decide",
     [lambda run: run.edit("a", {"value": "x", "to": "y"}), lambda run: run.replace("a", "echo", {"value": "x"})],
 )
-async def test_an_edited_call_is_again_what_it_was(decide: Any) -> None:
+async def test_undoing_an_edit_restores_the_call(decide: Any) -> None:
     agent, run = await stopped(sends("a", to="bob"))
     (asked,) = run.pending
     decide(run)
@@ -285,7 +285,7 @@ async def test_an_edited_call_is_again_what_it_was(decide: Any) -> None:
     assert_every_call_had_its_decision(run)
 
 
-async def test_taking_back_a_remembered_decision_forgets_it() -> None:
+async def test_undoing_a_remembered_decision_forgets_it() -> None:
     agent, run = await stopped(sends("a"))
     run.approve("a", remember="tool")
     run.undo("a")
@@ -295,7 +295,7 @@ async def test_taking_back_a_remembered_decision_forgets_it() -> None:
     assert agent.ran == ["a>all"]
 
 
-async def test_what_a_rule_or_a_policy_decided_is_taken_back_too() -> None:
+async def test_a_decision_of_a_rule_or_a_policy_can_be_undone() -> None:
     agent, run = await stopped(sends("a", "b"), asks("c"))
     run.approve("a", remember="tool")
     assert [(item.id, item.by) for item in run.decided] == [("a", "code"), ("b", "remembered")]
@@ -309,7 +309,7 @@ async def test_what_a_rule_or_a_policy_decided_is_taken_back_too() -> None:
 
 
 @pytest.mark.parametrize("policy", [True, lambda call: {"arguments": {"value": "other"}}], ids=["approved", "edited"])
-async def test_what_a_policy_decided_unasked_is_asked_about_as_the_call_was_made(policy: Any) -> None:
+async def test_after_undoing_a_decision_of_a_policy_the_original_call_needs_approval(policy: Any) -> None:
     agent = Agent()
     run = agent.loop(sends("a", to="bob"), "done").start("hi", approve=policy)
     while not run.decided:
@@ -330,7 +330,7 @@ async def test_what_a_policy_decided_unasked_is_asked_about_as_the_call_was_made
     assert_every_call_had_its_decision(run)
 
 
-async def test_a_call_of_unknown_outcome_is_of_unknown_outcome_when_its_decision_is_taken_back() -> None:
+async def test_undoing_a_decision_keeps_the_unknown_outcome_of_the_call() -> None:
     run = Agent().loop(sends("a"), "done").start("hi", approve=True)
     await run
     begun = types(run.events).index("call_start")
@@ -345,7 +345,7 @@ async def test_a_call_of_unknown_outcome_is_of_unknown_outcome_when_its_decision
     restored.cancel()
 
 
-async def test_a_deadline_begins_anew() -> None:
+async def test_undoing_a_decision_restarts_the_deadline() -> None:
     _, run = await stopped(sends("a"), approve=[{"decision": "ask", "deadline": 60}])
     (asked,) = run.pending
     run.approve("a")
@@ -355,7 +355,7 @@ async def test_a_deadline_begins_anew() -> None:
     run.cancel()
 
 
-async def test_what_has_begun_or_is_over_or_undecided_is_not_taken_back() -> None:
+async def test_undoing_is_refused_for_started_ended_and_undecided_calls() -> None:
     agent = Agent()
     run = agent.loop([*sends("a", "b"), *sends("hold")], "done").start("hi")
     await waiting(run, 3)
@@ -370,7 +370,7 @@ async def test_what_has_begun_or_is_over_or_undecided_is_not_taken_back() -> Non
     run.cancel()
 
 
-async def test_the_first_decision_after_one_was_taken_back_stands() -> None:
+async def test_after_an_undo_a_second_decision_is_refused() -> None:
     _, run = await stopped(sends("a"))
     run.approve("a")
     run.undo("a")
@@ -380,7 +380,7 @@ async def test_the_first_decision_after_one_was_taken_back_stands() -> None:
     run.cancel()
 
 
-async def test_a_decision_taken_back_is_taken_back_in_a_restored_run() -> None:
+async def test_an_undone_decision_is_undone_in_a_restored_run() -> None:
     _, run = await stopped(sends("a"))
     run.edit("a", {"value": "other"})
     run.undo("a")
@@ -395,7 +395,7 @@ async def test_a_decision_taken_back_is_taken_back_in_a_restored_run() -> None:
     run.cancel()
 
 
-async def test_a_watcher_may_take_back_a_rejection_as_it_is_told_of_it() -> None:
+async def test_a_watcher_can_undo_a_rejection_when_it_is_notified() -> None:
     agent, run = await stopped(sends("a"))
 
     def take_back(news: Any) -> None:
@@ -417,7 +417,7 @@ def repeat(act: Callable[[Any], object], calls: Callable[[], Any], done: threadi
     def work() -> None:
         while not done.is_set():
             for item in calls():
-                with suppress(UsageError):  # somebody else was faster
+                with suppress(UsageError):  # another thread was faster
                     act(item)
 
     thread = threading.Thread(target=work)
@@ -425,7 +425,7 @@ def repeat(act: Callable[[Any], object], calls: Callable[[], Any], done: threadi
     return thread
 
 
-async def test_no_call_begins_without_its_decision_however_it_is_raced_for() -> None:
+async def test_no_call_starts_without_its_decision_under_concurrent_undo() -> None:
     agent = Agent()
     ids = [str(n) for n in range(120)]
     run = agent.loop(sends(*ids), "done").start("hi")

@@ -46,7 +46,7 @@ async def finished() -> Any:
 # -- walking -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_replay_stands_before_its_first_event() -> None:
+async def test_a_replay_starts_before_its_first_event() -> None:
     recorded = replay(await finished())
     assert recorded.position == 0
     assert list(recorded.events) == []
@@ -55,7 +55,7 @@ async def test_a_replay_stands_before_its_first_event() -> None:
     assert recorded.stop_reason is None
 
 
-async def test_a_step_gives_the_events_of_the_step() -> None:
+async def test_a_step_of_a_replay_returns_its_events() -> None:
     run = await finished()
     recorded = replay(run)
     assert recorded.step() == [run.events[0]]
@@ -63,7 +63,7 @@ async def test_a_step_gives_the_events_of_the_step() -> None:
     assert recorded.position == 2
 
 
-async def test_a_recording_of_nothing_can_be_walked_through() -> None:
+async def test_an_empty_recording_can_be_stepped() -> None:
     recorded = replay(Agent().two_turns().start("hi"))
     recorded.watch(lambda event: None)
     assert recorded.step() == []
@@ -71,13 +71,13 @@ async def test_a_recording_of_nothing_can_be_walked_through() -> None:
     assert recorded.to(-1).pending == []
 
 
-async def test_a_step_may_be_awaited_like_a_run_s() -> None:
+async def test_a_step_of_a_replay_may_be_awaited() -> None:
     run = await finished()
     assert await replay(run).step() == [run.events[0]]
 
 
 @pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
-async def test_steps_end_where_the_steps_of_the_run_ended(unit: Any) -> None:
+async def test_steps_of_a_replay_end_where_the_steps_of_the_run_ended(unit: Any) -> None:
     run = Agent().two_turns().start("hi")
     taken: list[Any] = []
     while step := await run.step(unit):
@@ -89,7 +89,7 @@ async def test_steps_end_where_the_steps_of_the_run_ended(unit: Any) -> None:
 
 
 @pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
-async def test_going_back_undoes_a_step(unit: Any) -> None:
+async def test_back_moves_to_the_position_before_the_step(unit: Any) -> None:
     recorded = replay(await finished())
     before = []
     while True:
@@ -103,7 +103,7 @@ async def test_going_back_undoes_a_step(unit: Any) -> None:
     assert recorded.back(unit) == []
 
 
-async def test_a_unit_that_is_none_is_refused() -> None:
+async def test_an_unknown_unit_is_refused() -> None:
     recorded = replay(await finished())
     with pytest.raises(UsageError, match="event, call, turn, phase"):
         recorded.step("week")  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ async def test_a_unit_that_is_none_is_refused() -> None:
         recorded.back("week")  # type: ignore[arg-type]
 
 
-async def test_to_goes_right_behind_an_event_in_either_direction() -> None:
+async def test_to_moves_after_an_event_in_either_direction() -> None:
     run = await finished()
     recorded = replay(run)
     for seq in (5, 2, 7, 7, 0, -1):
@@ -121,21 +121,21 @@ async def test_to_goes_right_behind_an_event_in_either_direction() -> None:
 
 
 @pytest.mark.parametrize("seq", [-2, 1000, True])
-async def test_there_is_nothing_outside_the_recording(seq: int) -> None:
+async def test_a_position_outside_the_recording_is_refused(seq: int) -> None:
     recorded = replay(await finished()).to(3)
     with pytest.raises(UsageError, match=r"events 0 to \d+"):
         recorded.to(seq)
     assert recorded.position == 4
 
 
-async def test_an_event_may_be_named_by_the_number_that_a_table_has_of_it() -> None:
+async def test_an_event_number_from_a_table_is_accepted() -> None:
     run = await finished()
     at = events(run)["seq"].iloc[3]
     assert run.at(at).position == 4
     assert run.fork(at, message="other").events[0].forked_from == f"{run.id}@3"
 
 
-async def test_find_goes_to_the_next_or_the_last_event_of_a_kind() -> None:
+async def test_find_moves_to_the_next_or_the_previous_matching_event() -> None:
     run = await finished()
     ends = [event.seq for event in run.events if event.type == "call_end"]
     recorded = replay(run)
@@ -146,13 +146,13 @@ async def test_find_goes_to_the_next_or_the_last_event_of_a_kind() -> None:
     assert recorded.find(lambda event, state: event.type == "call_end", backwards=True) == run.events[ends[-2]]
 
 
-async def test_before_the_first_event_nothing_is_found_backwards() -> None:
+async def test_find_backwards_before_the_first_event_returns_none() -> None:
     recorded = replay(await finished())
     assert recorded.find(lambda event, state: True, backwards=True) is None
     assert recorded.position == 0
 
 
-async def test_a_replay_is_read_like_a_run() -> None:
+async def test_a_replay_has_the_attributes_of_a_run() -> None:
     run = await finished()
     recorded = replay(run)
     assert [event async for event in recorded] == list(run.events)
@@ -161,7 +161,7 @@ async def test_a_replay_is_read_like_a_run() -> None:
     assert [getattr(recorded, name) for name in names] == [getattr(run, name) for name in names]
 
 
-async def test_what_a_loop_says_of_its_run_stays_so_while_its_past_is_looked_at() -> None:
+async def test_replaying_does_not_change_the_attributes_of_the_loop() -> None:
     loop = ExecutionLoop(ScriptedLLM([['{"calls": [], "output": "done"}']]), [])
     run = loop.start("hi")
     await run
@@ -171,13 +171,13 @@ async def test_what_a_loop_says_of_its_run_stays_so_while_its_past_is_looked_at(
     assert (loop.output, loop.state, loop.context) == said
 
 
-async def test_a_snapshot_of_a_replay_bears_the_run_s_name_unless_it_is_given_one() -> None:
+async def test_a_snapshot_of_a_replay_has_the_name_of_the_run_by_default() -> None:
     recorded = replay(await finished())
     recorded.step()
     assert [recorded.snapshot().name, recorded.snapshot("then").name] == ["mine", "then"]
 
 
-async def test_the_calls_that_waited_are_seen_with_what_was_shown() -> None:
+async def test_pending_and_decided_calls_of_a_replay_are_those_of_its_position() -> None:
     agent = Agent()
     run = agent.loop(sends("x"), "done").start("hi")
     while not run.pending:
@@ -191,12 +191,12 @@ async def test_the_calls_that_waited_are_seen_with_what_was_shown() -> None:
     recorded.step()
     assert recorded.pending == []
     assert [(one.name, one.decision, one.by) for one in recorded.decided] == [("send", "approve", "code")]
-    recorded.step()  # it begins
+    recorded.step()  # it starts
     assert recorded.decided == []
 
 
 @pytest.mark.parametrize("end", ["cancelled", "failed", "limit"])
-async def test_a_recorded_end_is_raised_as_the_run_raised_it(end: str) -> None:
+async def test_a_replay_raises_the_recorded_end_like_the_run(end: str) -> None:
     if end == "cancelled":
         run = Agent().two_turns().start("hi")
         await run.step("turn")
@@ -212,7 +212,7 @@ async def test_a_recorded_end_is_raised_as_the_run_raised_it(end: str) -> None:
         await run
     with pytest.raises(raised) as second:
         await replay(run)
-    assert str(second.value) in str(first.value)  # a replay has no model to ask again
+    assert str(second.value) in str(first.value)  # a replay has no model to call again
 
 
 # -- nothing is performed ----------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ async def test_a_file_is_replayed_without_the_loop(tmp_path: Path) -> None:
     assert await recorded == run.output
 
 
-async def test_a_loop_of_your_own_is_replayed_without_it_with_its_phases_as_they_came() -> None:
+async def test_a_recording_of_your_own_loop_is_replayed_without_it_with_its_recorded_phases() -> None:
     class Knock(Loop):
         phases: ClassVar[Mapping[str, Sequence[str]]] = {"shut": ["open", "broken"], "open": [], "broken": []}
         opened_by: ClassVar[Mapping[str, str]] = {"run_end": "open"}
@@ -243,7 +243,7 @@ async def test_a_loop_of_your_own_is_replayed_without_it_with_its_phases_as_they
 async def test_a_recorded_loop_cannot_be_run(tmp_path: Path) -> None:
     run = await finished()
     recorded = replay(run.snapshot().save(tmp_path / "run.json"))
-    with pytest.raises(UsageError, match="give the loop itself"):
+    with pytest.raises(UsageError, match="Pass the loop to continue"):
         recorded.loop.advance(recorded.state)
 
 
@@ -255,25 +255,27 @@ ONLY_OF_RUNS = [
 
 
 @pytest.mark.parametrize("name", ONLY_OF_RUNS)
-async def test_who_wants_to_do_what_only_a_run_can_is_told_of_forks(name: str) -> None:
+async def test_a_method_that_only_a_run_has_raises_and_suggests_fork(name: str) -> None:
     recorded = replay(await finished())
-    with pytest.raises(UsageError, match=rf"no {name}\(\). fork\(\) goes on from where it stands"):
+    with pytest.raises(UsageError, match=rf"no {name}\(\). fork\(\) returns a run that continues from this position"):
         getattr(recorded, name)
     assert not hasattr(recorded, name)
 
 
-async def test_what_neither_a_run_nor_a_recording_has_is_an_attribute_that_there_is_not() -> None:
+async def test_an_unknown_attribute_of_a_replay_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'Replay' object has no attribute 'levitate'"):
         replay(await finished()).levitate  # type: ignore[attr-defined]  # noqa: B018
 
 
 @every_world
-async def test_every_moment_of_every_design_is_as_it_was_and_nothing_is_performed(world: Callable[[], Any]) -> None:
+async def test_a_replay_of_every_design_has_the_recorded_state_at_every_event_and_performs_nothing(
+    world: Callable[[], Any],
+) -> None:
     run = world().start("go")
     seen: list[Any] = []
     run.watch(lambda event: event.seq is not None and seen.append(run.state.dump()))
     await drive(run)
-    recorded = replay(agentnb.Snapshot.from_json(run.snapshot().to_json()))  # without the loop there is nothing to run
+    recorded = replay(agentnb.Snapshot.from_json(run.snapshot().to_json()))  # without the loop, nothing can run
     for dumped in seen:
         recorded.step()
         assert recorded.state.dump() == dumped
@@ -283,7 +285,7 @@ async def test_every_moment_of_every_design_is_as_it_was_and_nothing_is_performe
 
 
 @every_world
-async def test_the_run_as_it_was_is_read_at_every_event(world: Callable[[], Any]) -> None:
+async def test_run_at_has_the_state_at_every_event(world: Callable[[], Any]) -> None:
     run = await drive(world().start("go"))
     for seq in range(len(run.events)):
         moment = run.at(seq)
@@ -292,7 +294,7 @@ async def test_the_run_as_it_was_is_read_at_every_event(world: Callable[[], Any]
     assert run.at(len(run.events) - 1).output == run.output
 
 
-async def test_who_watches_hears_which_event_it_stands_behind_and_none_before_the_first() -> None:
+async def test_a_watcher_of_a_replay_gets_the_current_event_or_none_before_the_first() -> None:
     recorded = replay(await finished())
     heard: list[Any] = []
     recorded.watch(heard.append)
@@ -300,7 +302,7 @@ async def test_who_watches_hears_which_event_it_stands_behind_and_none_before_th
     assert [event and event.seq for event in heard] == [2, None, 0]
 
 
-async def test_a_replay_of_a_run_that_has_not_begun_stays_where_it_is() -> None:
+async def test_a_replay_of_a_run_without_events_does_not_move() -> None:
     recorded = replay(Agent().two_turns().start("hi"))
     heard: list[Any] = []
     recorded.watch(heard.append)
@@ -314,7 +316,7 @@ async def test_a_replay_of_a_run_that_has_not_begun_stays_where_it_is() -> None:
 
 
 class Overtaken:
-    """A replay's lock, which another thread that goes to the end gets before whoever wants it first."""
+    """The lock of a replay, which another thread takes first and moves the replay to the end."""
 
     def __init__(self, recorded: Any) -> None:
         self._recorded, self._lock, self._is_free = recorded, recorded.lock, True
@@ -331,14 +333,14 @@ class Overtaken:
         self._lock.__exit__(*raised)
 
 
-async def test_nothing_is_left_to_go_through_where_another_thread_has_come_to_the_end_first() -> None:
+async def test_iterating_a_replay_ends_if_another_thread_has_moved_it_to_the_end() -> None:
     recorded = replay(await finished()).to(3)
     recorded._lock = Overtaken(recorded)  # type: ignore[assignment]
     assert [event async for event in recorded] == []
     assert recorded.position == len(recorded.recording)
 
 
-async def test_who_reads_it_as_it_goes_back_sees_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_a_replay_during_a_move_shows_the_old_position(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = replay(await finished()).to(7)
     seen: list[Any] = []
 
@@ -353,7 +355,22 @@ async def test_who_reads_it_as_it_goes_back_sees_where_it_was(monkeypatch: pytes
     assert recorded.position == 6
 
 
-async def test_the_result_is_the_one_of_the_end_wherever_another_goes_from_there() -> None:
+@pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
+async def test_back_finds_the_start_of_a_long_step(unit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.run.past.replay.NEAR", 2)
+    run = await finished()
+    forwards, backwards = replay(run), replay(run).to(len(run.events) - 1)
+    starts = [forwards.position]
+    while forwards.step(unit):
+        starts.append(forwards.position)
+    for start in reversed(starts[:-1]):
+        backwards.back(unit)
+        assert backwards.position == start
+    assert backwards.back(unit) == []
+    assert backwards.find(lambda event, state: True, backwards=True) is None
+
+
+async def test_result_returns_the_output_even_if_a_watcher_moves_the_replay() -> None:
     recorded = replay(await finished())
     end = recorded.recording[-1]
     recorded.watch(lambda event: event is end and recorded.to(-1))
@@ -365,7 +382,7 @@ async def test_the_result_is_the_one_of_the_end_wherever_another_goes_from_there
 
 
 @every_world
-async def test_the_loop_that_was_recorded_does_not_diverge(world: Callable[[], Any]) -> None:
+async def test_a_replay_against_the_recorded_loop_does_not_diverge(world: Callable[[], Any]) -> None:
     run = await drive(world().start("go"))
     recorded = replay(run, world())
     assert len([event async for event in recorded]) == len(run.events)
@@ -373,7 +390,7 @@ async def test_the_loop_that_was_recorded_does_not_diverge(world: Callable[[], A
     assert recorded.to(len(run.events) - 1).stop_reason == run.stop_reason
 
 
-async def test_another_configuration_is_the_first_event_that_differs() -> None:
+async def test_another_configuration_diverges_at_the_first_event() -> None:
     run = await finished()
     recorded = replay(run, Agent().two_turns(name="talk", max_turns=1))
     with pytest.raises(ReplayDiverged, match="max_turns") as raised:
@@ -382,7 +399,7 @@ async def test_another_configuration_is_the_first_event_that_differs() -> None:
     assert recorded.position == 0
 
 
-async def test_a_loop_that_decides_otherwise_stops_before_the_first_event_that_differs() -> None:
+async def test_a_replay_stops_before_the_first_event_that_differs() -> None:
     run = await finished()
 
     class Hasty(SessionLoop):
@@ -405,10 +422,10 @@ async def test_a_loop_that_decides_otherwise_stops_before_the_first_event_that_d
     recorded.to(0).watch(heard.append)
     with pytest.raises(ReplayDiverged):
         recorded.to(len(run.events) - 1)
-    assert heard == [run.events[raised.value.recorded.seq - 1]]  # who shows it, shows where it has stopped
+    assert heard == [run.events[raised.value.recorded.seq - 1]]  # watchers get the position at which it has stopped
 
 
-async def test_a_departure_is_told_for_as_long_as_it_stands_there() -> None:
+async def test_diverged_is_set_while_the_replay_is_at_the_divergence() -> None:
     run = SessionLoop(ScriptedLLM([[call("add", {"a": 1, "b": 2})], "3"]), [add]).start("go")
     await run
     recorded = replay(run, SessionLoop(ScriptedLLM([])))
@@ -416,13 +433,13 @@ async def test_a_departure_is_told_for_as_long_as_it_stands_there() -> None:
     recorded.watch(lambda event: told.append(recorded.position))
     with pytest.raises(ReplayDiverged) as raised:
         recorded.to(len(run.events) - 1)
-    assert told == [raised.value.recorded.seq]  # whoever watches is told how far it came
+    assert told == [raised.value.recorded.seq]  # watchers are notified of the position that it reached
     assert recorded.diverged is raised.value
     recorded.back()
     assert recorded.diverged is None
 
 
-async def test_a_tool_that_takes_other_arguments_differs_where_it_was_called() -> None:
+async def test_a_tool_with_other_parameters_diverges_at_its_call() -> None:
     run = SessionLoop(ScriptedLLM([[call("add", {"a": 1, "b": 2})], "3"]), [add]).start("go")
     await run
 
@@ -437,14 +454,14 @@ async def test_a_tool_that_takes_other_arguments_differs_where_it_was_called() -
     assert raised.value.expected.outcome == "invalid"
 
 
-async def test_a_tool_that_is_gone_differs_where_it_was_called() -> None:
+async def test_a_missing_tool_diverges_at_its_call() -> None:
     run = SessionLoop(ScriptedLLM([[call("add", {"a": 1, "b": 2})], "3"]), [add]).start("go")
     await run
     with pytest.raises(ReplayDiverged, match="not found"):
         await replay(run, SessionLoop(ScriptedLLM([])))
 
 
-async def test_a_call_that_fits_its_tool_now_differs_where_it_was_refused() -> None:
+async def test_a_call_that_is_valid_now_diverges_where_it_was_refused() -> None:
     @tool(name="add")
     def other(a: int) -> int:
         return a
@@ -458,7 +475,7 @@ async def test_a_call_that_fits_its_tool_now_differs_where_it_was_refused() -> N
     assert raised.value.expected == CallStart(call_id="c1", name="add", arguments={"a": 1, "b": 2}, attempt=1)
 
 
-async def test_a_call_that_runs_with_other_arguments_now_differs_where_it_began() -> None:
+async def test_a_call_with_other_arguments_diverges_at_its_start() -> None:
     class Doubled(Calls):
         def arguments(self, call: Any, state: Any) -> dict[str, Any]:
             return {name: 2 * value for name, value in call.arguments.items()}
@@ -478,7 +495,7 @@ async def test_a_call_that_runs_with_other_arguments_now_differs_where_it_began(
     assert (raised.value.expected.type, raised.value.expected.arguments) == ("call_start", {"a": 2, "b": 4})
 
 
-async def test_a_departure_shows_both_events_without_their_stamps_and_cut_short() -> None:
+async def test_a_divergence_shows_both_events_abbreviated_and_without_stamps() -> None:
     words = 100 * "a long word "
     run = SessionLoop(ScriptedLLM([[call("echo", {"value": words})], "3"]), Agent().tools).start("go")
     await run
@@ -492,7 +509,7 @@ async def test_a_departure_shows_both_events_without_their_stamps_and_cut_short(
     assert expected.startswith("  expected: type='call_end' call_id=")
 
 
-async def test_a_call_that_was_no_json_and_one_that_a_policy_asked_about_are_decided_as_recorded() -> None:
+async def test_malformed_calls_and_calls_deferred_by_a_policy_are_replayed_as_recorded() -> None:
     @tool
     async def look(where: str = "here") -> str:
         return where
@@ -530,7 +547,7 @@ async def at_once(input: str) -> str:
     ],
     ids=["configured otherwise", "of another kind", "now a tool", "now a loop"],
 )
-async def test_another_loop_inside_differs_where_it_begins(then: Any, now: Any, recorded: str, expected: str) -> None:
+async def test_another_nested_loop_diverges_at_its_start(then: Any, now: Any, recorded: str, expected: str) -> None:
     run = boss(then()).start("go")
     await run
     with pytest.raises(ReplayDiverged) as raised:
@@ -544,7 +561,9 @@ async def test_another_loop_inside_differs_where_it_begins(then: Any, now: Any, 
     [(True, "approval_request", "call_start"), (False, "call_start", "approval_request")],
     ids=["it asks no more", "it asks now"],
 )
-async def test_a_tool_that_asks_otherwise_differs_where_it_was_called(then: bool, recorded: str, expected: str) -> None:
+async def test_a_tool_with_another_approve_option_diverges_at_its_call(
+    then: bool, recorded: str, expected: str
+) -> None:
     def world(approve: bool) -> SessionLoop:
         wipe = tool(name="wipe", approve=approve)(lambda: "wiped")
         return SessionLoop(ScriptedLLM([[call("wipe")], "done"]), [wipe], name="world")
@@ -556,7 +575,7 @@ async def test_a_tool_that_asks_otherwise_differs_where_it_was_called(then: bool
     assert (raised.value.recorded.type, raised.value.expected.type) == (recorded, expected)
 
 
-async def test_another_kind_of_loop_differs_at_once() -> None:
+async def test_another_kind_of_loop_diverges_at_the_first_event() -> None:
     run = await finished()
     with pytest.raises(ReplayDiverged):
         replay(run, agentnb.Agent(ScriptedLLM([]))).step()
@@ -567,7 +586,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-async def test_a_loop_that_handles_what_is_no_number_decides_as_recorded() -> None:
+async def test_a_replay_with_nan_does_not_diverge() -> None:
     @tool
     async def halve(x: float) -> float:
         return x / 2

@@ -1,4 +1,4 @@
-"""Where a run comes to rest: a pause waits for what an engine has begun, and an agent's code stands where it spoke."""
+"""Where a run pauses: a pause waits for a started task of an engine, and the code of an agent waits at its yield."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def rest_of(stream: Any) -> list[str]:
 
 
 def tasks_done(state: Any) -> list[bool]:
-    """Of the tasks an engine has begun, whether each has ended."""
+    """Return for each started task of an engine whether it has ended."""
     return [call.end is not None for call in state.own_calls if call.name == "execute"]
 
 
@@ -83,7 +83,7 @@ async def paused(run: Any) -> Any:
 # -- an engine whose tasks a loop executes ---------------------------------------------------------------------------
 
 
-async def test_an_engine_s_task_comes_to_its_end_before_it_is_paused() -> None:
+async def test_a_task_of_an_engine_ends_before_the_engine_is_paused() -> None:
     made = engine(WORK, "A", "B")
     async with aclosing(made.run("go")) as stream:
         await take(stream, "TASK_STARTED")
@@ -97,7 +97,7 @@ async def test_an_engine_s_task_comes_to_its_end_before_it_is_paused() -> None:
     assert rest[-1] == "ENGINE_COMPLETED"
 
 
-async def test_a_pause_of_an_engine_that_is_taken_back_before_its_task_has_ended_is_told_to_nobody() -> None:
+async def test_a_pause_of_an_engine_withdrawn_before_its_task_has_ended_is_not_emitted() -> None:
     made = engine(WORK, "A", "B")
     async with aclosing(made.run("go")) as stream:
         await take(stream, "TASK_STARTED")
@@ -108,7 +108,7 @@ async def test_a_pause_of_an_engine_that_is_taken_back_before_its_task_has_ended
         ]
 
 
-async def test_what_asks_inside_a_task_is_decided_while_the_pause_waits_for_it() -> None:
+async def test_a_call_in_a_task_can_be_decided_while_the_pause_waits() -> None:
     run = engine(WRITE, "A", "B").start("go")
     run.play()
     await until(lambda: run.pending)
@@ -125,7 +125,7 @@ async def test_what_asks_inside_a_task_is_decided_while_the_pause_waits_for_it()
     assert await run == {"a": "A", "b": "B"}
 
 
-async def test_no_answer_by_the_deadline_lets_a_pause_that_waits_come() -> None:
+async def test_a_waiting_pause_takes_effect_after_the_deadline_of_a_question() -> None:
     run = engine(WRITE, "A", "B").start("go", approve=[{"tool": "write", "decision": "ask", "deadline": 0.05}])
     run.play()
     await until(lambda: run.pending)
@@ -136,7 +136,7 @@ async def test_no_answer_by_the_deadline_lets_a_pause_that_waits_come() -> None:
     assert await run == {"a": "A", "b": "B"}
 
 
-async def test_a_run_whose_pause_waits_for_a_task_is_cancelled_at_once() -> None:
+async def test_a_run_whose_pause_waits_for_a_task_is_cancelled_immediately() -> None:
     run = engine(WRITE, "A").start("go")
     run.play()
     await until(lambda: run.pending)
@@ -150,7 +150,7 @@ async def test_a_run_whose_pause_waits_for_a_task_is_cancelled_at_once() -> None
     assert running_tasks() == set()
 
 
-async def test_one_resume_takes_the_pause_back_and_asks_again_where_the_model_failed_meanwhile() -> None:
+async def test_one_resume_withdraws_the_pause_and_repeats_the_failed_request() -> None:
     llm = Model([lambda: run.pause(), RuntimeError("down")], "A", "B")
     run = ConversationEngine(llm=Plans(), execute=Agent(llm, name="inner")).start("go")
     with pytest.raises(RunFailed):
@@ -161,7 +161,7 @@ async def test_one_resume_takes_the_pause_back_and_asks_again_where_the_model_fa
     assert "run_paused" not in types(run.events)
 
 
-async def test_a_snapshot_while_a_pause_waits_goes_on_to_the_same_end_and_may_be_paused_again() -> None:
+async def test_a_snapshot_taken_while_a_pause_waits_is_restored_and_can_be_paused_again() -> None:
     run = engine(WRITE, "A", "B").start("go")
     run.play()
     await until(lambda: run.pending)
@@ -180,7 +180,7 @@ async def test_a_snapshot_while_a_pause_waits_goes_on_to_the_same_end_and_may_be
     assert await again == {"a": "A", "b": "B"}
 
 
-async def test_a_task_that_was_broken_off_as_it_began_is_finished_before_a_pause() -> None:
+async def test_a_task_interrupted_at_its_start_is_finished_before_a_pause() -> None:
     whole = engine(WORK, "A", "B").start("go")
     await whole
     begun = next(event.seq for event in whole.events if event.type == "call_start" and event.name == "execute")
@@ -191,12 +191,12 @@ async def test_a_task_that_was_broken_off_as_it_began_is_finished_before_a_pause
     assert tasks_done(again.state) == [True]
 
 
-async def test_stepping_while_a_pause_waits_goes_step_by_step_and_rests_there() -> None:
+async def test_stepping_while_a_pause_waits_advances_one_step_at_a_time() -> None:
     run = engine(WRITE, "A", "B").start("go")
     run.play()
     await until(lambda: run.pending)
     run.pause()
-    while (await run.step())[0].type != "approval_request":  # what has happened while it was played
+    while (await run.step())[0].type != "approval_request":  # the events during play
         pass
     run.approve(run.pending[0].id)
     assert [types(await run.step()) for _ in range(2)] == [["approval_decision"], ["call_start"]]
@@ -207,7 +207,7 @@ async def test_stepping_while_a_pause_waits_goes_step_by_step_and_rests_there() 
     assert await run == {"a": "A", "b": "B"}
 
 
-async def test_a_breakpoint_inside_a_task_stops_there() -> None:
+async def test_a_breakpoint_inside_a_task_pauses_the_run() -> None:
     run = engine(WORK, "A", "B").start("go", breakpoints=["work"])
     run.play()
     await paused(run)
@@ -217,7 +217,7 @@ async def test_a_breakpoint_inside_a_task_stops_there() -> None:
     assert await run == {"a": "A", "b": "B"}
 
 
-async def test_a_pause_of_the_loop_around_an_engine_waits_for_its_task_and_no_longer() -> None:
+async def test_a_pause_of_an_outer_loop_waits_for_the_current_task_of_an_engine_only() -> None:
     passes = LoopAgent("passes", [engine(WORK, "A", "B")], 1)
     run = passes.start("go")
     run.watch(lambda event: event.type == "model_start" and run.pause())
@@ -232,7 +232,7 @@ async def test_a_pause_of_the_loop_around_an_engine_waits_for_its_task_and_no_lo
     assert run.stop_reason == "max_iterations"
 
 
-async def test_an_engine_s_pause_waits_for_the_whole_of_the_loops_inside_its_task() -> None:
+async def test_a_pause_of_an_engine_waits_for_all_nested_loops_of_its_task() -> None:
     inner = LoopAgent("passes", [engine(WORK, "A", "B")], 1)
     run = ConversationEngine(llm=Plans(), execute=inner, name="outer").start("go")
     run.watch(lambda event: event.path == "passes" and run.pause())
@@ -246,7 +246,7 @@ async def test_an_engine_s_pause_waits_for_the_whole_of_the_loops_inside_its_tas
     run.cancel()
 
 
-async def test_a_loop_agent_of_sessions_pauses_soon() -> None:
+async def test_a_pause_of_a_loop_agent_does_not_wait_for_the_end_of_a_session() -> None:
     model = Model(WORK, WORK, "said")
     run = LoopAgent("passes", [SessionLoop(model, [work], name="session")], 1).start("go")
     run.watch(lambda event: event.type == "call_start" and event.name == "work" and run.pause())
@@ -261,7 +261,7 @@ async def test_a_loop_agent_of_sessions_pauses_soon() -> None:
 
 
 class Speaks(BaseAgent):
-    """Says as many things as it is told to; its `log` has what its code has come to."""
+    """Yields a given number of events; its `log` has the progress of its code."""
 
     times = 3
     between: Any = staticmethod(asyncio.sleep)
@@ -307,7 +307,7 @@ def nested(agent: BaseAgent, where: str) -> Loop:
 
 
 @pytest.mark.parametrize("where", ["alone", "in a loop agent"])
-async def test_an_agent_s_code_stands_at_the_yield_of_the_event_a_step_gave(where: str) -> None:
+async def test_after_a_step_the_code_of_an_agent_is_at_the_yield_of_the_last_event(where: str) -> None:
     agent = Speaks("agent")
     run = nested(agent, where).start("go")
     stands = {"call_start": [], "call_end": [*("behind 2", "closed")]}
@@ -327,7 +327,7 @@ async def test_an_agent_s_code_stands_at_the_yield_of_the_event_a_step_gave(wher
 @pytest.mark.parametrize("where", NEST)
 @pytest.mark.parametrize("how", ["pause", "breakpoint"])
 @pytest.mark.parametrize("drive", ["play", "pull"])
-async def test_an_agent_s_code_stands_at_its_yield_while_the_run_is_paused(where: str, how: str, drive: str) -> None:
+async def test_during_a_pause_the_code_of_an_agent_is_at_its_yield(where: str, how: str, drive: str) -> None:
     agent = Speaks("agent")
 
     def at(event: Any, state: Any = None) -> bool:
@@ -354,7 +354,7 @@ async def test_an_agent_s_code_stands_at_its_yield_while_the_run_is_paused(where
     assert running_tasks() == set()
 
 
-async def test_an_agent_that_is_paused_before_it_says_anything_has_not_begun() -> None:
+async def test_an_agent_paused_before_its_first_event_has_not_started() -> None:
     agent = Speaks("agent")
     run = nested(agent, "in a loop agent").start("go", breakpoints=["run_agent"])
     run.play()
@@ -368,9 +368,7 @@ async def test_an_agent_that_is_paused_before_it_says_anything_has_not_begun() -
 
 @pytest.mark.parametrize("where", NEST)
 @pytest.mark.parametrize("stepped", [True, False])
-async def test_cancelling_where_an_agent_s_code_stands_runs_its_finally_and_nothing_else(
-    where: str, stepped: bool
-) -> None:
+async def test_a_cancellation_at_a_yield_runs_only_the_finally_of_the_agent(where: str, stepped: bool) -> None:
     agent = Speaks("agent")
     run = nested(agent, where).start("go")
     if stepped:
@@ -400,7 +398,7 @@ async def test_closing_a_consumer_that_paused_an_agent_runs_its_finally() -> Non
     assert agent.log[-2:] == ["at 1", "closed"]
 
 
-async def test_closing_a_consumer_between_two_words_of_a_model_runs_its_finally() -> None:
+async def test_closing_a_consumer_between_two_deltas_runs_the_finally_of_the_model() -> None:
     log: list[str] = []
 
     class Talks:
@@ -420,7 +418,7 @@ async def test_closing_a_consumer_between_two_words_of_a_model_runs_its_finally(
     assert log == ["closed"]
 
 
-async def test_whoever_pulls_and_cancels_at_an_event_sees_the_code_go_no_further() -> None:
+async def test_after_a_consumer_cancels_at_an_event_the_agent_does_not_continue() -> None:
     agent = Speaks("agent")
     run = nested(agent, "in a loop agent").start("go")
     async for event in run:
@@ -429,7 +427,7 @@ async def test_whoever_pulls_and_cancels_at_an_event_sees_the_code_go_no_further
     assert agent.log[-2:] == ["at 1", "closed"]
 
 
-async def test_the_limit_on_seconds_ends_what_stands_at_a_yield() -> None:
+async def test_the_limit_on_seconds_ends_an_agent_at_its_yield() -> None:
     agent = Speaks("agent")
     run = nested(agent, "alone").start("go", limits={"seconds": 0.5})
     run.watch(lambda event: said([event]) == ["1"] and run.pause())
@@ -438,7 +436,7 @@ async def test_the_limit_on_seconds_ends_what_stands_at_a_yield() -> None:
     assert agent.log[-2:] == ["at 1", "closed"]
 
 
-async def test_an_agent_may_pause_and_cancel_its_own_run() -> None:
+async def test_an_agent_can_pause_and_cancel_its_own_run() -> None:
     agent = Speaks("agent")
 
     async def between(_: float) -> None:
@@ -458,7 +456,7 @@ async def test_an_agent_may_pause_and_cancel_its_own_run() -> None:
     assert agent.log[-1] == "closed"
 
 
-async def test_agents_that_wait_for_each_other_are_stepped() -> None:
+async def test_agents_that_wait_for_each_other_can_be_stepped() -> None:
     barrier = asyncio.Barrier(2)
     agents = [Speaks(name, between=lambda _: barrier.wait()) for name in ("one", "two")]
     turn = asks(("c1", "first", {"input": "x"}), ("c2", "second", {"input": "x"}))
@@ -471,7 +469,7 @@ async def test_agents_that_wait_for_each_other_are_stepped() -> None:
     assert sorted(said(seen)) == ["0", "0", "1", "1", "2", "2"]
 
 
-async def test_what_is_only_shown_is_no_place_to_stand_for_a_step() -> None:
+async def test_a_step_does_not_end_at_a_delta() -> None:
     class Streams(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> AsyncIterator[Event]:
             for partial in (True, True, False):
@@ -485,7 +483,7 @@ async def test_what_is_only_shown_is_no_place_to_stand_for_a_step() -> None:
 
 
 async def test_an_agent_is_paused_from_another_thread() -> None:
-    agent = Speaks("agent", times=1_000_000)  # it goes on until it is paused
+    agent = Speaks("agent", times=1_000_000)  # it continues until it is paused
     run = nested(agent, "in a loop agent").start("go")
     spoken = threading.Event()
     run.watch(lambda event: said([event]) == ["3"] and spoken.set())
@@ -520,7 +518,7 @@ def _comes_to_rest(run: Any) -> bool:
 # -- the generator form, and what a step leaves behind ---------------------------------------------------------------
 
 
-async def test_a_generator_has_come_no_further_than_the_event_that_a_step_gave() -> None:
+async def test_after_a_step_a_generator_is_at_the_last_event() -> None:
     log: list[str] = []
 
     def written(_: Any) -> Generator[Any, Any, str]:
@@ -541,17 +539,17 @@ async def test_a_generator_has_come_no_further_than_the_event_that_a_step_gave()
         await breathe()
         shown += types(step)
         wants = [kind for kind in shown if kind in ("message", "call_proposed", "run_end")]
-        assert log in (wants, [*wants, "call_proposed"])  # two at once are one want
+        assert log in (wants, [*wants, "call_proposed"])  # two concurrent calls are one command
     assert run.output == "done"
 
 
-async def test_a_breakpoint_that_a_step_went_over_does_not_hold_up_who_awaits_the_run() -> None:
+async def test_a_breakpoint_passed_by_a_step_does_not_stop_a_later_await() -> None:
     run = Agent(Model(WORK, "done"), [work]).start("go", breakpoints=["work"])
     await run.step("turn")
     assert await asyncio.wait_for(run, 60) == "done"
 
 
-async def test_resuming_at_a_breakpoint_that_a_step_came_to_goes_on() -> None:
+async def test_resume_continues_from_a_breakpoint_that_a_step_reached() -> None:
     run = Agent(Model(WORK, "done"), [work]).start("go", breakpoints=["model_start", "work"])
     run.play()
     await paused(run)

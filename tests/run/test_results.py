@@ -1,4 +1,4 @@
-"""What a model is sent of a call's result: data as JSON text, blocks and pictures as they are, and not too much of it.
+"""Results of calls as they are sent to a model: data as JSON text, blocks and pictures unchanged, with a limit.
 
 The event of the result has all of it.
 """
@@ -36,7 +36,7 @@ PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/pn
 
 
 def told_of(result: Any, design: Any = SessionLoop) -> Any:
-    """What the model is sent of a result."""
+    """Return the content of a result as it is sent to the model."""
 
     @tool
     def look() -> object:
@@ -73,12 +73,12 @@ RECORDS = {
 
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("records", RECORDS.values(), ids=RECORDS)
-def test_records_with_a_key_type_are_data(records: Any, design: Any) -> None:
+def test_records_with_a_key_named_type_are_data(records: Any, design: Any) -> None:
     told = told_of(records, design)
     assert json.loads(told) == [dict(record) for record in records]
 
 
-async def test_records_that_a_person_answers_with_are_data() -> None:
+async def test_records_in_the_answer_of_a_person_are_data() -> None:
     llm = ScriptedLLM([[call("look", id="c")], "end"])
     run = SessionLoop(llm, [tool(approve=True, name="look")(lambda: None)]).start("go")
     async for event in run:
@@ -98,7 +98,7 @@ BLOCKS = [
 
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("blocks", BLOCKS)
-def test_blocks_that_providers_know_are_sent_as_they_are(blocks: Any, design: Any) -> None:
+def test_known_blocks_are_sent_unchanged(blocks: Any, design: Any) -> None:
     assert told_of(blocks, design) == blocks
 
 
@@ -110,7 +110,7 @@ def test_blocks_that_providers_know_are_sent_as_they_are(blocks: Any, design: An
         {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": DATA}},
     ],
 )
-def test_a_picture_in_another_shape_is_sent_in_the_one_shape(block: Any) -> None:
+def test_pictures_in_other_forms_are_sent_in_one_form(block: Any) -> None:
     assert told_of([block]) == [PICTURE]
 
 
@@ -123,7 +123,7 @@ class Shown:
 
 @pytest.mark.parametrize("design", DESIGNS)
 @pytest.mark.parametrize("made", [PNG, Shown(), PICTURE], ids=["bytes", "shown", "block"])
-def test_a_picture_is_a_block(made: Any, design: Any) -> None:
+def test_a_picture_is_sent_as_a_block(made: Any, design: Any) -> None:
     assert told_of(made, design) == [PICTURE]
 
 
@@ -139,17 +139,17 @@ def test_a_picture_is_a_block(made: Any, design: Any) -> None:
         (matplotlib.figure.Figure().subplots(), "image/png"),
     ],
 )
-def test_a_picture_of_a_library_is_a_block(made: Any, kind: str) -> None:
+def test_a_picture_object_of_a_library_is_sent_as_a_block(made: Any, kind: str) -> None:
     (block,) = told_of(made)
     assert block["source"]["media_type"] == kind
     assert Image.open(io.BytesIO(base64.b64decode(block["source"]["data"])))
 
 
-def test_bytes_that_are_no_picture_are_text() -> None:
+def test_bytes_that_are_not_a_picture_are_sent_as_text() -> None:
     assert told_of("Grüße".encode()) == "Grüße"
 
 
-def test_texts_between_pictures_are_blocks_of_text() -> None:
+def test_texts_between_pictures_are_sent_as_text_blocks() -> None:
     assert told_of(["before", PNG, "after"]) == [
         {"type": "text", "text": "before"},
         PICTURE,
@@ -157,12 +157,12 @@ def test_texts_between_pictures_are_blocks_of_text() -> None:
     ]
 
 
-def test_pictures_inside_data_stand_after_it_with_their_numbers_in_it() -> None:
+def test_pictures_inside_data_follow_the_data_which_contains_their_numbers() -> None:
     told = told_of({"rows": 3, "plots": [PNG, PNG]})
     assert told == [{"type": "text", "text": '{"rows":3,"plots":["[image 1]","[image 2]"]}'}, PICTURE, PICTURE]
 
 
-def test_a_picture_in_the_context_of_an_execution_loop_is_a_block() -> None:
+def test_a_picture_in_the_context_of_an_execution_loop_is_sent_as_a_block() -> None:
     turns = [{"calls": [{"_tool": "draw", "_outputPath": "†state.plot"}]}, {"output": "end"}]
     llm = ScriptedLLM([json.dumps(turn) for turn in turns])
     ExecutionLoop(llm, [{"_tool": "draw"}], activities={"draw": lambda *_: PNG}).start(None).result(10)
@@ -182,7 +182,7 @@ def test_a_model_is_sent_at_most_100_000_characters_of_a_result(result: Any, des
     assert text.endswith("characters of this result are left out here.]")
 
 
-def test_an_execution_loops_model_is_sent_no_more_of_it() -> None:
+def test_the_model_of_an_execution_loop_is_sent_at_most_that_many_characters() -> None:
     turns = [{"calls": [{"_tool": "read", "_outputPath": "†state.text"}]}, {"output": "end"}]
     llm = ScriptedLLM([json.dumps(turn) for turn in turns])
     ExecutionLoop(llm, [{"_tool": "read"}], activities={"read": lambda *_: "long " * 50_000}).start(None).result(10)
@@ -198,19 +198,19 @@ def long_run(store: Store | None = None, **options: Any) -> Any:
     return run
 
 
-def test_the_event_and_the_store_have_all_of_a_long_result(tmp_path: Path) -> None:
+def test_the_event_and_the_store_have_the_whole_long_result(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     long_run(store)
     (end,) = (event for event in store.load("long").events if isinstance(event, CallEnd))
     assert len(end.result) == 250_000
 
 
-def test_how_much_a_model_is_sent_is_an_option_of_the_loop() -> None:
+def test_max_result_chars_is_an_option_of_the_loop() -> None:
     assert 900 < len(long_run(max_result_chars=1000).messages[2].content) <= 1000
     assert len(long_run(max_result_chars=None).messages[2].content) == 250_000
 
 
-def test_a_restored_run_sends_what_was_sent(tmp_path: Path) -> None:
+def test_a_restored_run_sends_results_with_the_same_limit(tmp_path: Path) -> None:
     run = long_run(max_result_chars=1000)
     run.snapshot().save(tmp_path / "run.json")
     again = restore(Snapshot.load(tmp_path / "run.json"), SessionLoop(ScriptedLLM([]), [tool(name="read")(lambda: "")]))

@@ -1,4 +1,4 @@
-"""The scheduler decides from a state, a gate and what is in flight, and performs nothing: no event loop is needed."""
+"""The scheduler decides from the state, the gate and the effects in flight. It performs nothing, without event loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def look() -> str:
 
 
 def stopped_after(*types: str, calls: str = "read", **options: object) -> Run:
-    """A run that was restored right after events of these types, in this order, and that somebody drives now."""
+    """Return a driven run that was restored directly after events of these types, in this order."""
     answer = [call(name, {}, id=name) for name in calls.split()]
 
     def loop() -> SessionLoop:
@@ -66,10 +66,10 @@ def name(action: Action) -> str:
     ("stopped", "calls", "action"),
     [
         (["run_start"], "read", "Advance"),
-        (["model_start"], "read", "RequestAgain"),  # whoever has sent the request has exited
+        (["model_start"], "read", "RequestAgain"),  # the process that sent the request has exited
         (["model_end"], "read", "Check"),
         (["model_end"], "unknown", "Check"),
-        (["call_start"], "read", "AskPerson"),  # nobody knows what the tool has done
+        (["call_start"], "read", "AskPerson"),  # the outcome of the call is unknown
         (["call_start"], "look", "Start"),  # it may run again
         (["call_end"], "read", "Advance"),
     ],
@@ -78,7 +78,7 @@ def test_the_action_follows_from_the_state(stopped: list[str], calls: str, actio
     assert name(decided(stopped_after(*stopped, calls=calls))) == action
 
 
-def test_to_decide_changes_nothing() -> None:
+def test_a_decision_of_the_scheduler_changes_nothing() -> None:
     run = stopped_after("model_end")
     before = len(run.events)
     assert decided(run) == decided(run)
@@ -98,7 +98,7 @@ def test_a_permit_opens_the_gate_of_a_paused_run() -> None:
     assert name(decided(run, "step")) == "Check"
 
 
-def test_what_is_in_flight_and_not_required_is_cancelled() -> None:
+def test_an_effect_in_flight_that_is_not_required_is_cancelled() -> None:
     run = stopped_after("model_end")
     effect = Effect("call", "gone")
     run._driver._inflight[effect] = None  # type: ignore[assignment]  # no task: nothing is performed here
@@ -107,7 +107,7 @@ def test_what_is_in_flight_and_not_required_is_cancelled() -> None:
     assert effect not in action.required  # type: ignore[union-attr]  # it is a CancelAllBut
 
 
-def test_a_call_that_was_checked_starts() -> None:
+def test_a_checked_call_starts() -> None:
     run = stopped_after("model_end")
     executor = run._driver._executor
     executor._perform(decided(run), "drain")  # type: ignore[arg-type]  # it is the check
@@ -120,14 +120,14 @@ def test_a_limit_ends_the_run_before_the_call() -> None:
     assert name(decided(run)) == "EndAtLimit"
 
 
-def test_a_breakpoint_is_asked_before_the_call_starts() -> None:
+def test_breakpoints_are_checked_before_the_call_starts() -> None:
     run = stopped_after("model_end")
     run.breakpoints.add("read")
     run._driver._executor._perform(decided(run), "drain")  # type: ignore[arg-type]  # it is the check
     assert name(decided(run)) == "AskBreakpoints"
 
 
-def test_the_call_that_a_breakpoint_stopped_before_starts_before_another_call_is_stopped_before() -> None:
+def test_a_call_stopped_by_a_breakpoint_starts_before_the_next_call_is_stopped() -> None:
     run = stopped_after("model_end", calls="read look")
     run.breakpoints.add("call_start")
     executor = run._driver._executor

@@ -1,4 +1,4 @@
-"""What a model is sent: whoever writes a model of one's own expects a list, and to own it."""
+"""The messages that are sent to a model: a list that belongs to the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def count(value: int) -> int:
 
 
 class Own:
-    """A model as people write it, which adds to what it is given before it sends that."""
+    """A model as people write it, which adds to the given messages before it sends them."""
 
     def __init__(self, *, puts_first: bool = False) -> None:
         self.puts_first = puts_first
@@ -47,27 +47,27 @@ async def counted(model: Any) -> Any:
     return run
 
 
-async def test_it_is_a_list_to_be_written_as_json_and_added_to_another() -> None:
+async def test_the_messages_are_a_list_that_can_be_dumped_and_concatenated() -> None:
     model = Own()
     run = await counted(model)
     assert len(json.loads(model.sent[-1])) == len(run.messages)  # its own first, and all but the answer to it
 
 
-async def test_what_a_model_puts_into_it_is_not_there_at_the_next_request() -> None:
+async def test_messages_added_by_a_model_are_not_in_the_next_request() -> None:
     adding, inserting = Own(), Own(puts_first=True)
     await counted(adding)
     await counted(inserting)
     assert inserting.sent == adding.sent
 
 
-async def test_a_script_keeps_each_request_as_it_was() -> None:
+async def test_a_scripted_model_keeps_each_request_unchanged() -> None:
     script = ScriptedLLM([*([call("count", {"value": n}, id=f"c{n}")] for n in range(TURNS)), "counted"])
     await counted(script)
     assert [len(request.messages) for request in script.requests] == [1 + 2 * n for n in range(TURNS + 1)]
 
 
 class Spoiling(ScriptedLLM):
-    """A model that makes what it is sent fit for its provider, in place."""
+    """A model that adapts the given messages to its provider in place."""
 
     async def stream(self, messages: Sequence[Any], **options: Any) -> AsyncIterator[Any]:
         for message in messages:
@@ -88,7 +88,7 @@ LOOPS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-async def test_what_a_model_does_to_a_message_is_not_recorded(loop: str) -> None:
+async def test_changes_of_a_model_to_a_message_are_not_recorded(loop: str) -> None:
     def turns() -> list[Any]:
         return [[call("count", {"value": 5}, id="c")], "counted"]
 

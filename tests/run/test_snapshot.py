@@ -59,7 +59,7 @@ async def test_a_snapshot_is_a_position_in_a_journal() -> None:
     assert snapshot.position < len(run.events)
 
 
-async def test_a_snapshot_comes_back_from_json_and_from_a_file(tmp_path: Path) -> None:
+async def test_a_snapshot_is_restored_from_json_and_from_a_file(tmp_path: Path) -> None:
     snapshot = (await a_run()).snapshot("the name")
     assert Snapshot.from_json(snapshot.to_json()) == snapshot
     path = snapshot.save(tmp_path / "run.json")
@@ -71,7 +71,7 @@ async def test_a_snapshot_comes_back_from_json_and_from_a_file(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", [5, "", "a\0b"])
-async def test_a_snapshot_s_name_is_a_text_and_nothing_is_kept_under_another(name: Any, tmp_path: Path) -> None:
+async def test_a_snapshot_name_that_is_not_text_is_refused_and_not_stored(name: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     run = Agent().loop("ok").start("hi", name="run", store=store)
     await run
@@ -81,7 +81,7 @@ async def test_a_snapshot_s_name_is_a_text_and_nothing_is_kept_under_another(nam
     store.close()
 
 
-async def test_a_run_that_came_to_no_number_is_read_again() -> None:
+async def test_a_run_with_nan_as_output_can_be_read_again() -> None:
     def nothing(given: Any) -> Generator[Any, Any, float]:
         yield want.phase("working")
         return math.nan
@@ -91,7 +91,7 @@ async def test_a_run_that_came_to_no_number_is_read_again() -> None:
     assert math.isnan(Snapshot.from_json(run.snapshot().to_json()).state.output)
 
 
-async def test_a_snapshot_is_json_with_one_event_a_line() -> None:
+async def test_a_snapshot_is_json_with_one_event_per_line() -> None:
     run = await a_run()
     text = run.snapshot().to_json()
     data = json.loads(text)
@@ -116,14 +116,14 @@ async def test_a_file_with_any_byte_changed_is_refused(tmp_path: Path) -> None:
                 unnamed += f"line {line}" not in str(error)
             else:
                 accepted.append((position, other))
-    assert unnamed < 250  # of the digest's line: whether it was changed, or the name in the first line, nobody can know
+    assert unnamed < 250  # a change in the line of the digest may also be a change of the name in line 1
     assert accepted == []
 
 
 @pytest.mark.parametrize(
     "change", ["cut", "add", "twice", "swap lines", "drop line", "empty", "other json", "crlf", "bom"]
 )
-async def test_a_file_changed_in_other_ways_is_refused(change: str, tmp_path: Path) -> None:
+async def test_a_file_with_other_changes_is_refused(change: str, tmp_path: Path) -> None:
     path = (await a_run()).snapshot().save(tmp_path / "run.json")
     whole = path.read_bytes()
     lines = whole.split(b"\n")
@@ -156,7 +156,7 @@ async def test_a_snapshot_of_a_newer_version_is_refused() -> None:
         Snapshot.from_json(text.replace('"version":1', '"version":2'))
 
 
-async def test_a_file_may_say_of_the_state_what_another_release_says() -> None:
+async def test_a_file_with_the_state_of_another_release_is_accepted() -> None:
     snapshot = (await a_run()).snapshot()
     text, digest, _ = snapshot.to_json().replace('"unsaid":false', '"known_elsewhere":1').partition('"digest":"')
     text += digest
@@ -165,12 +165,12 @@ async def test_a_file_may_say_of_the_state_what_another_release_says() -> None:
     assert Snapshot.from_json(other).events == snapshot.events
 
 
-async def test_a_file_whose_events_cannot_have_happened_is_refused() -> None:
+async def test_a_file_with_an_impossible_event_is_refused() -> None:
     text = (await a_run()).snapshot().to_json()
     header, *entries, footer, _, _ = text.split("\n")
     kept = [json.loads(entry.removesuffix(",")) for entry in entries if '"type":"model_start"' not in entry]
     chain, lines = hashlib.sha256(), []
-    for entry in kept:  # as whoever writes such a file anew makes it
+    for entry in kept:  # as a person who rewrites such a file makes it
         line = json.dumps(entry["event"], separators=(",", ":"))
         chain.update(f"{line}\n".encode())
         lines.append(f'{{"chain":"{chain.hexdigest()[:16]}","event":{line}}}')
@@ -179,14 +179,14 @@ async def test_a_file_whose_events_cannot_have_happened_is_refused() -> None:
         Snapshot.from_json(f'{text}{hashlib.sha256(text.encode()).hexdigest()}"}}\n')
 
 
-async def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
+async def test_a_missing_snapshot_file_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Snapshot.load(tmp_path / "none.json")
 
 
-async def test_a_store_is_no_snapshot_and_has_some(tmp_path: Path) -> None:
+async def test_the_error_for_a_store_in_place_of_a_snapshot_names_load(tmp_path: Path) -> None:
     Store(tmp_path / "runs.db").close()
-    with pytest.raises(UsageError, match=r"runs.db'\).load\(name\) gives one"):
+    with pytest.raises(UsageError, match=r"runs.db'\).load\(name\) returns a snapshot"):
         Snapshot.load(tmp_path / "runs.db")
 
 
@@ -195,14 +195,14 @@ async def test_a_snapshot_cannot_be_restored_into_another_loop() -> None:
         restore((await a_run()).snapshot(), Ladder())
 
 
-async def test_a_loop_configured_differently_is_warned_about() -> None:
+async def test_a_loop_with_another_configuration_causes_a_warning() -> None:
     snapshot = (await a_run()).snapshot()
     with pytest.warns(UserWarning, match="max_turns"):
         restore(snapshot, Agent().loop(max_turns=3, system_prompt="be é \U0001f600"))
 
 
 @pytest.mark.parametrize("position", range(1, 12))
-async def test_a_run_restored_at_any_event_ends_as_it_would_have(position: int) -> None:
+async def test_a_run_restored_at_any_event_ends_like_the_original(position: int) -> None:
     whole = Agent().two_turns().start("hi")
     await whole
     agent = Agent()
@@ -228,7 +228,7 @@ async def test_a_run_restored_at_any_event_ends_as_it_would_have(position: int) 
     await run.step()
 
 
-async def test_restoring_between_effects_gives_the_same_remaining_events() -> None:
+async def test_a_run_restored_between_effects_has_the_same_remaining_events() -> None:
     whole = Agent().two_turns().start("hi")
     await whole
     in_flight = {"model_start", "call_start"}
@@ -245,7 +245,7 @@ async def test_restoring_between_effects_gives_the_same_remaining_events() -> No
 
 
 async def half_way(agent: Agent, turn: Any) -> Any:
-    """A run whose call `hold` has been started and has not ended, as another process would find it."""
+    """Return a run whose call `hold` has started and not ended, as another process would restore it."""
     run = agent.loop(turn, "done").start("hi")
     run.play()
     await agent.holding.wait()
@@ -256,7 +256,7 @@ async def half_way(agent: Agent, turn: Any) -> Any:
     return restore(Snapshot.from_json(text), Agent().loop("done"))
 
 
-async def test_a_call_whose_outcome_is_unknown_is_asked_about() -> None:
+async def test_a_call_of_unknown_outcome_needs_a_decision() -> None:
     run = await half_way(Agent(), asks("hold"))
     assert "call_end" not in types(run.events)
     await run.step("turn")
@@ -268,7 +268,7 @@ async def test_a_call_whose_outcome_is_unknown_is_asked_about() -> None:
     assert run.messages[2].content == "it happened"
 
 
-async def test_a_call_of_unknown_outcome_waits_before_anybody_drives_the_run() -> None:
+async def test_a_call_of_unknown_outcome_is_pending_before_the_run_is_driven() -> None:
     agent = Agent()
     run = agent.loop(asks("hold", "b"), "done").start("hi")
     run.play()
@@ -292,7 +292,7 @@ async def test_a_call_of_unknown_outcome_waits_before_anybody_drives_the_run() -
     run.cancel()
 
 
-async def test_an_unknown_call_can_be_run_again_or_failed() -> None:
+async def test_a_call_of_unknown_outcome_can_be_run_again_or_failed() -> None:
     again = await half_way(Agent(), asks("hold"))
     await again.step("turn")
     again.edit("hold", {"value": "again"})
@@ -307,7 +307,7 @@ async def test_an_unknown_call_can_be_run_again_or_failed() -> None:
     assert provider_faults(failed.messages) == []
 
 
-async def test_an_idempotent_call_runs_again_and_nobody_is_asked() -> None:
+async def test_an_idempotent_call_runs_again_without_a_decision() -> None:
     agent = Agent()
     run = await half_way(agent, asks("hold", tool="look"))
     other: Any = run.loop
@@ -339,7 +339,7 @@ async def test_calls_that_have_ended_do_not_run_again() -> None:
     assert [m.content for m in again.messages if m.role == "tool"] == ["R:b", "known"]
 
 
-async def test_a_run_that_waits_for_a_person_waits_again() -> None:
+async def test_a_restored_run_with_pending_calls_has_them_pending() -> None:
     run = Agent().loop(sends("a", "b")).start("hi")
     await run.step("turn")
     while len(run.pending) < 2:
@@ -362,7 +362,7 @@ POLICIES: dict[str, tuple[Any, list[str], int]] = {
 
 
 @pytest.mark.parametrize(("policy", "ran", "still_waiting"), POLICIES.values(), ids=list(POLICIES))
-async def test_a_call_that_waits_is_put_to_the_policy_of_the_restored_run(
+async def test_the_policy_of_a_restored_run_decides_about_pending_calls(
     policy: Any, ran: list[str], still_waiting: int
 ) -> None:
     agent = Agent()
@@ -374,7 +374,7 @@ async def test_a_call_that_waits_is_put_to_the_policy_of_the_restored_run(
     assert len(again.pending) == still_waiting
 
 
-async def test_a_question_that_the_policy_of_the_restored_run_leaves_to_the_person_is_not_asked_again() -> None:
+async def test_a_question_that_the_policy_of_the_restored_run_leaves_open_is_not_recorded_again() -> None:
     agent = Agent()
     run = agent.loop(sends("n"), "done").start("hi")
     await run.step("turn")
@@ -383,7 +383,7 @@ async def test_a_question_that_the_policy_of_the_restored_run_leaves_to_the_pers
     assert types(again.events).count("approval_request") == 1
 
 
-async def test_a_call_that_is_decided_before_the_restored_run_goes_on_is_left_at_that_by_its_policy() -> None:
+async def test_the_policy_of_a_restored_run_does_not_decide_again_about_a_decided_call() -> None:
     def outer(*turns: Any) -> SessionLoop:
         return SessionLoop(ScriptedLLM(turns), [SessionLoop(ScriptedLLM(["looked"]), [], name="inner")])
 
@@ -393,13 +393,13 @@ async def test_a_call_that_is_decided_before_the_restored_run_goes_on_is_left_at
     again.approve("h")
     again.watch(lambda event: event.type == "call_start" and again.pause())
     again.play()
-    await until(lambda: again.state.paused)  # nothing that the policy is to answer keeps it from coming to rest
+    await until(lambda: again.state.paused)  # no question to the policy prevents the step from ending
     again.resume()
     assert await again == "done"
     assert types(again.events).count("approval_decision") == 1
 
 
-async def test_a_model_that_was_being_asked_is_asked_again() -> None:
+async def test_an_interrupted_request_is_repeated_in_a_restored_run() -> None:
     run = Agent().loop("never").start("hi")
     while types(run.events)[-1:] != ["model_start"]:
         await run.step()
@@ -408,7 +408,7 @@ async def test_a_model_that_was_being_asked_is_asked_again() -> None:
     assert [(e.turn, e.attempt) for e in again.events if e.type == "model_start"] == [(1, 1), (1, 2)]
 
 
-async def test_a_cancelled_run_goes_on_from_before_it_was_cancelled() -> None:
+async def test_a_restored_cancelled_run_continues_before_the_cancellation() -> None:
     agent = Agent()
     run = agent.loop(sends("a")).start("hi")
     await run.step("turn")
@@ -422,7 +422,7 @@ async def test_a_cancelled_run_goes_on_from_before_it_was_cancelled() -> None:
     assert await again == "done"
 
 
-async def test_what_was_approved_elsewhere_is_not_asked_about_again() -> None:
+async def test_a_call_approved_in_another_process_needs_no_approval_again() -> None:
     @tool(approve=True)
     async def halve(x: float) -> float:
         return x / 2
@@ -435,7 +435,7 @@ async def test_what_was_approved_elsewhere_is_not_asked_about_again() -> None:
     assert types(again.events).count("approval_request") == 1
 
 
-async def test_a_run_that_was_killed_while_it_was_being_cancelled_goes_on_from_before_that() -> None:
+async def test_a_run_killed_during_a_cancellation_continues_before_the_cancellation() -> None:
     run = Agent().loop(sends("a")).start("hi")
     await run.step("turn")
     run.cancel()
@@ -446,7 +446,7 @@ async def test_a_run_that_was_killed_while_it_was_being_cancelled_goes_on_from_b
     assert await again == "done"
 
 
-async def test_a_run_that_was_saved_while_it_met_its_limit_goes_on_from_before_that() -> None:
+async def test_a_run_saved_while_it_reached_its_limit_continues_before_the_limit() -> None:
     run = Agent().loop([call("look", {"value": value}, id=value) for value in "ab"]).start("hi", limits={"calls": 1})
     with pytest.raises(LimitReached):
         await run
@@ -457,7 +457,7 @@ async def test_a_run_that_was_saved_while_it_met_its_limit_goes_on_from_before_t
         assert [event.result for event in again.events if event.type == "call_end"] == ["R:a", "R:b"]
 
 
-async def test_a_run_that_met_its_limit_goes_on_where_it_is_restored_with_other_limits() -> None:
+async def test_a_run_at_its_limit_continues_if_restored_with_other_limits() -> None:
     run = Agent().loop([call("look", {"value": "a"})]).start("hi", limits={"turns": 1})
     with pytest.raises(LimitReached):
         await run
@@ -466,14 +466,14 @@ async def test_a_run_that_met_its_limit_goes_on_where_it_is_restored_with_other_
     assert rest.ran == []
 
 
-async def test_a_run_that_met_its_limit_is_over_where_it_is_restored_without_any() -> None:
+async def test_a_run_at_its_limit_has_ended_if_restored_without_new_limits() -> None:
     run = Agent().loop([call("look", {"value": "a"})]).start("hi", limits={"calls": 0})
     with pytest.raises(LimitReached):
         await run
     assert restore(run.snapshot(), Agent().loop("done")).stop_reason == "limit"
 
 
-async def test_a_call_that_is_approved_is_refused_in_words_where_its_tool_is_gone() -> None:
+async def test_an_approved_call_of_a_missing_tool_is_an_error_result() -> None:
     run = Agent().loop(sends("a"), "done").start("hi")
     await run.step("turn")
     again = restore(run.snapshot(), SessionLoop(ScriptedLLM(["done"])))
@@ -484,10 +484,10 @@ async def test_a_call_that_is_approved_is_refused_in_words_where_its_tool_is_gon
     ]
 
 
-async def test_a_snapshot_s_text_is_no_path_and_is_not_repeated() -> None:
+async def test_the_text_of_a_snapshot_as_a_path_is_refused_and_not_quoted() -> None:
     text = (await a_run()).snapshot().to_json()
     for read in (Snapshot.load, agentnb.replay, lambda text: restore(text, SessionLoop(ScriptedLLM([])))):
-        with pytest.raises(UsageError, match=r"^This is a snapshot's text, .*: Snapshot.from_json\(text\) reads it"):
+        with pytest.raises(UsageError, match=r"^This is the text of a snapshot, .* Use Snapshot.from_json\(text\)"):
             read(text)
 
 
@@ -504,7 +504,7 @@ DRIVEN: dict[str, Callable[[Run], Any]] = {
 
 
 @pytest.mark.parametrize("driven", DRIVEN.values(), ids=list(DRIVEN))
-async def test_a_model_that_failed_is_asked_again_where_the_run_is_restored(driven: Callable[[Run], Any]) -> None:
+async def test_a_failed_request_is_repeated_in_a_restored_run(driven: Callable[[Run], Any]) -> None:
     run = Agent().loop([ConnectionError("cut")]).start("hi")
     with pytest.raises(RunFailed):
         await run
@@ -513,7 +513,7 @@ async def test_a_model_that_failed_is_asked_again_where_the_run_is_restored(driv
     assert types(again.events)[3:6] == ["model_error", "run_resumed", "model_start"]
 
 
-async def test_a_model_that_fails_again_in_a_restored_run_waits_to_be_resumed() -> None:
+async def test_a_second_failure_in_a_restored_run_waits_for_resume() -> None:
     run = Agent().loop([ConnectionError("cut")]).start("hi")
     with pytest.raises(RunFailed):
         await run
@@ -526,7 +526,7 @@ async def test_a_model_that_fails_again_in_a_restored_run_waits_to_be_resumed() 
     assert await again == "done"
 
 
-async def test_a_loop_inside_that_has_failed_has_failed_when_the_run_is_restored_there() -> None:
+async def test_a_failed_nested_loop_has_failed_in_a_restored_run() -> None:
     class Failing(BaseAgent):
         async def _run_async_impl(self, ctx: Any) -> Any:
             ran.append(self.name)
@@ -549,7 +549,7 @@ async def test_a_loop_inside_that_has_failed_has_failed_when_the_run_is_restored
     assert ran == []
 
 
-async def test_a_finished_run_is_restored_as_finished() -> None:
+async def test_an_ended_run_is_restored_as_ended() -> None:
     run = await a_run()
     again = goes_on(run)
     assert await again == "done"
@@ -557,14 +557,14 @@ async def test_a_finished_run_is_restored_as_finished() -> None:
     assert await again.step() == []
 
 
-async def test_restoring_takes_a_run_a_snapshot_or_a_path(tmp_path: Path) -> None:
+async def test_restore_accepts_a_run_a_snapshot_or_a_path(tmp_path: Path) -> None:
     run = await a_run()
     path = run.snapshot().save(tmp_path / "run.json")
     for source in (run, run.snapshot(), path, str(path)):
         assert restore(source, run.loop).events == run.events
 
 
-async def test_what_is_queued_survives() -> None:
+async def test_queued_messages_are_restored() -> None:
     run = Agent().loop("one").start("hi")
     run.steer("S")
     run.follow_up("F")
@@ -592,7 +592,7 @@ print([m.content for m in run.messages])
 """
 
 
-async def test_a_fresh_process_goes_on(tmp_path: Path) -> None:
+async def test_a_new_process_continues_a_saved_run(tmp_path: Path) -> None:
     run = Agent().two_turns().start("hi")
     while types(run.events)[-1:] != ["model_end"]:
         await run.step()
@@ -629,8 +629,8 @@ def levels(count: int) -> Any:
     ],
     ids=["input", "input", "arguments", "arguments", "result", "result", "long input", "long result"],
 )
-async def test_what_can_be_recorded_can_be_read_again(where: str, value: Any, tmp_path: Path) -> None:
-    """pydantic writes more levels, and longer integers, than anybody reads."""
+async def test_every_value_that_can_be_recorded_can_be_read_again(where: str, value: Any, tmp_path: Path) -> None:
+    """pydantic writes more levels and longer integers than parsers read."""
 
     @tool
     async def give(what: object = None) -> object:
@@ -650,20 +650,20 @@ async def test_what_can_be_recorded_can_be_read_again(where: str, value: Any, tm
     store.close()
 
 
-async def test_arguments_that_nobody_could_read_are_no_end_of_the_run() -> None:
+async def test_unreadable_arguments_do_not_end_the_run() -> None:
     arguments = f'{{"what": {"[" * 900}{"]" * 900}}}'
     run = Agent().loop([{"type": "tool_call", "id": "1", "name": "read", "arguments": arguments}], "done").start("hi")
     await run
     assert run.stop_reason == "completed"
 
 
-def test_a_text_of_too_many_levels_is_no_snapshot() -> None:
+def test_a_text_with_too_many_levels_is_refused_as_a_snapshot() -> None:
     with pytest.raises(RecordingCorrupt, match="is not a snapshot"):
         Snapshot.from_json("[" * 100_000)
 
 
 @pytest.mark.parametrize("taking", [copy.copy, copy.deepcopy, pickle.dumps])
-async def test_a_run_is_neither_copied_nor_pickled_and_says_what_is(taking: Callable[[Any], Any]) -> None:
+async def test_copying_or_pickling_a_run_raises_and_suggests_a_snapshot(taking: Callable[[Any], Any]) -> None:
     run = Agent().two_turns().start("hi")
     await run
     for one in (run, agentnb.replay(run)):
@@ -673,7 +673,7 @@ async def test_a_run_is_neither_copied_nor_pickled_and_says_what_is(taking: Call
 
 
 @pytest.mark.parametrize("taking", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_store_is_neither_copied_nor_pickled(taking: Callable[[Any], Any], tmp_path: Path) -> None:
+def test_copying_or_pickling_a_store_raises(taking: Callable[[Any], Any], tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     with pytest.raises(UsageError, match="Open it in each process"):
         taking(store)

@@ -1,4 +1,4 @@
-"""A breakpoint at a call stops before the call starts, once; at any other event it stops right behind the event."""
+"""A breakpoint at a call stops before the call starts, once; at any other event it stops directly after the event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.worlds import types, until
 
 
 class World:
-    """A session that reads, then deletes; it notes what its tools have done."""
+    """A session that reads, then deletes; it records what its tools have done."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -42,7 +42,7 @@ class World:
 
 
 def pauses(run: Run) -> list[RunPaused]:
-    """The pauses of a run that breakpoints have made."""
+    """Return the pauses of a run that were caused by breakpoints."""
     return [event for event in run.events if isinstance(event, RunPaused) and event.by == "breakpoint"]
 
 
@@ -73,7 +73,7 @@ AT_DELETE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("form", AT_DELETE)
-async def test_it_stops_before_the_tool_once_for_each_call_whichever_way_it_is_written(form: str) -> None:
+async def test_a_breakpoint_in_every_form_stops_once_before_each_call(form: str) -> None:
     world, seen = World(), []
     run = world.loop().start("go", breakpoints=[AT_DELETE[form]])
     await to_the_end(run, lambda: seen.append((list(world.ran), types(run.events).count("call_start"))))
@@ -84,7 +84,7 @@ async def test_it_stops_before_the_tool_once_for_each_call_whichever_way_it_is_w
 
 
 @pytest.mark.parametrize("at", ["call_start", {"event": "call_start"}, {"phase": "acting"}, "acting"])
-async def test_it_stops_before_the_call_that_starts_next_or_opens_the_phase(at: Any) -> None:
+async def test_a_breakpoint_on_call_start_or_a_phase_stops_before_the_call(at: Any) -> None:
     world, seen = World(), []
     run = world.loop().start("go", breakpoints=[at])
     await to_the_end(run, lambda: seen.append(list(world.ran)))
@@ -93,7 +93,7 @@ async def test_it_stops_before_the_call_that_starts_next_or_opens_the_phase(at: 
 
 
 @pytest.mark.parametrize("drive", ["play", "await", "pull", "step"])
-async def test_whoever_drives_the_run_it_stops_before_the_tool(drive: str) -> None:
+async def test_a_breakpoint_stops_before_the_tool_with_every_driver(drive: str) -> None:
     world = World()
     run = world.loop().start("go", breakpoints=["delete"])
 
@@ -121,7 +121,7 @@ async def test_whoever_drives_the_run_it_stops_before_the_tool(drive: str) -> No
     "world",
     ["session", "agent", "parallel_agent", "execution", "engine", "loop_agent", "session_of_agents", "generator"],
 )
-async def test_in_every_design_each_call_is_stopped_before_and_a_replay_stops_at_the_same_places(world: str) -> None:
+async def test_in_every_design_a_breakpoint_stops_before_each_call_in_the_run_and_in_a_replay(world: str) -> None:
     def nothing_has_begun() -> None:
         before = pauses(run)[-1].before
         assert before is not None
@@ -143,7 +143,7 @@ async def test_in_every_design_each_call_is_stopped_before_and_a_replay_stops_at
 
 
 @pytest.mark.parametrize("kind", ["approval_decision", "approval_request", "call_end", "model_end", "model_start"])
-async def test_at_any_other_event_it_stops_right_behind_it_before_anything_else_begins(kind: str) -> None:
+async def test_a_breakpoint_at_another_event_stops_directly_after_it(kind: str) -> None:
     run = WORLDS["sequential_session"]().start("go", approve=[{"tool": "*", "decision": "approve"}])
     run.breakpoints.add(kind)
     await to_the_end(run)
@@ -154,7 +154,7 @@ async def test_at_any_other_event_it_stops_right_behind_it_before_anything_else_
 
 @pytest.mark.parametrize("breakpoints", [(), ("delete",), ("call_start",)])
 @pytest.mark.parametrize("way", ["snapshot", "store"])
-async def test_a_run_that_stopped_before_a_call_is_restored_and_runs_it_without_a_question(
+async def test_a_run_stopped_before_a_call_is_restored_and_runs_it_without_approval(
     way: str, breakpoints: Any, tmp_path: Any
 ) -> None:
     world = World()
@@ -174,7 +174,7 @@ async def test_a_run_that_stopped_before_a_call_is_restored_and_runs_it_without_
     run.cancel()
 
 
-async def test_what_has_begun_next_to_it_is_finished_before_the_run_stops() -> None:
+async def test_concurrent_calls_finish_before_the_run_stops_at_a_breakpoint() -> None:
     world = World()
     run = world.loop().start("go", breakpoints=["delete"])
     run.play()
@@ -184,7 +184,7 @@ async def test_what_has_begun_next_to_it_is_finished_before_the_run_stops() -> N
 
 
 @pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
-async def test_steps_go_on_from_right_before_the_call(unit: Any) -> None:
+async def test_steps_continue_from_directly_before_the_call(unit: Any) -> None:
     world = World()
     run = world.loop().start("go", breakpoints=["delete", "read"])
     while step := await run.step(unit):
@@ -207,7 +207,7 @@ def node(name: str, ran: list[str]) -> Callable[[], str]:
 
 
 def flow(ran: list[str]) -> Loop:
-    """A generator with functions of its own; one of them is called by a generator that it delegates to."""
+    """Return a generator loop with functions; one of them is called by a generator that it delegates to."""
     first, second, queue = node("node_a", ran), node("node_b", ran), node("queue", ran)
     others = [node("researching", ran)]
 
@@ -227,7 +227,7 @@ def flow(ran: list[str]) -> Loop:
 
 @pytest.mark.parametrize("name", ["node_a", "node_b", "queue", "researching"])
 @pytest.mark.parametrize("form", ["word", "tool", "where"])
-async def test_a_function_that_a_generator_has_not_called_yet_is_no_mistake(form: str, name: str) -> None:
+async def test_a_breakpoint_may_name_a_function_that_a_generator_has_not_called_yet(form: str, name: str) -> None:
     ran: list[str] = []
     at = {"word": name, "tool": {"tool": name}, "where": {"where": f"tool == {name!r}"}}[form]
     run = flow(ran).start(None, breakpoints=[at])
@@ -254,7 +254,7 @@ async def test_a_function_that_a_generator_has_not_called_yet_is_no_mistake(form
     ],
 )
 @pytest.mark.parametrize("of", ["a run", "a replay", "a loop that has it as a tool"])
-async def test_a_name_that_is_misspelt_is_refused_with_the_one_that_was_meant(of: str, wrong: Any, meant: str) -> None:
+async def test_a_misspelt_name_is_refused_with_the_closest_match(of: str, wrong: Any, meant: str) -> None:
     loop = World().loop()
     if of == "a loop that has it as a tool":
         loop = SessionLoop(ScriptedLLM(["done"]), [loop])
@@ -268,11 +268,11 @@ async def test_a_name_that_is_misspelt_is_refused_with_the_one_that_was_meant(of
 
 
 @pytest.mark.parametrize("wrong", ["serching", "delte", "writting"])
-def test_a_misspelt_name_in_a_generator_is_refused_too(wrong: str) -> None:
+def test_a_misspelt_name_in_a_generator_is_refused(wrong: str) -> None:
     with pytest.raises(UsageError, match="Did you mean"):
         flow([]).start(None, breakpoints=[wrong])
 
 
 @pytest.mark.parametrize("unknown", ["compute", {"tool": "compute"}, {"tool": "delte*"}, {"phase": "reviewing"}])
-def test_a_name_that_is_like_none_may_be_one_of_a_loop_that_has_not_begun(unknown: Any) -> None:
+def test_an_unknown_name_may_be_of_a_loop_that_has_not_started(unknown: Any) -> None:
     assert len(World().loop().start("go", breakpoints=[unknown]).breakpoints) == 1

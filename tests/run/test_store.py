@@ -40,7 +40,7 @@ def store(path: Path) -> Iterator[Store]:
     store.close()
 
 
-async def test_a_stored_run_is_what_happened(store: Store, path: Path) -> None:
+async def test_a_stored_run_has_the_events_of_the_run(store: Store, path: Path) -> None:
     run = Agent().two_turns().start("hi", name="first", store=store)
     await run
     other = Store(path)
@@ -64,7 +64,7 @@ SAID: dict[str, Callable[[Run], object]] = {
 
 
 @pytest.mark.parametrize("say", SAID.values(), ids=list(SAID))
-async def test_what_a_person_says_to_a_run_that_stands_still_is_on_disk_when_it_is_said(
+async def test_the_input_of_a_person_to_a_paused_run_is_written_immediately(
     say: Callable[[Run], object], store: Store
 ) -> None:
     run = Agent().loop(sends("a"), "done").start("hi", store=store, breakpoints=["approval_request"])
@@ -77,14 +77,14 @@ async def test_what_a_person_says_to_a_run_that_stands_still_is_on_disk_when_it_
     assert len(run.events) > before
 
 
-async def test_each_step_of_a_failed_run_that_is_asked_to_go_on_is_on_disk_when_it_is_given(store: Store) -> None:
+async def test_each_step_of_a_resumed_failed_run_is_written_before_it_is_returned(store: Store) -> None:
     run = Agent().loop([ConnectionError("cut")], "done").start("hi", store=store)
     while await run.step():
         assert list(store.load(run.id).events) == run.events
     assert run.output == "done"
 
 
-async def test_nobody_holds_on_to_a_stored_run_that_is_over_though_the_event_loop_has_had_no_turn(store: Store) -> None:
+async def test_an_ended_stored_run_is_garbage_collected_immediately(store: Store) -> None:
     run = Agent().two_turns().start("hi", store=store)
     kept = weakref.ref(run)
     await run
@@ -93,7 +93,7 @@ async def test_nobody_holds_on_to_a_stored_run_that_is_over_though_the_event_loo
     assert kept() is None
 
 
-async def test_a_run_that_has_not_begun_takes_no_name_away(store: Store) -> None:
+async def test_a_run_without_events_does_not_take_over_a_name(store: Store) -> None:
     first = Agent().two_turns().start("hi", name="again", store=store)
     await first
     second = Agent().two_turns().start("hi", name="again", store=store)
@@ -107,7 +107,7 @@ async def test_a_run_that_has_not_begun_takes_no_name_away(store: Store) -> None
     assert list(store.load("again").events) == second.events
 
 
-async def test_an_event_is_on_disk_when_a_call_starts(store: Store, path: Path) -> None:
+async def test_the_start_of_a_call_is_on_disk_when_the_call_runs(store: Store, path: Path) -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi", store=store)
     run.play()
@@ -120,7 +120,7 @@ async def test_an_event_is_on_disk_when_a_call_starts(store: Store, path: Path) 
 
 
 class Computing(ScriptedLLM):
-    """A model that keeps the event loop to itself for a while, each time that `looks` says so as it is asked."""
+    """A model that blocks the event loop for a while, at each request for which `looks` returns True."""
 
     def __init__(self, looks: Callable[[], bool], turns: list[Any]) -> None:
         super().__init__(turns)
@@ -134,8 +134,8 @@ class Computing(ScriptedLLM):
             yield chunk
 
 
-async def test_what_came_before_a_request_is_on_disk_while_a_model_holds_the_event_loop_up(store: Store) -> None:
-    """One that computes in this process, from its second request on: before the first there is nothing to be lost."""
+async def test_events_before_a_request_are_on_disk_while_a_model_blocks_the_event_loop(store: Store) -> None:
+    """The model computes in this process from its second request on; before the first one no event could be lost."""
     on_disk: list[list[str]] = []
 
     def look() -> bool:
@@ -150,15 +150,15 @@ async def test_what_came_before_a_request_is_on_disk_while_a_model_holds_the_eve
     ]
 
 
-async def test_a_model_that_was_held_up_once_does_not_make_every_later_request_wait_for_the_disk(
+async def test_a_model_that_blocked_once_does_not_delay_later_requests(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_requests, "HELD_UP", 0.1)  # longer than a busy machine holds up what is quick
+    monkeypatch.setattr(model_requests, "HELD_UP", 0.1)  # longer than a busy machine delays a fast operation
     newest_on_disk: list[str] = []
 
     def look() -> bool:
         newest_on_disk.append(types(store.events(run.id))[-1] if newest_on_disk else "")
-        return len(newest_on_disk) == 1  # as where the machine did something else meanwhile
+        return len(newest_on_disk) == 1  # as if the machine was busy in the meantime
 
     calls = [[call("work")]] * 3
     run = SessionLoop(Computing(look, [*calls, "done"]), [work]).start("go", store=store)
@@ -166,7 +166,7 @@ async def test_a_model_that_was_held_up_once_does_not_make_every_later_request_w
     assert newest_on_disk[1:] == ["model_start", "call_start", "call_start"]
 
 
-async def test_a_decision_is_on_disk_when_it_was_made(store: Store, path: Path) -> None:
+async def test_a_decision_is_on_disk_when_its_method_returns(store: Store, path: Path) -> None:
     run = Agent().loop(sends("a"), "done").start("hi", store=store)
     await run.step("turn")
     await asyncio.to_thread(run.reject, "a")
@@ -176,7 +176,7 @@ async def test_a_decision_is_on_disk_when_it_was_made(store: Store, path: Path) 
     assert await run == "done"
 
 
-async def test_a_cancelled_run_is_on_disk_and_whoever_restores_it_is_another_run(store: Store) -> None:
+async def test_a_cancelled_run_is_on_disk_and_its_restored_run_is_another_one(store: Store) -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi", name="cancelled", store=store)
     run.play()
@@ -203,14 +203,14 @@ async def test_the_runs_of_a_store_are_listed_newest_first(store: Store) -> None
     assert first.created <= second.created
 
 
-async def test_the_newest_run_of_a_name_counts(store: Store) -> None:
+async def test_a_name_refers_to_the_newest_run_of_that_name(store: Store) -> None:
     for words in ("old", "new"):
         await Agent().loop(words).start("hi", name="same", store=store)
     assert store.load("same").state.output == "new"
     assert len(store.runs()) == 2
 
 
-async def test_a_named_snapshot_stays_where_it_was_taken(store: Store) -> None:
+async def test_a_named_snapshot_keeps_its_position(store: Store) -> None:
     run = Agent().two_turns().start("hi", name="run", store=store)
     await run.step("turn")
     taken = run.snapshot("half way")
@@ -224,12 +224,12 @@ async def test_a_named_snapshot_stays_where_it_was_taken(store: Store) -> None:
     assert store.load(again.id).state.output == "other end"
 
 
-def test_a_name_that_is_not_there_says_what_is(store: Store) -> None:
+def test_the_error_for_a_missing_name_lists_the_names(store: Store) -> None:
     with pytest.raises(StorageError, match="no run or snapshot 'x'; it has nothing"):
         store.load("x")
 
 
-async def test_a_restored_run_goes_on_under_its_own_id(store: Store, path: Path) -> None:
+async def test_a_restored_run_continues_with_its_own_id(store: Store, path: Path) -> None:
     run = Agent().loop(sends("a")).start("hi", name="x", store=store)
     await run.step("turn")
     other = Store(path)
@@ -242,7 +242,7 @@ async def test_a_restored_run_goes_on_under_its_own_id(store: Store, path: Path)
     other.close()
 
 
-async def test_a_run_can_begin_to_be_stored_where_it_is_restored(store: Store) -> None:
+async def test_a_restored_run_can_be_given_a_store(store: Store) -> None:
     run = Agent().two_turns().start("hi")
     await run.step("turn")
     again = restore(run.snapshot(), Agent().loop("done"), store=store, name="late")
@@ -250,7 +250,7 @@ async def test_a_run_can_begin_to_be_stored_where_it_is_restored(store: Store) -
     assert list(store.load("late").events) == again.events
 
 
-async def test_two_that_go_on_with_one_run_do_not_mix(store: Store, path: Path) -> None:
+async def test_two_continuations_of_one_run_are_not_mixed(store: Store, path: Path) -> None:
     run = Agent().loop(sends("a")).start("hi", name="x", store=store)
     await run.step("turn")
     other = Store(path)
@@ -267,8 +267,8 @@ async def test_two_that_go_on_with_one_run_do_not_mix(store: Store, path: Path) 
     other.close()
 
 
-async def test_the_loser_of_two_writes_nothing_more(store: Store, path: Path) -> None:
-    """The winner is behind: what the loser would write next is at positions the winner has not reached."""
+async def test_the_second_of_two_continuations_writes_nothing_more(store: Store, path: Path) -> None:
+    """The winner has fewer events: the loser would write at positions that the winner has not reached."""
     run = Agent().loop(sends("a")).start("hi", name="x", store=store)
     await run.step("turn")
     other = Store(path)
@@ -296,7 +296,7 @@ def test_a_store_is_used_by_several_threads(store: Store) -> None:
     assert {info.stop_reason for info in store.runs()} == {"completed"}
 
 
-async def test_two_stores_on_one_file_write_beside_each_other(store: Store, path: Path) -> None:
+async def test_two_stores_on_one_file_write_concurrently(store: Store, path: Path) -> None:
     other = Store(path)
     runs = [Agent().two_turns().start("hi", store=s) for s in (store, other) * 4]
     await asyncio.gather(*map(output_of, runs))
@@ -336,7 +336,7 @@ async def test_one_damaged_run_does_not_hide_the_others(store: Store, path: Path
     assert store.load("good").state.output == "ok"
 
 
-def test_a_file_that_is_no_store_is_refused(path: Path) -> None:
+def test_a_file_that_is_not_a_store_is_refused(path: Path) -> None:
     path.write_bytes(b"not a database, but long enough to be looked at" * 40)
     with pytest.raises(StorageError, match=r"runs\.db"):
         Store(path).runs()
@@ -350,12 +350,12 @@ def test_a_store_of_a_newer_version_is_refused(path: Path) -> None:
         Store(path)
 
 
-def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_directory_raises(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere"):
         Store(tmp_path / "nowhere" / "runs.db")
 
 
-async def test_a_store_that_fails_ends_the_run_loudly(store: Store) -> None:
+async def test_a_failing_store_ends_the_run_with_an_error(store: Store) -> None:
     agent = Agent()
     run = agent.loop(asks("hold"), "done").start("hi", store=store)
     run.play()
@@ -368,7 +368,7 @@ async def test_a_store_that_fails_ends_the_run_loudly(store: Store) -> None:
 
 
 @pytest.mark.parametrize("page_bytes", [1024, 8192])
-def test_the_log_takes_as_much_of_a_file_that_was_made_with_larger_pages(path: Path, page_bytes: int) -> None:
+def test_the_size_of_the_log_does_not_depend_on_the_page_size(path: Path, page_bytes: int) -> None:
     with closing(sqlite3.connect(path)) as raw:
         raw.execute(f"PRAGMA page_size={page_bytes}")
         raw.execute("VACUUM")
@@ -379,7 +379,7 @@ def test_the_log_takes_as_much_of_a_file_that_was_made_with_larger_pages(path: P
 
 
 @pytest.mark.parametrize("told", ["a consumer", "a watcher"])
-async def test_what_anybody_is_told_of_is_on_disk(told: str, store: Store, path: Path) -> None:
+async def test_every_event_that_is_reported_is_on_disk(told: str, store: Store, path: Path) -> None:
     run = Agent().two_turns().start("hi", store=store)
     other = Store(path)
     on_disk: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""One run, and threads that control it and look at it at the same moment."""
+"""One run, and threads that control it and read it at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.worlds import facts, output_of, types, until
 
 @pytest.fixture
 def _restless() -> Iterator[None]:
-    """Threads take turns so often that each comes between any two things that another does."""
+    """Let threads switch so often that each can run between any two operations of another."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -42,7 +42,7 @@ class Failing:
 
 
 def look_on(run: Run, ends: list[str], told: list[list[Event]]) -> None:
-    """Read the run's events, again and again until it is over; and how each reading ended."""
+    """Read the events of the run repeatedly until it has ended; record how each reading ended."""
 
     async def read() -> None:
         while not run.state.over:
@@ -59,7 +59,7 @@ def look_on(run: Run, ends: list[str], told: list[list[Event]]) -> None:
 
 
 @pytest.mark.usefixtures("_restless")
-def test_whoever_looks_on_at_a_run_that_is_resumed_at_once_is_told_of_the_failure_or_the_end() -> None:
+def test_consumers_of_an_immediately_resumed_run_get_the_failure_or_the_end() -> None:
     run = SessionLoop(Failing(30)).start("hi")
     ends: list[str] = []
     told: list[list[Event]] = []
@@ -76,17 +76,17 @@ def test_whoever_looks_on_at_a_run_that_is_resumed_at_once_is_told_of_the_failur
     assert run.result(timeout=10) == "done"
 
 
-async def test_a_pause_that_is_taken_back_in_the_moment_it_comes_leaves_none(tmp_path: Path) -> None:
+async def test_a_pause_withdrawn_at_the_moment_it_takes_effect_leaves_no_pause(tmp_path: Path) -> None:
     run = Agent().loop(sends("a"), "done").start("hi", store=Store(tmp_path / "runs.db"))
     run.play()
     await until(lambda: bool(run.pending))
-    for _ in range(3):  # what has happened is on disk, and the run only waits
+    for _ in range(3):  # all events are on disk, and the run only waits
         await asyncio.sleep(0)
 
     def pause_and_resume() -> None:
         with run.lock:
             run.pause()
-            time.sleep(0.05)  # the run comes to where it would pause, and waits for the lock: no event tells of that
+            time.sleep(0.05)  # the run is about to pause, and waits for the lock; no event shows this
             assert run.resume()
 
     await asyncio.to_thread(pause_and_resume)
@@ -97,7 +97,7 @@ async def test_a_pause_that_is_taken_back_in_the_moment_it_comes_leaves_none(tmp
 
 
 @pytest.mark.usefixtures("_restless")
-def test_calls_may_be_decided_while_the_run_looks_at_them() -> None:
+def test_calls_can_be_decided_while_the_run_checks_them() -> None:
     ids = [str(number) for number in range(300)]
     run = Agent().loop(sends(*ids), "done").start("hi")
     asked = threading.Event()
@@ -106,11 +106,11 @@ def test_calls_may_be_decided_while_the_run_looks_at_them() -> None:
     assert asked.wait(10)
     for id in ids:
         run.reject(id)
-        time.sleep(0)  # lets the run look
+        time.sleep(0)  # lets the run check its calls
     assert run.result(timeout=30) == "done"
 
 
-def test_ctrl_c_while_the_run_waits_for_another_thread_shuts_nobody_out_of_it() -> None:
+def test_ctrl_c_while_the_run_waits_for_another_thread_releases_its_lock() -> None:
     spoken_to = threading.Event()
 
     class Model:
@@ -122,7 +122,7 @@ def test_ctrl_c_while_the_run_waits_for_another_thread_shuts_nobody_out_of_it() 
     def keep_the_run_waiting(event: Any) -> None:
         if event.type == "queued":
             spoken_to.set()
-            time.sleep(0.05)  # nobody can see that the run has come to wait
+            time.sleep(0.05)  # no event shows that the run waits
             _thread.interrupt_main()
 
     run = SessionLoop(Model()).start("hi")

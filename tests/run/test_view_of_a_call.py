@@ -1,4 +1,4 @@
-"""A tool may make a text of its arguments for the person who decides: `@tool(view=...)`."""
+"""A tool can show its arguments as text to the person who decides: `@tool(view=...)`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def in_words(arguments: dict[str, Any]) -> str:
     return f"the sum of {arguments['x']} and {arguments['y']}"
 
 
-def test_the_question_has_the_text_beside_the_arguments() -> None:
+def test_the_question_has_the_text_and_the_arguments() -> None:
     (question,) = asked(in_words).pending
     assert question.view == "the sum of 41 and 17"
     assert question.arguments == {"x": 41, "y": 17}
 
 
-def test_a_page_shows_the_text_beside_the_arguments() -> None:
+def test_a_page_shows_the_text_and_the_arguments() -> None:
     page = static_html(asked(in_words))
     assert "the sum of 41 and 17" in page
     assert "&quot;x&quot;: 41" in page
 
 
-def test_a_view_that_fails_is_said_and_the_call_is_asked_about_all_the_same() -> None:
+def test_a_failing_view_is_reported_and_approval_is_requested() -> None:
     run = asked(lambda arguments: arguments["z"])
     assert run.pending[0].view == "The view of add failed: KeyError: 'z'"
 
@@ -52,12 +52,12 @@ def test_a_view_cannot_change_the_arguments() -> None:
     assert run.messages[2].content == "58"
 
 
-def test_a_long_view_is_cut_and_says_so() -> None:
+def test_a_long_view_is_cut_with_a_note() -> None:
     assert asked(lambda arguments: "a" * 10_000).pending[0].view.endswith("a… (10,000 characters in all)")
 
 
 @pytest.mark.parametrize("view", [in_words, None])
-def test_what_was_shown_includes_the_view(view: Callable[[dict[str, Any]], str] | None) -> None:
+def test_the_digest_of_what_was_shown_includes_the_view(view: Callable[[dict[str, Any]], str] | None) -> None:
     run, other = asked(view), asked(lambda arguments: "something else")
     for one in (run, other):
         one.approve("c1")

@@ -1,4 +1,4 @@
-"""What a watcher fails with is its own affair, whatever it watches."""
+"""The failure of a watcher does not affect the run or other watchers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentnb.run.watchers import Watchers
 from tests.run.agents import Agent
 
 OWN_FAILURES = [LookupError, SystemExit, type("Panic", (BaseException,), {})]
-"""The last is what a library written in Rust fails with."""
+"""The last one is the exception of a library written in Rust."""
 
 
 def failing(error: type[BaseException]) -> Any:
@@ -23,7 +23,7 @@ def failing(error: type[BaseException]) -> Any:
 
 
 @pytest.mark.parametrize("error", OWN_FAILURES)
-async def test_one_that_fails_is_logged_and_the_run_and_the_others_go_on(
+async def test_a_failing_watcher_is_logged_and_the_run_and_other_watchers_continue(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     run = Agent().two_turns().start("hi")
@@ -36,7 +36,7 @@ async def test_one_that_fails_is_logged_and_the_run_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("error", OWN_FAILURES)
-async def test_one_that_fails_is_logged_and_the_replay_and_the_others_go_on(
+async def test_a_failing_watcher_is_logged_and_the_replay_and_other_watchers_continue(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     run = Agent().two_turns().start("hi")
@@ -52,14 +52,14 @@ async def test_one_that_fails_is_logged_and_the_replay_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
-def test_what_ends_code_from_outside_goes_through(error: type[BaseException]) -> None:
+def test_an_exit_or_an_interrupt_in_a_watcher_is_raised(error: type[BaseException]) -> None:
     watchers = Watchers("r1")
     watchers.watch(failing(error))
     with pytest.raises(error):
         watchers.tell_each(None)
 
 
-def test_one_that_ends_watching_as_it_is_told_hears_no_more_and_the_others_are_told() -> None:
+def test_a_watcher_that_unsubscribes_when_notified_gets_no_more_and_others_do() -> None:
     watchers = Watchers("r1")
     heard: list[str] = []
     stop = watchers.watch(lambda news: (heard.append(f"first {news}"), stop()))
@@ -69,7 +69,7 @@ def test_one_that_ends_watching_as_it_is_told_hears_no_more_and_the_others_are_t
     assert heard == ["first a", "second a", "second b"]
 
 
-def test_after_one_is_broken_off_the_others_are_still_told_in_order() -> None:
+def test_after_an_interrupted_watcher_the_others_are_notified_in_order() -> None:
     run = Agent().two_turns().start("hi")
     run.steer("first")
     told: list[int] = []
@@ -91,7 +91,7 @@ def test_after_one_is_broken_off_the_others_are_still_told_in_order() -> None:
     assert told == [2, 3, 4]
 
 
-def test_they_are_told_of_a_fact_also_where_a_breakpoint_that_was_asked_about_it_is_broken_off() -> None:
+def test_watchers_are_notified_of_an_event_whose_breakpoint_check_is_interrupted() -> None:
     run = Agent().two_turns().start("hi")
     run.steer("first")
     told: list[Any] = []

@@ -1,4 +1,4 @@
-"""Each decision says who made it and which question it answers; of a person also the name, the time, what was shown."""
+"""Each decision records who made it and its question; for a person also the name, the seconds, and what was shown."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ def human(call: Any) -> bool:
         (human, "function human"),
     ],
 )
-async def test_a_policy_decides_as_a_rule_or_by_its_functions_name(approve: Any, by: str) -> None:
+async def test_a_decision_of_a_policy_is_recorded_as_rule_or_with_the_name_of_the_function(
+    approve: Any, by: str
+) -> None:
     run = Agent().loop(sends("a"), "done").start("hi", approve=approve)
     await run
     (decision,) = decisions(run)
@@ -82,7 +84,7 @@ async def test_a_policy_decides_as_a_rule_or_by_its_functions_name(approve: Any,
     )
 
 
-async def test_a_call_of_the_runs_methods_is_code_and_no_person(unnamed: None) -> None:
+async def test_a_decision_by_a_method_of_the_run_is_recorded_as_code(unnamed: None) -> None:
     agentnb.reviewer("Ana")
     run = await asking("a", "b", "c")
     first, second, third = run.pending
@@ -96,7 +98,7 @@ async def test_a_call_of_the_runs_methods_is_code_and_no_person(unnamed: None) -
     run.cancel()
 
 
-async def test_a_name_may_be_given_with_the_decision(unnamed: None) -> None:
+async def test_a_decision_may_have_the_name_of_the_person(unnamed: None) -> None:
     run = await asking("a", "b", "c", "d", "e")
     run.approve("a", reviewer="Ana")
     run.reject("b", reviewer="Bo")
@@ -108,7 +110,7 @@ async def test_a_name_may_be_given_with_the_decision(unnamed: None) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "  ", 5, b"Ana"])
-async def test_what_is_no_name_is_refused_and_decides_nothing(name: Any, unnamed: None) -> None:
+async def test_an_invalid_name_is_refused_without_a_decision(name: Any, unnamed: None) -> None:
     run = await asking("a")
     with pytest.raises(UsageError, match="name"):
         run.approve("a", reviewer=name)
@@ -118,7 +120,7 @@ async def test_what_is_no_name_is_refused_and_decides_nothing(name: Any, unnamed
     run.cancel()
 
 
-async def test_what_is_remembered_decides_as_remembered() -> None:
+async def test_a_remembered_decision_is_recorded_as_remembered() -> None:
     run = await asking("a", "b")
     (_, second) = run.pending
     run.approve("a", remember="tool")
@@ -126,14 +128,14 @@ async def test_what_is_remembered_decides_as_remembered() -> None:
     run.cancel()
 
 
-async def test_silence_decides_as_the_deadline() -> None:
+async def test_a_rejection_after_the_deadline_is_recorded_as_deadline() -> None:
     run = await asking("a", approve=[{"decision": "ask", "deadline": 0.01}])
     (asked,) = (event.seq for event in run.events if event.type == "approval_request")
     await run
     assert [(one.by, one.question, one.shown) for one in decisions(run)] == [("deadline", asked, None)]
 
 
-async def test_a_declared_policy_decides_as_headless(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_decision_of_a_declared_policy_is_recorded_as_headless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentnb.run.headless._declared", None)
     headless("approve", after=0, attended=False)
     run = await asking("a")
@@ -151,7 +153,7 @@ def confirm_others(call: Any) -> Any:
 
 
 @pytest.mark.parametrize(("confirm", "decision"), [(confirm_none, "reject"), (confirm_others, "replace")])
-async def test_confirm_decides_by_its_name(confirm: Any, decision: str) -> None:
+async def test_a_decision_of_confirm_is_recorded_with_its_name(confirm: Any, decision: str) -> None:
     @tool
     async def pay(amount: int) -> str:
         return f"paid {amount}"
@@ -176,7 +178,7 @@ def test_an_older_recording_in_which_the_loop_decided_folds_to_the_same_state() 
 # -- forks -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_counterfactual_decision_is_the_forks_and_has_nobodys_name_time_or_digest() -> None:
+async def test_a_changed_decision_is_recorded_as_fork_without_name_seconds_or_digest() -> None:
     run = await asking("a")
     run.approve("a", reviewer="Ana")
     await run
@@ -189,7 +191,7 @@ async def test_a_counterfactual_decision_is_the_forks_and_has_nobodys_name_time_
         fork.cancel()
 
 
-async def test_an_event_that_a_fork_is_given_instead_is_the_forks_too() -> None:
+async def test_a_replaced_decision_event_is_recorded_as_fork() -> None:
     run = await asking("a")
     run.approve("a", reviewer="Ana")
     await run
@@ -200,7 +202,7 @@ async def test_an_event_that_a_fork_is_given_instead_is_the_forks_too() -> None:
     fork.cancel()
 
 
-async def test_a_fork_keeps_who_made_the_decisions_before_it() -> None:
+async def test_a_fork_keeps_who_made_the_inherited_decisions() -> None:
     run = await asking("a")
     run.approve("a", reviewer="Ana")
     await run
@@ -213,7 +215,7 @@ async def test_a_fork_keeps_who_made_the_decisions_before_it() -> None:
 
 @pytest.mark.parametrize("type", ["call_start", "approval_decision", "approval_request"])
 @pytest.mark.parametrize("decide", [lambda run: run.approve("c"), lambda run: run.edit("c", {"amount": 2})])
-async def test_who_changes_an_event_does_not_change_what_runs(type: str, decide: Any) -> None:
+async def test_changing_an_event_does_not_change_what_runs(type: str, decide: Any) -> None:
     ran: list[int] = []
 
     @tool(approve=True)
@@ -225,7 +227,7 @@ async def test_who_changes_an_event_does_not_change_what_runs(type: str, decide:
     shown: list[int] = []
     async for event in run:
         if event.type == "approval_request" and shown:
-            run.cancel()  # asked again
+            run.cancel()  # a new question
         elif event.type == "approval_request":
             decide(run)
             shown = [decided.arguments["amount"] for decided in run.decided]
@@ -236,7 +238,7 @@ async def test_who_changes_an_event_does_not_change_what_runs(type: str, decide:
     assert len(started) == len(ran)
 
 
-async def test_a_reference_that_changes_after_the_approval_is_a_persons_to_approve_again() -> None:
+async def test_a_reference_that_changes_after_the_approval_needs_approval_again() -> None:
     ran: list[int] = []
     written = asyncio.Event()
 
@@ -283,7 +285,7 @@ async def test_a_reference_that_changes_after_the_approval_is_a_persons_to_appro
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_table_of_decisions_has_who_what_and_how_long() -> None:
+async def test_the_table_of_decisions_has_person_digest_and_duration() -> None:
     run = await asking("a", "b")
     first, second = run.pending
     run.approve(first, reviewer="Ana")
@@ -297,7 +299,7 @@ async def test_the_table_of_decisions_has_who_what_and_how_long() -> None:
     assert table.took.isna().all(), "no person was shown it"
 
 
-async def test_a_fork_waited_for_nobody_in_the_tables() -> None:
+async def test_the_table_of_decisions_of_a_fork_has_no_waiting_time() -> None:
     run = await asking("a")
     run.approve("a")
     await run

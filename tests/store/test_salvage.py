@@ -104,7 +104,7 @@ def test_events_in_the_log_of_a_killed_process_are_salvaged(tmp_path: Path) -> N
 
 
 def check_salvaged(damaged: Path, saved: Path, whole: set[bytes]) -> set[bytes]:
-    """Salvage a store. Check that nothing in the new one is wrong and nothing is missing that is not named."""
+    """Salvage a store. Check that the new one is correct, and that each missing event is named."""
     saved.unlink(missing_ok=True)
     said = salvage(damaged, saved)
     found = bodies(saved)
@@ -212,7 +212,7 @@ def test_salvage_of_a_file_that_is_not_a_store_creates_no_store(tmp_path: Path) 
     assert not (tmp_path / "saved.db").exists()
 
 
-async def test_a_database_is_salvaged_too(place: str, tmp_path: Path) -> None:
+async def test_a_postgresql_store_is_salvaged(place: str, tmp_path: Path) -> None:
     store = Store(place)
     await researcher().start("go", name="first", store=store, approve=True)
     store._database.write("UPDATE events SET checksum = 1 WHERE key % 4294967296 = 3")

@@ -24,7 +24,7 @@ from agentnb.tools import FunctionTool, as_tools
 
 
 async def called(made: Any, arguments: dict[str, Any]) -> Any:
-    """The result of a call with these arguments. Raises InvalidArguments where they are refused."""
+    """Return the result of a call with these arguments. Raises InvalidArguments if they are refused."""
     (made,) = as_tools([made]).values()
     return await made.bind(arguments)(lambda data: None)
 
@@ -47,12 +47,12 @@ def mean_of_each(x: dict[str, collections.abc.Iterable[float]]) -> float:
 
 
 @pytest.mark.parametrize(("function", "x"), [(mean, [1, 2, 3]), (mean_of_all, [1, 2, 3]), (mean_of_each, {"a": [2]})])
-async def test_an_iterable_is_a_list(function: Any, x: Any) -> None:
+async def test_an_iterable_parameter_gets_a_list(function: Any, x: Any) -> None:
     assert await called(function, {"x": x}) == 2
 
 
 @pytest.mark.parametrize("type_", [collections.abc.Collection[int], typing.Collection[int], collections.abc.Container])
-async def test_a_collection_is_a_list(type_: Any) -> None:
+async def test_a_collection_parameter_gets_a_list(type_: Any) -> None:
     def shown(x):  # type: ignore[no-untyped-def]
         return [len(x), *x]
 
@@ -314,7 +314,7 @@ class Args(BaseModel):
 
 
 class Search:
-    """A tool of LangChain's and Loom's kind: a pydantic model says what it takes."""
+    """A tool as in LangChain and Loom: a pydantic model describes its arguments."""
 
     name = "search"
     description = "Search."
@@ -331,7 +331,7 @@ async def test_a_model_of_the_arguments_is_the_schema() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "fault"), [({}, "query: Field required"), ({"query": "x", "most": 0}, "most: ")])
-async def test_a_model_of_the_arguments_is_checked(arguments: Any, fault: str) -> None:
+async def test_arguments_are_checked_by_their_model(arguments: Any, fault: str) -> None:
     with pytest.raises(InvalidArguments, match=f"Invalid arguments for search: {fault}"):
         await called(Search(), arguments)
 
@@ -434,7 +434,7 @@ def test_an_unknown_value_of_thread_is_refused() -> None:
 
 
 def asked(made: Any, arguments: dict[str, Any]) -> list[str]:
-    """The reasons for which a person is asked about a call with these arguments."""
+    """Return the reasons for which a call with these arguments needs approval."""
     run = SessionLoop(ScriptedLLM([[call("write", arguments, id="c")], "end"]), [made]).start("go")
     reasons: list[str] = []
 

@@ -367,7 +367,7 @@ async def test_an_exception_in_a_generator_function_is_raised() -> None:
         await run(count, to=0)
 
 
-async def test_methods_and_partials_are_tools_too() -> None:
+async def test_methods_and_partials_can_be_tools() -> None:
     desk = Desk()
     tools = as_tools([desk.note, functools.partial(describe, unit="F")])
     assert list(tools) == ["note", "describe"]
@@ -393,7 +393,7 @@ async def test_a_callable_object_with_a_name_is_a_tool() -> None:
     assert await weather.bind({"city": "Aswan"})(print) == "warm in Aswan"
 
 
-def test_a_mapping_names_its_tools() -> None:
+def test_the_keys_of_a_mapping_are_the_names_of_its_tools() -> None:
     tools = as_tools({"weather": describe})
     assert list(tools) == ["weather"]
 

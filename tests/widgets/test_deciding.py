@@ -153,7 +153,7 @@ def test_decisions_can_be_listed_while_another_thread_decides(show: Callable[[An
     clicks: list[threading.Thread] = []
 
     class Decided:
-        """The run; between two looks at it another click asks how its call was decided, and has the run's lock."""
+        """The run. Between two reads, another click takes the lock of the run and asks how its call was decided."""
 
         events, remembered = run.events, run.remembered
 
@@ -168,7 +168,7 @@ def test_decisions_can_be_listed_while_another_thread_decides(show: Callable[[An
     assert [click.is_alive() for click in clicks] == [False]
 
 
-def test_of_a_long_run_the_newest_decisions_are_kept() -> None:
+def test_the_newest_decisions_of_a_long_run_are_kept() -> None:
     turns = [[call("search", {"query": str(n)}, id=f"c{n}")] for n in range(CALLS + 20)]
     run = session([*turns, "Done."], approve=True)
     run.result(60)

@@ -43,7 +43,7 @@ def column(phases: dict[str, list[str]]) -> Layout:
 
 
 @pytest.mark.parametrize("phases", TABLES)
-def test_lines_never_overlap_a_phase_nor_one_another(phases: dict[str, list[str]]) -> None:
+def test_lines_overlap_neither_phases_nor_other_lines(phases: dict[str, list[str]]) -> None:
     layout = column(phases)
     uprights: dict[int, list[tuple[float, float, float]]] = {}
     for (source, target), points in layout.ways.items():
@@ -106,4 +106,4 @@ def test_the_current_phase_and_the_path_taken_are_marked() -> None:
     svg = mark(diagram(table_of(ENGINE)), table_of(ENGINE), "receiving", [["idle", "receiving"], ["gone", "error"]])
     marked = dict(re.findall(r'data-gid="([^"]+)" class="[^"]*agentnb-(now|taken)"', svg))
     assert marked == {"phase-1": "now", "label-1": "now", "arrow-0-1": "taken", "head-0-1": "taken"}
-    assert svg.index("arrow-0-1") > svg.index("arrow-7-0")  # over what shares its lane
+    assert svg.index("arrow-0-1") > svg.index("arrow-7-0")  # drawn over the arrow in its lane

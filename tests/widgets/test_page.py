@@ -121,7 +121,7 @@ def test_streaming_text_is_visible(show: Callable[[Any], PanelPage]) -> None:
 # -- deciding ----------------------------------------------------------------------------------------------------------
 
 
-def test_edited_values_arrive_digit_by_digit(show: Callable[[Any], PanelPage]) -> None:
+def test_edited_numbers_keep_all_digits(show: Callable[[Any], PanelPage]) -> None:
     run = waiting("/a", retries=12345678901234567891)
     shown = show(run)
     group = shown.page.get_by_role("group", name="delete_file")
@@ -229,7 +229,7 @@ def test_reject_sends_the_reason_and_approve_all_approves_the_remaining_calls(sh
     assert sorted(results(run)[1:]) == ["deleted /b False 3", "deleted /c False 3"]
 
 
-def test_a_call_of_unknown_outcome_is_explained_and_can_be_answered(page: Page) -> None:
+def test_a_call_of_unknown_outcome_has_an_explanation_and_can_be_answered(page: Page) -> None:
     why = question_about_lost(CallState(ToolCall(id="c1", name="pay"))).reason
     question = {
         "id": "c1", "name": "pay", "why": why, "unknown": True,
@@ -538,7 +538,7 @@ def graphs(*calls: GraphCall, path: str = "") -> dict[str, Any]:
 
 
 def tell(shown: PanelPage, traits: dict[str, Any]) -> float:
-    """Let the page have these traits; gives the height of the panel."""
+    """Set these traits of the page; return the height of the panel."""
     for name, value in traits.items():
         shown.page.evaluate("([name, value]) => window.model.set(name, value)", [name, value])
     shown.settle()
@@ -554,7 +554,7 @@ def test_the_calls_of_a_graph_are_updated_in_place_without_moving_other_elements
     expect(image.locator(".agentnb-is-running")).to_have_count(2)  # the call, and the arrow from it
     expect(image).to_contain_text("◌ blocked")
     page.evaluate("() => { for (const node of document.querySelectorAll('.agentnb-graph *')) node.mine = true; }")
-    before = tell(shown, graphs(first._replace(standing="completed"), second._replace(standing="running", missing=())))
+    before = tell(shown, graphs(first._replace(status="completed"), second._replace(status="running", missing=())))
     expect(image).to_contain_text("● running")
     expect(image.locator(".agentnb-edge")).to_have_class("agentnb-edge agentnb-is-completed")
     made_anew = "() => [...document.querySelectorAll('.agentnb-graph *')].filter(node => !node.mine).length"
@@ -721,7 +721,7 @@ def test_each_control_shows_its_focus(show: Callable[[Any], PanelPage]) -> None:
     assert not [entry for entry in seen if entry.endswith("unseen")]
 
 
-# Without what tells the time, which goes on.
+# Without elements that show the time, which changes.
 LOOKS = """() => [...document.querySelectorAll("#here *")].filter(node => !node.closest(".agentnb-usage")).map(node => {
   const { x, y, width, height } = node.getBoundingClientRect(), style = getComputedStyle(node);
   return [node.className, x, y, width, height, style.color, style.backgroundColor, style.display, style.padding].join();

@@ -75,7 +75,7 @@ class Reader(HTMLParser):
 
 
 class Told(Recording):
-    """A recording with what the static panel asks of a run besides."""
+    """A recording with the other attributes of a run that the static panel uses."""
 
     def __init__(self, phases: dict[str, list[str]] | None = None) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ def test_the_page_of_a_long_run_is_small_and_says_what_is_omitted() -> None:
     assert "state_update" in text
 
 
-def test_long_texts_and_long_conversations_are_cut_with_a_note() -> None:
+def test_long_texts_and_conversations_are_cut_with_a_note() -> None:
     run = Told()
     run.start()
     for number in range(300):

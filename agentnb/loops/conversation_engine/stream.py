@@ -228,7 +228,7 @@ class Delivery(EngineProjection):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the stream that drove the run is garbage-collected, so that nothing can advance the run."""
+        """True if the stream that drove the run is garbage-collected, so that nothing can advance the run."""
         return self.stream is not None and self.stream() is None
 
     def translate(self, item: Event | Delta) -> Iterable[EngineEvent]:

@@ -452,13 +452,13 @@ class SolutionReply(Reply):
         arguments = self._arguments.setdefault(index, SolutionText())
         arguments.feed(self._fragments[int(index)]["arguments"][-1])  # the piece itself, not the sanitized one
         if arguments.closed:
-            call = self._put_together(index)  # pieces that follow a complete call add nothing to it
+            call = self._assemble(index)  # pieces that follow a complete call add nothing to it
             if index not in self._closed:
                 self._closed[index] = call["id"]
                 self._add(call)
         return delta
 
-    def _whole(self, call: Mapping[str, Any]) -> None:
+    def _add_complete_call(self, call: Mapping[str, Any]) -> None:
         """Read a native tool call that came as a whole."""
         self._add(call)
 

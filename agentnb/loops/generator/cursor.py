@@ -111,7 +111,7 @@ class Cursor:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def missing_calls(self, command: Want | list[Call], state: State) -> bool:
+    def has_unproposed_calls(self, command: Want | list[Call], state: State) -> bool:
         """Return True if calls of a list command are not yet proposed. They start only after all are proposed."""
         return isinstance(command, list) and len(state.own_calls) < self.calls + len(command)
 

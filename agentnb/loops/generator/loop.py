@@ -31,13 +31,13 @@ from agentnb.loops import functions
 from agentnb.loops.base import Loop, check_system_prompt
 from agentnb.loops.generator.code import names_in_code
 from agentnb.loops.generator.cursor import failed_in_last_step
-from agentnb.loops.generator.live import Live
+from agentnb.loops.generator.suspended import SuspendedGenerator
 from agentnb.loops.want import Ask, Call, Phase, Say, Want
 
 Function = Callable[[Any], Generator[Any, Any, Any]]
 Phases = Mapping[str, Sequence[str]] | Sequence[str]
 
-_MAY_BE_YIELDED = "A loop must yield ask(...), say(...), call(...), phase(...), or a list of calls (agentnb.loops.want)"
+_ALLOWED_YIELDS = "A loop must yield ask(...), say(...), call(...), phase(...), or a list of calls (agentnb.loops.want)"
 
 
 class GeneratorCalls(Calls):
@@ -47,8 +47,11 @@ class GeneratorCalls(Calls):
 
     def required(self, state: State) -> Sequence[Effect]:
         """Return the required effects; none until all calls of a list command are proposed."""
-        live = self.loop.follow(state) if any(call.hidden for call in state.open.values()) else None
-        return [] if live is not None and live.place.missing_calls(live.want, state) else required_effects(state)
+        if any(call.hidden for call in state.open.values()):
+            generator = self.loop.follow(state)
+            if generator.cursor.has_unproposed_calls(generator.command, state):
+                return []
+        return required_effects(state)
 
     def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
         """Return the nested loop that the generator calls by this call, or None if it calls something else.
@@ -68,11 +71,11 @@ class GeneratorCalls(Calls):
 
     def _called(self, call: CallState, state: State) -> Any:
         """Return the object that the generator calls by this call; None if the call is not in its current command."""
-        live = self.loop.follow(state)
-        wants = live.want if isinstance(live.want, list) else [live.want]
-        for want, other in zip(wants, state.own_calls[live.place.calls :], strict=False):
-            if other is call and isinstance(want, Call):
-                return want.called
+        generator = self.loop.follow(state)
+        commands = generator.command if isinstance(generator.command, list) else [generator.command]
+        for command, other in zip(commands, state.own_calls[generator.cursor.calls :], strict=False):
+            if other is call and isinstance(command, Call):
+                return command.called
         return None
 
     def may_call(self) -> Collection[str]:
@@ -121,7 +124,7 @@ class GeneratorLoop(Loop):
         self.system_prompt = system_prompt
         vars(self)["listens"] = llm is not None  # a class variable in other loops
         if phases is not None:
-            vars(self).update(phases=_table(phases), opened_by={"run_end": "done"})
+            vars(self).update(phases=_phase_table(phases), opened_by={"run_end": "done"})
         self._callable = _tools_by_name(self.tools)
         self.called_loops: WeakValueDictionary[str, Design] = WeakValueDictionary()
 
@@ -135,15 +138,19 @@ class GeneratorLoop(Loop):
 
     def advance(self, state: State) -> Event:
         """Return the next event that the generator needs, or the end of the run after the generator has returned."""
-        live = self.follow(state)
-        if not live.is_over:
-            assert live.fact is not None, f"{live.want} waits for what is not in flight"
-            return live.fact
-        live.place.check_end("its end", state, live.place.messages, live.place.calls, live.place.phases)
+        generator = self.follow(state)
+        if not generator.has_ended:
+            assert generator.next_event is not None, f"{generator.command} waits for an effect that is not in flight"
+            return generator.next_event
+
+        # The generator has returned: nothing else may be recorded.
+        cursor = generator.cursor
+        cursor.check_end("its end", state, cursor.messages, cursor.calls, cursor.phases)
         state.memo = None
         reply = state.reply
         cut_off = reply.cut_off if reply is not None and not reply.message.tool_calls else None
-        return RunEnd(reason=cut_off or "completed", output=require_json(live.output, f"The output of {self.name}"))
+        output = require_json(generator.output, f"The output of {self.name}")
+        return RunEnd(reason=cut_off or "completed", output=output)
 
     def kept_after_error(self, events: Sequence[Event]) -> int:
         """Return the number of events before the error. A restored run keeps them and continues with corrected code."""
@@ -166,23 +173,23 @@ class GeneratorLoop(Loop):
 
     # -- the generator ---------------------------------------------------------------------------------------------
 
-    def follow(self, state: State) -> Live:
+    def follow(self, state: State) -> SuspendedGenerator:
         """Return the generator after it has received all recorded results."""
-        live = state.memo
-        if not isinstance(live, Live) or live.loop is not self:
-            live = state.memo = Live(self, self.function(to_plain(state.input)), self._accept)
+        generator = state.memo
+        if not isinstance(generator, SuspendedGenerator) or generator.loop is not self:
+            generator = state.memo = SuspendedGenerator(self, self.function(to_plain(state.input)), self._accept)
         try:
-            live.follow(state)
+            generator.follow(state)
         except BaseException:
             state.memo = None
             raise
-        return live
+        return generator
 
     def _accept(self, yielded: Any) -> Want | list[Call]:
         """Return a yielded value as a checked command. Raises UsageError if it is not a valid command."""
         if isinstance(yielded, (list, tuple)):
-            if odd := [item for item in yielded if not isinstance(item, Call)]:
-                raise UsageError(f"{_MAY_BE_YIELDED}. A list may contain only calls, not {odd[0]!s:.200}.")
+            if others := [item for item in yielded if not isinstance(item, Call)]:
+                raise UsageError(f"{_ALLOWED_YIELDS}. A list may contain only calls, not {others[0]!s:.200}.")
             return [self._check_call(item) for item in yielded]
         if isinstance(yielded, Phase) and yielded.name not in self.phases:
             known = ", ".join(self.phases)
@@ -190,26 +197,27 @@ class GeneratorLoop(Loop):
         if isinstance(yielded, (Ask, Say, Phase)):
             return yielded
         if not isinstance(yielded, Call):
-            raise UsageError(f"{_MAY_BE_YIELDED}, not {yielded!r:.200}.")
+            raise UsageError(f"{_ALLOWED_YIELDS}, not {yielded!r:.200}.")
         return self._check_call(yielded)
 
-    def _check_call(self, want: Call) -> Call:
-        if isinstance(want.called, Design):
-            self.called_loops[want.name] = want.called
-        tool = self._callable.get(want.name)
+    def _check_call(self, command: Call) -> Call:
+        if isinstance(command.called, Design):
+            self.called_loops[command.name] = command.called
+        tool = self._callable.get(command.name)
         if tool is None:
-            if isinstance(want.called, (str, Tool)):
+            if isinstance(command.called, (str, Tool)):
                 known = ", ".join(self._callable) or "none"
-                raise UsageError(f"{self.name} has no tool {want.name!r}; it has {known}. Pass the tool in tools=.")
-            return want
-        if want.called == want.name or want.called is tool or want.called is getattr(tool, "function", None):
-            return want
+                raise UsageError(f"{self.name} has no tool {command.name!r}; it has {known}. Pass the tool in tools=.")
+            return command
+        called = command.called
+        if called == command.name or called is tool or called is getattr(tool, "function", None):
+            return command
         raise UsageError(
-            f"{self.name} has a tool {want.name!r}, but call() was given another object of that name. Rename one."
+            f"{self.name} has a tool {command.name!r}, but call() was given another object of that name. Rename one."
         )
 
 
-def _table(phases: Phases) -> dict[str, list[str]]:
+def _phase_table(phases: Phases) -> dict[str, list[str]]:
     """Return the table of phases. For a list of names, each phase may follow each other one.
 
     If the phase `done` is missing, it is added and may follow every phase. Raises UsageError for an empty table.

@@ -41,9 +41,9 @@ from agentnb.loops.session_loop.steering import (
     SKIPPED,
     SteeringMode,
     first_in_turn,
-    passed_over,
+    next_skipped,
+    skip_reason,
     skipped,
-    why_pass_over,
 )
 
 Drain = Literal["one-at-a-time", "all"]
@@ -80,14 +80,14 @@ class SessionCalls(Calls):
 
         A call that has started stays required, even if its outcome is unknown after a crash.
         """
-        wants = required_effects(state)
-        if not wants or (why := why_pass_over(state, self.loop.steering_mode)) is None:
-            return wants
+        required = required_effects(state)
+        if not required or (reason := skip_reason(state, self.loop.steering_mode)) is None:
+            return required
         # Hidden calls and calls that have started continue; so does the first call of a sequential turn.
         kept = {call.id for call in state.open.values() if call.hidden or call.attempt}
-        if why == SKIPPED and (first := first_in_turn(state)) is not None:
+        if reason == SKIPPED and (first := first_in_turn(state)) is not None:
             kept.add(first.id)
-        return [effect for effect in wants if effect is MODEL or effect.id in kept]
+        return [effect for effect in required if effect is MODEL or effect.id in kept]
 
     def skip(self, call: CallState, state: State) -> CallEnd | None:
         """Skip a call that is checked, but not started, when steering arrives (SEMANTICS.md, 5. Steering)."""
@@ -96,8 +96,8 @@ class SessionCalls(Calls):
             return None
         if state.reply is not None and state.reply.sequential:  # each call runs as soon as it is checked
             return None
-        why = why_pass_over(state, self.loop.steering_mode)
-        return skipped(call, why) if why is not None else None
+        reason = skip_reason(state, self.loop.steering_mode)
+        return skipped(call, reason) if reason is not None else None
 
     def outcome(self, value: Any) -> dict[str, Any]:
         """Return the fields of a call's result from the value that the tool returned.
@@ -198,23 +198,23 @@ class SessionLoop(SessionControls):
 
     def advance(self, state: State) -> Event:
         """Return the next event (SEMANTICS.md, 3. Algorithm)."""
-        if state.unsaid and (end := passed_over(state, self.steering_mode)):
+        if state.unsaid and (end := next_skipped(state, self.steering_mode)):
             return end
-        queues, heard = state.queues, state.heard
+        queues, delivered = state.queues, state.heard
         if queues["input"]:
             return take(state, "input")
         # After a reply and its calls, ask `should_stop_after_turn` before taking steering or a follow-up.
-        if self.activities and state.reply is not None and not heard and (fact := self._after_turn(state)) is not None:
-            return fact
+        if state.reply is not None and not delivered and (event := self._after_turn(state)) is not None:
+            return event
         # Steering comes first, but not between a follow-up and the request that answers it.
-        if queues["steering"] and "follow_up" not in heard and self._hears(state, "steering"):
+        if queues["steering"] and "follow_up" not in delivered and self._may_deliver(state, "steering"):
             return self._unless_at_limit(state, take(state, "steering"))
-        if queues["follow_up"] and self.drain == "all" and "follow_up" in heard:
+        if queues["follow_up"] and self.drain == "all" and "follow_up" in delivered:
             return take(state, "follow_up")
-        if heard or self._has_results_to_answer(state) or self._begins_with_a_question(state):
+        if delivered or self._has_results_to_answer(state) or self._starts_with_unanswered_message(state):
             return self._unless_at_limit(state, ModelStart(turn=state.turn + 1))
         # Nothing is left to answer: take a follow-up, or end.
-        if self._hears(state, "follow_up"):
+        if self._may_deliver(state, "follow_up"):
             return self._unless_at_limit(state, take(state, "follow_up"))
         return self._end(state, _completed(state) if state.messages else "empty")
 
@@ -230,18 +230,18 @@ class SessionLoop(SessionControls):
             return RunEnd(reason="error", error=asked.end.error)
         return self._end(state, _completed(state)) if asked.end is not None and asked.end.result else None
 
-    def _unless_at_limit(self, state: State, fact: Event) -> Event:
+    def _unless_at_limit(self, state: State, event: Event) -> Event:
         """Return the event, or the end if `max_turns` is reached. Queued messages then stay queued."""
         if self.max_turns is not None and state.turn >= self.max_turns:
             return self._end(state, "max_turns")
-        return fact
+        return event
 
     @staticmethod
-    def _begins_with_a_question(state: State) -> bool:
+    def _starts_with_unanswered_message(state: State) -> bool:
         """Return True if the history from which this run continues ends with a message to answer."""
         return state.reply is None and bool(state.messages) and state.messages[-1].role != "assistant"
 
-    def _hears(self, state: State, queue: Queue) -> bool:
+    def _may_deliver(self, state: State, queue: Queue) -> bool:
         return bool(state.queues[queue]) and (self.drain == "all" or queue not in state.heard)
 
     def _has_results_to_answer(self, state: State) -> bool:
@@ -256,8 +256,8 @@ class SessionLoop(SessionControls):
 
     def config(self) -> dict[str, Any]:
         """Return the modes and limits of this session."""
-        names = ("steering_mode", "drain", "tool_execution", "max_turns", "system_prompt")
-        return {**super().config(), **{name: getattr(self, name) for name in names}}
+        settings = ("steering_mode", "drain", "tool_execution", "max_turns", "system_prompt")
+        return {**super().config(), **{name: getattr(self, name) for name in settings}}
 
 
 def _completed(state: State) -> StopReason:
@@ -271,8 +271,8 @@ def _with_results(state: State) -> TurnContext:
     calls = state.calls.values() if state.unsaid else ()
     most = state.max_result_chars
     results = (result_message(call, call.end, most) for call in calls if not call.hidden and call.end is not None)
-    told = (message.model_copy(deep=True) for message in results)
-    return TurnContext([*copies("should_stop_after_turn", state), *told])
+    copied = (message.model_copy(deep=True) for message in results)
+    return TurnContext([*copies("should_stop_after_turn", state), *copied])
 
 
 def _check_hooks(**hooks: Any) -> None:

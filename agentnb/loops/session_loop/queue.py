@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentnb.core.events import Queue
-from agentnb.core.messages import Message, to_said
+from agentnb.core.messages import Message, to_sent_message
 from agentnb.core.protocols import LoopMailbox
 
 
@@ -26,7 +26,7 @@ class MessageQueue:
         self._lock = threading.Lock()  # not held while a run is given a message: the run has its own lock
         self._kept: dict[Queue, list[Message]] = {"steering": [], "follow_up": []}
         self._runs: list[tuple[weakref.ref[LoopMailbox], weakref.finalize[..., LoopMailbox]]] = []
-        self._left: deque[dict[Queue, list[Message]]] = deque()
+        self._orphaned: deque[dict[Queue, list[Message]]] = deque()
         """Undelivered messages of ended runs that were garbage-collected. A finalizer may append to the deque at any
         allocation, even while this thread holds the lock."""
 
@@ -51,7 +51,7 @@ class MessageQueue:
         with self._lock:
             self._keep_ended()
             run = self._open_run()
-            queued = run.unheard() if run is not None else {}
+            queued = run.undelivered() if run is not None else {}
             return {queue: [*queued.get(queue, ()), *kept] for queue, kept in self._kept.items()}
 
     def hand_over(self) -> dict[Queue, list[Message]]:
@@ -68,45 +68,45 @@ class MessageQueue:
         """Attach the queue to this run until the run ends."""
         with self._lock:
             is_the_only_one = self._open_run() is None
-            gone = weakref.finalize(run, _leave, self._left, run.left)
-            gone.atexit = False
-            self._runs.append((weakref.ref(run), gone))
+            finalizer = weakref.finalize(run, _keep_orphaned, self._orphaned, run.read_undelivered)
+            finalizer.atexit = False
+            self._runs.append((weakref.ref(run), finalizer))
             # Messages that were queued since the run started go to the newest open run, which is usually this one.
-            since_it_began, has = self._take_kept() if is_the_only_one else {}, run.unheard()
-        for queue, messages in since_it_began.items():
+            queued_since, known = self._take_kept() if is_the_only_one else {}, run.undelivered()
+        for queue, messages in queued_since.items():
             for message in messages:
-                if message in has[queue]:  # a restored run has it from its recording
-                    has[queue].remove(message)
+                if message in known[queue]:  # a restored run has it from its recording
+                    known[queue].remove(message)
                 else:
                     self._add(queue, message)
 
     def _open_run(self) -> LoopMailbox | None:
         """Return the newest open run, or None. Undelivered messages of newer runs that have ended are kept."""
-        open, behind = None, len(self._runs)
-        while behind and open is None:  # stop at the newest open run: a thousand may be open
-            run = self._runs[behind - 1][0]()
+        open, position = None, len(self._runs)
+        while position and open is None:  # stop at the newest open run: a thousand may be open
+            run = self._runs[position - 1][0]()
             if run is not None and not run.over:
                 open = run
             else:
-                behind -= 1
-        self._keep_ended(behind)
+                position -= 1
+        self._keep_ended(position)
         return open
 
     def _keep_ended(self, begin: int = 0, *, all: bool = False) -> None:
         """Keep undelivered messages of the ended runs from this index on; with `all`, those of open runs too."""
-        while self._left:
-            self._keep_messages(self._left.popleft())
+        while self._orphaned:
+            self._keep_messages(self._orphaned.popleft())
         attached, self._runs[begin:] = self._runs[begin:], []
-        for found, gone in attached:
-            run = found()
+        for ref, finalizer in attached:
+            run = ref()
             if run is not None and not run.over and not all:
-                self._runs.append((found, gone))
+                self._runs.append((ref, finalizer))
             elif run is not None:
-                gone.detach()
-                self._keep_messages(run.unheard())
+                finalizer.detach()
+                self._keep_messages(run.undelivered())
 
-    def _keep_messages(self, unheard: dict[Queue, list[Message]]) -> None:
-        for queue, messages in unheard.items():
+    def _keep_messages(self, undelivered: dict[Queue, list[Message]]) -> None:
+        for queue, messages in undelivered.items():
             self._kept[queue] = [*messages, *self._kept[queue]]
 
     def _take_kept(self) -> dict[Queue, list[Message]]:
@@ -118,7 +118,7 @@ class MessageQueue:
             with self._lock:
                 run = self._open_run()
                 if run is None:
-                    self._kept[queue].append(to_said(message))
+                    self._kept[queue].append(to_sent_message(message))
                     return
             # If the run has ended in the meantime, try again.
             if run.queue_if_open(queue, message):
@@ -135,6 +135,8 @@ class MessageQueue:
                 return queued
 
 
-def _leave(left: deque[dict[Queue, list[Message]]], unheard: Callable[[], dict[Queue, list[Message]]]) -> None:
-    if any((messages := unheard()).values()):
-        left.append(messages)
+def _keep_orphaned(
+    orphaned: deque[dict[Queue, list[Message]]], undelivered: Callable[[], dict[Queue, list[Message]]]
+) -> None:
+    if any((messages := undelivered()).values()):
+        orphaned.append(messages)

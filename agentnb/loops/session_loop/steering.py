@@ -16,7 +16,7 @@ SteeringMode = Literal["after_batch", "skip_pending", "discard"]
 SKIPPED = "Skipped due to queued user message."
 
 
-def why_pass_over(state: State, mode: SteeringMode) -> str | None:
+def skip_reason(state: State, mode: SteeringMode) -> str | None:
     """Return the result text for the skipped calls of the turn, or None if no calls are skipped."""
     return SKIPPED if mode != "after_batch" and state.queues["steering"] else None
 
@@ -28,22 +28,22 @@ def first_in_turn(state: State) -> CallState | None:
     """
     if state.reply is None or not state.reply.sequential:
         return None
-    made = next((call for call in state.calls.values() if not call.hidden), None)
-    return made if made is not None and made.end is None and made.status != "asking" else None
+    first = next((call for call in state.calls.values() if not call.hidden), None)
+    return first if first is not None and first.end is None and first.status != "asking" else None
 
 
-def passed_over(state: State, mode: SteeringMode) -> CallEnd | None:
+def next_skipped(state: State, mode: SteeringMode) -> CallEnd | None:
     """Return the end of the next call of the turn to skip, or whose result is replaced; None if there is none."""
-    why = why_pass_over(state, mode)
-    if why is None:
+    reason = skip_reason(state, mode)
+    if reason is None:
         return None
     for call in state.calls.values():
         replaced = mode == "discard" and call.end is not None and call.end.outcome != "skipped"
         if not call.hidden and (call.end is None or replaced):
-            return skipped(call, why)
+            return skipped(call, reason)
     return None
 
 
-def skipped(call: CallState, why: str) -> CallEnd:
+def skipped(call: CallState, reason: str) -> CallEnd:
     """Return the end of a call that is skipped for this reason."""
-    return CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="skipped")
+    return CallEnd(call_id=call.id, name=call.name, result=reason, is_error=True, outcome="skipped")

@@ -161,10 +161,10 @@ class Contexts:
         if call.hidden:  # a call that the loop made itself, not the model: its turn is the open calls of that kind
             turn = [_plain(other.proposed) for other in state.open.values() if other.hidden]
         names = ("loop", "name", "phase", "turn", "input", "requests", "calls_started")
-        told = {name: getattr(state, name) for name in names}
+        fields = {name: getattr(state, name) for name in names}
         # A count is an int when it comes from a model, and a float when it was read from a file: make it an int.
         usage = {name: int(used) if float(used).is_integer() else used for name, used in state.usage.items()}
-        told |= {"values": dict(state.values), "usage": usage}
+        fields |= {"values": dict(state.values), "usage": usage}
         return PolicyContext(
             path,
             _sent=loop.sent,
@@ -172,7 +172,7 @@ class Contexts:
             _messages=loop.messages,
             _turn=turn,
             _calls=len(turn),
-            _state=told,
+            _state=fields,
             _decided=self._decisions,
             _decisions=len(self._decisions),
         )

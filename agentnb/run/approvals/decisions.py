@@ -29,7 +29,7 @@ from agentnb.run.approvals.pending import (
     shown_now,
     waiting,
 )
-from agentnb.run.approvals.remembered import Remembered, decide_those_waiting, remembering
+from agentnb.run.approvals.remembered import Remembered, apply_to_waiting, remembering
 from agentnb.run.approvals.reviewer import CODE, Decider
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
@@ -77,7 +77,7 @@ class Decisions:
         """The calls that wait for a person and whose deadline has not passed, each loop's in the order it made them."""
         with self._journal.lock:
             found, now = waiting(self._journal.frames, self._unasked(), run_id=self.id), self._journal.now()
-        return [one for one in found if one.deadline is None or now < one.deadline]
+        return [item for item in found if item.deadline is None or now < item.deadline]
 
     @property
     def decided(self) -> list[Decided]:
@@ -103,7 +103,7 @@ class Decisions:
             )
             self._journal.append(decision, frame)
             if rule:
-                decide_those_waiting(self._journal)
+                apply_to_waiting(self._journal)
 
     def reject(
         self,
@@ -123,7 +123,7 @@ class Decisions:
             rule = _remembering(call, remember)
             refuse(self._journal, frame, call, reason, **self._decided_by(frame, call, reviewer), **rule)
             if rule:
-                decide_those_waiting(self._journal)
+                apply_to_waiting(self._journal)
 
     def edit(self, id: str | Pending, arguments: dict[str, Any], *, reviewer: str | None = None) -> None:
         """Approve a call with other arguments.
@@ -149,7 +149,7 @@ class Decisions:
         has ended with a suspension and was not restored; otherwise as `approve`.
         """
         with self._journal.saying():
-            if self._answer_what_it_was_suspended_for(id, result):
+            if self._answer_suspended_loop(id, result):
                 return
             frame, call = self._waiting(id)
             decision = ApprovalDecision(
@@ -178,29 +178,31 @@ class Decisions:
             decision, question = call.decision, call.approval
             assert decision is not None
             # Withdraw the decision. This restores the name and the arguments of the call if the decision changed them.
-            back = ApprovalDecision(
+            withdrawal = ApprovalDecision(
                 call_id=call.id,
                 decision="ask",
                 earlier=decision.seq,
                 by=self._decider.by,
                 reviewer=self._decider.name(reviewer),
             )
-            self._journal.append(back, frame, call)
+            self._journal.append(withdrawal, frame, call)
             # Ask again. A question about a call with unknown outcome keeps its arguments; another shows the arguments
             # that the call would run with now.
-            had = question.deadline - question.time if question is not None and question.deadline is not None else None
-            again = ApprovalRequest(
+            time_limit = (
+                question.deadline - question.time if question is not None and question.deadline is not None else None
+            )
+            new_question = ApprovalRequest(
                 call_id=call.id,
                 name=call.name,
                 arguments=question.arguments
                 if question is not None and question.unknown
                 else _would_run_with(frame, call),
                 reason=question.reason if question is not None else f"What {decision.by} decided was taken back.",
-                deadline=self._journal.now() + had if had is not None else None,
+                deadline=self._journal.now() + time_limit if time_limit is not None else None,
                 unknown=question.unknown if question is not None else False,
                 earlier=question.seq if question is not None else None,
             )
-            self._journal.append(again, frame, call)
+            self._journal.append(new_question, frame, call)
 
     def forget(self, event: int | Remembered, *, reviewer: str | None = None) -> None:
         """Remove a remembered decision, so that it decides no more calls. Earlier decisions by it remain.
@@ -256,31 +258,31 @@ class Decisions:
                 f"There is no tool {name or call.name!r}; the tools are {', '.join(sorted(frame.tools))}."
             )
         frame.calls.bind(tool, call, to_plain(arguments), frame.state)  # raises InvalidArguments if they do not fit
-        made = ApprovalDecision(
+        decided = ApprovalDecision(
             call_id=call.id,
             decision=decision,
             name=name,
             arguments=to_json_data(arguments),
             **{**self._decided_by(frame, call, reviewer), "tool_fingerprint": frame.fingerprints.get(tool.name)},
         )
-        self._journal.append(made, frame)
+        self._journal.append(decided, frame)
 
     # -- finding a question or a call ------------------------------------------------------------------------------
 
-    def _waiting(self, one: str | Pending) -> Found:
+    def _waiting(self, item: str | Pending) -> Found:
         """Return the call of a waiting question. If its question is not recorded yet, record it now.
 
         Raises AlreadyDecided if the deadline has passed, after recording the rejections of all such calls; otherwise
         as `approve`.
         """
-        frame, call = self._find_item(one) if isinstance(one, Pending) else self._find_waiting(one)
+        frame, call = self._find_item(item) if isinstance(item, Pending) else self._find_waiting(item)
         if (frame, call) in self._unasked():
             self._journal.append(question_to_ask(call), frame, call)
         question = asked(call)
         if question is not None and (question.deadline is None or self._journal.now() < question.deadline):
             return frame, call
         expire(self._journal)
-        raise AlreadyDecided(f"The call {call.id!r} is already decided: {_how(call)}.")
+        raise AlreadyDecided(f"The call {call.id!r} is already decided: {_decision_text(call)}.")
 
     def _find_item(self, item: Pending) -> Found:
         """Return the call of an item of `pending`. Raises AlreadyDecided if its question no longer waits."""
@@ -307,7 +309,7 @@ class Decisions:
                 f"The question of event {item.event} about {item.name} ({_place(item.id, item.path)}) was decided, and"
                 f" the call is awaiting approval again. Read the question of event {number} in run.pending."
             )
-        raise AlreadyDecided(f"The call {item.id!r} is already decided: {_how(call)}.")
+        raise AlreadyDecided(f"The call {item.id!r} is already decided: {_decision_text(call)}.")
 
     def _find_waiting(self, id: object) -> Found:
         """Return the one call that waits under an id.
@@ -322,7 +324,7 @@ class Decisions:
             raise _several(found, "are waiting", "run.pending")
         known = self._under(id, lambda frame, call: True)
         if known:
-            raise AlreadyDecided(f"The call {id!r} is already decided: {_how(known[-1][1])}.")
+            raise AlreadyDecided(f"The call {id!r} is already decided: {_decision_text(known[-1][1])}.")
         waits = ", ".join(f"{p.id} ({p.name})" for p in self.pending) or "none"
         raise UnknownCall(f"No call {shown(id)} is waiting for a decision; waiting: {waits}.")
 
@@ -334,46 +336,48 @@ class Decisions:
         if not isinstance(id, str):
             return []
         by_id = [(frame, call) for frame in self._journal.frames if (call := _call_at(frame, id)) is not None]
-        found = [one for one in by_id if fits(*one)]
+        found = [item for item in by_id if fits(*item)]
         if found:
             return found
         inside = [frame for frame in self._journal.frames if frame.path and id.startswith(f"{frame.path}/")]
         by_path = [(frame, _call_at(frame, id.removeprefix(f"{frame.path}/"))) for frame in inside]
         return [(frame, call) for frame, call in by_path if call is not None and fits(frame, call)]
 
-    def _decided(self, one: str | Decided | Pending) -> Found:
+    def _decided(self, item: str | Decided | Pending) -> Found:
         """Return the call with a decision that can be withdrawn. Raises as `undo`."""
         # Find the call.
-        if not isinstance(one, Decided | Pending):
-            found = self._under(one, lambda frame, call: call.status == "ready")
+        if not isinstance(item, Decided | Pending):
+            found = self._under(item, lambda frame, call: call.status == "ready")
             if len(found) > 1:
                 raise _several(found, "are decided", "run.decided")
-            found = found or self._under(one, lambda frame, call: True)
+            found = found or self._under(item, lambda frame, call: True)
             if not found:
-                raise UnknownCall(f"No call {shown(one)} is open.")
+                raise UnknownCall(f"No call {shown(item)} is open.")
             frame, call = found[-1]
         else:
-            self._check_run(one)
-            at = self._journal.frame_at(one.path)
-            there = _call_at(at, one.id)
-            if at is None or there is None:
-                raise AlreadyDecided(f"The call {one.id!r} has ended; its decision can no longer be withdrawn.")
-            frame, call = at, there
-        # Check that it is decided, has not started, and that the decision is the one that `one` refers to.
+            self._check_run(item)
+            item_frame = self._journal.frame_at(item.path)
+            item_call = _call_at(item_frame, item.id)
+            if item_frame is None or item_call is None:
+                raise AlreadyDecided(f"The call {item.id!r} has ended; its decision can no longer be withdrawn.")
+            frame, call = item_frame, item_call
+        # Check that it is decided, has not started, and that the decision is the one that `item` refers to.
         if call.status in ("proposed", "asking"):
-            raise _not_decided(one, call)
+            raise _not_decided(item, call)
         if call.status != "ready":
             progress = "has started" if call.status == "running" else "has ended"
             raise AlreadyDecided(f"The call {call.id!r} {progress}; its decision can no longer be withdrawn.")
         decision = call.decision
         assert decision is not None
         is_it = (
-            not isinstance(one, Decided | Pending)
-            or (isinstance(one, Decided) and one.event == decision.seq)
-            or (isinstance(one, Pending) and _is_question(one, call))
+            not isinstance(item, Decided | Pending)
+            or (isinstance(item, Decided) and item.event == decision.seq)
+            or (isinstance(item, Pending) and _is_question(item, call))
         )
         if not is_it:
-            raise AlreadyDecided(f"The call {call.id!r} was decided again in event {decision.seq}: {_how(call)}.")
+            raise AlreadyDecided(
+                f"The call {call.id!r} was decided again in event {decision.seq}: {_decision_text(call)}."
+            )
         return frame, call
 
     def _check_run(self, item: Pending | Decided) -> None:
@@ -383,7 +387,7 @@ class Decisions:
                 " was decided."
             )
 
-    def _answer_what_it_was_suspended_for(self, id: str | Pending, result: Any) -> bool:
+    def _answer_suspended_loop(self, id: str | Pending, result: Any) -> bool:
         """Record the answer that a suspended loop of this run waits for under this id.
 
         Returns False if no loop does. Raises AlreadyDecided if it was answered before, UsageError if several questions
@@ -391,22 +395,22 @@ class Decisions:
         """
         if not isinstance(id, str):
             return False
-        facts: list[tuple[Frame, Event]] = []
+        events: list[tuple[Frame, Event]] = []
         answered: AlreadyDecided | None = None
         for frame in self._journal.frames:
             try:
-                if (fact := frame.calls.answer_to(id, to_json_data(result), frame.state)) is not None:
-                    facts.append((frame, fact))
+                if (event := frame.calls.answer_to(id, to_json_data(result), frame.state)) is not None:
+                    events.append((frame, event))
             except AlreadyDecided as error:  # another loop may still wait under this id
                 answered = error
         waits = self._under(id, lambda frame, call: asked(call) is not None or (frame, call) in self._unasked())
-        if not facts:
+        if not events:
             if answered is not None and not waits:
                 raise answered
             return False
         # Exactly one question must wait under the id, in a run that has not ended.
-        if len(facts) + len(waits) > 1:
-            places = [frame.path or "the outermost loop" for frame, _ in [*facts, *waits]]
+        if len(events) + len(waits) > 1:
+            places = [frame.path or "the outermost loop" for frame, _ in [*events, *waits]]
             raise UsageError(
                 f"{len(places)} questions with the id {id!r} are waiting: in {' and in '.join(places)}. To answer a"
                 " call, pass its item of run.pending."
@@ -416,9 +420,9 @@ class Decisions:
                 "The run is suspended, and has ended in this process. Call restore(run.snapshot(), loop), and answer"
                 f" {id!r} in the run that it returns."
             )
-        frame, fact = facts[0]
+        frame, event = events[0]
         self._begin()
-        self._journal.append(fact, frame)
+        self._journal.append(event, frame)
         self._journal.remember()
         return True
 
@@ -451,8 +455,8 @@ def _would_run_with(frame: Frame, call: CallState) -> dict[str, Any]:
         return call.arguments
 
 
-def _how(call: CallState) -> str:
-    """Return a text that says how a call was decided."""
+def _decision_text(call: CallState) -> str:
+    """Return a text about the decision of a call, for an error."""
     if call.status == "asking":
         return "it is awaiting approval again"
     decided = call.decision
@@ -474,8 +478,8 @@ def _several(found: Sequence[Found], do: str, items: str) -> UsageError:
     return UsageError(f"{len(found)} calls with the id {found[0][1].id!r} {do}: {which}. Pass an item of {items}.")
 
 
-def _not_decided(one: str | Decided | Pending, call: CallState) -> UsageError:
-    if isinstance(one, Decided):
+def _not_decided(item: str | Decided | Pending, call: CallState) -> UsageError:
+    if isinstance(item, Decided):
         return AlreadyDecided(f"The decision about {call.id!r} was already withdrawn.")
     return UsageError(f"The call {call.id!r} is not decided; there is no decision to withdraw.")
 

@@ -11,7 +11,7 @@ from agentnb.run.approvals.policy import Verdict
 from agentnb.run.event_data import text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
-from agentnb.run.synthetic_results import end_in_words
+from agentnb.run.synthetic_results import synthetic_end
 
 
 def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str, **fields: Any) -> None:
@@ -43,7 +43,7 @@ def carry_out(journal: Journal, frame: Frame, call: CallState, decision: Approva
     if decision is None or call.decision is not decision:  # a watcher of the decision may have withdrawn it
         return
     words = f"Rejected: {decision.reason}" if decision.reason else "Rejected by the user."
-    end = end_in_words(call, words, "rejected")
+    end = synthetic_end(call, words, "rejected")
     if decision.decision == "answer":
         end = CallEnd(call_id=call.id, name=call.name, result=decision.result, outcome="answered")
     journal.append(end, frame, call)

@@ -74,7 +74,7 @@ class Decided:
     question: int | None = None
 
 
-class Stood(NamedTuple):
+class RecordedFrame(NamedTuple):
     """A loop in a recording. It takes the place of a `Frame`, which only a loop that is being run has."""
 
     path: str
@@ -121,7 +121,7 @@ def asked(call: CallState) -> ApprovalRequest | None:
     return call.approval if call.status == "asking" else None
 
 
-def shown_now(frame: Frame | Stood, call: CallState) -> str:
+def shown_now(frame: Frame | RecordedFrame, call: CallState) -> str:
     """Return the digest of the question about a waiting call, as it is shown now."""
     question = call.approval
     assert question is not None
@@ -135,7 +135,7 @@ def question_of(call: CallState) -> int | None:
 
 
 def waiting(
-    frames: Iterable[Frame | Stood], unasked: Sequence[tuple[Frame, CallState]] = (), *, run_id: str = ""
+    frames: Iterable[Frame | RecordedFrame], unasked: Sequence[tuple[Frame, CallState]] = (), *, run_id: str = ""
 ) -> list[Pending]:
     """Return the calls that wait for a person, loop by loop, in the order in which each loop made them.
 
@@ -149,18 +149,18 @@ def waiting(
     ]
 
 
-def ready(frames: Iterable[Frame | Stood], *, run_id: str = "") -> list[Decided]:
+def ready(frames: Iterable[Frame | RecordedFrame], *, run_id: str = "") -> list[Decided]:
     """Return the calls that are decided and have not started, loop by loop, in the order in which each made them."""
     return [_decided(frame.path, call, run_id) for frame, call in _open(frames) if call.status == "ready"]
 
 
-def schemas(frames: Iterable[Frame | Stood], path: str | None) -> dict[str, dict[str, Any]]:
+def schemas(frames: Iterable[Frame | RecordedFrame], path: str | None) -> dict[str, dict[str, Any]]:
     """Return the JSON schema of the arguments of each tool by name, of all these loops or only the one at `path`."""
     there = [frame for frame in frames if path in (None, frame.path)]
     return {name: tool.parameters for frame in there for name, tool in frame.tools.items()}
 
 
-def _open(frames: Iterable[Frame | Stood]) -> list[tuple[Frame | Stood, CallState]]:
+def _open(frames: Iterable[Frame | RecordedFrame]) -> list[tuple[Frame | RecordedFrame, CallState]]:
     return [(frame, call) for frame in frames for call in frame.state.open.values()]
 
 
@@ -182,7 +182,7 @@ def _decided(path: str, call: CallState, run_id: str) -> Decided:
     )
 
 
-def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, run_id: str) -> Pending:
+def _pending(frame: Frame | RecordedFrame, call: CallState, question: ApprovalRequest, run_id: str) -> Pending:
     tool = frame.tools.get(call.name)
     view = _view_shown(frame, call, question)
     return Pending(
@@ -202,13 +202,13 @@ def _pending(frame: Frame | Stood, call: CallState, question: ApprovalRequest, r
     )
 
 
-def _view_shown(frame: Frame | Stood, call: CallState, question: ApprovalRequest) -> str:
+def _view_shown(frame: Frame | RecordedFrame, call: CallState, question: ApprovalRequest) -> str:
     """Return the tool's view of the arguments of a question.
 
     In a running loop it is computed once for each question, so that a decision records the digest of what was shown.
     """
     tool = frame.tools.get(call.name)
-    if isinstance(frame, Stood) or getattr(tool, "view", None) is None:
+    if isinstance(frame, RecordedFrame) or getattr(tool, "view", None) is None:
         return view_of(tool, question.arguments)
     number, view = frame.views.get(call.id, (None, ""))
     if number != question.seq:

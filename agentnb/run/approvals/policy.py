@@ -32,11 +32,11 @@ from agentnb.core.errors import THROWN_IN, UsageError
 from agentnb.core.json import number_in, repair_text
 from agentnb.core.tools import Tool
 from agentnb.run.approvals.context import PolicyContext
-from agentnb.run.approvals.kept import read_policy
+from agentnb.run.approvals.recorded_policy import read_policy
 from agentnb.run.event_data import error_text
 from agentnb.tools import FunctionTool
 
-Word = Literal["approve", "reject", "ask", "edit", "terminate"]
+PolicyDecision = Literal["approve", "reject", "ask", "edit", "terminate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Verdict:
     was needed. `seen` is the number of events that existed when the policy was asked.
     """
 
-    decision: Word
+    decision: PolicyDecision
     reason: str = ""
     deadline: float | None = None
     arguments: dict[str, Any] | None = None
@@ -79,7 +79,7 @@ Policy = Callable[[ProposedCall, Callable[[], PolicyContext]], "Verdict | Awaita
 """A function that decides about a call. It calls its second argument for the context, which is computed only then."""
 
 FAILED = "The policy failed: "
-"""The beginning of the reason of a verdict that stands in for a policy that raised an error."""
+"""The beginning of the reason of a verdict that takes the place of a policy that raised an error."""
 
 NO_POLICY = Verdict("approve", by=None)
 _WORDS = {
@@ -92,7 +92,7 @@ _WORDS = {
 _RULE_KEYS = frozenset({"tool", "arguments", "needs", "decision", "reason", "deadline"})
 
 
-def why_it_asks(tool: Tool) -> str:
+def reason_to_ask(tool: Tool) -> str:
     """Return the reason to show for a tool that is declared to ask, in a run without a policy."""
     needs = f" It needs {', '.join(tool.needs)}." if tool.needs else ""
     return f"{tool.name} asks before every call.{needs}"
@@ -174,9 +174,9 @@ def _matches_value(pattern: Any, value: Any) -> bool:
     return isinstance(pattern, bool) is isinstance(value, bool) and bool(pattern == value)  # in Python, 1 == True
 
 
-async def _await_verdict(said: Awaitable[Any], by: str) -> Verdict:
+async def _await_verdict(returned: Awaitable[Any], by: str) -> Verdict:
     try:
-        return _verdict(await said, by)
+        return _verdict(await returned, by)
     except (asyncio.CancelledError, *THROWN_IN):
         raise
     except BaseException as error:  # a policy that raises must not approve the call
@@ -195,7 +195,8 @@ def takes_context(policy: Callable[..., Any]) -> Literal["second", "by name"] | 
     except (TypeError, ValueError):  # some functions written in C have no signature
         return None
     parameters = signature.parameters
-    by_position = [one for one in parameters.values() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    by_position = [parameter for parameter in parameters.values() if parameter.kind in positional]
     second = by_position[1] if len(by_position) > 1 else None
     how: Literal["second", "by name"] | None = None
     given: tuple[list[Any], dict[str, Any]] = [None], {}
@@ -220,7 +221,7 @@ def call_with_context(
     call: ProposedCall,
     context: Callable[[], PolicyContext],
 ) -> Any:
-    """Call a policy with the call and, if `how` says so (`takes_context`), the context. Returns its result."""
+    """Call a policy with the call and, as `how` defines (`takes_context`), the context. Returns its result."""
     if how == "second":
         return policy(call, context())
     return policy(call, context=context()) if how == "by name" else policy(call)
@@ -234,8 +235,8 @@ def _ask_callable(
     by: str,
 ) -> Verdict | Awaitable[Verdict]:
     try:
-        said = call_with_context(policy, how, call, context)
-        return _await_verdict(said, by) if inspect.isawaitable(said) else _verdict(said, by)
+        returned = call_with_context(policy, how, call, context)
+        return _await_verdict(returned, by) if inspect.isawaitable(returned) else _verdict(returned, by)
     except (asyncio.CancelledError, *THROWN_IN):
         raise
     except BaseException as error:  # a policy that raises must not approve the call
@@ -246,50 +247,51 @@ def _failed(error: BaseException) -> Verdict:
     return Verdict("ask", f"{FAILED}{error_text(error)}")
 
 
-def _verdict(said: Any, by: str = "rule") -> Verdict:
+def _verdict(returned: Any, by: str = "rule") -> Verdict:
     """Return the verdict for the result of a policy, with a reason that can be recorded, and its author.
 
     Raises UsageError if the result is not a decision.
     """
-    verdict = said if isinstance(said, Verdict) else _read(said)
+    verdict = returned if isinstance(returned, Verdict) else _read(returned)
     _check_reason(verdict.reason)
     return replace(verdict, reason=repair_text(verdict.reason), by=by)
 
 
-def _read(said: Any) -> Verdict:
-    if isinstance(yes := number_in(said), bool):  # a bool of another library, as from a comparison of columns
-        said = yes
-    if isinstance(said, Mapping):
-        return _verdict_of_mapping(said)
-    word = _word("ask" if said is None else said)
+def _read(returned: Any) -> Verdict:
+    if isinstance(yes := number_in(returned), bool):  # a bool of another library, as from a comparison of columns
+        returned = yes
+    if isinstance(returned, Mapping):
+        return _verdict_of_mapping(returned)
+    word = _decision_name("ask" if returned is None else returned)
     if word in ("approve", "reject", "ask", "terminate"):
         return Verdict(word, _WORDS[word])
     raise UsageError(
-        f"A policy must return True, False, None, 'approve', 'reject', 'ask', 'terminate' or a mapping, not {said!r}."
+        "A policy must return True, False, None, 'approve', 'reject', 'ask', 'terminate' or a mapping, not"
+        f" {returned!r}."
     )
 
 
-def _word(decision: Any) -> Any:
+def _decision_name(decision: Any) -> Any:
     """Return the word for True or False; any other decision unchanged."""
     return ("approve" if decision else "reject") if isinstance(decision, bool) else decision
 
 
-def _verdict_of_mapping(said: Mapping[str, Any]) -> Verdict:
-    if unknown := sorted(map(str, said.keys() - _RULE_KEYS)):  # with `args`, the call would run unedited
+def _verdict_of_mapping(returned: Mapping[str, Any]) -> Verdict:
+    if unknown := sorted(map(str, returned.keys() - _RULE_KEYS)):  # with `args`, the call would run unedited
         raise UsageError(
             f"A policy's mapping has unknown keys {', '.join(unknown)}; it may have {', '.join(sorted(_RULE_KEYS))}."
         )
-    arguments = said.get("arguments")
-    decision = _word(said.get("decision", "ask" if arguments is None else "edit"))
+    arguments = returned.get("arguments")
+    decision = _decision_name(returned.get("decision", "ask" if arguments is None else "edit"))
     if decision == "edit" or (decision == "approve" and arguments is not None):
         if not isinstance(arguments, Mapping):
             raise UsageError(f"A policy that edits a call must return its arguments as a mapping, not {arguments!r}.")
-        return Verdict("edit", said.get("reason") or "", arguments=dict(arguments))
+        return Verdict("edit", returned.get("reason") or "", arguments=dict(arguments))
     if decision not in ("approve", "reject", "ask", "terminate"):
         raise UsageError(
             f"A policy's decision must be 'approve', 'reject', 'ask', 'edit' or 'terminate', not {decision!r}."
         )
-    return Verdict(decision, said.get("reason") or _WORDS[decision], _check_deadline(said.get("deadline")))
+    return Verdict(decision, returned.get("reason") or _WORDS[decision], _check_deadline(returned.get("deadline")))
 
 
 def _check_reason(reason: object) -> None:

@@ -56,7 +56,7 @@ def remembering(call: CallState, arguments: dict[str, Any], remember: Remember |
     return {"remember": remember, "name": call.name, "arguments": arguments if remember == "arguments" else None}
 
 
-def decide_as_before(journal: Journal, frame: Frame, call: CallState, arguments: dict[str, Any]) -> bool:
+def apply_remembered(journal: Journal, frame: Frame, call: CallState, arguments: dict[str, Any]) -> bool:
     """Decide a call by the remembered decision that applies to it. Returns False if there is none."""
     with journal.lock:
         rule = _rule_for(journal.state.rules, frame, call.name, arguments)
@@ -78,15 +78,15 @@ def decide_as_before(journal: Journal, frame: Frame, call: CallState, arguments:
         return True
 
 
-def decide_those_waiting(journal: Journal) -> None:
+def apply_to_waiting(journal: Journal) -> None:
     """Decide the waiting calls by the remembered decisions. Called after a decision was remembered."""
     for frame in list(journal.frames):
         for call in list(frame.state.open.values()):
             if call.status == "asking" and call.approval is not None and not call.approval.unknown:
-                decide_as_before(journal, frame, call, call.approval.arguments)
+                apply_remembered(journal, frame, call, call.approval.arguments)
 
 
-def why_not_as_before(journal: Journal, frame: Frame, call: CallState) -> str:
+def lapsed_reason(journal: Journal, frame: Frame, call: CallState) -> str:
     """Return a text that a remembered decision no longer applies because the tool has changed; empty if none exists."""
     changed = [rule for rule in _rules_of(journal.state.rules, frame, call.name) if not _is_same_tool(rule, frame)]
     if not changed:

@@ -22,7 +22,7 @@ from agentnb.core.events import CallStart, Event
 from agentnb.core.maybe_async import is_async
 from agentnb.core.state import State
 from agentnb.run.gate.conditions import Conditions
-from agentnb.run.gate.words import Names, check_phases, check_tools, check_word
+from agentnb.run.gate.names import Names, check_name, check_phases, check_tools
 
 NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
 """Event types at which no breakpoint stops the run: a pause, its end, and the end of the run."""
@@ -77,8 +77,8 @@ class Breakpoint:
 class Breakpoints(Sequence[Breakpoint]):
     """The breakpoints of a run. Thread-safe, also while the run advances."""
 
-    def __init__(self, given: Iterable[Any] = (), known: Callable[[], Names] = Names) -> None:
-        """`given`: the specs of the first breakpoints. `known` returns the known names of tools and phases."""
+    def __init__(self, specs: Iterable[Any] = (), known: Callable[[], Names] = Names) -> None:
+        """`specs`: the specs of the first breakpoints. `known` returns the known names of tools and phases."""
         self._all: tuple[Breakpoint, ...] = ()
         self._known = known
         self._made = 0
@@ -87,7 +87,7 @@ class Breakpoints(Sequence[Breakpoint]):
         """A callback, called after a breakpoint has been added."""
         self.failed: Callable[[Breakpoint, Event, BaseException], object] | None = None
         """A callback for a breakpoint whose function has raised an error. If None, the error propagates."""
-        for spec in given:
+        for spec in specs:
             self.add(spec)
 
     def add(self, spec: Any = None, *, nth: int = 1, **conditions: Any) -> Breakpoint:
@@ -122,8 +122,8 @@ class Breakpoints(Sequence[Breakpoint]):
                     f"{spec!r} is not the name of an event type, a tool or a phase."
                     f" Pass an expression as where={spec!r}."
                 )
-            check_word(spec, self._known)
-            return spec, lambda event, state, run: _is_word(spec, event), False
+            check_name(spec, self._known)
+            return spec, lambda event, state, run: _has_name(spec, event), False
         if callable(spec):
             if is_async(spec):  # the call would return an awaitable, which is always true
                 raise UsageError(
@@ -139,11 +139,11 @@ class Breakpoints(Sequence[Breakpoint]):
 
     def remove(self, breakpoint: Breakpoint | int) -> None:
         """Remove a breakpoint, given as an object or by its number. Raises UsageError if it does not exist."""
-        gone = self.by_number(breakpoint) if isinstance(breakpoint, int) else breakpoint
+        removed = self.by_number(breakpoint) if isinstance(breakpoint, int) else breakpoint
         with self._lock:
-            if gone not in self._all:
-                raise UsageError(f"The breakpoint {gone.number} has been removed.")
-            self._all = tuple(one for one in self._all if one is not gone)
+            if removed not in self._all:
+                raise UsageError(f"The breakpoint {removed.number} has been removed.")
+            self._all = tuple(one for one in self._all if one is not removed)
 
     def by_number(self, number: int) -> Breakpoint:
         """Return the breakpoint with this number. Raises UsageError if there is none."""
@@ -188,6 +188,6 @@ class Breakpoints(Sequence[Breakpoint]):
         return f"Breakpoints({list(self._all)})"
 
 
-def _is_word(word: str, event: Event) -> bool:
+def _has_name(name: str, event: Event) -> bool:
     """Return True if the name is the type of the event, its phase, or the tool of the call that it starts."""
-    return event.type == word or event.phase == word or (isinstance(event, CallStart) and event.name == word)
+    return event.type == name or event.phase == name or (isinstance(event, CallStart) and event.name == name)

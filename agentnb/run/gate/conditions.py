@@ -18,7 +18,7 @@ from agentnb.core.errors import UsageError, printable
 from agentnb.core.events import EVENT_TYPES, CallStart, Event
 from agentnb.core.state import State
 from agentnb.run.gate.expressions import Call, Condition, compile_condition
-from agentnb.run.gate.words import no_event
+from agentnb.run.gate.names import unknown_event
 
 Operator = Literal["is", "is not", "contains", "matches", "above", "below"]
 OPERATORS: tuple[Operator, ...] = get_args(Operator)
@@ -118,7 +118,7 @@ class Conditions:
         if not made:
             raise UsageError("A breakpoint without a condition would stop at every event.")
         if made.get("event") not in (None, *EVENT_TYPES):
-            raise UsageError(no_event(str(made["event"])))
+            raise UsageError(unknown_event(str(made["event"])))
         if "cost_above" in made and not _is_number(made["cost_above"]):
             raise UsageError(f"A breakpoint's cost_above must be a number, not {made['cost_above']!r}.")
         made["arguments"] = tuple(map(_argument, made.get("arguments", ())))

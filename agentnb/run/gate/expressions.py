@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from agentnb.core.errors import UsageError
 from agentnb.core.events import EVENT_TYPES, Event
 from agentnb.core.state import State
-from agentnb.run.gate.words import no_event
+from agentnb.run.gate.names import unknown_event
 from agentnb.run.validation import check_text, shown
 
 Call = tuple[str | None, Mapping[str, Any]]
@@ -58,7 +58,7 @@ _NAMES: Mapping[str, Callable[[Event, State, State, Call], Any]] = {
 """The names that a condition can use, with the function that returns the value: the event as plain data; the tool and
 the arguments of its call; the state of its loop (phase, turn, values, number of messages); the usage of the run."""
 
-WHOLE = {"event": "event.type", "arguments": "arguments.path", "usage": "usage.output_tokens", "values": "values.draft"}
+PARTS = {"event": "event.type", "arguments": "arguments.path", "usage": "usage.output_tokens", "values": "values.draft"}
 """The names whose values have parts, each with an example. These values never equal a string or a number."""
 
 LENGTH = 2000
@@ -137,10 +137,10 @@ def _check(text: str, parsed: ast.AST) -> None:
             raise UsageError(f"{text!r}: a condition cannot contain {type(node).__name__}.")
         if isinstance(node, ast.Constant) and not isinstance(node.value, _CONSTANTS):
             raise UsageError(f"{text!r}: a value in a condition must be JSON, not {node.value!r}.")
-        if isinstance(node, ast.Compare) and (name := _compared_whole(node)) is not None:
-            raise UsageError(f"{text!r}: {name} cannot be compared. Compare a part of it, as in {WHOLE[name]}.")
+        if isinstance(node, ast.Compare) and (name := _compared_object(node)) is not None:
+            raise UsageError(f"{text!r}: {name} cannot be compared. Compare a part of it, as in {PARTS[name]}.")
         if isinstance(node, ast.Compare) and (types := set(_texts_compared(node, _is_type)).difference(EVENT_TYPES)):
-            raise UsageError(f"{text!r}: {no_event(min(types))}")
+            raise UsageError(f"{text!r}: {unknown_event(min(types))}")
         if isinstance(node, ast.Call):
             called.append(node.func)
             if not (isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS) or node.keywords:
@@ -154,16 +154,16 @@ def _comparisons(node: ast.Compare) -> Iterator[tuple[ast.cmpop, ast.expr, ast.e
     return zip(node.ops, [node.left, *node.comparators], node.comparators, strict=False)
 
 
-def _compared_whole(node: ast.Compare) -> str | None:
+def _compared_object(node: ast.Compare) -> str | None:
     """Return the name of a value with parts that is compared with a string or a number, or None.
 
     This comparison is refused: it would never hold, and the user would not see why.
     """
     for operation, left, right in _comparisons(node):
         looks_in = isinstance(operation, (ast.In, ast.NotIn))
-        if isinstance(left, ast.Name) and left.id in WHOLE and (looks_in or _is_plain(right)):
+        if isinstance(left, ast.Name) and left.id in PARTS and (looks_in or _is_plain(right)):
             return left.id
-        if isinstance(right, ast.Name) and right.id in WHOLE and not looks_in and _is_plain(left):
+        if isinstance(right, ast.Name) and right.id in PARTS and not looks_in and _is_plain(left):
             return right.id
     return None
 

@@ -28,7 +28,7 @@ from agentnb.core.json import plain_number, repair_text
 from agentnb.core.state import State
 from agentnb.run.event_data import error_text
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
-from agentnb.run.gate.words import Names
+from agentnb.run.gate.names import Names
 from agentnb.run.validation import shown
 
 Unit = Literal["event", "call", "turn", "phase"]
@@ -68,7 +68,7 @@ class Gate:
     ) -> None:
         """`breakpoints`: their specs. `limits`: by name (`LIMITS`). `known` returns the names of tools and phases."""
         self.breakpoints = Breakpoints(breakpoints, known)
-        self.breakpoints.failed = self._stop_where_one_fails
+        self.breakpoints.failed = self._pause_after_failure
         self.limits = check_limits(limits or {})
         self.pausing: str | None = None
         """The reason of the requested pause, or None if no pause is requested."""
@@ -156,18 +156,17 @@ class Gate:
         self.pausing_before = (start.path, start.call_id)
         return True
 
-    def _stop_where_one_fails(self, breakpoint: Breakpoint, event: Event, error: BaseException) -> None:
+    def _pause_after_failure(self, breakpoint: Breakpoint, event: Event, error: BaseException) -> None:
         """Pause the run because a breakpoint raised an error, and disable it: it would fail at the next event too."""
         breakpoint.enabled = False
-        words = f"{breakpoint.label} failed and was disabled ({error_text(error)})"
-        self._stop_at(event, words)
+        self._stop_at(event, f"{breakpoint.label} failed and was disabled ({error_text(error)})")
 
-    def _stop_at(self, event: Event, words: str) -> None:
-        """Request a pause at a breakpoint, and end the current step. `words`: its label, or the error it raised."""
-        where = f"(seq {event.seq})"
+    def _stop_at(self, event: Event, label: str) -> None:
+        """Request a pause at a breakpoint, and end the current step. `label`: its label, or the error it raised."""
+        position = f"(seq {event.seq})"
         if isinstance(event, CallStart):
-            where = f"of {event.name} ({event.call_id}), which has not started"
-        self.ask_for_pause(f"breakpoint at {event.type} {where}: {words}", "breakpoint")
+            position = f"of {event.name} ({event.call_id}), which has not started"
+        self.ask_for_pause(f"breakpoint at {event.type} {position}: {label}", "breakpoint")
         self.release_permit()
 
     def boundary(self, unit: Unit, events: Sequence[Event]) -> int | None:

@@ -69,13 +69,15 @@ class Cursor:
             self._check.take(event, self.state)
         return event
 
+    def walk(self, begin: int, end: int) -> Iterator[tuple[Event, State]]:
+        """Yield the events from the position `begin` to `end`, each with the state after it, without moving.
 
-def folded(events: Sequence[Event]) -> Iterator[tuple[Event, State]]:
-    """Yield the first events of a run, each with the state after it. The state is one object, which changes."""
-    state = State()
-    for event in events:
-        evolve(state, event)
-        yield event, state
+        The state is one object, which changes.
+        """
+        state = self.checkpoints.state_at(self._recorded, begin)
+        for event in self._recorded[begin:end]:
+            evolve(state, event)
+            yield event, state
 
 
 class Steps(list[Event]):

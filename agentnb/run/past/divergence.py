@@ -20,7 +20,7 @@ from agentnb.core.evolve import nested
 from agentnb.core.loop import ENDED_FROM_OUTSIDE, Design, configured
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Tool
-from agentnb.run.approvals.policy import why_it_asks
+from agentnb.run.approvals.policy import reason_to_ask
 from agentnb.run.frame import Frame
 from agentnb.run.past.recorded_loop import frames_at
 from agentnb.run.synthetic_results import Refusal, misfit, unfit
@@ -140,10 +140,10 @@ class Check:
         if isinstance(made, Refusal):
             return made.end
         # A tool that requires approval must have a question before the start; a question of the tool must still apply.
-        asks = why_it_asks(tool) if (tool := frame.tools[call.name]).approve is True else None
+        asks = reason_to_ask(tool) if (tool := frame.tools[call.name]).approve is True else None
         if isinstance(event, CallStart) and asks is not None and call.decision is None:
             return ApprovalRequest(call_id=call.id, name=call.name, arguments=made, reason=asks)
-        if isinstance(event, ApprovalRequest) and asks is None and event.reason == why_it_asks(tool):
+        if isinstance(event, ApprovalRequest) and asks is None and event.reason == reason_to_ask(tool):
             return CallStart(call_id=call.id, name=call.name, arguments=made, attempt=call.attempt + 1)
         return replace(event, arguments=made)
 

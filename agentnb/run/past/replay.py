@@ -27,18 +27,20 @@ from agentnb.run.approvals.pending import Pending, schemas, waiting
 from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.gate import Unit
-from agentnb.run.gate.words import names_in
+from agentnb.run.gate.names import names_in
 from agentnb.run.output import output_of
-from agentnb.run.past.cursor import Cursor, Steps, ends_of, folded
+from agentnb.run.past.cursor import Cursor, Steps, ends_of
 from agentnb.run.past.recorded_loop import loops_at, missing, recorded_loop
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.recording import Recording
 from agentnb.run.validation import check_path
 from agentnb.run.watchers import Watchers
 
+NEAR = 256
+"""The number of events that are searched at once for the start of a step."""
 _INSTEAD = (
-    "fork() goes on from where it stands, as a run; with decision=, message=, arguments= or result= something is"
-    " changed there."
+    "fork() returns a run that continues from this position; decision=, message=, arguments= or result= changes one"
+    " thing there."
 )
 
 
@@ -159,7 +161,9 @@ class Replay(Recording):
         name: None for the name of the replay.
         """
         if not (events := self.events):
-            raise UsageError("The replay stands before its first event, where there is nothing yet: step() goes on.")
+            raise UsageError(
+                "The replay is positioned before its first event, so it has no snapshot. Move it with step() or to()."
+            )
         return Snapshot.of(events, name=name or self.name)
 
     # -- moves -----------------------------------------------------------------------------------------------------
@@ -175,10 +179,14 @@ class Replay(Recording):
         """Move back to the start of the previous step, and return the events that are now after the position."""
         ends = ends_of(unit)
         with self._moving():
-            # The previous step starts where the last step before it ends, or at the start of the recording.
-            here = self.position
-            ended = (event.seq + 1 for event, state in self._up_to(here - 1) if ends(event, state))
-            began = _first(ended, last=True) or 0
+            # The previous step starts where the last step before it ends, or at the start of the recording. Look for
+            # that end in the nearest events first.
+            here, began = self.position, 0
+            end = here - 1
+            while end > 0 and not began:
+                begin = max(0, end - NEAR)
+                ended = (event.seq + 1 for event, state in self._cursor.walk(begin, end) if ends(event, state))
+                began, end = _first(ended, last=True) or 0, begin
             self._cursor.go_to(began)
         return Steps(self._recorded[began:here])
 
@@ -205,8 +213,8 @@ class Replay(Recording):
         if not callable(predicate):
             raise UsageError(f"find(predicate) takes a function of (event, state), not {predicate!r}.")
         here = self.position
-        walked = self._up_to(here - 1 if backwards else len(self._recorded))
-        hits = (event for event, state in walked if (backwards or event.seq >= here) and predicate(event, state))
+        walked = self._cursor.walk(0, max(0, here - 1)) if backwards else self._cursor.walk(here, len(self._recorded))
+        hits = (event for event, state in walked if predicate(event, state))
         found: Event | None = _first(hits, last=backwards)
         if found is not None:
             self.to(found.seq)
@@ -248,10 +256,6 @@ class Replay(Recording):
                     yield position, hit
             if starts_a_call:
                 evolve(state, event)
-
-    def _up_to(self, position: int) -> Iterator[tuple[Event, State]]:
-        """Yield the events up to a position, each with the state after it. Does not move the replay."""
-        return folded(self._recorded[: max(0, position)])
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """Move to the end, and yield the events on the way."""
@@ -322,7 +326,7 @@ def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = N
         events = recording.recording if isinstance(recording, Replay) else recording.events
         return Replay(events, loop or recording.loop, name=recording.name, check=loop is not None)
     if not isinstance(recording, Snapshot):
-        check_path("replay(recording), where that is no run and no snapshot,", recording)
+        check_path("replay(recording), if it is not a run or a snapshot,", recording)
         recording = Snapshot.load(recording)
     snapshot = recording
     return Replay(snapshot.events, loop, name=snapshot.name, check=loop is not None)

@@ -1,4 +1,8 @@
-"""Policies in recordings: rules, True and False are recorded; of a function, only its name is."""
+"""Policies in files and in recordings.
+
+A policy file has rules, true or false as JSON. A recording has the same, but only the name of a policy that is a
+function: a restored run then asks a person about every call.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +66,7 @@ def _refuse(value: object) -> Any:
 def policy_of_a_recording(recorded: Any) -> Any:
     """Return the policy of a recorded run, as `approve=` takes it; for a function, a policy that always asks."""
     name = lost_function(recorded)
-    return AsksInstead(name) if name is not None else recorded
+    return LostPolicy(name) if name is not None else recorded
 
 
 def lost_function(recorded: Any) -> str | None:
@@ -70,7 +74,7 @@ def lost_function(recorded: Any) -> str | None:
     return str(recorded["function"]) if isinstance(recorded, Mapping) and "function" in recorded else None
 
 
-class AsksInstead:
+class LostPolicy:
     """The policy of a restored run whose policy was a function, which is not recorded: always ask a person."""
 
     def __init__(self, name: str) -> None:

@@ -17,14 +17,14 @@ from agentnb.loops.generator.cursor import Cursor
 from agentnb.loops.want import Call, Want
 
 
-class Live:
+class SuspendedGenerator:
     """A generator suspended at its current command.
 
-    want: the current command. fact: the next event that the command needs, or None while it waits for a result. place:
-    the cursor in the recorded state. is_over: True after the generator has returned `output`.
+    command: the current command. next_event: the next event that the command needs, or None while it waits for a
+    result. cursor: its position in the recorded state. has_ended: True after the generator has returned `output`.
     """
 
-    __slots__ = ("_accept", "_generator", "fact", "is_over", "loop", "output", "place", "want")
+    __slots__ = ("_accept", "_generator", "command", "cursor", "has_ended", "loop", "next_event", "output")
 
     def __init__(
         self, loop: object, generator: Generator[Any, Any, Any], accept: Callable[[Any], Want | list[Call]]
@@ -32,16 +32,16 @@ class Live:
         self.loop = loop
         self._generator = generator
         self._accept = accept
-        self.place = Cursor()
-        self.is_over, self.output = False, None
-        self.fact: Event | None = None
+        self.cursor = Cursor()
+        self.has_ended, self.output = False, None
+        self.next_event: Event | None = None
         self._resume(generator.send, None)
 
     def follow(self, state: State) -> None:
         """Send all recorded results to the generator, until a command has no result or the generator returns."""
-        while not self.is_over:
-            self.fact = self.place.next_event(self.want, state)
-            outcome = self.place.take_result(self.want, state) if self.fact is None else None
+        while not self.has_ended:
+            self.next_event = self.cursor.next_event(self.command, state)
+            outcome = self.cursor.take_result(self.command, state) if self.next_event is None else None
             if outcome is None:
                 return
             result, error = outcome
@@ -51,15 +51,15 @@ class Live:
                 self._resume(self._generator.throw, error)
 
     def _resume(self, resume: Callable[[Any], Any], given: Any) -> None:
-        self.place.step += 1
+        self.cursor.step += 1
         while True:
             try:
                 yielded = resume(given)
             except StopIteration as stop:
-                self.is_over, self.output = True, stop.value
+                self.has_ended, self.output = True, stop.value
                 return
             try:
-                self.want: Want | list[Call] = self._accept(yielded)
+                self.command: Want | list[Call] = self._accept(yielded)
                 return
             except UsageError as error:  # raise it at the `yield`
                 resume, given = self._generator.throw, error

@@ -77,23 +77,23 @@ def _called(event: Event) -> Iterator[str]:
         yield from (call.name for call in event.message.tool_calls)
 
 
-def check_word(word: str, known: Callable[[], Names]) -> None:
-    """Raise UsageError if a word is not a known event, tool or phase, but is similar to one.
+def check_name(name: str, known: Callable[[], Names]) -> None:
+    """Raise UsageError if a name is not a known event, tool or phase, but is similar to one.
 
-    `known` returns the names. It is slow for a long recording, so it is not called if the word is an event type.
+    `known` returns the names. It is slow for a long recording, so it is not called if the name is an event type.
     """
-    if word in EVENT_TYPES:
+    if name in EVENT_TYPES:
         return
     names = known()
-    if word in names.tools or word in names.phases or word in names.others:
+    if name in names.tools or name in names.phases or name in names.others:
         return
-    if nearest_event(word) is not None:
+    if nearest_event(name) is not None:
         declared = sorted({*names.tools, *names.phases})
         others = f" The run has the tools and phases {', '.join(declared)}." if declared else ""
         raise UsageError(
-            f"{no_event(word)}{others} For a loop that has not started, use tool={word!r} or phase={word!r}."
+            f"{unknown_event(name)}{others} For a loop that has not started, use tool={name!r} or phase={name!r}."
         )
-    _check(word, "tool or phase", {*names.tools, *names.phases})
+    _check(name, "tool or phase", {*names.tools, *names.phases})
 
 
 def check_tools(called: Collection[str], known: Callable[[], Names]) -> None:
@@ -112,10 +112,10 @@ def check_phases(entered: Collection[str], known: Callable[[], Names]) -> None:
             _check(name, "phase", names.phases)
 
 
-def _check(name: str, what: str, declared: Collection[str]) -> None:
+def _check(name: str, kind: str, declared: Collection[str]) -> None:
     if (meant := _nearest(name, declared, NEARLY_DECLARED)) is not None:
         raise UsageError(
-            f"Cannot set a breakpoint at {name!r}: the run has no {what} with that name. Did you mean {meant!r}?"
+            f"Cannot set a breakpoint at {name!r}: the run has no {kind} with that name. Did you mean {meant!r}?"
             f" It has {', '.join(sorted(declared))}."
         )
 
@@ -133,7 +133,7 @@ def _nearest(name: str, declared: Collection[str], nearly: float) -> str | None:
     return spelt[found[0]] if found else None
 
 
-def no_event(name: str) -> str:
+def unknown_event(name: str) -> str:
     """Return the error message for a name that is not an event type."""
     nearest = nearest_event(name)
     meant = f" Did you mean {nearest!r}?" if nearest is not None else ""
