@@ -41,7 +41,7 @@ def graph(run: Any, position: int | None = None) -> dict[str, GraphCall]:
 
 
 def standings(run: Any, position: int | None = None) -> dict[str, str]:
-    return {id: call.standing for id, call in graph(run, position).items()}
+    return {id: call.status for id, call in graph(run, position).items()}
 
 
 def told(run: Any, position: int | None = None) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def waiting() -> Any:
     """Return a run whose calls have five different statuses."""
     run = World().loop(solution(*REPORT), solution(output="done")).start(None, name="report")
     run.play()
-    until(lambda: run.pending and graph(run)["c1"].standing == "completed" and graph(run)["c3"].standing == "failed")
+    until(lambda: run.pending and graph(run)["c1"].status == "completed" and graph(run)["c3"].status == "failed")
     return run
 
 
@@ -243,8 +243,8 @@ def test_the_last_request_with_calls_is_shown_and_earlier_ones_are_counted() -> 
 
 def test_of_many_calls_the_most_urgent_are_drawn_and_the_others_counted() -> None:
     calls = [GraphCall(f"c{n}", "t", "completed", (f"c{n - 1}",) if n else ()) for n in range(100)]
-    calls[3] = calls[3]._replace(standing="waiting")
-    calls[97] = calls[97]._replace(standing="blocked")
+    calls[3] = calls[3]._replace(status="waiting")
+    calls[97] = calls[97]._replace(status="blocked")
     graph = view_of(CallDependencies(1, (GraphCall("e", "t", "completed", earlier=True), *calls)))
     ids = [id for id, _ in graph.shape[0]]
     assert len(ids) == DRAWN

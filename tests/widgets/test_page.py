@@ -554,7 +554,7 @@ def test_the_calls_of_a_graph_are_updated_in_place_without_moving_other_elements
     expect(image.locator(".agentnb-is-running")).to_have_count(2)  # the call, and the arrow from it
     expect(image).to_contain_text("◌ blocked")
     page.evaluate("() => { for (const node of document.querySelectorAll('.agentnb-graph *')) node.mine = true; }")
-    before = tell(shown, graphs(first._replace(standing="completed"), second._replace(standing="running", missing=())))
+    before = tell(shown, graphs(first._replace(status="completed"), second._replace(status="running", missing=())))
     expect(image).to_contain_text("● running")
     expect(image.locator(".agentnb-edge")).to_have_class("agentnb-edge agentnb-is-completed")
     made_anew = "() => [...document.querySelectorAll('.agentnb-graph *')].filter(node => !node.mine).length"
