@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-CallStanding = Literal[
+GraphStatus = Literal[
     "blocked",  # data that it reads is missing
     "unblocked",  # all data that it reads exists, and it has not started
     "confirming",  # the loop is asked to confirm it
@@ -30,7 +30,7 @@ class GraphCall(NamedTuple):
 
     id: str
     tool: str
-    standing: CallStanding
+    status: GraphStatus
     reads: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     writes: str = ""

@@ -1,4 +1,8 @@
-"""A loop design: one pure decision, and a table of the phases that the loop moves through.
+"""A loop design and its three roles: the loop, its model requests and its calls.
+
+The **loop** (`Design`) is one pure decision, and a table of the phases that it moves through. Its **requests**
+(`Requests`) say what the model is sent and how the answer is read. Its **calls** (`Calls`) say which calls may start,
+who performs them, and with what. The default requests send the history, and the default calls all run concurrently.
 
 `advance(state)` is called whenever nothing is in flight and no effect is required. It returns the next event,
 unstamped: ask the model (`ModelStart`), take a queued message (`MessageAdded`), propose a call of the loop's own
@@ -112,6 +116,14 @@ class Calls:
 
     They are the calls that the model makes, and those that the loop proposes itself (hidden calls). A loop that changes
     something about them sets `calls_class` to a subclass. Each run of the loop makes one object of that class.
+
+        class InBackground(Calls):
+            def detaches(self, call):
+                return call.name == "train"  # the loop continues while this call runs
+
+        class Trainer(Loop):
+            calls_class = InBackground
+            ...
 
     loop: the loop. tools: its tools, by name.
     """

@@ -1,4 +1,4 @@
-"""Protocols: the parts of a run that its own loop, a model or a tool may use, without an import of `agentnb.run`."""
+"""Protocols: a run as its own loop, a model or a tool sees it, and a store as a run sees it."""
 
 from __future__ import annotations
 
@@ -65,6 +65,44 @@ class StreamedRun(Recording, Protocol):
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the end of the run, and return its output."""
+
+
+class Recorder(Protocol):
+    """The storage of one journal. `record` may buffer lines until `flush`, which returns once they are on disk.
+
+    Neither waits for a lock: if the storage is locked, `flush` raises StoreBusy and can be called again.
+    """
+
+    def record(self, seq: int, line: bytes) -> None:
+        """Accept an event as one line of JSON. seq: its number."""
+
+    def flush(self) -> None:
+        """Return once every accepted event is on disk. Raises StoreBusy if the storage is locked."""
+
+    def name_snapshot(self, name: str, position: int) -> None:
+        """Store a name for a position. It is on disk after the next `flush`."""
+
+
+class RunStore(Protocol):
+    """A store of recordings; `agentnb.Store` is one."""
+
+    def record_run(
+        self,
+        run_id: str,
+        name: str | None,
+        loop: str,
+        recording: Sequence[Event],
+        *,
+        shared: tuple[str, int] | None = None,
+    ) -> Recorder:
+        """Begin to record a run: a new one, or one that continues after `recording`.
+
+        shared: for a fork, the id of the run it was forked from, and the number of its first events that are those of
+        that run, except for event 0 and for the mark `inherited`. They need not be stored twice.
+        """
+
+    def position(self, run_id: str) -> int:
+        """Return the number of events of the run that the store has."""
 
 
 class AskedBy(NamedTuple):

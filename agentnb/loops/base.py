@@ -16,6 +16,7 @@ from agentnb.core.events import CallProposed, MessageAdded, Queue
 from agentnb.core.json import plain_number, repair_text
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message, ToolCall
+from agentnb.core.protocols import RunStore
 from agentnb.core.state import State
 from agentnb.core.tools import check_names, legal_name
 from agentnb.loops.options import StartOptions
@@ -23,7 +24,6 @@ from agentnb.loops.options import StartOptions
 if TYPE_CHECKING:
     from agentnb.loops.generator import Function, GeneratorLoop, Phases
     from agentnb.run import Run
-    from agentnb.store import Store
 
 _make_run: Callable[..., Any] | None = None
 _restore: Callable[..., Any] | None = None
@@ -68,6 +68,11 @@ class Loop(Design):
 
     `Critic(llm).start("cats")` starts it. A loop keeps its own values in `state.values`; a `StateUpdate` sets them. Its
     own functions are `activities`; a hidden `CallProposed` calls them, with an id that `state.own_id` makes unique.
+
+    The attributes `prepare`, `before_call` and `after_call` change the messages that the model is sent, and its calls.
+    All else about them are methods of `Requests` and `Calls` (`agentnb.core.loop`): override these in a subclass, and
+    set `requests_class` or `calls_class` of the loop to it.
+
     `Loop.from_generator` makes a loop from a generator function that is written top to bottom.
     """
 
@@ -99,7 +104,7 @@ class Loop(Design):
         input: Any,
         *,
         name: str | None = None,
-        store: Store | None = None,
+        store: RunStore | None = None,
         approve: Any = None,
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import TypedDict
 
-if TYPE_CHECKING:
-    from agentnb.store import Store
+from agentnb.core.protocols import RunStore
 
 
 class StartOptions(TypedDict, total=False):
     """The keyword options of `Loop.start`, which documents them."""
 
     name: str | None
-    store: Store | None
+    store: RunStore | None
     approve: Any
     breakpoints: Sequence[Any]
     limits: Mapping[str, float] | None

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from agentnb.core.evolve import evolve, nested
 from agentnb.core.json import check_levels
 from agentnb.core.loop import Design
 from agentnb.core.prefix import Continued
+from agentnb.core.protocols import Recorder
 from agentnb.core.state import CallState, State
 from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.event_data import not_serializable
@@ -37,44 +38,6 @@ AnEvent = TypeVar("AnEvent", bound=Event)
 
 Watcher = Callable[[Event | Delta], object]
 Observer = Callable[[Event, Frame], object]
-
-
-class Recorder(Protocol):
-    """The storage of one journal. `record` may buffer lines until `flush`, which returns once they are on disk.
-
-    Neither waits for a lock: if the storage is locked, `flush` raises StoreBusy and can be called again.
-    """
-
-    def record(self, seq: int, line: bytes) -> None:
-        """Accept an event as one line of JSON. seq: its number."""
-
-    def flush(self) -> None:
-        """Return once every accepted event is on disk. Raises StoreBusy if the storage is locked."""
-
-    def name_snapshot(self, name: str, position: int) -> None:
-        """Store a name for a position. It is on disk after the next `flush`."""
-
-
-class RunStore(Protocol):
-    """A store of recordings; `agentnb.Store` is one."""
-
-    def record_run(
-        self,
-        run_id: str,
-        name: str | None,
-        loop: str,
-        recording: Sequence[Event],
-        *,
-        shared: tuple[str, int] | None = None,
-    ) -> Recorder:
-        """Begin to record a run: a new one, or one that continues after `recording`.
-
-        shared: for a fork, the id of the run it was forked from, and the number of its first events that are those of
-        that run, except for event 0 and for the mark `inherited`. They need not be stored twice.
-        """
-
-    def position(self, run_id: str) -> int:
-        """Return the number of events of the run that the store has."""
 
 
 class Journal(Watchers):

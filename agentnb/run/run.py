@@ -24,6 +24,7 @@ from agentnb.core.events import Delta, Event, Queue, RunResumed
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.prefix import Prefix
+from agentnb.core.protocols import Recorder, RunStore
 from agentnb.core.state import State
 from agentnb.run import environment
 from agentnb.run import host as hosting
@@ -37,7 +38,7 @@ from agentnb.run.event_data import input_as_json
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.names import names_in
-from agentnb.run.journal import Journal, Recorder, RunStore, Watcher
+from agentnb.run.journal import Journal, Watcher
 from agentnb.run.loop_context import context_of_loop
 from agentnb.run.mailbox import Mailbox, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result

@@ -1,4 +1,4 @@
-"""What the tests of analysis read: runs that are over, in every design, and one in which a person decided."""
+"""Recordings for the tests of analysis: ended runs of every design, and a run in which a person decided."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def used(read: int, written: int, cost: float) -> dict[str, Any]:
 
 
 def researcher(*, answer: str = "It is done.", first: str = "a", **options: Any) -> SessionLoop:
-    """Two reads at once, then four writes of which a person is asked, then an answer."""
+    """Return a loop with two concurrent reads, then four writes that need approval, then an answer."""
     turns = [
         [call("read", {"table": first}, id="r1"), call("read", {"table": "b"}, id="r2"), used(100, 20, 0.01)],
         [call("write", {"path": path}, id=f"w{n}") for n, path in enumerate(("a", "b", "c", "/etc/passwd"))]
@@ -39,7 +39,7 @@ def researcher(*, answer: str = "It is done.", first: str = "a", **options: Any)
 
 
 async def decided_run(name: str | None = "nile", **options: Any) -> Run:
-    """A run in which a person approved, rejected, edited, and let fail."""
+    """Return a run in which a person approved, rejected and edited calls, and approved one that fails."""
     run = researcher(**options).start("Look it up.", name=name)
     run.play()
     await until(lambda: len(run.pending) == 4)

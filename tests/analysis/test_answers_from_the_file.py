@@ -62,7 +62,7 @@ async def test_a_recording_contains_who_decided_about_each_call(file: Path) -> N
 async def test_a_recording_contains_the_person_and_the_seconds_until_the_click(file: Path) -> None:
     table = decisions(Snapshot.load(file)).set_index("call_id")
     assert table.loc["c1", ["reviewer", "took"]].tolist() == ["Ada", 1.5]
-    assert pd.isna(table.loc["c2", "took"])  # code reads nothing
+    assert pd.isna(table.loc["c2", "took"])  # code is not shown the question
 
 
 async def test_a_recording_contains_what_was_shown_for_each_decision(file: Path) -> None:

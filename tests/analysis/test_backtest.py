@@ -21,7 +21,7 @@ POLICY = ("approve", "reject", "edit", "edit again", "ask")
 RUNS_AFTER = {"approve": "as proposed", "edit": "edited", "edit again": "edited again"} | dict.fromkeys(
     ("reject", "replace", "answer")
 )
-"""What of the call runs after each decision, None where nothing does."""
+"""The part of the call that runs after each decision, None if the call does not run."""
 PROPOSED: dict[str, Any] = {
     "approve": lambda call: True,
     "reject": lambda call: False,
@@ -127,7 +127,7 @@ def test_the_repr_shows_the_error_of_a_failing_policy(run: Any) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(PERSON), st.sampled_from(POLICY)), max_size=12))
 def test_the_counts_agree_with_a_brute_force_comparison(decided: list[tuple[str, str]]) -> None:
-    """By brute force: what ran under the person, and what would run under the policy, call by call."""
+    """Compare by brute force, call by call, what ran and what would run under the policy."""
     tried = backtest(lambda call: PROPOSED[decided[call.arguments["n"]][1]](call), recorded(decided))
     runs = [(RUNS_AFTER[person], RUNS_AFTER[policy]) for person, policy in decided if policy != "ask"]
     assert (tried.prompts, tried.saved) == (len(decided), len(runs))

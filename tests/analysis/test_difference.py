@@ -117,7 +117,7 @@ def test_the_first_difference_does_not_depend_on_the_side(left: list[str], right
     same = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
     difference = diff(one, other)
     if left != right:
-        assert difference.common == 1 + same  # behind the start of the run
+        assert difference.common == 1 + same  # after the start of the run
     mirrored = [Pair(OTHER_SIDE.get(pair.how, pair.how), pair.right, pair.left) for pair in difference.events]
     assert diff(other, one).events == mirrored
 
@@ -172,7 +172,7 @@ async def test_the_traceback_of_an_error_is_not_a_difference() -> None:
 
 
 async def asked_twice(ids: str, *, first: int = 1, prompt: str = "") -> Any:
-    """Two calls beside each other and one more, with ids as a provider makes them up."""
+    """Return a run with two concurrent calls and another call, with ids as a provider generates them."""
     turns = [[call("double", {"n": n}, id=f"{ids}{n}") for n in (first, 2)], [call("double", {"n": 3}, id=ids)], "done"]
     loop = SessionLoop(ScriptedLLM(turns), [double], system_prompt=prompt, tool_execution="sequential")
     run = loop.start("go")

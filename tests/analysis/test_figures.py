@@ -69,7 +69,7 @@ def test_a_value_that_is_not_axes_is_refused(run: Any, figure: Callable[..., Axe
         figure(run, axes=nowhere)
 
 
-@pytest.mark.parametrize("figure", [timeline, dwell_times])  # what differs between designs; the others count
+@pytest.mark.parametrize("figure", [timeline, dwell_times])  # these differ between designs; the other figures count
 @every_world
 async def test_figures_of_runs_of_every_design_are_drawn(world: Callable[[], Any], figure: Callable[..., Axes]) -> None:
     run = world().start("go", approve=True)

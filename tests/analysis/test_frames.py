@@ -99,7 +99,7 @@ async def test_a_row_of_a_decision_has_the_question_and_the_result(run: Any) -> 
 
 @every_world
 async def test_waited_and_took_are_differences_of_event_times(world: Callable[[], Any]) -> None:
-    """By the events alone: what the columns `waited` and `took` say they are."""
+    """Compute the columns `waited` and `took` from the events, by their descriptions."""
     run = await drive(world().start("go"))
     since: dict[tuple[str, str, str], float] = {}
     waited: list[float] = []
@@ -210,7 +210,7 @@ async def test_only_messages_of_the_user_have_an_origin() -> None:
     assert told.to_numpy().tolist() == [
         ["user", "input"],
         ["assistant", None],
-        ["tool", None],  # it entered the history together with what was said next
+        ["tool", None],  # it entered the history together with the next message
         ["user", "steering"],
         ["assistant", None],
     ]

@@ -14,7 +14,7 @@ from tests.analysis.recordings import decided_run, read, researcher, used, write
 
 
 def writer() -> SessionLoop:
-    """The researcher where only the answer is still to be given."""
+    """Return the researcher with only its last answer in the script."""
     return SessionLoop(ScriptedLLM([[*text("Otherwise."), used(300, 10, 0.03)]]), [read, write], name="researcher")
 
 
@@ -27,7 +27,7 @@ async def forks(of: Run, at: int, count: int = 4, **options: Any) -> list[Run]:
 
 
 def after_the_writes(run: Run) -> int:
-    """The last event before the run asks its model for the answer."""
+    """Return the number of the last event before the request for the answer."""
     return max(event.seq for event in run.events if event.type == "model_start") - 1
 
 

@@ -47,7 +47,7 @@ def approve(run: Run, item: Any) -> None:
 
 
 class Shown:
-    """A policy that keeps what it is shown, and leaves every call to a person."""
+    """A policy that keeps its contexts, and leaves every call to a person."""
 
     def __init__(self) -> None:
         self.contexts: list[Any] = []
@@ -273,7 +273,7 @@ class Judge:
 
 
 def some_person(seed: int) -> Callable[[Run, Any], object]:
-    """A person who decides one way or another, and sometimes takes a decision back or says something."""
+    """Act as a person who decides in various ways, and sometimes undoes a decision or sends a message."""
     rng = random.Random(seed)
 
     def decide(run: Run, item: Any) -> None:
@@ -306,7 +306,7 @@ async def test_a_back_test_of_recorded_runs_passes_the_same_contexts_and_gets_th
         run = await decided(WORLDS[world]().start(f"go {seed}", approve=live), some_person(seed))
         recorded = Snapshot.from_json(run.snapshot().to_json())
         judged = backtest(again, recorded).decisions
-        assert {one.policy for one in judged} <= {"ask"}  # the run's policy left these calls to the person
+        assert {one.policy for one in judged} <= {"ask"}  # the policy of the run left these calls to the person
         for key, texts in again.shown.items():
             assert texts == live.shown[key]
             compared += len(texts)

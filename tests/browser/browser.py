@@ -1,8 +1,8 @@
-"""Chromium on a thread of its own.
+"""Chromium on a separate thread.
 
 Playwright's synchronous interface keeps an event loop marked as running on the thread it was started on, and every
-`async` test of the session would then fail with "cannot be called from a running event loop". On its own thread it
-disturbs nobody, and tests may be plain functions or coroutines.
+`async` test of the session would then fail with "cannot be called from a running event loop". On a separate thread it
+does not interfere, and tests may be functions or coroutines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Chromium:
-    """One browser process; whatever touches a page of it goes through `do`."""
+    """One browser process; every access to its pages uses `do`."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="browser")
@@ -48,7 +48,7 @@ class Chromium:
         return self._thread.submit(action, *args, **kwargs).result()
 
     def new_page(self) -> playwright.Page:
-        """Open a page with cookies and storage of its own; call it on the browser's thread."""
+        """Open a page with its own cookies and storage. Call this on the thread of the browser."""
         context = self._browser.new_context(viewport={"width": 1280, "height": 1000})
         context.set_default_timeout(60_000)  # milliseconds
         page = context.new_page()
@@ -57,7 +57,7 @@ class Chromium:
         return page
 
     def evidence(self, test: str) -> list[tuple[str, str]]:
-        """Give what its pages show and have said, as sections of a report."""
+        """Return the contents and console messages of its pages, as sections of a report."""
         return self.do(lambda: evidence(test, [page for context in self._browser.contexts for page in context.pages]))
 
     def _start(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Finds the browser that the tests drive: the system's own, never one that is downloaded behind the user's back."""
+"""Finds the browser for the tests: that of the system; none is downloaded without the user's knowledge."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import os
 import shutil
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-# A container seldom lets Chromium build its sandbox, has a /dev/shm of 64 MB and no graphics card.
+# A container usually does not allow the sandbox of Chromium, has a /dev/shm of 64 MB and no graphics card.
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 
 
 class NoBrowser(Exception):
-    """There is no Chromium; the message says what to type."""
+    """Chromium is missing; the message says what to type."""
 
 
 def find_chromium() -> str:
-    """Give the path of $AGENTNB_CHROMIUM or of the first usual name on the PATH; NoBrowser if there is none."""
+    """Return $AGENTNB_CHROMIUM or the path of the first usual name on the PATH. Raises NoBrowser if there is none."""
     chosen = os.environ.get("AGENTNB_CHROMIUM")
     candidates = (chosen,) if chosen else NAMES
     for name in candidates:

@@ -1,8 +1,8 @@
 """Runs that ask for many decisions, and a person who clicks Approve for each of them, in cells of one shape.
 
-A click counts as arrived when the call it approves has begun to run. Both clocks are this machine's: the page notes
-when the button was clicked, the tool when it runs. Every second click is a double click, which must decide one question
-and not the next, which stands there by then.
+A click has arrived when the call that it approves has started. Both clocks are those of this machine: the page notes
+the time of the click, the tool the time of its start. Every second click is a double click. It must decide one
+question, and not the next one, which is in the same place by then.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ print(json.dumps({"resumed": resumed, "decisions": decisions, "ends": ends}))
 """
 IDLE = "pass"
 AWAIT, BLOCK = "print('waits'); print('got', await runs[-1])", "print('waits'); print('got', runs[-1].result())"
-SHAPES: dict[str, list[str]] = {  # what follows the cell that shows the first run
+SHAPES: dict[str, list[str]] = {  # the cells after the one that shows the first run
     "background": [IDLE, IDLE, IDLE],
     "await": [AWAIT, IDLE, IDLE],
     "blocking": [BLOCK, IDLE, IDLE],
@@ -61,7 +61,7 @@ NOTE_CLICKS = """() => { window.clicked = {}; document.addEventListener("click",
 
 @dataclass
 class Outcome:
-    """What became of the clicks of one shape; `latencies` in seconds from a click to its call."""
+    """The result of the clicks in cells of one shape; `latencies` in seconds from a click to its call."""
 
     clicks: int = 0
     latencies: list[float] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Outcome:
 
     @property
     def median(self) -> float:
-        """The latency that half of the clicks keep within: a machine that is held up for a moment leaves it alone."""
+        """The median latency, which does not change if the machine is busy for a moment."""
         return statistics.median(self.latencies)
 
     @property
@@ -79,9 +79,9 @@ class Outcome:
 
 
 def click_through(notebook: Notebook, shape: str, clicks: int, per_round: int = 10) -> Outcome:
-    """Approve that many calls in runs of `per_round` calls each; stops at the first click that does not arrive.
+    """Approve that many calls in runs of `per_round` calls each; stop at the first click that does not arrive.
 
-    The notebook was opened with CELLS, and its first cell has been run.
+    The notebook must have been opened with CELLS, and its first cell run.
     """
     outcome = Outcome()
     for first in range(0, clicks, per_round):
@@ -140,7 +140,7 @@ def _approve(notebook: Notebook, number: int) -> None:
 
 
 def _compare(notebook: Notebook, numbers: range, outcome: Outcome) -> None:
-    """Set what the kernel says beside what was clicked: every click has one decision and one call."""
+    """Compare the report of the kernel with the clicks: every click has one decision and one call."""
     told: dict[str, Any] = json.loads(notebook.outputs(LOOK).strip().splitlines()[-1])
     clicked = {int(number): at for number, at in notebook.do(lambda page: page.evaluate("() => clicked")).items()}
     ran = [number for number, _ in told["resumed"]]

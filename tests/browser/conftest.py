@@ -1,4 +1,4 @@
-"""One JupyterLab and one browser for the session; a notebook for whoever asks."""
+"""One JupyterLab and one browser for the session; a notebook for each test that requests one."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Chromium]:
-    """Give a running Chromium; the run fails, with the command to type, where there is none."""
+    """Return a running Chromium. If there is none, the run fails with the command to type."""
     with Chromium() as running:
         yield running
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what was on the screen where a test fails, and what the server and its kernels said."""
+    """Add the screen and the logs of the server and its kernels to the report of a failing test."""
     report = yield
     if report.failed and isinstance(browser := item.funcargs.get("browser"), Chromium):
         report.sections += browser.evidence(item.nodeid)
@@ -49,7 +49,7 @@ def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.T
 
 
 class Notebooks:
-    """Opens notebooks, and closes them when their test is over."""
+    """Opens notebooks, and closes them at the end of their test."""
 
     def __init__(self, browser: Chromium, server: JupyterServer) -> None:
         self._browser = browser
@@ -69,7 +69,7 @@ class Notebooks:
         return notebook
 
     def open_tab(self, notebook: Notebook) -> Notebook:
-        """Open a notebook that is open already in another page, beside its kernel, which may be busy."""
+        """Open an open notebook in another page, with the same kernel, which may be busy."""
         tab = Notebook.open_tab(notebook)
         self._opened.append(tab)
         return tab

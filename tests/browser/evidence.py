@@ -1,6 +1,7 @@
-"""What was on the screen where a test has failed: a picture of each page, its text, and what its console said.
+"""The screen of a failed test: a picture of each page, its text, and its console messages.
 
-The pictures and whole texts lie in tests/.cache/failures, in a folder with the test's name; the ends are in the report.
+The pictures and whole texts are in tests/.cache/failures, in a folder with the name of the test; their ends are in the
+report.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _consoles: WeakKeyDictionary[Page, list[str]] = WeakKeyDictionary()
 
 
 def listen(page: Page) -> None:
-    """Keep what the page says to its console from here on, and the errors that nothing in it has caught."""
+    """Keep the console messages of the page from here on, and its uncaught errors."""
     said = _consoles[page] = []
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: said.append(f"uncaught: {error}"))

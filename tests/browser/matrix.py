@@ -3,9 +3,9 @@
     python -m tests.browser.matrix
     python -m tests.browser.matrix --kernels newest 6.31.0 --settings disabled --shapes await blocking --clicks 10
 
-Prints a line for every combination, and ends with 1 where a click was lost or doubled, or a cell got stuck. The whole
-matrix takes about a quarter of an hour; `test_clicks.py` has a cut of it. Releases of ipykernel that are not there yet
-are installed beside each other in tests/.cache. `newest` is the environment's own.
+Prints a line for every combination, and exits with 1 if a click was lost or doubled, or a cell did not end. The whole
+matrix takes about a quarter of an hour; `test_clicks.py` has a part of it. Missing releases of ipykernel are installed
+in separate folders in tests/.cache. `newest` is the release of the environment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.browser.notebook import Notebook
 from tests.browser.server import JupyterServer
 
 KERNELS = ["newest", "7.3.0", "7.2.0", "7.1.0", "7.0.1", "6.31.0", "6.29.5"]
-SETTINGS = ["perCommTarget", "perComm", "disabled"]  # of JupyterLab's "Kernel Comms over subshells"
+SETTINGS = ["perCommTarget", "perComm", "disabled"]  # values of JupyterLab's setting "Kernel Comms over subshells"
 PLUGIN = "@jupyterlab/apputils-extension:kernels-settings"
 
 
@@ -79,7 +79,7 @@ def _one_kernel(
 
 
 def _row(outcome: Outcome) -> str:
-    """Its figures: clicks that arrived, then milliseconds from the click to the call that goes on."""
+    """Return the figures: clicks that arrived, then milliseconds from the click to its call."""
     arrived = f"{len(outcome.latencies)}/{outcome.clicks}"
     figures = [outcome.median, outcome.p95, max(outcome.latencies)] if outcome.latencies else []
     return " ".join([f"{arrived:>9}", *(f"{1000 * figure:5.0f} ms" for figure in figures), *outcome.faults])

@@ -1,7 +1,7 @@
 """A notebook open in JupyterLab, driven as a person drives it.
 
-Cells are counted among the code cells, from 0. Nothing here waits for a cell to end except `wait_cell` and `run`,
-because what the tests are about happens while cells run.
+Code cells are counted from 0. Only `wait_cell` and `run` wait for the end of a cell, because the tests are about cells
+that run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READY = 90.0  # seconds for the page and its kernel; 12 were usual
 PATIENCE = 60.0
 PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
 
-# What the methods below call in the page. `jupyterapp` is there because the server runs with --expose-app-in-browser.
+# Functions in the page for the methods below. `jupyterapp` exists because of --expose-app-in-browser.
 SCRIPT = """
 window.lab = {
   get panel() { return window.jupyterapp.shell.currentWidget; },
@@ -75,7 +75,7 @@ def notebook_content(kernel: str, cells: Sequence[str]) -> dict[str, Any]:
 
 
 class Notebook:
-    """One notebook in one page of its own, with its kernel; made by the `notebooks` fixture's `open`."""
+    """A notebook in its own page, with its kernel; made by `open` of the fixture `notebooks`."""
 
     def __init__(self, browser: Chromium, server: JupyterServer, path: Path) -> None:
         self.browser = browser
@@ -88,7 +88,7 @@ class Notebook:
 
     @classmethod
     def open(cls, browser: Chromium, server: JupyterServer, *, kernel: str, cells: Sequence[str]) -> Self:
-        """Write a notebook with these code cells and open it; returns when its kernel is idle. Nothing has been run."""
+        """Write a notebook with these code cells and open it. Return when its kernel is idle; no cell has run."""
         path = server.root / f"{uuid.uuid4().hex[:8]}.ipynb"
         path.write_text(json.dumps(notebook_content(kernel, cells)))
         return cls.open_file(browser, server, path)
@@ -181,7 +181,7 @@ class Notebook:
 
     @_in_browser
     def fill(self, name: str, text: str, role: Any = "textbox") -> None:
-        """Type a text into the one field with this accessible name, in place of what is there."""
+        """Type a text into the field with this accessible name, in place of its current text."""
         self._one(role, name).fill(text)
 
     @_in_browser
@@ -201,12 +201,12 @@ class Notebook:
 
     @_in_browser
     def reload(self) -> None:
-        """Load the page again; the kernel goes on. Returns when the notebook is there, be its kernel idle or busy."""
+        """Reload the page; the kernel continues. Return when the notebook is shown, with an idle or a busy kernel."""
         self._page.reload()
         self._await_open()
 
     def do(self, action: Callable[[playwright.Page], T]) -> T:
-        """Do with the page what has no method of its own; `action` runs on the browser's thread."""
+        """Call `action` with the page, on the thread of the browser."""
         return self.browser.do(lambda: action(self._page))
 
     # -- the kernel ---------------------------------------------------------------------------------------------------

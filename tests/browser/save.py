@@ -1,10 +1,10 @@
-"""Saves the notebooks as they are delivered: run from top to bottom in JupyterLab, with the outputs of that run.
+"""Save the notebooks as they are distributed: run from top to bottom in JupyterLab, with the outputs of that run.
 
     python -m tests.browser.save
     python -m tests.browser.save 04_what_if.ipynb
 
-Each is run in a folder of its own beside what it needs, saved once its panels have frozen, and put back in its place
-with nothing in its metadata of the machine it was run on.
+Each notebook runs in a separate folder with the files that it needs, is saved when its panels are static, and is copied
+back without metadata about this machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.browser.notebook import Notebook
 from tests.browser.server import JupyterServer
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-PAGE = "approvals_page.ipynb"  # for Voila: its question waits for somebody, and it is saved by hand
+PAGE = "approvals_page.ipynb"  # for Voila: its question waits for a person, so it is saved by hand
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -62,7 +62,7 @@ def run_and_save(browser: Chromium, server: JupyterServer, name: str) -> Any:
     cells = [cell for cell in nbformat.read(folder / name, 4).cells if cell.cell_type == "code"]
     notebook.run_all()
     notebook.wait_cell(len(cells) - 1, timeout=PATIENCE)
-    # A run's panel is frozen when it is over; a recording's stays live, and its copy stands below it, hidden.
+    # The panel of a run is static after its end. That of a recording stays live, with a hidden copy below it.
     notebook.do(lambda page: page.wait_for_function(AT_REST, timeout=1000 * PATIENCE))
     notebook.save()
     notebook.close()
@@ -78,7 +78,7 @@ def run_and_save(browser: Chromium, server: JupyterServer, name: str) -> Any:
 
 
 def _at_rest(outputs: Sequence[Any]) -> list[Any]:
-    """Streams that came in pieces are one, and of a panel that stays live (a replay's) there is its copy."""
+    """Join streams that arrived in pieces, and replace a live panel (of a replay) by its copy."""
     joined: list[Any] = []
     for output in outputs:
         data = output.get("data", {})

@@ -1,6 +1,6 @@
 """A real JupyterLab for the tests, with nothing of the user's configuration in it.
 
-Its token is off, which is safe only because it listens on the loopback address alone.
+It has no token, which is safe only because it listens on the loopback address.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ START = 90.0  # seconds; a cold start on a busy machine with two cores took 16
 STOP = 20.0
 
 SETTINGS: dict[str, Any] = {
-    # Neither of the two may reach for the network, nor put a dialogue over the notebook.
+    # Neither of the two may use the network or open a dialog over the notebook.
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
-    # Every cell is in the page, also those that are scrolled away.
+    # Every cell is in the page, also cells outside the visible part.
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
 }
 
 
 class PortTaken(Exception):
-    """Somebody else has taken the port since it was found free."""
+    """Another process has taken the port since it was found free."""
 
 
 class JupyterServer:
@@ -89,7 +89,7 @@ class JupyterServer:
             pass
 
     def log(self) -> str:
-        """Give what the server and its kernels have written so far."""
+        """Return the log of the server and its kernels so far."""
         return self._log.read_text(errors="replace")
 
     def _command(self) -> list[str]:
@@ -97,7 +97,7 @@ class JupyterServer:
         return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={self.root}", notebook_app, *self._options()]
 
     def _options(self) -> list[str]:
-        """What a server needs that tests use and no person."""
+        """Return the environment of a server for tests."""
         port = self.url.rsplit(":", 1)[1]
         root_user = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         return [

@@ -80,7 +80,7 @@ def test_with_two_tabs_the_first_click_decides_and_the_other_tab_shows_the_decis
             tab.do(lambda page, name=name: page.evaluate_handle(BUTTON, name))
             for tab, name in ((other, "Reject"), (notebook, "Approve"))
         ]
-        for button in pressed:  # the second is pressed also where the answer to the first has just taken it away
+        for button in pressed:  # the second click happens even if the answer to the first has just removed the button
             button.evaluate("button => button.click()")
 
     notebook.do(reject_and_approve)

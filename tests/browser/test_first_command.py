@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 FIRST = "01_first_loop.ipynb"
 LEFT_BEHIND = shutil.ignore_patterns(".*", "tests", "__pycache__", "*.db*", "*.agentnb.json", "reports")
 INSTALL = 280
-"""Seconds for what comes from the network."""
+"""Seconds for downloads."""
 
 
 class FirstCommand(JupyterServer):
@@ -49,7 +49,7 @@ class FirstCommand(JupyterServer):
             assert done.returncode == 0, f"{step}\n{done.stdout}\n{done.stderr}"
 
     def opened(self) -> str:
-        """Wait for the page that it opens in the person's browser, a file that leads on; gives what is in it."""
+        """Wait for the page that the command opens in the browser, a file with a redirect; return its contents."""
         until = time.monotonic() + START
         while not self._opened.exists() or not (address := self._opened.read_text().strip()):
             assert time.monotonic() < until, self.log()
@@ -62,7 +62,7 @@ class FirstCommand(JupyterServer):
         return [*self._lab, *options, writes]
 
     def _environment(self) -> dict[str, str]:
-        """One that knows nothing of the tests' own environment."""
+        """Return an environment without the variables of the tests."""
         python = Path(sys.executable).resolve().parent
         given = super()._environment().items()
         known = {name: value for name, value in given if not name.startswith(("PYTHON", "VIRTUAL"))}

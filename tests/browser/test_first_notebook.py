@@ -24,7 +24,7 @@ LABORATORY = "02_five_loops.ipynb"
 
 
 class DeliveredNotebook:
-    """One of the notebooks in JupyterLab; its cells are found by what is in them."""
+    """One of the notebooks in JupyterLab; its cells are found by their source."""
 
     def __init__(self, notebooks: Notebooks, server: JupyterServer, kernel: str, name: str) -> None:
         folder = server.root / uuid.uuid4().hex[:8]
@@ -71,7 +71,7 @@ def test_a_report_that_is_approved_by_button_is_written(first: DeliveredNotebook
     first.page.run_cell(first.number("print(await run)"))
     first.page.wait_output(first.number("print(await run)"), "The report is written.")
     assert "The level changed in 1899" in (first.reports / "nile.md").read_text(encoding="utf-8")
-    assert first.page.run(decide) == ""  # nothing is left to decide
+    assert first.page.run(decide) == ""  # no call is pending
 
 
 def test_a_call_is_rejected_by_button_while_a_cell_waits_for_the_answer(first: DeliveredNotebook) -> None:

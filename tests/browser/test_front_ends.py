@@ -33,7 +33,7 @@ BEGUN = re.compile(r"\[(\*|\d+)\]")
 
 
 class Pages:
-    """Opens a notebook's file in one front end or another; what it gives is used on the browser's thread."""
+    """Opens a notebook in one of the front ends; use the returned page on the thread of the browser."""
 
     def __init__(self, browser: Chromium, server: JupyterServer) -> None:
         self._browser = browser
@@ -69,7 +69,7 @@ def approve(shown: Page | Locator, number: int) -> None:
 
 
 def run_cell(page: Page, ordinal: int) -> Locator:
-    """Run a cell as a person does, once; gives the cell when it has begun."""
+    """Run a cell once, as a person does; return the cell when it has started."""
     cell = page.locator(".jp-CodeCell").nth(ordinal)
     cell.locator(".cm-content").click()
     page.keyboard.press("Control+Enter")
@@ -81,12 +81,12 @@ def test_clicks_arrive_in_notebook_7_while_cells_wait(browser: Chromium, pages: 
     def click_through() -> None:
         show = "run = start(0, 3); run"
         page = pages.open("notebooks", [SETUP, show, AWAIT, show, BLOCK])
-        page.wait_for_function(IS_READY, timeout=START)  # what is run before is dropped
+        page.wait_for_function(IS_READY, timeout=START)  # an earlier execution request is dropped
         run_cell(page, 0)
         for number in (1, 3):
             panel, waiting = run_cell(page, number), run_cell(page, number + 1)
             for asked in range(3):
-                approve(panel, asked)  # in this one: the panel above may not have heard yet that its run is over
+                approve(panel, asked)  # in this cell: the panel above may not know yet that its run has ended
             waiting.get_by_text("got done").wait_for(timeout=START)
 
     browser.do(click_through)
@@ -134,7 +134,7 @@ def test_the_page_for_voila_shows_no_code_and_applies_decisions(
 
 
 def test_a_page_of_voila_is_drawn_although_a_cell_waits(browser: Chromium, pages: Pages) -> None:
-    """Voila draws a page when all its cells have ended; a wait that no page can end must end by itself."""
+    """Voila draws a page when all its cells have ended, so a wait that no page can end must end automatically."""
 
     def look() -> None:
         soon = "import agentnb.notebook.keyboard as keyboard; keyboard.SILENT = 0.5"

@@ -41,7 +41,7 @@ def start(notebook: Notebook, cell: int) -> None:
     """Start a waiting cell and wait until its code runs."""
     notebook.run_cell(cell)
     while "running" not in notebook.outputs(cell):
-        if not notebook.is_running(cell):  # for a moment after Stop a kernel drops what it is sent
+        if not notebook.is_running(cell):  # for a moment after Stop, a kernel drops requests
             notebook.run_cell(cell)
         time.sleep(0.02)
 
@@ -67,7 +67,7 @@ def test_a_typed_text_arrives_whole_in_the_message_and_in_the_trait(notebook: No
     notebook.click("Approve")
     notebook.wait_cell(waiting)
     assert f"got {text}" in notebook.outputs(waiting)
-    # The trait may come later than the click: the page sends its next value when the kernel is done with the last.
+    # The trait may arrive after the click: the page sends its next value when the kernel has handled the last one.
     notebook.set_cell(
         SCRATCH, f"import asyncio\nwhile button.typed != {text!r}: await asyncio.sleep(0.01)\nprint('typed')"
     )
@@ -75,7 +75,7 @@ def test_a_typed_text_arrives_whole_in_the_message_and_in_the_trait(notebook: No
 
 
 def test_stop_ends_the_wait_and_the_kernel_stays_usable(notebook: Notebook, waiting: int) -> None:
-    """How soon is measured where no page stands between: tests/notebook."""
+    """The latency is measured in tests/notebook, without a page."""
     start(notebook, waiting)
     notebook.stop()
     notebook.wait_cell(waiting)

@@ -75,10 +75,10 @@ def begin(notebook: Notebook, shape: str) -> None:
 
 
 def run_until(notebook: Notebook, cell: int, words: str) -> None:
-    """Start a cell and wait until it has printed these words."""
+    """Start a cell and wait until it has printed this text."""
     notebook.run_cell(cell)
     while words not in notebook.outputs(cell):
-        if not notebook.is_running(cell):  # for a moment after Stop a kernel drops what it is sent
+        if not notebook.is_running(cell):  # for a moment after Stop, a kernel drops requests
             notebook.run_cell(cell)
         time.sleep(0.02)
 
@@ -166,7 +166,7 @@ def test_stop_cancels_within_a_second_and_the_kernel_stays_usable(notebook: Note
     notebook.stop()
     notebook.wait_cell(WAIT)
     notebook.set_cell(LOOK, "print(run.stop_reason, ran, run.events[-1].time)")
-    while "cancelled []" not in notebook.run(LOOK):  # for a moment after Stop a kernel drops what it is sent
+    while "cancelled []" not in notebook.run(LOOK):  # for a moment after Stop, a kernel drops requests
         pass
     stopped = notebook.do(lambda page: page.evaluate("() => window.stopped"))
     assert float(notebook.outputs(LOOK).split()[-1]) - stopped < 1
@@ -314,7 +314,7 @@ run
 
 
 def calls_shown(page: Any) -> list[str]:
-    """How the calls of the one call graph stand, by what its boxes say."""
+    """Return the status of the calls in the call graph, from the texts of its boxes."""
     if (graphs := page.get_by_role("img", name="Call graph", exact=True).count()) != 1:
         return [f"{graphs} call graphs"]
     boxes: list[str] = page.locator(".agentnb-node:not([data-agentnb-copy] *)").evaluate_all(
@@ -330,7 +330,7 @@ def test_the_graph_of_an_execution_loop_is_updated_while_its_calls_run(notebook:
     def wait_for(*boxes: str) -> None:
         wait_until(lambda: notebook.do(calls_shown), list(boxes))
 
-    wait_for("nap c1 ◌ blocked", "write c2 ◆ waiting for you", "broken c3 ✗ failed")  # the answer goes on
+    wait_for("nap c1 ◌ blocked", "write c2 ◆ waiting for you", "broken c3 ✗ failed")  # the answer continues
     listed = notebook.do(lambda page: page.get_by_role("list", name="Calls", exact=True).inner_text())
     assert "c1 nap: blocked, waits for †state.written, reads from c2, writes †state.rested" in listed
     notebook.set_cell(LOOK, "ended.set()")
@@ -340,7 +340,7 @@ def test_the_graph_of_an_execution_loop_is_updated_while_its_calls_run(notebook:
     notebook.set_cell(LOOK, "run.result(30)")
     assert "done" in notebook.run(LOOK)
     notebook.wait_output(SHOW, "What was said")
-    # What was written is no number of seconds: c1 is refused for that.
+    # The value is not a number of seconds, so c1 is refused.
     wait_for("nap c1 ✗ failed", "write c2 ✓ completed", "broken c3 ✗ failed", "nap c4 ✓ completed")
 
 
@@ -396,7 +396,7 @@ def test_a_waiting_run_is_readable_after_the_notebook_is_reopened_without_its_ke
     notebook: Notebook, notebooks: Notebooks
 ) -> None:
     begin(notebook, "returned")
-    at_rest = "was waiting for a decision"  # the copy behind the cell is of a run on its way there
+    at_rest = "was waiting for a decision"  # before that, the copy below the cell shows the run in progress
     notebook.do(lambda page: page.locator("[data-agentnb-copy]", has_text=at_rest).wait_for(state="attached"))
     notebook.save()
     saved = notebook.path.with_name("waiting.ipynb")
@@ -516,7 +516,7 @@ SEEN = """() => new Promise(done => requestIdleCallback(() => {
 
 @pytest.mark.alone
 def test_twenty_thousand_events_reach_an_open_panel(notebook: Notebook, capsys: pytest.CaptureFixture[str]) -> None:
-    """Told apart: the panel is drawn, the events come, and the panel of a run that is over is frozen into the page."""
+    """Measure separately: drawing the panel, receiving the events, and replacing the panel of the ended run."""
 
     def seen() -> tuple[int, float, float]:
         tasks, longest, gap = notebook.do(lambda page: page.evaluate(SEEN))

@@ -71,7 +71,7 @@ def test_runs_of_ten_thousand_events_add_little_to_a_saved_notebook(
         notebook.wait_output(run, "1 call waits for you", timeout=60)
     notebook.set_cell(3, "print(len(first.events), len(second.events))")
     assert [int(count) > 10_000 for count in notebook.run(3).split()] == [True, True]
-    at_rest = "copy => copy.textContent.includes('was waiting for a decision')"  # not on the way there
+    at_rest = "copy => copy.textContent.includes('was waiting for a decision')"  # not while it runs
     copies = f"() => [...document.querySelectorAll('[data-agentnb-copy]')].filter({at_rest}).length === {len(RUNS)}"
     notebook.do(lambda page: page.wait_for_function(copies))  # they are hidden
     waiting, pages = saved(notebook)
@@ -87,7 +87,7 @@ def test_runs_of_ten_thousand_events_add_little_to_a_saved_notebook(
     for run in RUNS:
         notebook.wait_output(run, "completed")
     over, pages = saved(notebook)
-    # This page does not know the outputs that stand in the file: it cannot take the end into them.
+    # This page does not know the ids of the outputs in the file, so it cannot update them.
     assert all("As it stood on " in page and "agentnb.attach(" in page for page in pages)
     sizes = [len(text.encode()) for text in (waiting, loaded_again, over)]
     with capsys.disabled():

@@ -1,4 +1,4 @@
-"""One strategy for every kind of event, with values that JSON finds hard to tell apart."""
+"""A strategy for each event type, with values that are hard to distinguish in JSON."""
 
 from __future__ import annotations
 

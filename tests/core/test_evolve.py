@@ -43,7 +43,7 @@ def roles(state: State) -> list[str]:
 
 
 def refuse(events: list[e.Event], impossible: e.Event) -> None:
-    """The state after `events` refuses `impossible`, and is what it was."""
+    """Check that the state after `events` refuses `impossible` and does not change."""
     state = fold(events)
     before = copy.deepcopy(state)
     with pytest.raises(AgentnbError):

@@ -15,7 +15,7 @@ from tests.worlds import assert_folds, assert_one_terminal_event_last, types
 
 
 class Ladder(Loop):
-    """Climbs through its phases; `ways` says which phase it goes to from each."""
+    """Moves through its phases; `ways` has the next phase of each."""
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {
         "ground": ["first"],

@@ -43,7 +43,7 @@ FIXTURES = {
             "match": {"userMessage": "die"},
             "response": {"content": "This sentence is cut off in the middle of it."},
             "truncateAfterChunks": 5,
-            "latency": 30,  # without it the connection is gone before the first chunk has left
+            "latency": 30,  # without it, the connection is closed before the first chunk is sent
         },
     ]
 }

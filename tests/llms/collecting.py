@@ -1,4 +1,4 @@
-"""Reading a model's stream to its end, and putting together what a consumer would."""
+"""Read the stream of a model to its end, and assemble its chunks as a consumer does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def ask(model: Model, /, text: str = "hello", **rest: Any) -> list[Chunk]:
 
 
 async def until_failure(stream: AsyncIterable[Chunk]) -> tuple[list[Chunk], ModelError]:
-    """What came before the failure, and the failure."""
+    """Return the chunks before the failure, and the failure."""
     seen: list[Chunk] = []
     try:
         async for chunk in stream:

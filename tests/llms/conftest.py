@@ -29,7 +29,7 @@ def peer() -> Iterator[Peer]:
 
 @pytest.fixture
 def no_waits() -> Iterator[None]:
-    """Retries come at once; how long a wait would be is tested where waits are."""
+    """Retry without waiting; the waits have their own tests."""
     with stamina.set_testing(True, attempts=4):
         yield
 

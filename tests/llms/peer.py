@@ -1,8 +1,8 @@
-"""A server that says exactly the bytes a test gives it, over a real socket.
+"""A server that sends exactly the bytes of a test, over a real socket.
 
-It lives on a thread and an event loop of its own, so that a client can be used from any loop. Replies are taken in
-order, one for each request; a reply is a list of steps: bytes to send, `HANG` (say nothing until the client leaves),
-`KEEP_ALIVE` (send comments until it leaves) or `CUT` (drop the connection).
+It has a separate thread and event loop, so that a client can be used from any event loop. Replies are used in order,
+one for each request. A reply is a list of steps: bytes to send, `HANG` (send nothing until the client disconnects),
+`KEEP_ALIVE` (send comments until it disconnects) or `CUT` (drop the connection).
 """
 
 from __future__ import annotations

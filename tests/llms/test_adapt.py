@@ -18,7 +18,7 @@ async def double(n: int) -> int:
 
 
 class WithTools:
-    """An interface that gives mappings, with text beside a call."""
+    """An interface that returns mappings, with text and a call."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[Any], list[Any]]] = []
@@ -143,7 +143,7 @@ def test_a_model_with_a_valid_stream_is_used_unchanged() -> None:
 
 
 class Published(WithTools):
-    """The interface as it was published: a stream of plain text that takes no tools, and another way to offer them."""
+    """The published interface: a stream of plain text that accepts no tools, and another method with tools."""
 
     async def stream(self, messages: list[Any]) -> Any:
         for piece in ("plain", " text"):
@@ -175,7 +175,7 @@ async def test_an_awaitable_stream_gets_only_the_arguments_that_it_accepts() -> 
     async def chunks() -> Any:
         yield "plain"
 
-    async def stream(messages: list[Any], tools: Any = None) -> Any:  # and knows of no schema
+    async def stream(messages: list[Any], tools: Any = None) -> Any:  # and accepts no schema
         return chunks()
 
     assert await SessionLoop(SimpleNamespace(stream=stream), [double]).start("go") == "plain"

@@ -107,7 +107,7 @@ async def test_redacted_thinking_is_sent_back_in_its_position_before_the_call(pe
 
 
 async def test_unsigned_thinking_is_sent_back_to_its_server_with_the_call(peer: Peer) -> None:
-    """DeepSeek refuses the tool's result without it, and SGLang and Kimi what has no field for a signature."""
+    """DeepSeek refuses the result of the tool without it; SGLang and Kimi require a field for the signature."""
     thought = block(0, {"type": "thinking_delta", "thinking": "Hm."}, type="thinking", thinking="")
     call = block(1, type="tool_use", id="t1", name="now", input={})
     peer.replies(message(start(), thought, call, end("tool_use")), HELLO)
@@ -150,7 +150,7 @@ async def test_an_error_404_shows_the_path_of_the_request(peer: Peer) -> None:
 
 
 async def test_thinking_signed_by_another_server_is_not_sent(peer: Peer) -> None:
-    """Anthropic refuses it for good, and a run may begin with a server that speaks as Anthropic does."""
+    """Anthropic would refuse every further request, and a run may start with a server of the same protocol."""
     signed = {"signature": "abc", "redacted": "xyz"}
     theirs, ours, unknown = ({"text": name, **signed} for name in ("theirs", "ours", "unknown"))
     theirs["provider"], ours["provider"] = {"server": "api.moonshot.ai"}, {"server": peer.url.removeprefix("http://")}
@@ -169,7 +169,7 @@ def now() -> str:
 
 
 async def test_empty_text_is_not_sent(peer: Peer) -> None:
-    """The API refuses it, and a model may well say it."""
+    """The API refuses empty text, and models return it."""
     call = block(1, type="tool_use", id="t1", name="now", input={})
     peer.replies(message(start(), block(0, said("\n\n"), type="text", text=""), call, end("tool_use")), HELLO)
     await Agent(Anthropic("m", peer.url), [now]).start("What time is it?")
@@ -187,7 +187,7 @@ async def test_an_empty_user_message_is_sent(peer: Peer, content: object) -> Non
 
 
 async def test_an_answer_with_thinking_only_is_not_sent(peer: Peer) -> None:
-    """The API refuses a turn that ends with thinking, and with it whatever is said from then on."""
+    """The API refuses a turn that ends with thinking, and would refuse every further request."""
     peer.replies(HELLO)
     thought = {"role": "assistant", "content": "", "reasoning": [{"text": "Hm.", "signature": "abc"}]}
     await collect(Anthropic("m", peer.url).stream([{"role": "user", "content": "Hi"}, thought]))

@@ -36,7 +36,7 @@ def test_equal_messages_are_converted_separately() -> None:
 
 def test_a_new_message_never_gets_the_conversion_of_a_deleted_one() -> None:
     cache, _ = counting()
-    for number in range(5000):  # each message dies at once, so that addresses would be used again
+    for number in range(5000):  # each message is deleted immediately, so that its address may be used again
         assert cache.convert([{"content": number}]) == [number]
 
 

@@ -1,5 +1,5 @@
-"""The model that comes in a wheel, over a real port. It is too small for its choices to mean anything: only their
-form is tested.
+"""The model that is installed by a wheel, over a real port. It is too small for meaningful choices: only
+the form of its answers is tested.
 """
 
 from __future__ import annotations

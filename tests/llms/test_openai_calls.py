@@ -20,7 +20,7 @@ TWO = [("add", {"a": 1}), ("add", {"a": 2})]
 def piece(
     index: int | str | None = None, id: str | None = None, name: str | None = None, text: Any = ""
 ) -> dict[str, Any]:
-    """A fragment of a call, without what is None."""
+    """Return a fragment of a call, without fields that are None."""
     fields = {"index": index, "id": id, "type": "function"}
     function = {"name": name, "arguments": text}
     return {key: value for key, value in fields.items() if value is not None} | {

@@ -167,7 +167,7 @@ async def test_reasoning_before_a_call_is_sent_back_unchanged(
 
 
 async def test_with_tools_the_reasoning_is_sent_back_with_every_answer(peer: Peer) -> None:
-    """DeepSeek refuses whatever is said next without it."""
+    """DeepSeek refuses the next request without it."""
     peer.replies(completion(delta(reasoning_content="Hm."), delta("stop", content="Noon.")), HELLO)
     run = Agent(OpenAI("m", peer.url), [now]).start("What time is it?")
     await run

@@ -169,7 +169,7 @@ CALL = completion(
 async def test_a_forced_call_is_forced_once_in_a_run(peer: Peer, choice: Any) -> None:
     llm = OpenAI("m", peer.url, tool_choice=choice)
     peer.replies(CALL, HELLO, CALL, HELLO)
-    for _ in range(2):  # a second run begins anew
+    for _ in range(2):  # a second run forces the call again
         assert await SessionLoop(llm, [add]).start("go") == "hello"
     assert [request.body["tool_choice"] for request in peer.requests] == [choice, "auto", choice, "auto"]
 

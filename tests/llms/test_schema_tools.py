@@ -123,7 +123,7 @@ def test_a_truncated_call_has_the_arguments_received_so_far() -> None:
 
 
 def made(chunks: list[Chunk]) -> list[tuple[str, Any]]:
-    """The calls, those that streamed and those that came whole."""
+    """Return the calls, streamed ones and complete ones."""
     whole = [(chunk["name"], chunk["arguments"]) for chunk in chunks if chunk["type"] == "tool_call"]
     return [*((call["name"], json.loads(call["arguments"])) for call in calls(chunks)), *whole]
 

@@ -131,5 +131,5 @@ def test_the_decoder_agrees_with_httpx_sse(lines: list[tuple[str, str]], data: s
         for event in httpx_sse.EventSource(response).iter_sse()
     ]
     # httpx-sse also gives events without a data line, which the standard drops. They look like an empty data line, so
-    # events with no text are left out on both sides; the stream above has one.
+    # events without text are omitted on both sides; the stream above has one.
     assert [event for event in decode(*pieces)[0] if event.data] == [event for event in theirs if event.data]

@@ -80,7 +80,7 @@ async def test_connecting_to_a_server_that_accepts_no_connection_times_out(
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
-        for _ in range(4):  # nobody accepts them, and then the queue is full
+        for _ in range(4):  # no process accepts them, and then the queue is full
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(listener.getsockname())
@@ -154,10 +154,10 @@ async def test_one_model_works_in_several_event_loops_concurrently(peer: Peer) -
 async def test_a_garbage_collected_model_closes_its_connections(peer: Peer) -> None:
     peer.replies(HELLO)
     model: Any = OpenAI("m", peer.url)
-    model.holder = model  # as a run has it, or the traceback of an error: it is left to the garbage collector
+    model.holder = model  # a reference cycle, as in a run or a traceback: the garbage collector has to find it
     assert text(await ask(model)) == "hello"
     del model
-    gc.collect()  # which complains of connections that nobody has closed
+    gc.collect()  # which warns about connections that are not closed
     assert await asyncio.to_thread(peer.client_left.wait, 60)
 
 

@@ -131,7 +131,7 @@ async def test_schemas_and_messages_are_not_recorded_as_options(peer: Peer) -> N
 
 
 class Custom:
-    """A model of somebody's own."""
+    """Your own model."""
 
     def __init__(self, **told: Any) -> None:
         self.__dict__.update(told)

@@ -1,4 +1,4 @@
-"""Fixtures with a real kernel; it is started once for a module and left clean by every test."""
+"""Fixtures with a real kernel, which is started once for a module; every test leaves it clean."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[LiveKernel]:
 
 @pytest.fixture(scope="module")
 def newest() -> Iterator[LiveKernel]:
-    """Give a running kernel of the newest release, for what does not depend on the release."""
+    """Return a running kernel of the newest release, for tests that do not depend on the release."""
     with LiveKernel(next(iter(RELEASES))) as running:
         yield running

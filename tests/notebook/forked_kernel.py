@@ -1,6 +1,6 @@
-"""Kernels by the dozen: forked from a process that has imported what a kernel imports, which takes it seconds.
+"""Many kernels, forked from a process that has already imported the modules of a kernel, which takes seconds.
 
-Such a kernel is a process of its own and as real as another; only its modules were there before it.
+A forked kernel is a separate process and as real as any other; only its modules were imported before.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ForkedKernel(LiveKernel):
         self.pid = int(self._server.hear())
         self.client = self.manager.client()
         self.client.start_channels(hb=False)
-        self.client.get_iopub_msg(timeout=PATIENCE)  # a welcome: what is published from here on is heard
+        self.client.get_iopub_msg(timeout=PATIENCE)  # a welcome message: from here on, published messages are received
         self.reply(self.client.kernel_info())
         return self
 
@@ -48,8 +48,8 @@ class ForkedKernel(LiveKernel):
 
 
 def serve() -> None:
-    """Fork a kernel for every line that names its connection file, and say its process id; reap it when told to."""
-    # Imported in this process, and not in pytest's own: ipykernel puts its comms in the place of everybody's.
+    """Fork a kernel for every line with a connection file, print its process id, and reap it on request."""
+    # Imported in this process and not in that of pytest, because ipykernel replaces the comms of the whole process.
     from ipykernel.kernelapp import IPKernelApp
 
     import agentnb.notebook  # noqa: F401 - what the cells import
@@ -67,8 +67,8 @@ def serve() -> None:
 
 def _be_a_kernel(launch: Callable[[list[str]], object], connection_file: str) -> NoReturn:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # what a kernel prints is no answer of the server's
-    # It ends with the server, which ends with the process that tells it what to do.
+    os.dup2(2, 1)  # the output of a kernel is not an answer of the server
+    # It ends with the server, which ends with the process that controls it.
     launch(["-f", connection_file, f"--IPKernelApp.parent_handle={os.getppid()}"])
     os._exit(0)
 

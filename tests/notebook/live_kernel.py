@@ -28,17 +28,17 @@ def left(deadline: float) -> float:
 
 
 class OneKernelSpec(KernelSpecManager):
-    """Knows the one kernelspec it is given; no file is looked for."""
+    """Has the one given kernelspec, and reads no file."""
 
     spec: KernelSpec
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        """Give the spec, whatever the name."""
+        """Return the spec for any name."""
         return self.spec
 
 
 class LiveKernel:
-    """One kernel process and the front end's side of its channels; the process runs the code `first` to begin with."""
+    """A kernel process and the client side of its channels; the process runs the code `first` at its start."""
 
     def __init__(self, name: str, *, first: str = "", releases: Mapping[str, str | None] = RELEASES) -> None:
         specs = OneKernelSpec()
@@ -68,9 +68,9 @@ class LiveKernel:
         return str(self.client.execute(code, allow_stdin=allow_stdin))
 
     def run(self, code: str, *, allow_stdin: bool = True) -> str:
-        """Run a cell to its end; gives what it printed. An error in the cell is an error here."""
+        """Run a cell to its end and return its output. An error in the cell is raised here."""
         reply = {"status": "aborted"}
-        while reply["status"] == "aborted":  # for a moment after Stop a kernel drops what it is sent
+        while reply["status"] == "aborted":  # for a moment after Stop, a kernel drops requests
             cell = self.send(code, allow_stdin=allow_stdin)
             reply = self.reply(cell)
         assert reply["status"] == "ok", reply
@@ -78,9 +78,9 @@ class LiveKernel:
         return self.printed(cell)
 
     def fails(self, code: str) -> tuple[str, str]:
-        """Run a cell that fails; gives the error's name, and what the cell shows of it."""
+        """Run a cell that fails; return the name of the error and the text that the cell shows."""
         cell = self.send(code)
-        assert self.reply(cell)["status"] == "error"  # and so no cell behind it is run by Run All
+        assert self.reply(cell)["status"] == "error"  # and Run All does not run later cells
         self.until(lambda: self.is_idle(cell))
         (error,) = self.of(cell, "error")
         return error["ename"], re.sub("\x1b\\[[0-9;]*m", "", "\n".join(error["traceback"]))
@@ -105,7 +105,7 @@ class LiveKernel:
                 return dict(message["content"])
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Read what the kernel publishes until the condition holds."""
+        """Read published messages of the kernel until the condition is true."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             self.published.append(self.client.get_iopub_msg(timeout=left(deadline)))
@@ -115,7 +115,7 @@ class LiveKernel:
         self.until(lambda: text in self.printed(cell))
 
     def of(self, parent: str, kind: str) -> list[Message]:
-        """Give the contents of what was published so far for a message, of one type."""
+        """Return the contents of the messages of one type that were published for a request so far."""
         return [
             message["content"]
             for message in self.published
@@ -123,9 +123,9 @@ class LiveKernel:
         ]
 
     def printed(self, cell: str) -> str:
-        """Give what a cell has printed so far."""
+        """Return the output of a cell so far."""
         return "".join(content["text"] for content in self.of(cell, "stream"))
 
     def is_idle(self, parent: str) -> bool:
-        """Whether the kernel has said that it is done with a message."""
+        """Return True if the kernel has reported that it has finished a request."""
         return {"execution_state": "idle"} in self.of(parent, "status")

@@ -45,7 +45,7 @@ WAYS_TO_WAIT = {"blocks": "environment.wait(future)", "awaits": "await environme
 
 
 class Cells:
-    """A kernel in which a button has been set up, and the cells that wait for it."""
+    """A kernel with a button, and the cells that wait for it."""
 
     def __init__(self, kernel: LiveKernel) -> None:
         self.kernel = kernel
@@ -66,7 +66,7 @@ class Cells:
 def cells(kernel: LiveKernel) -> Iterator[Cells]:
     cells = Cells(kernel)
     yield cells
-    click = cells.click()  # a test that failed may have left a cell waiting
+    click = cells.click()  # after a failed test, a cell may still wait
     kernel.until(lambda: kernel.is_idle(click))
 
 
@@ -262,7 +262,7 @@ def test_no_request_is_lost_in_ipykernel_7_0_to_7_3() -> None:
         kernel.run("button = comm.create_comm(target_name='button'); comm_gate().register(button.comm_id)")
         for _ in range(300):
             cell = kernel.send("print('printed')")
-            kernel.until_printed(cell, "printed")  # its reply is on the way now, and meets the next request
+            kernel.until_printed(cell, "printed")  # its reply is being sent now, at the same time as the next request
             assert kernel.reply(kernel.send("pass"))["status"] == "ok"
             kernel.published.clear()
 

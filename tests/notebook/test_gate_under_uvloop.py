@@ -28,7 +28,7 @@ def uvloop_kernel(request: pytest.FixtureRequest) -> Iterator[LiveKernel]:
 
 @pytest.mark.parametrize("waiting", list(WAYS_TO_WAIT.values()), ids=list(WAYS_TO_WAIT))
 def test_clicks_and_stop_reach_a_waiting_cell(uvloop_kernel: LiveKernel, waiting: str) -> None:
-    """How soon Stop does is measured in test_gate.py: here nothing else would end the wait."""
+    """Without Stop, the wait would not end. (test_gate.py measures how fast it ends.)"""
     button, _ = uvloop_kernel.run(SETUP).split()
     for data in range(20):
         uvloop_kernel.run("future = Future()")

@@ -105,7 +105,7 @@ async def test_each_run_whose_policy_is_lost_is_named(store: Store) -> None:
         snapshots.append(run.snapshot())
         run.cancel()
     with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("default")  # as Python does: the same words at the same place once
+        warnings.simplefilter("default")  # as in Python: the same text at the same place is shown once
         for snapshot in snapshots:
             restore(snapshot, loop()).cancel()
     assert [name in str(one.message) for one, name in zip(told, ("one", "two"), strict=True)] == [True, True]

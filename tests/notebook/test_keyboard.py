@@ -61,7 +61,7 @@ class Terminal:
         self.child.sendline(line)
 
     def ask(self, line: str) -> str:
-        """Type a line that comes to a question; gives the question."""
+        """Type a line that leads to a question; return the question."""
         self.type(line)
         self.child.expect(QUESTION)
         return str(self.child.before)
@@ -73,7 +73,7 @@ class Terminal:
         self.child.sendintr()
 
     def says(self, line: str) -> str:
-        """Type a line; gives what the shell says to it."""
+        """Type a line; return the output of the shell."""
         self.type(line)
         self.child.expect(r"<(.*)>\r\n")
         said = str(self.child.match[1])
@@ -109,7 +109,7 @@ def test_a_line_that_waits_asks_for_a_decision_and_applies_it(terminal: Terminal
     assert "not there" in terminal.says("print('<', run.messages[2].content, '>')")
     terminal.ask(waiting)
     terminal.type('e {"path": 5}')
-    terminal.child.expect(QUESTION)  # they do not fit, and it asks again
+    terminal.child.expect(QUESTION)  # they are invalid, and it asks again
     terminal.type('e {"path": "b.txt"}')
     terminal.goes_on()
     assert "['edit'] ['b.txt']" in terminal.says(decided)

@@ -32,7 +32,7 @@ def cells(newest: LiveKernel, tmp_path_factory: pytest.TempPathFactory) -> LiveK
 
 
 def completed(kernel: LiveKernel, line: str) -> list[str]:
-    """What a front end offers behind a line."""
+    """Return the completions that a front end offers after a line."""
     sent = kernel.client.complete(line, len(line))
     deadline = time.monotonic() + PATIENCE
     while True:

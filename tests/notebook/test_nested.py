@@ -13,7 +13,7 @@ from agentnb.notebook import allow_nested_asyncio
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[str]:
-    """Make these, of the two packages, the installed ones; return the list of those that were applied."""
+    """Pretend that these of the two packages are installed; return the list of the packages that were applied."""
     applied: list[str] = []
     for name in ("nest_asyncio", "nest_asyncio2"):
         module = ModuleType(name)

@@ -131,7 +131,7 @@ def test_a_watcher_added_while_the_last_one_leaves_is_notified(made: Make, monke
         return new
 
     class Lock:
-        """The follower's, which somebody who begins to watch takes first."""
+        """The lock of the follower, which a new watcher takes first."""
 
         def __init__(self) -> None:
             self._lock = threading.Lock()

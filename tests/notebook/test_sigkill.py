@@ -94,7 +94,7 @@ def test_no_call_is_repeated_and_none_is_lost_when_a_kernel_is_killed(
 
 
 def start_and_kill(kernel: ForkedKernel, store: Path, after: int) -> dict[str, str]:
-    """Start a run, and kill its kernel once so many effects have happened; gives what the next kernel has to know."""
+    """Start a run, and kill its kernel after a number of effects; return what the next kernel has to know."""
     names = {"effects": str(store.with_suffix(".txt")), "store": str(store), "name": f"run {after}"}
     assert int(kernel.run(f"{START.format(**names)}\nprint(os.getpid())")) == kernel.pid
     deadline = time.monotonic() + 60
@@ -105,7 +105,7 @@ def start_and_kill(kernel: ForkedKernel, store: Path, after: int) -> dict[str, s
 
 
 def finish(kernel: LiveKernel, names: dict[str, str]) -> int:
-    """Finish the run in another kernel; gives how many calls it asked about."""
+    """Finish the run in another kernel; return the number of calls that needed a decision."""
     output, messages, asked = kernel.run(FINISH.format(**names)).split()
     assert (output, int(messages)) == ("done", 1 + 10 + CALLS + 1)
     effects = Counter(Path(names["effects"]).read_text().split())

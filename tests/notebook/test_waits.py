@@ -38,7 +38,7 @@ class Page:
         self.kernel = kernel
 
     def show(self, *paths: str) -> list[str]:
-        """Start a run for each path, in `runs`, that asks before it writes there; gives the ids of their panels."""
+        """Start a run for each path, in `runs`, whose write needs approval; return the ids of their panels."""
         panels = self.kernel.run(f"runs = show{(*paths,)!r}").split()
         for panel in panels:
             self.send(panel, {"type": "sync", "have": 0})
@@ -61,7 +61,7 @@ class Page:
         return self.send(panel, {"type": "decision", **shown, "decision": decision, "token": decision})
 
     def answers(self, *tokens: str) -> dict[str, bool]:
-        """Wait for the kernel's answers to decisions: whether each was the one that counts."""
+        """Wait for the answers of the kernel to decisions; return for each whether it was applied."""
 
         def answered() -> dict[str, bool]:
             told = [content["data"].get("content", {}) for content in self._updates()]

@@ -1,4 +1,4 @@
-"""A session with tools that can be watched and held, for tests of the run around it."""
+"""A session with tools that can be observed and blocked, for tests of its run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.worlds import asks
 
 
 class Agent:
-    """Makes sessions whose tools tell this object what they did; a call with the value `hold` waits for `release`."""
+    """Makes sessions whose tools record their calls in it; a call with the value `hold` waits for `release`."""
 
     def __init__(self) -> None:
         self.ran: list[Any] = []
@@ -57,7 +57,7 @@ class Agent:
 
 
 def sends(*values: str, **arguments: Any) -> Sequence[Any]:
-    """A turn that calls the tool that asks, once for each value."""
+    """Return a turn with a call of the tool that needs approval for each value."""
     return [call("send", {"value": value, **arguments}, id=value) for value in values]
 
 

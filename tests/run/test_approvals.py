@@ -354,7 +354,7 @@ async def test_a_policy_may_return_any_kind_of_verdict(form: str, said: Any, ran
     async with asyncio.timeout(60):
         assert await run == "done"
     assert agent.ran == ran
-    assert types(run.events).count("approval_decision") == 1  # nothing runs without a recorded decision
+    assert types(run.events).count("approval_decision") == 1  # no call runs without a recorded decision
     assert_folds(run)
     assert Snapshot.from_json(run.snapshot().to_json()).events == tuple(run.events)
 

@@ -23,7 +23,7 @@ TURN = [call("echo", {"value": "a"}, id="1"), call("look", {"value": "b"}, id="2
 
 
 async def pauses(run: Any) -> list[str]:
-    """Where the run pauses on its way to the end, as the facts tell."""
+    """Return the reasons of the pauses of the run up to its end, from its events."""
     run.play()
     while not run.state.over:
         await until(lambda: run.state.paused or run.state.over)

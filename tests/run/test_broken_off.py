@@ -58,7 +58,7 @@ def make(design: str, turns: list[Any]) -> Any:
 
 
 async def said(run: Any, words: str) -> None:
-    """Play the run until its model has said these words."""
+    """Play the run until its model has sent this text."""
     heard: list[str] = []
     event = asyncio.Event()
 
@@ -83,7 +83,7 @@ async def failed(design: str, turns: list[Any]) -> tuple[Any, Any]:
 
 
 def ending(run: Any) -> list[tuple[Any, ...]]:
-    """The answer that broke off, and what follows it."""
+    """Return the interrupted answer and the messages after it."""
     messages = list(run.messages)
     at = next(at for at, message in enumerate(messages) if message.stop_reason is not None)
     answer, *results = messages[at:]
@@ -239,7 +239,7 @@ async def test_a_run_that_continues_given_messages_does_not_send_the_interrupted
 
 
 async def story(loop: Any, stream: Any) -> list[Any]:
-    """What a session's stream says to its end, after a check that `result()` and `messages` say the same."""
+    """Return the messages of the stream of a session, after a check that `result()` and `messages` agree."""
     ended = [event.message async for event in stream if event.type == "message_end"]
     assert await stream.result() == ended
     assert loop.messages == ended

@@ -200,7 +200,7 @@ def test_a_numbered_id_that_exists_is_not_assigned_again() -> None:
 
 
 class Looker(Loop):
-    """A loop of one's own, whose call has an id of its own."""
+    """Your own loop, whose call has its own id."""
 
     activities = {"look": lambda arguments, state: "seen"}  # noqa: RUF012
 

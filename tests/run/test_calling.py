@@ -26,7 +26,7 @@ from tests.worlds import asks, assert_folds, collect, facts, provider_faults
 
 
 async def result_of(function: Any, arguments: dict[str, Any] | None = None, **options: Any) -> tuple[CallEnd, Any]:
-    """What a call of this tool came to, after the way through JSON."""
+    """Return the end of a call of this tool, and its run, after a round trip through JSON."""
     agent = Agent()
     agent.tools.append(function)
     run = agent.loop([call(function.name, arguments, id="t1")], "done").start("hi", **options)
@@ -76,7 +76,7 @@ def deep(levels: int) -> Any:
 
 
 class Never(datetime.datetime):
-    """A moment that is none, as a table has it where a date is missing (pandas.NaT)."""
+    """An invalid moment, as in a table with a missing date (pandas.NaT)."""
 
     year = math.nan  # type: ignore[assignment]
 
@@ -206,7 +206,7 @@ async def test_changing_the_arguments_in_a_tool_does_not_change_the_history() ->
 
 
 class Panic(BaseException):
-    """As what pyo3 raises where a library written in Rust panics, which is no Exception."""
+    """Like the exception of pyo3 if a library written in Rust panics; it is not an Exception."""
 
 
 class Mumbling(Exception):
@@ -556,7 +556,7 @@ async def test_results_with_blocks_and_details_are_recorded_as_such() -> None:
 
 
 async def test_calls_that_never_wait_do_not_block_other_tasks() -> None:
-    """A model and tools that never wait do not keep everybody else waiting."""
+    """The model and the tools never wait."""
     agent = Agent()
     run = agent.loop(*[[call("echo", {"value": str(n)})] for n in range(300)], "done").start("hi")
     ticks = 0
@@ -574,7 +574,7 @@ async def test_calls_that_never_wait_do_not_block_other_tasks() -> None:
 
 
 async def gives_up(*_: Any) -> None:
-    """Code that waits for something that somebody else has cancelled; nobody has cancelled the code itself."""
+    """Wait for a task that other code has cancelled. This code itself is not cancelled."""
     waited_for = asyncio.get_running_loop().create_future()
     waited_for.cancel()
     await waited_for

@@ -15,7 +15,7 @@ from tests.worlds import until
 
 
 class World:
-    """Makes tools of the name `write`, each with a purpose and a schema of its own, that say what they did."""
+    """Makes tools of the name `write` with different descriptions and schemas, which record what they did."""
 
     def __init__(self) -> None:
         self.ran: list[Any] = []
@@ -49,7 +49,7 @@ class World:
 
 
 async def settled(run: Any) -> list[Any]:
-    """Go on until a person is asked, or to the end; gives what is asked."""
+    """Continue until a call is pending, or to the end; return the pending calls."""
     run.play()
     await until(lambda: run.pending or run.stop_reason)
     return list(run.pending)

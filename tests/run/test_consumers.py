@@ -77,7 +77,7 @@ async def test_every_consumer_gets_every_event_in_order() -> None:
     agent.release.set()
     seen = [facts(await task) for task in (first, second, late)]
     assert seen == [run.events] * 3
-    assert facts(await collect(run)) == run.events  # and one that comes after the end
+    assert facts(await collect(run)) == run.events  # and one that is added after the end
     assert running_tasks() == set()
 
 
@@ -225,7 +225,7 @@ async def test_closing_a_consumer_does_not_interrupt_the_cleanup_of_a_tool() -> 
     run.cancel()
     await stopped.wait()
     reader.cancel()
-    for _ in range(10):  # it comes to where it waits for the tool
+    for _ in range(10):  # let it reach the point where it waits for the tool
         await asyncio.sleep(0)
     may_end.set()
     with pytest.raises(asyncio.CancelledError):
@@ -691,7 +691,7 @@ def test_waiting_for_a_result_can_time_out_and_the_run_continues() -> None:
     with pytest.raises(TimeoutError, match="it goes on"):
         run.result(timeout=0.05)
     assert run.stop_reason is None
-    while not run.pending:  # it goes on, at its own pace
+    while not run.pending:  # it continues
         time.sleep(0.005)
     run.approve("a")
     assert run.result(timeout=10) == "done"
@@ -782,7 +782,7 @@ def _after_a_step(run: Any) -> Any:
 
 
 _kept: list[Any] = []
-"""Tasks that nothing ends, and runs that have some: one that is collected warns, in whichever test that is."""
+"""Tasks that never end, and their runs. They are kept, because a garbage-collected task would warn in another test."""
 
 
 def _run_whose_event_loop_was_closed() -> Run:
@@ -852,9 +852,9 @@ def test_a_step_after_a_step_with_a_closed_event_loop_raises() -> None:
 def _run_held_in_another_thread(
     how: str, begin: Callable[[Run, Agent], Awaitable[None]]
 ) -> tuple[Run, Callable[[], None]]:
-    """A run in the middle of a call, and what ends the event loop there.
+    """Return a run during a call, and a function that ends its event loop.
 
-    how: it is `closed`, or only `left` by its thread, with its tasks as they are; `run`: with an end of each task.
+    how: the loop is `closed`, or only `left` by its thread, with its tasks unchanged; `run`: each task ends.
     """
     agent, begun, ends = Agent(), threading.Event(), threading.Event()
     run = agent.loop(asks("hold"), "done").start("hi")
@@ -1044,7 +1044,7 @@ async def test_a_running_call_does_not_run_twice_when_another_thread_drives() ->
     await agent.holding.wait()
     waiting = asyncio.create_task(asyncio.to_thread(run.result, 10))
     await until(lambda: run.driven)
-    assert run.pending == []  # nobody has to be asked: the call is still running here
+    assert run.pending == []  # no decision is needed: the call still runs in this process
     agent.release.set()
     assert await waiting == "done"
     assert agent.ran == ["hold"]
@@ -1056,7 +1056,7 @@ async def test_a_consumer_added_during_a_step_ends_with_the_last_step() -> None:
     stepping = asyncio.create_task(run.step("turn"))
     await agent.holding.wait()
     watching = asyncio.create_task(collect(run))
-    await asyncio.sleep(0)  # the consumer has begun
+    await asyncio.sleep(0)  # the consumer has started
     agent.release.set()
     await stepping
     while await run.step():

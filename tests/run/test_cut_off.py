@@ -212,7 +212,7 @@ async def test_a_follow_up_is_answered_after_a_cut_off_answer() -> None:
 
 
 class Waiting:
-    """Tools of an ExecutionLoop whose model goes on with its answer when they have begun, and is cut off then."""
+    """Tools of an ExecutionLoop whose model continues its answer after they have started, and is then cut off."""
 
     def __init__(self, reason: str, *parts: Any) -> None:
         self.ran: list[str] = []

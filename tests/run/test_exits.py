@@ -59,7 +59,7 @@ def planned() -> ExecutionLoop:
 
 
 class Panic(BaseException):
-    """As what pyo3 raises where a library written in Rust panics."""
+    """Like the exception of pyo3 if a library written in Rust panics."""
 
 
 def panic(*_: Any) -> None:

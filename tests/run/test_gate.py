@@ -329,7 +329,7 @@ def test_a_background_run_without_references_continues_and_is_found() -> None:
     run.approve(run.pending[0].id)
     assert run.result(10) == "done"
     del run
-    while found():  # agentnb's thread lets go of it a moment after whoever waits has the result
+    while found():  # agentnb's thread releases it a moment after the waiting caller has the result
         time.sleep(0.01)
 
 

@@ -12,7 +12,7 @@ from agentnb.loops.base import Loop
 
 
 class Repeats:
-    """A model that says what it was told."""
+    """A model that answers with the messages that it was sent."""
 
     async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
         told = " ".join(str(message["content"]) for message in messages if message["role"] == "user")
@@ -20,7 +20,7 @@ class Repeats:
 
 
 def two_sessions(max_turns: int | None) -> Loop:
-    """The first hears all, or, with one turn only, leaves some of it to the second."""
+    """Return two loops in sequence: the first gets all messages or, with one turn only, leaves some to the second."""
     first = SessionLoop(Repeats(), name="first", max_turns=max_turns)
     return LoopAgent("outer", [first, SessionLoop(Repeats(), name="second")], 1)
 
@@ -39,7 +39,7 @@ def conversation(run: Run) -> list[Any]:
 
 
 def said_until(run: Run) -> int:
-    """The event with which the user has said everything."""
+    """Return the number of the event of the last user message."""
     return next(event.seq for event in run.events if event.type not in ("run_start", "queued")) - 1
 
 

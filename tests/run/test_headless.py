@@ -37,7 +37,7 @@ def result_of(run: agentnb.Run) -> str:
 
 
 async def told(run: agentnb.Run, type: str) -> None:
-    """Wait until the run, which goes on in the background, has told of an event of this type."""
+    """Wait until the background run has an event of this type."""
     heard, loop = asyncio.Event(), asyncio.get_running_loop()
     stop = run.watch(lambda event: event.type == type and loop.call_soon_threadsafe(heard.set))
     run.play()
@@ -192,7 +192,7 @@ async def test_repeated_steps_that_meet_the_same_question_end(
 ) -> None:
     monkeypatch.setattr("agentnb.run.headless.STEPPED", 0.1)
     run = start()
-    while not run.state.over:  # whoever is to decide in between is not there
+    while not run.state.over:  # the code that should decide does not exist
         await run.step("turn")
         await asyncio.sleep(0.01)
     assert "Nobody is there" in result_of(run)
@@ -209,7 +209,7 @@ PAUSES = {
 async def test_a_pause_without_a_person_cancels_the_run_with_the_reason(pause: str, wait: str) -> None:
     options, words = PAUSES[pause]
     run = start(**options)
-    words = f"{words}.*nobody is there to resume it: this is a script.*run.resume"
+    words = f"{words}.*no person is present to resume it: this is a script.*run.resume"
     if wait == "async for":
         assert [event async for event in run][-1].type == "run_end"
     else:
@@ -241,7 +241,7 @@ async def test_a_pause_by_code_lasts_until_code_resumes_the_run(wait: str) -> No
 
     waiting = asyncio.create_task(await_it() if wait == "await" else collect(run))
     await until(lambda: run.state.paused)
-    await asyncio.sleep(0.15)  # three times as long as a question stands
+    await asyncio.sleep(0.15)  # three times the patience of a question
     assert run.paused_for == "looking"
     stop()
     agentnb.headless("approve", after=0.05)
@@ -267,13 +267,13 @@ async def test_a_pause_by_code_with_a_misleading_reason_lasts_until_code_resumes
 async def test_a_pause_is_left_to_code_and_ends_if_everything_is_approved() -> None:
     run = start(breakpoints=["model_end"])
     await told(run, "run_paused")
-    await asyncio.sleep(0.15)  # nobody waits for it
+    await asyncio.sleep(0.15)  # no caller waits for it
     assert run.paused_for is not None
     agentnb.headless("approve", after=0.05)
     assert await asyncio.to_thread(run.result, 10) == "done"
     run = start()
     run.play()
-    await run.step("event")  # which pauses a run that goes on in the background, and holds nothing back
+    await run.step("event")  # which pauses a background run, and blocks nothing
     agentnb.headless("reject", after=0.05)
     assert await run == "done"
 
@@ -281,7 +281,7 @@ async def test_a_pause_is_left_to_code_and_ends_if_everything_is_approved() -> N
 async def test_a_background_run_is_left_to_later_code_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     run = start()
     await told(run, "approval_request")
-    await asyncio.sleep(0.15)  # three times as long as somebody who waits for it would
+    await asyncio.sleep(0.15)  # three times the patience of a caller that waits
     assert run.pending
     run.cancel()
     monkeypatch.setattr("agentnb.run.headless.IN_BACKGROUND", 0.1)
@@ -354,7 +354,7 @@ def test_a_script_ends_and_an_interactive_prompt_waits_for_the_person() -> None:
     assert "done Rejected: Nobody is there" in done.stdout
     (line,) = done.stderr.splitlines()
     assert line.startswith("agentnb: The call of 'write' with {'path': ")
-    assert 'To decide beforehand: start(approve=...), agentnb.headless("approve")' in line
+    assert 'To decide in advance: start(approve=...), agentnb.headless("approve")' in line
     prompt = subprocess.Popen(
         [sys.executable, "-q", "-i", "-c", SCRIPT.replace("run.result()", "run.result(1)")],
         cwd=REPOSITORY,
@@ -375,7 +375,7 @@ async def test_one_line_reports_a_refused_call_and_none_an_approved_one(capsys: 
     line, rest = capsys.readouterr().err.split("\n")
     assert rest == ""
     assert line.startswith(
-        "agentnb: The call of 'write' with {'path': 'a\\n\\x1b[31mb'} was refused, because nobody is"
+        "agentnb: The call of 'write' with {'path': 'a\\n\\x1b[31mb'} was rejected, because no person is"
     )
     agentnb.headless("approve", after=0)
     await start()

@@ -16,7 +16,7 @@ RULES: list[dict[str, Any]] = [{"tool": "s*", "arguments": {"to": "eve"}, "decis
 
 
 def loop(turns: int = 3, first: int = 0) -> SessionLoop:
-    """A session that sends something to a, b, c, ... one turn after the other, by a tool that does not ask."""
+    """Return a session that sends to a, b, c, ... in successive turns, by a tool that needs no approval."""
 
     @tool
     async def send(to: str) -> str:
@@ -31,7 +31,7 @@ def through_json(run: Any) -> Snapshot:
 
 
 async def ran(approve: Any = None, **options: Any) -> Any:
-    """A run that has made one call, which was let run."""
+    """Return a run that has made one approved call."""
     run = loop().start("go", approve=approve, **options)
     while run.state.calls_started < 1:
         await run.step("event")
@@ -42,7 +42,7 @@ async def ran(approve: Any = None, **options: Any) -> Any:
 
 
 async def stops(run: Any) -> list[str]:
-    """Go on until a person is asked, or to the end; gives the ids of the calls that wait."""
+    """Continue until a call is pending, or to the end; return the ids of the pending calls."""
     while not run.pending and run.stop_reason is None:
         await run.step("event")
     return [item.id for item in run.pending]

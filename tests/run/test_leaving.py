@@ -38,7 +38,7 @@ class World:
         self.run = SessionLoop(self.llm, [hold]).start("go")
 
     async def goes_on_for(self, other: asyncio.Task[Any]) -> None:
-        """Let the call end; the other comes to the end of the run, in which everything has happened once."""
+        """Let the call end; check that the other consumer reaches the end, and that everything has happened once."""
         self.may_end.set()
         assert await asyncio.wait_for(other, 10) == "done"
         assert self.did == ["began", "ended"]
@@ -72,7 +72,7 @@ async def joined(world: World, *ways: Drive) -> list[asyncio.Task[Any]]:
     for way in ways:
         tasks.append(asyncio.create_task(way(world.run)))
         await world.begun.wait()
-        for _ in range(5):  # until it has come to where it output_of
+        for _ in range(5):  # until it waits for the output
             await asyncio.sleep(0)
     return tasks
 
@@ -120,7 +120,7 @@ async def test_another_consumer_gets_every_event_when_the_driver_is_closed_at_an
     await asyncio.wait_for(other, 10)
     assert seen == list(world.run.events)
     assert world.run.output == "done"
-    assert [event.type for event in seen].count("model_start") == 2  # nothing was asked for twice
+    assert [event.type for event in seen].count("model_start") == 2  # no request was sent twice
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ async def test_a_run_with_a_call_in_another_event_loop_is_played_there() -> None
     there = asyncio.create_task(asyncio.to_thread(asyncio.run, step_and_stay()))
     await asyncio.to_thread(stepped.wait, 10)
     world.run.play()
-    await asyncio.sleep(0.05)  # here it would take the call for lost, and ask about it
+    await asyncio.sleep(0.05)  # here it would treat the call as lost, and request a decision
     may_end.set()
     await there
     assert world.run.output == "done"

@@ -32,7 +32,7 @@ from agentnb.testing import ScriptedLLM, call
 from tests.worlds import assert_one_terminal_event_last
 
 WITHIN = 4.0
-"""2 s, and what a busy machine takes."""
+"""2 s, plus the delays of a busy machine."""
 
 
 def _a_tool(puts_away: Callable[[], Any]) -> Loop:
@@ -345,7 +345,7 @@ async def test_a_function_that_ends_in_time_in_its_thread_is_awaited(made: str, 
 
     def work() -> None:
         begun.set()
-        time.sleep(0.03)  # it has nothing to wait for: nothing tells it of the cancellation
+        time.sleep(0.03)  # it waits for nothing and is not notified of the cancellation
         ended.set()
 
     make, _ = THREADED[made]
@@ -363,7 +363,7 @@ async def test_a_timed_out_tool_does_not_delay_the_end() -> None:
 def test_a_blocking_wait_for_the_result_gets_the_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "CLOSE_SECONDS", 0.05)
     said: list[str] = []
-    monkeypatch.setattr(tasks, "warn_of", said.append)  # the warning comes in agentnb's own thread
+    monkeypatch.setattr(tasks, "warn_of", said.append)  # the warning is raised in agentnb's thread
     begun, may_end = threading.Event(), threading.Event()
 
     def work() -> None:

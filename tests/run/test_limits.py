@@ -156,7 +156,7 @@ async def test_the_seconds_of_all_turns_are_summed(monkeypatch: pytest.MonkeyPat
 
 @tool
 async def slow(n: int) -> str:
-    """Say when it has begun, and when it is over."""
+    """Record its start and its end."""
     ran.append(n)
     await asyncio.sleep(0)
     ran.append(-n)

@@ -37,7 +37,7 @@ from tests.worlds import collect, notation, provider_faults
 
 
 class World:
-    """Tools that note what ran with what."""
+    """Tools that record their calls with the arguments."""
 
     def __init__(self) -> None:
         self.ran: list[Any] = []
@@ -66,7 +66,7 @@ class World:
         self.tools = [work, write, boom]
 
     def hang(self) -> list[str]:
-        """Let every call of `work` wait until it is cancelled. The list gets an item for each that has ended."""
+        """Let every call of `work` wait until it is cancelled. The returned list gets an item for each ended call."""
         ended: list[str] = []
 
         async def wait() -> None:
@@ -261,7 +261,7 @@ async def test_an_engine_and_a_loop_agent_can_be_tools() -> None:
 
 
 def inner(kind: str, world: World) -> Loop:
-    """One of each design, which works once and says `said`."""
+    """Return a loop of this design that works once and answers `said`."""
     if kind == "session":
         return SessionLoop(Model(call("work", n=1), "said"), world.tools, name="inner")
     if kind == "agent":
@@ -319,7 +319,7 @@ async def test_a_nested_agent_at_its_own_limit_is_a_failed_call() -> None:
     assert await run == "fin"
     assert run.state.children["inner"].stop_reason == "max_iterations"
     (told,) = [message for message in run.messages if message.role == "tool"]
-    assert told.is_error  # the model that called it is not to take nothing for an answer
+    assert told.is_error  # the model that called it must not treat an empty result as an answer
     assert "2 times (max_iterations)" in told.content
     assert provider_faults(run.messages) == []
     assert run.stop_reason == "completed"
@@ -975,7 +975,7 @@ async def test_a_snapshot_with_a_pending_nested_call_is_restored() -> None:
     run.cancel("")
     later = World()
     again = restore(snapshot, deep(later))
-    # A call beside it that was running when the snapshot was taken is of unknown outcome, and waits too.
+    # A concurrent call that ran when the snapshot was taken has an unknown outcome, and is pending, too.
     assert [waiting.name for waiting in again.pending if not waiting.unknown] == ["write"]
     assert await decided(again) == "top"
     assert ("wrote", 3) in later.ran

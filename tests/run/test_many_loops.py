@@ -10,7 +10,7 @@ from agentnb.testing import ScriptedLLM, call
 
 
 async def calls_made(loops: int) -> int:
-    """Return how many functions a run calls in which so many loops are at work at once."""
+    """Return the number of function calls of a run with so many concurrent loops."""
     inner = SessionLoop(ScriptedLLM(["done"], repeat=True), name="inner")
     calls = [call("inner", {"input": str(n)}, id=f"c{n}") for n in range(loops)]
     run = SessionLoop(ScriptedLLM([calls, "end"]), [inner]).start("go")

@@ -17,7 +17,7 @@ from tests.worlds import assert_folds, types
 
 
 class Caller(Loop):
-    """Calls what it is told to, one after the other, in a phase of its own each."""
+    """Makes the given calls one after the other, each in a separate phase."""
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {"one": ["two", "done"], "two": ["one", "done"], "done": []}
     opened_by: ClassVar[Mapping[str, str]] = {"run_end": "done"}

@@ -179,7 +179,7 @@ async def test_confirm_gets_a_copy_of_the_call() -> None:
 
 
 class Echo:
-    """A tool of the design's own kind, which says by a schema what it takes."""
+    """A tool in the form of the design, with a schema of its arguments."""
 
     name = "echo"
     description = "Echo."

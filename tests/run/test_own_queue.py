@@ -19,7 +19,7 @@ from tests.worlds import assert_folds
 
 
 class World:
-    """A session with a tool, during whose first call something is said."""
+    """A session with a tool; a message is sent during its first call."""
 
     def __init__(self, *turns: Any, **options: Any) -> None:
         self.during: Callable[[], Any] = lambda: None
@@ -38,7 +38,7 @@ class World:
         self.session = SessionLoop(self.llm, [work], queue=self.queue, name="session", **options)
 
     def heard(self) -> list[str]:
-        """What the user has said, as the model was told it last."""
+        """Return the user messages of the last request."""
         return [m["content"] for m in self.llm.requests[-1].messages if m["role"] == "user"]
 
 

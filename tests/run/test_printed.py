@@ -28,13 +28,13 @@ HALF = "\ud800"
 HOSTILE = f"x{HALF}\x1b[31mred\x07\u202e\n"
 
 WORDS = "x\x1b[31mred\x9b5m\x07\r\u202e end"
-"""The same where a store keeps it as a name: Unicode, on one line."""
+"""The hostile text as a store keeps it in a name: valid Unicode on one line."""
 
 remembered: SessionLoop | None = None
 
 
 class Model:
-    """Says half characters and escape sequences wherever it says something."""
+    """Sends lone surrogates and escape sequences in all its chunks."""
 
     def __init__(self) -> None:
         self._asked = 0
@@ -62,7 +62,7 @@ async def hostile(told: list[Any]) -> Run:
 
 
 def assert_printable(text: str) -> None:
-    """Lines of text that can be encoded, and in which a terminal finds nothing to act on."""
+    """Check that the text can be encoded and has no control characters of a terminal."""
     assert text
     assert text.encode()
     assert text.replace("\n", "").replace("\t", "").isprintable(), repr(text)
@@ -134,7 +134,7 @@ async def test_an_unparsable_test_is_not_written(place: str, tmp_path: Path, mon
 
 
 class Failing:
-    """A model that fails with an error in hostile words."""
+    """A model that fails with a hostile error text."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error

@@ -23,7 +23,7 @@ ACTS: dict[str, Callable[[Any, Any], None]] = {
 
 
 class World:
-    """Loops whose one tool asks before it deletes, and says what it deleted."""
+    """Loops with one tool that needs approval to delete, and records what it deleted."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -225,7 +225,7 @@ async def test_a_decision_has_the_number_of_its_question() -> None:
 
 
 async def lost(world: World) -> Any:
-    """A restored run whose call was started by a process that is gone."""
+    """Return a restored run whose call was started by a process that has exited."""
     run = await world.asking("a")
     run.approve("c1")
     await run

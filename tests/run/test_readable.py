@@ -19,7 +19,7 @@ NO_FLAGS = [0, "", "maybe", [1], 1.5]
 
 
 async def read_again(run: Run) -> list[Any]:
-    """The events of a run that is over, from what was saved of it."""
+    """Return the events of an ended run, read from its snapshot."""
     with suppress(RunCancelled):
         await run
     events = list(Snapshot.from_json(run.snapshot().to_json()).events)
@@ -84,7 +84,7 @@ async def test_a_model_may_stop_with_any_reason(reason: Any) -> None:
     assert [type(event.stop_reason) for event in events if event.type == "model_end"] == [str]
 
 
-HALF = "a\ud83d"  # what is left of a character that was cut in two, in a text from elsewhere
+HALF = "a\ud83d"  # a lone surrogate: half of a character that was cut in two, in a text from another program
 STARTED: dict[str, Callable[[], SessionLoop | ExecutionLoop]] = {
     "messages": lambda: SessionLoop(ScriptedLLM(["b"]), messages=[{"role": "user", "content": HALF}]),
     "a follow-up": lambda: told_before(SessionLoop(ScriptedLLM(["b", "c"]))),

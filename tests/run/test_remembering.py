@@ -29,7 +29,7 @@ async def waiting(run: Any, count: int = 1) -> Any:
 
 
 async def stopped(*turn: Any, **options: Any) -> tuple[Agent, Any]:
-    """A run that nobody drives, with the calls of its first turn waiting."""
+    """Return a run without a driver, with the calls of its first turn pending."""
     agent = Agent()
     run = agent.loop([part for calls in turn for part in calls], "done").start("hi", **options)
     await run.step("turn")
@@ -41,7 +41,7 @@ def decisions(run: Any) -> list[tuple[str, str, str, int | None]]:
 
 
 def assert_every_call_had_its_decision(run: Any) -> None:
-    """Each call that was asked about began with a decision that let it run, and that had not been taken back."""
+    """Check that each call that needed approval started after a decision that allowed it and was not undone."""
     standing: dict[tuple[str, str], ApprovalDecision | None] = {}
     for event in run.events:
         if isinstance(event, ApprovalRequest):
@@ -417,7 +417,7 @@ def repeat(act: Callable[[Any], object], calls: Callable[[], Any], done: threadi
     def work() -> None:
         while not done.is_set():
             for item in calls():
-                with suppress(UsageError):  # somebody else was faster
+                with suppress(UsageError):  # another thread was faster
                     act(item)
 
     thread = threading.Thread(target=work)

@@ -191,7 +191,7 @@ async def test_pending_and_decided_calls_of_a_replay_are_those_of_its_position()
     recorded.step()
     assert recorded.pending == []
     assert [(one.name, one.decision, one.by) for one in recorded.decided] == [("send", "approve", "code")]
-    recorded.step()  # it begins
+    recorded.step()  # it starts
     assert recorded.decided == []
 
 
@@ -212,7 +212,7 @@ async def test_a_replay_raises_the_recorded_end_like_the_run(end: str) -> None:
         await run
     with pytest.raises(raised) as second:
         await replay(run)
-    assert str(second.value) in str(first.value)  # a replay has no model to ask again
+    assert str(second.value) in str(first.value)  # a replay has no model to call again
 
 
 # -- nothing is performed ----------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ async def test_a_recording_of_your_own_loop_is_replayed_without_it_with_its_reco
 async def test_a_recorded_loop_cannot_be_run(tmp_path: Path) -> None:
     run = await finished()
     recorded = replay(run.snapshot().save(tmp_path / "run.json"))
-    with pytest.raises(UsageError, match="give the loop itself"):
+    with pytest.raises(UsageError, match="Pass the loop to continue"):
         recorded.loop.advance(recorded.state)
 
 
@@ -257,7 +257,7 @@ ONLY_OF_RUNS = [
 @pytest.mark.parametrize("name", ONLY_OF_RUNS)
 async def test_a_method_that_only_a_run_has_raises_and_suggests_fork(name: str) -> None:
     recorded = replay(await finished())
-    with pytest.raises(UsageError, match=rf"no {name}\(\). fork\(\) goes on from where it stands"):
+    with pytest.raises(UsageError, match=rf"no {name}\(\). fork\(\) returns a run that continues from this position"):
         getattr(recorded, name)
     assert not hasattr(recorded, name)
 
@@ -275,7 +275,7 @@ async def test_a_replay_of_every_design_has_the_recorded_state_at_every_event_an
     seen: list[Any] = []
     run.watch(lambda event: event.seq is not None and seen.append(run.state.dump()))
     await drive(run)
-    recorded = replay(agentnb.Snapshot.from_json(run.snapshot().to_json()))  # without the loop there is nothing to run
+    recorded = replay(agentnb.Snapshot.from_json(run.snapshot().to_json()))  # without the loop, nothing can run
     for dumped in seen:
         recorded.step()
         assert recorded.state.dump() == dumped
@@ -316,7 +316,7 @@ async def test_a_replay_of_a_run_without_events_does_not_move() -> None:
 
 
 class Overtaken:
-    """A replay's lock, which another thread that goes to the end gets before whoever wants it first."""
+    """The lock of a replay, which another thread takes first and moves the replay to the end."""
 
     def __init__(self, recorded: Any) -> None:
         self._recorded, self._lock, self._is_free = recorded, recorded.lock, True
@@ -422,7 +422,7 @@ async def test_a_replay_stops_before_the_first_event_that_differs() -> None:
     recorded.to(0).watch(heard.append)
     with pytest.raises(ReplayDiverged):
         recorded.to(len(run.events) - 1)
-    assert heard == [run.events[raised.value.recorded.seq - 1]]  # who shows it, shows where it has stopped
+    assert heard == [run.events[raised.value.recorded.seq - 1]]  # watchers get the position at which it has stopped
 
 
 async def test_diverged_is_set_while_the_replay_is_at_the_divergence() -> None:
@@ -433,7 +433,7 @@ async def test_diverged_is_set_while_the_replay_is_at_the_divergence() -> None:
     recorded.watch(lambda event: told.append(recorded.position))
     with pytest.raises(ReplayDiverged) as raised:
         recorded.to(len(run.events) - 1)
-    assert told == [raised.value.recorded.seq]  # whoever watches is told how far it came
+    assert told == [raised.value.recorded.seq]  # watchers are notified of the position that it reached
     assert recorded.diverged is raised.value
     recorded.back()
     assert recorded.diverged is None

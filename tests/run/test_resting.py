@@ -70,7 +70,7 @@ async def rest_of(stream: Any) -> list[str]:
 
 
 def tasks_done(state: Any) -> list[bool]:
-    """Of the tasks an engine has begun, whether each has ended."""
+    """Return for each started task of an engine whether it has ended."""
     return [call.end is not None for call in state.own_calls if call.name == "execute"]
 
 
@@ -196,7 +196,7 @@ async def test_stepping_while_a_pause_waits_advances_one_step_at_a_time() -> Non
     run.play()
     await until(lambda: run.pending)
     run.pause()
-    while (await run.step())[0].type != "approval_request":  # what has happened while it was played
+    while (await run.step())[0].type != "approval_request":  # the events during play
         pass
     run.approve(run.pending[0].id)
     assert [types(await run.step()) for _ in range(2)] == [["approval_decision"], ["call_start"]]
@@ -261,7 +261,7 @@ async def test_a_pause_of_a_loop_agent_does_not_wait_for_the_end_of_a_session() 
 
 
 class Speaks(BaseAgent):
-    """Says as many things as it is told to; its `log` has what its code has come to."""
+    """Yields a given number of events; its `log` has the progress of its code."""
 
     times = 3
     between: Any = staticmethod(asyncio.sleep)
@@ -483,7 +483,7 @@ async def test_a_step_does_not_end_at_a_delta() -> None:
 
 
 async def test_an_agent_is_paused_from_another_thread() -> None:
-    agent = Speaks("agent", times=1_000_000)  # it goes on until it is paused
+    agent = Speaks("agent", times=1_000_000)  # it continues until it is paused
     run = nested(agent, "in a loop agent").start("go")
     spoken = threading.Event()
     run.watch(lambda event: said([event]) == ["3"] and spoken.set())
@@ -539,7 +539,7 @@ async def test_after_a_step_a_generator_is_at_the_last_event() -> None:
         await breathe()
         shown += types(step)
         wants = [kind for kind in shown if kind in ("message", "call_proposed", "run_end")]
-        assert log in (wants, [*wants, "call_proposed"])  # two at once are one want
+        assert log in (wants, [*wants, "call_proposed"])  # two concurrent calls are one command
     assert run.output == "done"
 
 

@@ -36,7 +36,7 @@ PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/pn
 
 
 def told_of(result: Any, design: Any = SessionLoop) -> Any:
-    """What the model is sent of a result."""
+    """Return the content of a result as it is sent to the model."""
 
     @tool
     def look() -> object:

@@ -28,7 +28,7 @@ def look() -> str:
 
 
 def stopped_after(*types: str, calls: str = "read", **options: object) -> Run:
-    """A run that was restored right after events of these types, in this order, and that somebody drives now."""
+    """Return a driven run that was restored directly after events of these types, in this order."""
     answer = [call(name, {}, id=name) for name in calls.split()]
 
     def loop() -> SessionLoop:
@@ -66,10 +66,10 @@ def name(action: Action) -> str:
     ("stopped", "calls", "action"),
     [
         (["run_start"], "read", "Advance"),
-        (["model_start"], "read", "RequestAgain"),  # whoever has sent the request has exited
+        (["model_start"], "read", "RequestAgain"),  # the process that sent the request has exited
         (["model_end"], "read", "Check"),
         (["model_end"], "unknown", "Check"),
-        (["call_start"], "read", "AskPerson"),  # nobody knows what the tool has done
+        (["call_start"], "read", "AskPerson"),  # the outcome of the call is unknown
         (["call_start"], "look", "Start"),  # it may run again
         (["call_end"], "read", "Advance"),
     ],

@@ -23,7 +23,7 @@ async def count(value: int) -> int:
 
 
 class Own:
-    """A model as people write it, which adds to what it is given before it sends that."""
+    """A model as people write it, which adds to the given messages before it sends them."""
 
     def __init__(self, *, puts_first: bool = False) -> None:
         self.puts_first = puts_first
@@ -67,7 +67,7 @@ async def test_a_scripted_model_keeps_each_request_unchanged() -> None:
 
 
 class Spoiling(ScriptedLLM):
-    """A model that makes what it is sent fit for its provider, in place."""
+    """A model that adapts the given messages to its provider in place."""
 
     async def stream(self, messages: Sequence[Any], **options: Any) -> AsyncIterator[Any]:
         for message in messages:

@@ -116,7 +116,7 @@ async def test_a_file_with_any_byte_changed_is_refused(tmp_path: Path) -> None:
                 unnamed += f"line {line}" not in str(error)
             else:
                 accepted.append((position, other))
-    assert unnamed < 250  # of the digest's line: whether it was changed, or the name in the first line, nobody can know
+    assert unnamed < 250  # a change in the line of the digest may also be a change of the name in line 1
     assert accepted == []
 
 
@@ -170,7 +170,7 @@ async def test_a_file_with_an_impossible_event_is_refused() -> None:
     header, *entries, footer, _, _ = text.split("\n")
     kept = [json.loads(entry.removesuffix(",")) for entry in entries if '"type":"model_start"' not in entry]
     chain, lines = hashlib.sha256(), []
-    for entry in kept:  # as whoever writes such a file anew makes it
+    for entry in kept:  # as a person who rewrites such a file makes it
         line = json.dumps(entry["event"], separators=(",", ":"))
         chain.update(f"{line}\n".encode())
         lines.append(f'{{"chain":"{chain.hexdigest()[:16]}","event":{line}}}')
@@ -186,7 +186,7 @@ async def test_a_missing_snapshot_file_raises(tmp_path: Path) -> None:
 
 async def test_the_error_for_a_store_in_place_of_a_snapshot_names_load(tmp_path: Path) -> None:
     Store(tmp_path / "runs.db").close()
-    with pytest.raises(UsageError, match=r"runs.db'\).load\(name\) gives one"):
+    with pytest.raises(UsageError, match=r"runs.db'\).load\(name\) returns a snapshot"):
         Snapshot.load(tmp_path / "runs.db")
 
 
@@ -245,7 +245,7 @@ async def test_a_run_restored_between_effects_has_the_same_remaining_events() ->
 
 
 async def half_way(agent: Agent, turn: Any) -> Any:
-    """A run whose call `hold` has been started and has not ended, as another process would find it."""
+    """Return a run whose call `hold` has started and not ended, as another process would restore it."""
     run = agent.loop(turn, "done").start("hi")
     run.play()
     await agent.holding.wait()
@@ -393,7 +393,7 @@ async def test_the_policy_of_a_restored_run_does_not_decide_again_about_a_decide
     again.approve("h")
     again.watch(lambda event: event.type == "call_start" and again.pause())
     again.play()
-    await until(lambda: again.state.paused)  # nothing that the policy is to answer keeps it from coming to rest
+    await until(lambda: again.state.paused)  # no question to the policy prevents the step from ending
     again.resume()
     assert await again == "done"
     assert types(again.events).count("approval_decision") == 1
@@ -487,7 +487,7 @@ async def test_an_approved_call_of_a_missing_tool_is_an_error_result() -> None:
 async def test_the_text_of_a_snapshot_as_a_path_is_refused_and_not_quoted() -> None:
     text = (await a_run()).snapshot().to_json()
     for read in (Snapshot.load, agentnb.replay, lambda text: restore(text, SessionLoop(ScriptedLLM([])))):
-        with pytest.raises(UsageError, match=r"^This is a snapshot's text, .*: Snapshot.from_json\(text\) reads it"):
+        with pytest.raises(UsageError, match=r"^This is the text of a snapshot, .* Use Snapshot.from_json\(text\)"):
             read(text)
 
 
@@ -630,7 +630,7 @@ def levels(count: int) -> Any:
     ids=["input", "input", "arguments", "arguments", "result", "result", "long input", "long result"],
 )
 async def test_every_value_that_can_be_recorded_can_be_read_again(where: str, value: Any, tmp_path: Path) -> None:
-    """pydantic writes more levels, and longer integers, than anybody reads."""
+    """pydantic writes more levels and longer integers than parsers read."""
 
     @tool
     async def give(what: object = None) -> object:

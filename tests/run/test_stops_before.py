@@ -18,7 +18,7 @@ from tests.worlds import types, until
 
 
 class World:
-    """A session that reads, then deletes; it notes what its tools have done."""
+    """A session that reads, then deletes; it records what its tools have done."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -42,7 +42,7 @@ class World:
 
 
 def pauses(run: Run) -> list[RunPaused]:
-    """The pauses of a run that breakpoints have made."""
+    """Return the pauses of a run that were caused by breakpoints."""
     return [event for event in run.events if isinstance(event, RunPaused) and event.by == "breakpoint"]
 
 
@@ -207,7 +207,7 @@ def node(name: str, ran: list[str]) -> Callable[[], str]:
 
 
 def flow(ran: list[str]) -> Loop:
-    """A generator with functions of its own; one of them is called by a generator that it delegates to."""
+    """Return a generator loop with functions; one of them is called by a generator that it delegates to."""
     first, second, queue = node("node_a", ran), node("node_b", ran), node("queue", ran)
     others = [node("researching", ran)]
 

@@ -120,7 +120,7 @@ async def test_the_start_of_a_call_is_on_disk_when_the_call_runs(store: Store, p
 
 
 class Computing(ScriptedLLM):
-    """A model that keeps the event loop to itself for a while, each time that `looks` says so as it is asked."""
+    """A model that blocks the event loop for a while, at each request for which `looks` returns True."""
 
     def __init__(self, looks: Callable[[], bool], turns: list[Any]) -> None:
         super().__init__(turns)
@@ -135,7 +135,7 @@ class Computing(ScriptedLLM):
 
 
 async def test_events_before_a_request_are_on_disk_while_a_model_blocks_the_event_loop(store: Store) -> None:
-    """One that computes in this process, from its second request on: before the first there is nothing to be lost."""
+    """The model computes in this process from its second request on; before the first one no event could be lost."""
     on_disk: list[list[str]] = []
 
     def look() -> bool:
@@ -153,12 +153,12 @@ async def test_events_before_a_request_are_on_disk_while_a_model_blocks_the_even
 async def test_a_model_that_blocked_once_does_not_delay_later_requests(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_requests, "HELD_UP", 0.1)  # longer than a busy machine holds up what is quick
+    monkeypatch.setattr(model_requests, "HELD_UP", 0.1)  # longer than a busy machine delays a fast operation
     newest_on_disk: list[str] = []
 
     def look() -> bool:
         newest_on_disk.append(types(store.events(run.id))[-1] if newest_on_disk else "")
-        return len(newest_on_disk) == 1  # as where the machine did something else meanwhile
+        return len(newest_on_disk) == 1  # as if the machine was busy in the meantime
 
     calls = [[call("work")]] * 3
     run = SessionLoop(Computing(look, [*calls, "done"]), [work]).start("go", store=store)
@@ -268,7 +268,7 @@ async def test_two_continuations_of_one_run_are_not_mixed(store: Store, path: Pa
 
 
 async def test_the_second_of_two_continuations_writes_nothing_more(store: Store, path: Path) -> None:
-    """The winner is behind: what the loser would write next is at positions the winner has not reached."""
+    """The winner has fewer events: the loser would write at positions that the winner has not reached."""
     run = Agent().loop(sends("a")).start("hi", name="x", store=store)
     await run.step("turn")
     other = Store(path)

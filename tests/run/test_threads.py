@@ -21,7 +21,7 @@ from tests.worlds import facts, output_of, types, until
 
 @pytest.fixture
 def _restless() -> Iterator[None]:
-    """Threads take turns so often that each comes between any two things that another does."""
+    """Let threads switch so often that each can run between any two operations of another."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -42,7 +42,7 @@ class Failing:
 
 
 def look_on(run: Run, ends: list[str], told: list[list[Event]]) -> None:
-    """Read the run's events, again and again until it is over; and how each reading ended."""
+    """Read the events of the run repeatedly until it has ended; record how each reading ended."""
 
     async def read() -> None:
         while not run.state.over:
@@ -80,13 +80,13 @@ async def test_a_pause_withdrawn_at_the_moment_it_takes_effect_leaves_no_pause(t
     run = Agent().loop(sends("a"), "done").start("hi", store=Store(tmp_path / "runs.db"))
     run.play()
     await until(lambda: bool(run.pending))
-    for _ in range(3):  # what has happened is on disk, and the run only waits
+    for _ in range(3):  # all events are on disk, and the run only waits
         await asyncio.sleep(0)
 
     def pause_and_resume() -> None:
         with run.lock:
             run.pause()
-            time.sleep(0.05)  # the run comes to where it would pause, and waits for the lock: no event tells of that
+            time.sleep(0.05)  # the run is about to pause, and waits for the lock; no event shows this
             assert run.resume()
 
     await asyncio.to_thread(pause_and_resume)
@@ -106,7 +106,7 @@ def test_calls_can_be_decided_while_the_run_checks_them() -> None:
     assert asked.wait(10)
     for id in ids:
         run.reject(id)
-        time.sleep(0)  # lets the run look
+        time.sleep(0)  # lets the run check its calls
     assert run.result(timeout=30) == "done"
 
 
@@ -122,7 +122,7 @@ def test_ctrl_c_while_the_run_waits_for_another_thread_releases_its_lock() -> No
     def keep_the_run_waiting(event: Any) -> None:
         if event.type == "queued":
             spoken_to.set()
-            time.sleep(0.05)  # nobody can see that the run has come to wait
+            time.sleep(0.05)  # no event shows that the run waits
             _thread.interrupt_main()
 
     run = SessionLoop(Model()).start("hi")

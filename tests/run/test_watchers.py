@@ -12,7 +12,7 @@ from agentnb.run.watchers import Watchers
 from tests.run.agents import Agent
 
 OWN_FAILURES = [LookupError, SystemExit, type("Panic", (BaseException,), {})]
-"""The last is what a library written in Rust fails with."""
+"""The last one is the exception of a library written in Rust."""
 
 
 def failing(error: type[BaseException]) -> Any:

@@ -227,7 +227,7 @@ async def test_changing_an_event_does_not_change_what_runs(type: str, decide: An
     shown: list[int] = []
     async for event in run:
         if event.type == "approval_request" and shown:
-            run.cancel()  # asked again
+            run.cancel()  # a new question
         elif event.type == "approval_request":
             decide(run)
             shown = [decided.arguments["amount"] for decided in run.decided]

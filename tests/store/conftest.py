@@ -23,7 +23,7 @@ def postgres(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the server has said where a test fails that uses it."""
+    """Add the log of the server to the report of a failing test that uses it."""
     report = yield
     server = item.config.stash.get(SERVER, None)
     if report.failed and server is not None and ("postgres" in item.fixturenames or "postgres" in item.name):
@@ -33,7 +33,7 @@ def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.T
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where an empty store is to be: a file, or a database."""
+    """The place for an empty store: a file, or a database."""
     if request.param == "sqlite":
         return str(tmp_path / "runs.db")
     server: PostgresServer = request.getfixturevalue("postgres")
@@ -44,7 +44,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user comes to: each pytest that starts closes the one in which `tmp_path` lies to others."""
+    """A folder that every user can access. Each pytest closes the folder that contains `tmp_path` to other users."""
     with tempfile.TemporaryDirectory(prefix="agentnb-store-") as folder:
         os.chmod(folder, 0o711)
         yield Path(folder)
@@ -52,7 +52,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def open_store() -> Iterator[Callable[[str], Store]]:
-    """Open stores that are closed when the test is over."""
+    """Open stores, and close them at the end of the test."""
     opened: list[Store] = []
 
     def open(place: str) -> Store:

@@ -1,4 +1,4 @@
-"""What a process does that a test will kill: it commits events, says how many, and begins its log anew all the time."""
+"""The process that a test kills: it commits events, prints their number, and restarts its log continuously."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that really may not be written, also where the tests are run by root, whom nothing stops."""
+"""Files that cannot be written, even if root runs the tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOBODY = 65534
 
 @contextmanager
 def read_only(path: Path, *, folder_too: bool) -> Iterator[None]:
-    """While in here, nobody may write this file, and nothing beside it either; it lies in an `open_folder`."""
+    """Within this context, no user may write this file or another one in its folder, which is an `open_folder`."""
     os.chmod(path, 0o444)
     os.chmod(path.parent, 0o555 if folder_too else 0o777)
     root = os.geteuid() == 0

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: made in a folder, reached over loopback, gone with who made it."""
+"""A PostgreSQL server for the tests: in its own folder, on the loopback address; ends with the process that made it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 WARDEN = 'cat; "$1" -D "$2/data" -m immediate stop; rm -rf "$2"'
-"""Waits for the end of its input, which comes with the end of whoever started it, however that ends."""
+"""Waits for the end of its input, which is the end of the process that started it."""
 
 
 def _binary(name: str) -> str:
@@ -29,7 +29,7 @@ def _somebody() -> dict[str, Any]:
 
 
 def _free_port() -> int:
-    """A port that no client of anybody's is given, so that it is still free where the server is started again."""
+    """Return a port that is not given to clients, so that it is still free when the server is restarted."""
     for _ in range(100):
         port = random.randrange(20_000, 32_000)
         with socket.socket() as probe, suppress(OSError):
@@ -41,9 +41,9 @@ def _free_port() -> int:
 class PostgresServer:
     """A server that listens on a free port of this machine; `url` is a database of it.
 
-    Its folder lies beside pytest's and not inside it: every pytest that starts, also one that a test starts, closes
-    that one to other users, and a server that finds the way to its files closed ends itself at its next checkpoint,
-    which is some minutes away.
+    Its folder is next to that of pytest, not inside it: every starting pytest, also one that a test starts, closes the
+    folder of pytest to other users. A server that cannot access its files ends at its next checkpoint, some minutes
+    later.
     """
 
     def __init__(self) -> None:
@@ -71,11 +71,11 @@ class PostgresServer:
         self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-m", "immediate", "restart")
 
     def stop(self) -> None:
-        """End it at once, and remove its folder."""
+        """End the server immediately, and remove its folder."""
         self._warden.communicate(timeout=60)
 
     def log(self) -> str:
-        """What the server has said."""
+        """Return the log of the server."""
         log = self.folder / "log"
         return log.read_text(errors="replace") if log.exists() else "(nothing yet)"
 

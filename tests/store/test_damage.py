@@ -156,7 +156,7 @@ async def test_a_file_may_be_deleted_after_the_run_has_ended(tmp_path: Path) -> 
     output = await run
     store.close()
     store.path.unlink()
-    await asyncio.sleep(0)  # the event loop's turn, in which the driver writes what has not been written
+    await asyncio.sleep(0)  # the driver writes the remaining events in the next turn of the event loop
     assert await run == output
 
 
@@ -183,7 +183,7 @@ def test_a_path_that_is_not_a_store_is_refused_with_the_reason(tmp_path: Path) -
 
 async def test_the_table_of_runs_shows_the_other_runs_of_a_damaged_store(path: Path) -> None:
     change(path, "UPDATE events SET body = x'00' WHERE key = 2 * ? + 7", SPAN)
-    gc.collect()  # how a run stands that is still in this process is not read from the store
+    gc.collect()  # the status of a run in this process is not read from the store
     table = runs(path)
     assert [row.stands for row in table][1] == "completed"
     assert "event 7 of the run" in table[0].stands
@@ -218,7 +218,7 @@ async def test_a_write_to_a_store_that_stays_locked_raises(path: Path, monkeypat
 
 
 def full(path: Path) -> None:
-    """In a process of its own: fill a store until its file may grow no further, then read what is there."""
+    """Run in a separate process: fill a store until its file cannot grow, then read it."""
     store = Store(path)
     limit = path.stat().st_size + 200_000
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

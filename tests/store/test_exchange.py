@@ -188,7 +188,7 @@ def test_a_file_of_another_kind_is_refused_with_its_kind(
         store.import_(snapshot)
     with pytest.raises(UsageError, match="is a database and not an export"):
         store.import_(source.path)
-    with pytest.raises(UsageError, match=r"is an export of a store and no snapshot: .*\.import_\("):
+    with pytest.raises(UsageError, match=r"is an export of a store, not a snapshot. .*\.import_\("):
         Snapshot.load(file)
     with pytest.raises(RecordingCorrupt, match="or is not an export"):
         store.import_(Path(__file__))
@@ -229,7 +229,7 @@ async def test_a_run_with_a_nan_is_imported(store: Store, tmp_path: Path) -> Non
 
 
 def interrupted(place: str, file: str) -> None:
-    """In a process of its own: die when a run's events are there, and its tag is not yet."""
+    """Run in a separate process: exit when the events of a run are written and its tag is not."""
     rows.add_tag = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     Store(place).import_(file)
 

@@ -24,7 +24,7 @@ Content = dict[str, tuple[object, list[Event]]]
 
 
 async def fill(path: Path) -> None:
-    """Three runs that are over, and one in the middle that is not, with a tag and a snapshot."""
+    """Create three ended runs and one unfinished run between them, with a tag and a snapshot."""
     store = Store(path)
     for name in ("first", "second"):
         await researcher().start("go", name=name, store=store, approve=True)
@@ -56,7 +56,7 @@ def content(path: Path) -> Content:
 
 
 def is_reported(path: Path, expected: Content) -> bool:
-    """Return True if damage is reported. If it is not, nothing may be different."""
+    """Return True if damage is reported. Otherwise check that the contents are unchanged."""
     try:
         found = content(path)
     except StorageError:
@@ -73,7 +73,7 @@ def test_a_changed_bit_in_the_file_is_reported_or_changes_no_event(whole: bytes,
     path, chance = tmp_path / "runs.db", random.Random(7)
     path.write_bytes(whole)
     expected, reported = content(path), 0
-    # Each page begins with what SQLite needs to find its rows.
+    # Each page starts with the data by which SQLite finds its rows.
     heads = [page + byte for page in range(0, len(whole), PAGE) for byte in range(12)]
     used = [place for place in range(len(whole)) if whole[place]]
     for place in [*range(100), *chance.sample(heads, 150), *chance.sample(used, 250)]:
@@ -109,7 +109,7 @@ def test_a_run_whose_last_events_are_lost_is_marked_as_damaged(tmp_path: Path, m
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with what a killed process has left: almost nothing in the file, everything in the log."""
+    """Return a folder with the files of a killed process: almost no data in the file, all data in the log."""
     folder = tmp_path_factory.mktemp("killed")
     script = f"from tests.store.test_salvage import fill_and_die; fill_and_die({str(folder / 'runs.db')!r})"
     subprocess.run([sys.executable, "-c", script], check=False, timeout=60)

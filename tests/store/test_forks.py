@@ -82,7 +82,7 @@ async def test_a_fork_at_any_event_is_stored_with_all_its_events(
 ) -> None:
     try:
         fork = origin.fork(at, loop=other(), approve=True, **change)
-    except UsageError:  # there is nothing to change at this event
+    except UsageError:  # no change is possible at this event
         return
     assert list(store.load(fork.id).events) == list(fork.events)
     await fork

@@ -20,11 +20,11 @@ from tests.store.postgres import PostgresServer
 
 ANSWER_SECONDS = 0.4
 ENOUGH = 8.0
-"""Seconds in which everything here has been tried twice, on a busy machine."""
+"""Seconds that are enough for two attempts of each operation, on a busy machine."""
 
 
 class Proxy:
-    """Forwards connections to a server until it hangs: then it accepts what is sent, and no more comes back."""
+    """Forwards connections to a server until it hangs: then it accepts data and returns none."""
 
     def __init__(self, port: int) -> None:
         self.hangs = False

@@ -1,4 +1,4 @@
-"""A recording from elsewhere may say anything: what cannot have happened is refused, and one bad run hides no other."""
+"""Recordings from other sources: impossible events are refused, and an invalid run does not hide other runs."""
 
 from __future__ import annotations
 

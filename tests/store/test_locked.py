@@ -25,12 +25,12 @@ from tests.worlds import until
 HELD = 1.0
 """Seconds that a lock is held."""
 STANDS_STILL = 0.7
-"""Seconds that an event loop may stand still on a busy machine; a lock stops it for as long as it is held."""
+"""Seconds for which an event loop may be blocked on a busy machine; less than the time for which a lock is held."""
 
 
 @contextmanager
 def locked(place: str) -> Iterator[None]:
-    """Meanwhile nobody can write to the store."""
+    """Lock the store against writes."""
     if place.startswith("postgres"):
         with psycopg.connect(place) as connection:
             connection.execute("LOCK TABLE agentnb.events, agentnb.runs, agentnb.snapshots IN EXCLUSIVE MODE")
@@ -59,7 +59,7 @@ class Heart:
 
 
 async def stood_still(place: str, work: Callable[[], Any]) -> float:
-    """How long the event loop stood still while a lock was held and released in the middle of the work."""
+    """Return the seconds for which the event loop was blocked while a lock was held during the work."""
     heart = Heart()
     beating = asyncio.create_task(heart.beat())
     with locked(place):
@@ -234,7 +234,7 @@ def test_events_that_wait_for_a_lock_are_written_before_the_process_ends(tmp_pat
 
 
 class Failing:
-    """Lets writes to a store in a file fail: `times` of them, behind the first `after`."""
+    """Makes writes to a store in a file fail: `times` of them, after the first `after`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int, times: float) -> None:
         self.after, self.times = after, times

@@ -104,7 +104,7 @@ def test_events_in_the_log_of_a_killed_process_are_salvaged(tmp_path: Path) -> N
 
 
 def check_salvaged(damaged: Path, saved: Path, whole: set[bytes]) -> set[bytes]:
-    """Salvage a store. Check that nothing in the new one is wrong and nothing is missing that is not named."""
+    """Salvage a store. Check that the new one is correct, and that each missing event is named."""
     saved.unlink(missing_ok=True)
     said = salvage(damaged, saved)
     found = bodies(saved)

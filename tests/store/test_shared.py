@@ -66,7 +66,7 @@ async def test_concurrent_writes_of_several_processes_lose_and_damage_nothing(tm
     await (alone := researcher().start("go", approve=True))
     with closing(Store(path)) as store:
         assert {run.name for run in store.runs()} == {f"{name}-{number}" for name in "abc" for number in range(20)}
-        for run in store.runs():  # calls that run at once end in any order
+        for run in store.runs():  # concurrent calls end in any order
             assert sorted(event.type for event in store.events(run.id)) == sorted(event.type for event in alone.events)
             assert [event.seq for event in store.events(run.id)] == list(range(len(alone.events)))
     with closing(sqlite3.connect(path)) as database:
@@ -103,7 +103,7 @@ async def test_reading_the_file_of_an_open_store_does_not_release_its_locks(
 
 
 def test_a_write_after_the_log_was_deleted_raises(store: Store, tmp_path: Path) -> None:
-    store.path.read_bytes()  # by somebody who does not know that this takes SQLite's locks
+    store.path.read_bytes()  # by code that does not know that this releases the locks of SQLite
     another_process_opens_and_closes(store.path)
     store.path.with_name("runs.db-wal").unlink(missing_ok=True)  # as SQLite does, but for its newest releases
     with pytest.raises(StorageError, match=r"its log runs\.db-wal was moved, deleted or replaced"):

@@ -139,7 +139,7 @@ async def test_several_threads_read_while_a_run_is_written(store: Store) -> None
 
     def read() -> None:
         over = False
-        while not over:  # once at least, and once more after the end
+        while not over:  # at least once, and once more after the end
             over = stop.is_set()
             counts.append(len(store.load("nile").events))
 
@@ -260,7 +260,7 @@ async def test_an_invalid_date_is_refused(three: Store) -> None:
 
 @tool
 async def odd(path: str) -> Any:
-    """Give what is JSON to nobody but Python, and fail in another alphabet."""
+    """Return values that only Python writes as JSON, and fail with a message in another alphabet."""
     if path:
         raise ValueError("ÄRGER mit 100%")
     return {"not a number": math.nan, "nothing": "a\0b"}
@@ -303,7 +303,7 @@ async def test_an_invalid_search_is_refused(store: Store, wanted: Any) -> None:
 async def test_a_name_that_some_stores_cannot_keep_is_refused_by_all(three: Store, name: Any) -> None:
     before = three.runs()
     for name_it in (three.rename, three.tag, three.untag):
-        with pytest.raises(UsageError, match="takes a text of letters"):
+        with pytest.raises(UsageError, match="takes a text, not empty"):
             name_it("nile", name)
     with pytest.raises(UsageError):
         three.load(name)

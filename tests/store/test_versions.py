@@ -1,6 +1,6 @@
 """Stores of this version open; stores of other versions are refused with what to do. Old recordings can be read.
 
-The fixtures were written by the agentnb of that version. Stores of versions from before the first release are refused.
+Each fixture was written by agentnb of its version. Stores of versions from before the first release are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A real MCP server, for the tests: of this process's own by `SERVER`, in one of its own by `python mcp_server.py`."""
+"""A real MCP server for the tests: in this process by `SERVER`, or in its own process by `python mcp_server.py`."""
 
 from __future__ import annotations
 

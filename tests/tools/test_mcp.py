@@ -81,7 +81,7 @@ async def test_a_call_is_performed_by_a_server_in_its_own_process(process: Conne
 
 @contextmanager
 def over_http(app: Any = None, port: int = 0) -> Iterator[int]:
-    """A server over HTTP; its port."""
+    """Run a server over HTTP, and return its port."""
     listening = socket.create_server(("127.0.0.1", port))
     app = app or desk_over_http()
     served = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
@@ -96,7 +96,7 @@ def over_http(app: Any = None, port: int = 0) -> Iterator[int]:
 
 
 def desk_over_http() -> Any:
-    """An app of its own for each: a server's sessions begin and end with it."""
+    """Return a new app for each server, because the sessions belong to the app."""
     server = MCPServer("desk")
     server.tool(name="add")(add)
     return server.streamable_http_app()
@@ -515,7 +515,7 @@ def test_ctrl_c_while_a_server_starts_ends_the_server(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     stopping = threading.Thread(target=stop)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs us in the background
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
     try:
         stopping.start()
         with pytest.raises(KeyboardInterrupt):

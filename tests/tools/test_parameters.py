@@ -24,7 +24,7 @@ from agentnb.tools import FunctionTool, as_tools
 
 
 async def called(made: Any, arguments: dict[str, Any]) -> Any:
-    """The result of a call with these arguments. Raises InvalidArguments where they are refused."""
+    """Return the result of a call with these arguments. Raises InvalidArguments if they are refused."""
     (made,) = as_tools([made]).values()
     return await made.bind(arguments)(lambda data: None)
 
@@ -314,7 +314,7 @@ class Args(BaseModel):
 
 
 class Search:
-    """A tool of LangChain's and Loom's kind: a pydantic model says what it takes."""
+    """A tool as in LangChain and Loom: a pydantic model describes its arguments."""
 
     name = "search"
     description = "Search."
@@ -434,7 +434,7 @@ def test_an_unknown_value_of_thread_is_refused() -> None:
 
 
 def asked(made: Any, arguments: dict[str, Any]) -> list[str]:
-    """The reasons for which a person is asked about a call with these arguments."""
+    """Return the reasons for which a call with these arguments needs approval."""
     run = SessionLoop(ScriptedLLM([[call("write", arguments, id="c")], "end"]), [made]).start("go")
     reasons: list[str] = []
 

@@ -23,7 +23,7 @@ PAIR = [{"type": "number"}, {"type": "number"}]
 
 
 class Server:
-    """A tool with a schema of somebody else's; its result is the arguments that reach it."""
+    """A tool with a third-party schema; its result is the arguments that it gets."""
 
     name = "server"
 
@@ -35,7 +35,7 @@ class Server:
 
 
 async def reaches(schema: Any, arguments: dict[str, Any]) -> Any:
-    """What of these arguments reaches a tool with this schema. Raises InvalidArguments where they are refused."""
+    """Return the arguments that a tool with this schema gets. Raises InvalidArguments if they are refused."""
     return await as_tools([Server(schema)])["server"].bind(arguments)(lambda data: None)
 
 
@@ -182,7 +182,7 @@ async def test_a_declared_default_is_a_value_of_its_schema(x: dict[str, Any], de
 @pytest.mark.parametrize("depth", [500, 900, 5000, 100_000])
 async def test_deeply_nested_text_is_refused_or_parsed_without_a_crash(depth: int) -> None:
     nested = {"type": "array", "items": {"$ref": "#/properties/x"}}
-    with suppress(InvalidArguments):  # how deep is too deep, each version of Python says itself
+    with suppress(InvalidArguments):  # the limit of the depth depends on the version of Python
         await reaches(of(nested), {"x": "[" * depth + "]" * depth})
 
 

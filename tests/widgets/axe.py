@@ -1,4 +1,4 @@
-"""axe-core, which finds what shuts people out of a page: installed once into tests/.cache, run in a test's page."""
+"""axe-core, which finds accessibility faults of a page: installed once in tests/.cache, run in the page of a test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUN = """async (off) => {
 
 
 def source() -> str:
-    """The library, installed where it is not yet."""
+    """Return the source of the library; install it if it is missing."""
     program = HOME / "node_modules" / "axe-core" / "axe.min.js"
     if not program.exists():
         HOME.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def source() -> str:
 
 
 def faults(page: Page) -> list[str]:
-    """What is wrong with what stands in the page now."""
+    """Return the accessibility faults of the current page."""
     if not page.evaluate("Boolean(window.axe)"):
         page.evaluate("source => { (0, eval)(source); }", source())
     found: list[str] = page.evaluate(RUN, list(WHOLE_PAGE))

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.browser.evidence import evidence, listen
 from tests.widgets.pages import PanelPage, RecordedPanel, launch
 
-expect.set_options(timeout=30_000)  # milliseconds until something that must come has not come
+expect.set_options(timeout=30_000)  # milliseconds after which an expected change is missing
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what was on the page where a test fails."""
+    """Add the contents of the page to the report of a failing test."""
     report = yield
     if report.failed and report.when == "call" and isinstance(page := item.funcargs.get("page"), Page):
         report.sections += evidence(item.nodeid, [page])
@@ -53,6 +53,6 @@ def show(page: Page) -> Iterator[Callable[[Any], PanelPage]]:
     for panel_page in shown:
         assert panel_page.errors == []
         assert panel_page.panel is not None
-        if hasattr(panel_page.panel.run, "cancel"):  # a recording has nothing to cancel
+        if hasattr(panel_page.panel.run, "cancel"):  # a recording cannot be cancelled
             panel_page.panel.run.cancel()
         panel_page.panel.close()

@@ -1,4 +1,4 @@
-"""What becomes of a notebook where there is no kernel: nbconvert's exports, Markdown rendered again, and GitHub."""
+"""A notebook without a kernel: the exports of nbconvert, rendered Markdown, and GitHub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import nh3
 from markdown_it import MarkdownIt
 from nbconvert import HTMLExporter, MarkdownExporter
 
-# What nbconvert's own page fetches. In CI there is nobody there to answer.
+# Requests of nbconvert's own page. In CI there is no network.
 OWN_REQUESTS = ("https://cdnjs.cloudflare.com/", "https://cdn.jsdelivr.net/", "https://unpkg.com/")
 
 # html-pipeline, which GitHub is built with, lib/html_pipeline/sanitization_filter.rb: no style, class or SVG.
@@ -42,23 +42,23 @@ def markdown_of(notebook: Any) -> str:
 
 
 def commonmark(text: str) -> str:
-    """Markdown as HTML by the standard, with HTML in it let through, as site generators do."""
+    """Return Markdown as HTML by the standard, with HTML in it unchanged, as site generators do."""
     return _page(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
 
 
 def other_markdown(text: str) -> str:
-    """The same by a parser with rules of its own."""
+    """Return Markdown as HTML by a parser with other rules."""
     return _page(str(mistune.create_markdown(escape=False, plugins=["table", "math", "url"])(text)))
 
 
 def github(html: str) -> str:
-    """HTML as GitHub lets it through."""
+    """Return HTML as GitHub filters it."""
     clean = nh3.clean(html, tags=GITHUB_ELEMENTS, attributes=GITHUB_ATTRIBUTES, url_schemes={"http", "https"})
     return _page(clean)
 
 
 def github_markdown(text: str) -> str:
-    """Markdown on GitHub: what GFM 6.11 forbids becomes text, and the rest is let through as everywhere there."""
+    """Return Markdown as on GitHub: tags that GFM 6.11 forbids become text, and other HTML is filtered."""
     rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     return github(_forbidden().sub("&lt;", rendered))
 

@@ -1,7 +1,7 @@
-"""Families of text that is more than text somewhere, and a run in which each stands everywhere.
+"""Families of hostile text, and a run that contains each text in every place.
 
-What they would do if they came to life is set `pwned` on some window, fetch something from `evil.invalid`, open a
-dialog or a window, or go elsewhere; `Watched` sees all of these.
+If a text were executed, it would set `pwned` on a window, fetch something from `evil.invalid`, open a dialog or a window,
+or navigate to another page. `Watched` detects all of these.
 """
 
 # ruff: noqa: E501  # a payload is read as one line
@@ -90,7 +90,7 @@ def write(path: str, text: str = "", options: dict[str, Any] | None = None) -> s
 
 
 class Foreign:
-    """A tool of somebody else's, with a schema of words like these."""
+    """A third-party tool with a schema of such texts."""
 
     approve, idempotent, timeout, sequential = True, False, None, False
 
@@ -111,10 +111,10 @@ class Foreign:
 
 
 def hostile_run(payload: str, *, with_huge: bool = False) -> Any:
-    """A run that says, calls, is called and fails by this text, and now waits for decisions in a loop inside."""
+    """Return a run with this text in messages, calls, names and errors, which waits for decisions in a nested loop."""
     words = repair_text(
         payload[:600]
-    )  # of what names things; the names of loops and phases are the author's, and Unicode
+    )  # for names; names of loops and phases come from the author and are valid Unicode
     names = PROTOTYPE if payload in PROTOTYPE else (words,)
     foreign = Foreign(words, names)
     asked = [call("write", {"path": f"/tmp/{words}", "text": payload, "options": {payload: payload}}, id=f"{words}-1")]
@@ -136,7 +136,7 @@ def hostile_run(payload: str, *, with_huge: bool = False) -> Any:
 
 
 def finish(run: Any, payload: str) -> Any:
-    """Decide about everything with more of the same, hear it, let the model fail, and cancel."""
+    """Decide about all calls with more of the text, send it as messages, let the model fail, and cancel."""
     run.steer(payload)
     first, second = run.pending
     run.reject(first.id, payload)
@@ -161,7 +161,7 @@ def _loop(words: str, name: str, llm: Any, tools: list[Any]) -> Any:
 
 
 class Watched:
-    """A page that nothing may come of: what it fetched, opened and showed, and where it went."""
+    """A page on which hostile text must have no effect: it records requests, windows, dialogs and navigation."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.seen: list[str] = []
@@ -192,7 +192,7 @@ class Watched:
         self.page.goto(url, wait_until="load")
 
     def came_of_it(self, ignored: tuple[str, ...] = ()) -> list[str]:
-        """All that has come of it but requests to these."""
+        """Return all effects except requests to these addresses."""
         if self.page.evaluate("() => window.pwned"):
             self.seen.append("pwned")
         return [what for what in self.seen if not what.startswith(tuple(f"request {url}" for url in ignored))]

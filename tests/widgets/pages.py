@@ -1,8 +1,8 @@
 """A page with a panel in it, in headless Chromium, and no Jupyter.
 
-On one side stands the panel's own Python, on the other what is in `agentnb/widgets/page`. The model that the page gets
-has what anywidget promises (`get`, `set`, `on`, `off`, `send`) and nothing else. Messages are carried both ways by the
-test's own thread, whenever it calls `settle` or `until`: Playwright's objects belong to it.
+On one side is the Python code of the panel, on the other the code in `agentnb/widgets/page`. The model of the page has
+the methods of anywidget (`get`, `set`, `on`, `off`, `send`) and no others. The thread of the test carries the messages
+in both directions when it calls `settle` or `until`, because Playwright's objects belong to it.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class RecordedPanel(Panel):
 
     def __init__(self, run: Any, **options: Any) -> None:
         self.outbox: queue.SimpleQueue[list[tuple[str, Any]]] = queue.SimpleQueue()
-        self._all_told = -1  # how many events there were when the page was last told all there was
+        self._all_told = -1  # the number of events when the page was last up to date
         super().__init__(run, **options)
 
     def send_state(self, key: Any = None) -> None:
-        """What a kernel sends in one message the page gets at once."""
+        """The page gets the contents of one kernel message together."""
         names = {key} if isinstance(key, str) else set(TRAITS if key is None else key)
         self.outbox.put([(name, getattr(self, name)) for name in TRAITS if name in names])
 
@@ -70,13 +70,13 @@ class RecordedPanel(Panel):
         self._all_told = events
 
     def is_told(self) -> bool:
-        """Whether all there is to tell and to draw lies in the outbox, or was carried."""
+        """Return True if all messages and drawings are in the outbox or were carried."""
         drawn = "diagram" not in self.parts or (bool(self.diagram) and len(self.tables) == len(self._loops.tables))
         return drawn and self._all_told == len(self.run.events)
 
 
 class PanelPage:
-    """`page/` on a page, with a real panel behind it or with a state of the test's own."""
+    """`page/` on a page, with a real panel or with a state from the test."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class PanelPage:
             self._await_recording(len(panel.run.recording))
 
     def settle(self) -> None:
-        """Carry what waits on either side, and let the page draw."""
+        """Carry the waiting messages in both directions, and let the page draw."""
         for message in self.page.evaluate("from => window.model.sent.slice(from)", self.taken):
             self.taken += 1
             if self.panel is not None:
@@ -118,7 +118,7 @@ class PanelPage:
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def _await_recording(self, length: int) -> None:
-        """Wait until the page has all events of a replay: nobody can go to what is not there yet."""
+        """Wait until the page has all events of a replay, because it cannot go to an event before."""
         slider = self.page.get_by_role("slider", name="Position")
         self.until(lambda: slider.get_attribute("max") == str(length), "the recording", 120)
 
@@ -137,7 +137,7 @@ class PanelPage:
             self.settle()
 
     def sent(self, type: str) -> list[dict[str, Any]]:
-        """What the page has sent of this type."""
+        """Return the messages of this type that the page has sent."""
         messages: list[dict[str, Any]] = self.page.evaluate("() => window.model.sent")
         return [message for message in messages if message["type"] == type]
 
@@ -154,7 +154,7 @@ def rows_message(first: int, rows: list[dict[str, Any]], total: int | None = Non
 
 
 def state(**changes: Any) -> dict[str, Any]:
-    """The traits of a panel without a kernel behind it."""
+    """Return the traits of a panel without a kernel."""
     status = {
         "run": "r",
         "id": "r",

@@ -1,11 +1,11 @@
 """Pictures of the panel in each state, light and dark, wide and narrow: `python -m tests.widgets.pictures [state ...]`.
 
-They are taken by the system's Chromium with fonts, clock and time zone fixed and without animation, and checked in;
-`test_pictures.py` compares. What it compares is chosen so that another Chromium's letters pass and a changed panel
-does not. Letters differ at their edges, so two pictures are compared by what blocks of 16 pixels have on average, which
-an edge does not change much, but a missing button, a line more, or text in another place does. A colour that is lost
-from thin letters moves such an average very little, so how much of each hue there is on the whole is compared besides.
-And the height is: whatever wraps or is missing changes it. What runs over the edge is not in a picture; it is refused.
+They are taken by the system's Chromium with fixed fonts, clock and time zone and without animation, and committed.
+`test_pictures.py` compares them. The comparison accepts the letters of another Chromium, and detects a changed panel.
+Letters differ at their edges, so the averages of blocks of 16 pixels are compared. An edge changes them little; a
+missing button, another line, or text in another place changes them much. A lost colour of thin letters changes an
+average very little, so the share of each hue in the whole picture is compared, too. So is the height, because a wrapped
+or a missing element changes it. Content that overflows the edge is not in a picture; it is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HEIGHTS = 6  # pixels that the height may differ by: less than a line
 HUES = 12
 # The same letters change how much there is of a hue by up to 0.31 of it; a colour that is lost, by 0.54 and more.
 FADED = 0.45  # a hue may have this share less or more of its pixels
-SEEN = 0.0014  # share of all pixels that a hue must have to be compared: a small palette moves what is less
+SEEN = 0.0014  # the smallest share of the pixels of a compared hue: a small palette changes smaller shares
 
 
 class RunsOver(AssertionError):
@@ -49,14 +49,14 @@ class RunsOver(AssertionError):
 
 
 def photographer(browser: Browser) -> BrowserContext:
-    """A context in which nothing moves."""
+    """Open a browser context without animation."""
     return browser.new_context(
         viewport={"width": WIDTHS[0], "height": 900}, timezone_id="UTC", locale="en", reduced_motion="reduce"
     )
 
 
 def take(context: BrowserContext, state: str, extra_style: str = "") -> Generator[tuple[str, bytes]]:
-    """Show the panel in this state and give its pictures by their names; to be closed where not all are wanted."""
+    """Show the panel in this state and yield its pictures by name. Close the generator if not all are needed."""
     page = context.new_page()
     page.clock.set_fixed_time(BEGAN + 3600)
     with ticking():
@@ -105,7 +105,7 @@ def _live(page: Page, run: Any, state: str) -> PanelPage:
 
 
 def _come_to_rest(shown: PanelPage) -> None:
-    """Wait until the kernel has nothing more to tell: what it tells last comes from threads of its own."""
+    """Wait until the kernel has sent its last message, which comes from another thread."""
     before, same = "", 0
     while same < 4:
         shown.settle()
@@ -124,14 +124,14 @@ def _settle(page: Page) -> None:
 
 
 def launch_still(playwright: object, flags: list[str] = HINTING) -> Browser:
-    """Chromium as the pictures are taken with."""
+    """Start Chromium as for the committed pictures."""
     chromium = playwright.chromium  # type: ignore[attr-defined]
     browser: Browser = chromium.launch(executable_path=find_chromium(), args=[*FLAGS, *flags])
     return browser
 
 
 def differences(expected: Image.Image, got: Image.Image) -> list[str]:
-    """In what two pictures differ, in words; nothing where they show the same."""
+    """Describe the difference of two pictures; return an empty text if they show the same."""
     (width, height), (new_width, new_height) = expected.size, got.size
     if width != new_width or abs(height - new_height) > HEIGHTS:
         return [f"it is {new_width} x {new_height} pixels, not {width} x {height}"]
@@ -156,7 +156,7 @@ def _blocks(pixels: np.ndarray) -> np.ndarray:
 
 
 def _hues(pixels: np.ndarray) -> np.ndarray:
-    """What share of the pixels has each hue and is clearly coloured."""
+    """Return for each hue the share of clearly coloured pixels."""
     most, least = pixels.max(axis=2), pixels.min(axis=2)
     chroma = np.where(most > least, most - least, 1.0)
     red, green, blue = (pixels[..., channel] for channel in range(3))
@@ -171,7 +171,7 @@ def _hues(pixels: np.ndarray) -> np.ndarray:
 
 
 def save(png: Path) -> None:
-    """Make it small: few colours, chosen so that the rare ones stay what they are."""
+    """Reduce the size of a picture: few colours, chosen so that rare ones are kept."""
     image = Image.open(png).convert("RGB")
     image.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, kmeans=4, dither=Image.Dither.NONE).save(
         png, optimize=True
@@ -179,7 +179,7 @@ def save(png: Path) -> None:
 
 
 def main(states: list[str]) -> None:
-    """Take the pictures of these states anew; of all of them where none is named."""
+    """Take the pictures of these states again; of all states if none is named."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = launch_still(playwright)

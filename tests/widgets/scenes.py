@@ -1,4 +1,4 @@
-"""The panel in each of its states, the same every time: the clock ticks with the events, and nothing else does."""
+"""The panel in each of its states, always the same: the clock advances only with the events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def delete_file(path: str) -> str:
 TOOLS = [read_table, write_report, delete_file]
 READ = [*text("I will look at the table first."), call("read_table", {"name": "nile"}, id="r1")]
 REPORT = call("write_report", {"path": "nile.md", "text": "The level fell in 1899, by 23%."}, id="w1")
-CALLS = [  # all wait for the last, one after the other, so that there is only one order; but one, for what never comes
+CALLS = [  # each waits for the one before, so that there is only one order; one waits forever
     c("sum", "†state.summary", p="†state.profile"),
     c("give", v={"report": ["†state.report"], "weather": "†state.weather || †data.none"}),
     c("echo", "†state.report", v="†state.summary"),
@@ -52,7 +52,7 @@ CALLS = [  # all wait for the last, one after the other, so that there is only o
 
 @contextmanager
 def ticking() -> Iterator[Callable[[], float]]:
-    """The clock that runs are stamped by: a tick for each event, and still between them. Gives what reads it."""
+    """Install a clock for runs that advances by one for each event. Return a function that reads it."""
     now = BEGAN
 
     def tick() -> float:
@@ -83,18 +83,18 @@ def _play(run: Any, condition: Callable[[], Any]) -> Any:
 
 
 def not_started() -> Any:
-    """Nothing has happened."""
+    """A run without events."""
     return _run("")
 
 
 def running() -> Any:
-    """About to say something for a long time; `speak` lets it."""
+    """A run whose model will stream for a long time, after `speak`."""
     said = text("The mean of the years before 1899 is 1098, and of those after it 850: the level fell by 23%, and")
     return _run(READ, [*said, delay(AGES)])
 
 
 def speak(run: Any) -> None:
-    """Its panel is open: only what a panel hears itself is shown on its way."""
+    """Let the model stream while the panel is open, because a panel shows only deltas that it has received."""
     heard: list[str] = []
     run.watch(lambda news: heard.append(str(getattr(news, "content", ""))))
     _play(run, lambda: " and" in heard[-1:])
@@ -114,14 +114,14 @@ def waiting_for_many() -> Any:
 
 
 def paused() -> Any:
-    """Stepped, and stands."""
+    """A run that was stepped and waits."""
     run = _run(READ, "Done.")
     run.submit_step("turn").result(30)
     return run
 
 
 def failed() -> Any:
-    """The model could not be asked."""
+    """A run with a failed model."""
     run = _run(READ, [*text("The mean is"), RuntimeError("429: the provider is busy, try again in 20 seconds")])
     return _play(run, lambda: run.state.failure is not None)
 
@@ -160,6 +160,6 @@ SCENES: dict[str, Callable[[], Any]] = {
     "messages": completed,
 }
 TABS: dict[str, str] = {"timeline": "Timeline", "messages": "Messages"}
-"""Which of the views behind tabs is seen, where it is not the events."""
+"""The view that is shown, if it is not the events."""
 THEN: dict[str, Callable[[Any], object]] = {"running": speak}
-"""What happens once the panel is there."""
+"""The action after the panel is shown."""

@@ -58,7 +58,7 @@ class Recording:
 
 
 class Outbox:
-    """What was sent, in order, with the time it was sent at."""
+    """Sent messages in order, with their times."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ class Outbox:
         self._queue.put((time.monotonic(), message))
 
     def until(self, condition: Callable[[], Any], seconds: float = 30) -> None:
-        """Take in what is sent until the condition holds."""
+        """Receive messages until the condition is true."""
         end = time.monotonic() + seconds
         while not condition():
             try:
@@ -116,25 +116,25 @@ def session(turns: list[Any], **options: Any) -> Any:
 
 
 def asking(*paths: str, **arguments: Any) -> Any:
-    """A run that asks to delete each of these paths in its first turn."""
+    """Return a run whose first turn has a call for each path that needs approval to delete it."""
     calls = [call("delete_file", {"path": path, **arguments}, id=f"c{n}") for n, path in enumerate(paths)]
     return session([calls, "Done."])
 
 
 def waiting(*paths: str, **arguments: Any) -> Any:
-    """A session that asks, stepped to its first question."""
+    """Return a session that is stepped to its first question."""
     run = asking(*paths, **arguments)
     run.submit_step("turn").result(30)
     return run
 
 
 def results(run: Any) -> list[Any]:
-    """What the calls of a run came to, in the order of their ends."""
+    """Return the results of the calls of a run, in the order of their ends."""
     return [event.result for event in run.events if isinstance(event, CallEnd)]
 
 
 def identified(question: dict[str, Any]) -> dict[str, Any]:
-    """What a page sends back of a question that it was given."""
+    """Return the fields of a question that a page sends back."""
     return {name: question[name] for name in ("run", "path", "event", "id", "attempt", "digest")}
 
 
@@ -153,12 +153,12 @@ def engine(*turns: Any, tools: tuple[Any, ...] = ()) -> Any:
 
 
 def asking_inside(path: str = "/a", **arguments: Any) -> Any:
-    """A run of an engine whose first task asks to delete this path."""
+    """Return a run of an engine whose first task needs approval to delete this path."""
     return engine([call("delete_file", {"path": path, **arguments}, id="c0")], "Drafted.", "Proof-read.")
 
 
 def asking_everywhere() -> Any:
-    """A run in which three loops ask for the same at once, with calls of the same id: two nested, and the outermost."""
+    """Return a run with three concurrent loops (the outermost and two nested) and pending calls with the same id."""
     ask = call("delete_file", {"path": "/a"}, id="c0")
     critic = worker([ask], [ask], "Fine.", "Fine.", name="critic")
     calls = [call("critic", {"input": "look"}, id="k1"), call("critic", {"input": "look"}, id="k2"), ask]
@@ -166,13 +166,13 @@ def asking_everywhere() -> Any:
 
 
 def pauses(until: Callable[[], bool]) -> Iterator[Any]:
-    """What a model says between two words until this holds: nothing."""
+    """Pause a model between two deltas until the condition is true."""
     while not until():
         yield delay(0.01)
 
 
 def until(condition: Callable[[], Any], seconds: float = 30) -> None:
-    """Wait for what another thread does."""
+    """Wait until another thread has made the condition true."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "not in time"

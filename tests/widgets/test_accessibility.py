@@ -121,7 +121,7 @@ def over(shown: PanelPage) -> None:
 def gone(shown: PanelPage) -> None:
     assert shown.panel is not None
     shown.until(shown.page.locator(".agentnb-diagram svg").count, "the drawing, which comes last")
-    shown.panel._feed.close()  # and nothing more comes from the kernel
+    shown.panel._feed.close()  # and the kernel sends no more messages
     shown.settle()
     shown.page.evaluate("() => { window.model.send = () => { throw new Error('closed'); }; }")
     press(row(shown, 0), "Approve")
@@ -239,11 +239,11 @@ def test_a_saved_notebook_has_no_accessibility_fault(page: Page, start: Any, sch
 
 
 Step = str | tuple[str, str]
-"""A button to press, or a field and what to type into it."""
+"""A button to press, or a field and the text to type."""
 
 
 class Keys:
-    """Somebody who has no mouse: finds what has a name by the Tab key, and types."""
+    """A person without a mouse: finds elements by their names with the Tab key, and types."""
 
     def __init__(self, shown: PanelPage) -> None:
         self.shown = shown

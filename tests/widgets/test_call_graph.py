@@ -31,7 +31,7 @@ REPORT = [
     c("ask", "†state.mail", v="†state.profile.name"),
     c("echo", v={"both": ["†state.summary && †state.mail"], "other": "†state.weather || †data.none"}),
 ]
-"""c2 and c3 start at once, c1 and c4 once c2 is done; c4 asks a person, c3 fails, and c5 waits for all of them."""
+"""c2 and c3 start immediately, c1 and c4 after c2; c4 needs approval, c3 fails, and c5 waits for all of them."""
 
 
 def graph(run: Any, position: int | None = None) -> dict[str, GraphCall]:
@@ -41,20 +41,20 @@ def graph(run: Any, position: int | None = None) -> dict[str, GraphCall]:
 
 
 def standings(run: Any, position: int | None = None) -> dict[str, str]:
-    return {id: call.standing for id, call in graph(run, position).items()}
+    return {id: call.status for id, call in graph(run, position).items()}
 
 
 def told(run: Any, position: int | None = None) -> dict[str, Any]:
-    """What the page gets of the outermost loop's graph."""
+    """Return the data of the outermost loop's graph that the page gets."""
     [first, *_] = graph_status(Loops(run.loop, graphs=True).follow(run.events[:position]).graphs())
     return first
 
 
 def waiting() -> Any:
-    """A run whose calls stand in five ways."""
+    """Return a run whose calls have five different statuses."""
     run = World().loop(solution(*REPORT), solution(output="done")).start(None, name="report")
     run.play()
-    until(lambda: run.pending and graph(run)["c1"].standing == "completed" and graph(run)["c3"].standing == "failed")
+    until(lambda: run.pending and graph(run)["c1"].status == "completed" and graph(run)["c3"].status == "failed")
     return run
 
 
@@ -243,8 +243,8 @@ def test_the_last_request_with_calls_is_shown_and_earlier_ones_are_counted() -> 
 
 def test_of_many_calls_the_most_urgent_are_drawn_and_the_others_counted() -> None:
     calls = [GraphCall(f"c{n}", "t", "completed", (f"c{n - 1}",) if n else ()) for n in range(100)]
-    calls[3] = calls[3]._replace(standing="waiting")
-    calls[97] = calls[97]._replace(standing="blocked")
+    calls[3] = calls[3]._replace(status="waiting")
+    calls[97] = calls[97]._replace(status="blocked")
     graph = view_of(CallDependencies(1, (GraphCall("e", "t", "completed", earlier=True), *calls)))
     ids = [id for id, _ in graph.shape[0]]
     assert len(ids) == DRAWN

@@ -153,7 +153,7 @@ def test_decisions_can_be_listed_while_another_thread_decides(show: Callable[[An
     clicks: list[threading.Thread] = []
 
     class Decided:
-        """The run; between two looks at it another click asks how its call was decided, and has the run's lock."""
+        """The run. Between two reads, another click takes the lock of the run and asks how its call was decided."""
 
         events, remembered = run.events, run.remembered
 

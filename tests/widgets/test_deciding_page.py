@@ -94,7 +94,7 @@ ROWS = """line => {
     range.setEndAfter(line.firstChild);
     for (const { left, top } of range.getClientRects()) rows.set(top, Math.min(left, rows.get(top) ?? Infinity));
     return [...rows.values()];
-}"""  # where its rows begin
+}"""  # the left edges of its rows
 LONG = "It goes on and on, " * 12 + '"path": "/elsewhere"'
 
 
@@ -223,12 +223,12 @@ def test_of_very_many_calls_the_next_are_shown_when_the_first_are_decided(
             assert heading.inner_text().endswith(f"the first {here} are here")
         before = len(run.pending)
         approve = page.get_by_role("button", name="Approve all")
-        expect(approve).to_be_disabled()  # the lines are cut: what would run has not been in sight
+        expect(approve).to_be_disabled()  # the lines are cut, so the whole call has not been visible
         press(page, "Open them")
         read_to_the_end(shown)
         approve.click()
         shown.until(lambda before=before: len(run.pending) < before, "the decisions")
-        assert before - len(run.pending) == here  # what nobody has seen is not decided
+        assert before - len(run.pending) == here  # a call that was not visible is not decided
     assert sum(rounds) == len(paths)
     assert len(rounds) > 1
 
@@ -485,7 +485,7 @@ def test_the_panel_does_not_take_the_focus_back_after_a_person_has_left_it(show:
     run = waiting(*deletes("/a"))
     shown = show(run)
     row(shown).get_by_role("button", name="Edit", exact=True).focus()
-    shown.page.mouse.click(990, 990)  # where nothing is
+    shown.page.mouse.click(990, 990)  # at an empty place
     run.approve("c0")
     shown.until(lambda: shown.page.locator(".agentnb-call").count() == 0, "the row to go")
     assert shown.page.evaluate("document.activeElement === document.body")
@@ -659,7 +659,7 @@ def test_a_decision_undone_before_the_page_was_updated_leaves_the_buttons_enable
 ) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
-    with run.lock:  # nothing is told meanwhile
+    with run.lock:  # no message is sent meanwhile
         press(row(shown), "Approve")
         shown.settle()
         expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_disabled()

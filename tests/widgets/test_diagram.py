@@ -106,4 +106,4 @@ def test_the_current_phase_and_the_path_taken_are_marked() -> None:
     svg = mark(diagram(table_of(ENGINE)), table_of(ENGINE), "receiving", [["idle", "receiving"], ["gone", "error"]])
     marked = dict(re.findall(r'data-gid="([^"]+)" class="[^"]*agentnb-(now|taken)"', svg))
     assert marked == {"phase-1": "now", "label-1": "now", "arrow-0-1": "taken", "head-0-1": "taken"}
-    assert svg.index("arrow-0-1") > svg.index("arrow-7-0")  # over what shares its lane
+    assert svg.index("arrow-0-1") > svg.index("arrow-7-0")  # drawn over the arrow in its lane

@@ -99,7 +99,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def panels(notebook: Any) -> dict[str, str]:
-    """Give what stands under the three cells."""
+    """Return the outputs of the three cells."""
     outputs = (cell.outputs for cell in notebook.cells[1:4])
     pages = [[output.data.get("text/html", "") for output in made if "data" in output] for made in outputs]
     return {name: "".join(made) for name, made in zip(SAID, pages, strict=True)}

@@ -63,7 +63,7 @@ def test_missing_events_are_sent_again_in_chunks(fed: Fed) -> None:
     chunks = fed.outbox.of("events")
     assert max(after["from"] - before["from"] for before, after in pairwise(chunks)) <= BATCH_EVENTS
     fed.outbox.messages.clear()
-    fed.feed.rewind(10_000_000)  # a page that has more than there is has another run's events: nothing to send
+    fed.feed.rewind(10_000_000)  # a page with more events than the run has those of another run: send nothing
     fed.feed.rewind(3 * BATCH_EVENTS)
     fed.outbox.until(lambda: fed.outbox.of("events"))
     assert fed.outbox.of("events")[0]["from"] == 3 * BATCH_EVENTS
@@ -81,7 +81,7 @@ def test_batches_are_not_sent_faster_than_the_rate(fed: Fed) -> None:
     producer.start()
     fed.outbox.until(lambda: fed.has(1001))
     producer.join()
-    span = fed.outbox.times[-1] - fed.began  # from before the first flush, which may have taken its time to send
+    span = fed.outbox.times[-1] - fed.began  # from before the first flush, which may take a moment
     assert len(fed.outbox.of("events")) <= span * RATE + 1
 
 
@@ -139,7 +139,7 @@ def test_an_idle_feed_does_not_flush(fed: Fed) -> None:
     time.sleep(0.1)
     flushed = len(fed.settled)
     time.sleep(0.5)
-    assert len(fed.settled) <= flushed + 1  # the end of that flush may come late; one that polled would make fifteen
+    assert len(fed.settled) <= flushed + 1  # the end of that flush may be late; a polling feed would make fifteen
 
 
 def test_a_panel_that_cannot_send_does_not_affect_other_panels(caplog: pytest.LogCaptureFixture) -> None:

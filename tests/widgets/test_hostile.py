@@ -32,7 +32,7 @@ pytestmark = pytest.mark.browser
 
 LIVE = "#here"
 FROZEN = ".agentnb-static"
-# Elements that fetch, run, embed or lead elsewhere, and attributes that do; none of them is ever in a panel.
+# Elements and attributes that fetch, execute, embed or navigate; a panel never has them.
 ALIVE = """(selector) => [...document.querySelectorAll(selector)].flatMap((root) =>
   [...root.querySelectorAll("*")].flatMap((node) => {
     const bad = "script iframe frame object embed img image a area link meta base form video audio source use set " +
@@ -55,7 +55,7 @@ WIDE = """() => [...document.body.querySelectorAll("*")]
   .filter(() => document.documentElement.scrollWidth > innerWidth)
   .filter((node) => node.getBoundingClientRect().right > innerWidth)
   .map((node) => `${node.localName}.${node.getAttribute("class")}`)"""
-# Every row is opened, and in full where it was shortened.
+# Open every row, and show abbreviated ones in full.
 ROWS = """(alive) => [...document.querySelectorAll("[data-row]")].flatMap((row) => {
   row.click();
   for (const button of document.querySelectorAll("button")) if (button.textContent === "Show all") button.click();
@@ -115,7 +115,7 @@ def notebook(frozen: dict[str, str]) -> Any:
 
 
 def work_through(shown: PanelPage) -> None:
-    """Open whatever can be opened, look at every tab, and point at what is there."""
+    """Open everything that can be opened, show every tab, and move the pointer over all elements."""
     page = shown.page
     page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
     for tab in page.get_by_role("tab").all() or [None]:
@@ -175,7 +175,7 @@ def test_hostile_text_stays_text_in_each_part_alone(seen: Watched) -> None:
 
 
 def test_ten_million_characters_are_abbreviated_in_every_view(seen: Watched) -> None:
-    """Its reasoning, its answer, and the path of the call that it asks for."""
+    """Its reasoning, its answer, and the path of its call."""
     chunks = [
         {"type": "reasoning_delta", "content": HUGE},
         {"type": "text_delta", "content": HUGE},

@@ -73,7 +73,7 @@ async def shell(command: str) -> str:
 
 
 async def shown(text: str) -> str:
-    """The static page of a run that asks about a call with this text in an argument."""
+    """Return the static page of a run with a pending call that has this text as an argument."""
     run = SessionLoop(ScriptedLLM([[call("shell", {"command": text}, id="c1")]]), [shell]).start("go")
     await run.step("turn")
     page = html.unescape(static_html(run))

@@ -24,27 +24,27 @@ PARTS = ("approvals", "graph", "messages")
 
 
 class Told:
-    """All that the page is told of where a run, or its replay, stands."""
+    """All data that the page gets about the position of a run or of its replay."""
 
     def __init__(self, run: Any) -> None:
         self.run = run
         self.panel = Panel(run, parts=PARTS)
-        self.panel._feed.close()  # it is asked here, and nowhere else at the same time
+        self.panel._feed.close()  # requested only here, and not concurrently
 
     def now(self) -> dict[str, Any]:
         self.panel._graphs_due = 0.0
         now = self.panel._now()
-        del now["breakpoints"]  # those of the run are the person's, and no facts
+        del now["breakpoints"]  # those of the run were set by the person and are not events
         status = now["status"] = {
             **now["status"],
             "can": {},
             "lives": None,
             "position": None,
-        }  # what drives it can be pressed live only
+        }  # buttons that drive a run are enabled in the live panel only
         if not self.run.state.paused:
             status["paused_for"] = ""  # that it is about to pause is a wish, and no fact
         if status["standing"] == "pausing" or (not self.run.driven and status["standing"] == "paused"):
-            status["standing"] = "running"  # nor is a fact that nobody drives it at the moment
+            status["standing"] = "running"  # whether the run is driven is not an event either
         now["said"] = {path: self.said(path) for path in ("", *(one["path"] for one in now["status"]["nested"]))}
         return json.loads(json.dumps(now))
 
@@ -54,7 +54,7 @@ class Told:
 
 
 async def approved(run: Any) -> None:
-    """Somebody says yes to whatever is asked."""
+    """Approve every call."""
     while not run.state.over:
         await until(lambda: run.pending or run.state.over)
         for waiting in run.pending:
@@ -62,7 +62,7 @@ async def approved(run: Any) -> None:
 
 
 class Eventful:
-    """A run to which happens what can happen to one: a person is of all sorts of minds, and the model fails once."""
+    """Return a run with every kind of decision and one model failure."""
 
     @staticmethod
     def loop() -> SessionLoop:
@@ -115,7 +115,7 @@ RUNS: dict[str, tuple[Callable[[], Any], Callable[[Any], Coroutine[Any, Any, Non
 
 
 async def seen_live(loop: Any, person: Callable[[Any], Coroutine[Any, Any, None]]) -> tuple[Any, list[dict[str, Any]]]:
-    """A run, and what the page was told after each of its events."""
+    """Return a run, and the data that the page got after each of its events."""
     run = loop.start("go", name="seen")
     told, seen = Told(run), []
 
@@ -145,7 +145,7 @@ async def test_a_replay_sends_the_page_the_same_data_as_the_live_run_after_each_
 async def test_a_saved_page_has_both_sides_of_a_divergence() -> None:
     run = session([[call("search", {"query": "<b>x</b>"}, id="s")], "Done."], approve=True)
     await run
-    departing = replay(run, SessionLoop(ScriptedLLM([]), [], name=run.loop.name))  # the tool is gone
+    departing = replay(run, SessionLoop(ScriptedLLM([]), [], name=run.loop.name))  # the tool is missing
     with pytest.raises(ReplayDiverged) as raised:
         departing.to(len(run.events) - 1)
     page = static_html(departing, drawing="")

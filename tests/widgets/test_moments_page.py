@@ -21,7 +21,7 @@ from tests.worlds import until
 
 pytestmark = pytest.mark.browser
 
-# What is drawn, as text: each element with what it says and how it stands, without what no two pages share.
+# The drawn page as text: each element with its text and its state, without values that differ between pages.
 DRAWN = """() => {
   const dull = new Set(["id", "for", "style", "title", "tabindex", "disabled", "aria-disabled", "aria-controls",
     "aria-describedby", "aria-activedescendant", "aria-labelledby", "datetime"]);
@@ -44,7 +44,7 @@ DRAWN = """() => {
 
 
 def drawn(shown: PanelPage, total: int) -> dict[str, str]:
-    """What each part shows, in each of the places that share one."""
+    """Return the contents of each part, in each of its views."""
     page = shown.page
     shown.until(lambda: f"{total} events" in page.inner_text(".agentnb-count"), "all events")
     shown.until(page.locator(".agentnb-diagram svg").count, "the drawing")
@@ -58,7 +58,7 @@ def drawn(shown: PanelPage, total: int) -> dict[str, str]:
 
 
 def at_rest(shown: PanelPage) -> dict[str, str]:
-    """What is drawn once nothing has changed for longer than a part waits between two drawings."""
+    """Return the drawn page when it has not changed for longer than the interval between two drawings."""
     told: dict[str, str] = {}
     since = time.monotonic()
     while time.monotonic() - since < 0.3:
@@ -69,7 +69,7 @@ def at_rest(shown: PanelPage) -> dict[str, str]:
 
 
 class HeldUp:
-    """A model that says the first of its chunks, and the others when it may."""
+    """A model that sends its first chunk, and the others after a signal."""
 
     def __init__(self, first: list[Any], rest: list[Any]) -> None:
         self.first, self.rest = first, rest
@@ -84,7 +84,7 @@ class HeldUp:
 
 
 class Scene(NamedTuple):
-    """A run that has not begun, how it comes to the moment, and how it goes on from there."""
+    """A run without events, a function that drives it to the position, and one that continues it."""
 
     run: Any
     reach: Callable[[], object]
@@ -106,7 +106,7 @@ def in_the_middle_of_an_answer() -> Scene:
 
 
 def asked_about_many() -> Scene:
-    """Three calls wait, one is decided and has not begun, and somebody has spoken into the queue."""
+    """Return a run with three pending calls, a decided call that has not started, and a queued message."""
     asks = [call("delete_file", {"path": f"/{n}"}, id=f"d{n}") for n in range(4)]
     run = session([[*text("I shall."), *asks, {"type": "usage", "input_tokens": 7, "cost": 0.25}], "Done.", "Done."])
 

@@ -538,7 +538,7 @@ def graphs(*calls: GraphCall, path: str = "") -> dict[str, Any]:
 
 
 def tell(shown: PanelPage, traits: dict[str, Any]) -> float:
-    """Let the page have these traits; gives the height of the panel."""
+    """Set these traits of the page; return the height of the panel."""
     for name, value in traits.items():
         shown.page.evaluate("([name, value]) => window.model.set(name, value)", [name, value])
     shown.settle()
@@ -554,7 +554,7 @@ def test_the_calls_of_a_graph_are_updated_in_place_without_moving_other_elements
     expect(image.locator(".agentnb-is-running")).to_have_count(2)  # the call, and the arrow from it
     expect(image).to_contain_text("◌ blocked")
     page.evaluate("() => { for (const node of document.querySelectorAll('.agentnb-graph *')) node.mine = true; }")
-    before = tell(shown, graphs(first._replace(standing="completed"), second._replace(standing="running", missing=())))
+    before = tell(shown, graphs(first._replace(status="completed"), second._replace(status="running", missing=())))
     expect(image).to_contain_text("● running")
     expect(image.locator(".agentnb-edge")).to_have_class("agentnb-edge agentnb-is-completed")
     made_anew = "() => [...document.querySelectorAll('.agentnb-graph *')].filter(node => !node.mine).length"
@@ -721,7 +721,7 @@ def test_each_control_shows_its_focus(show: Callable[[Any], PanelPage]) -> None:
     assert not [entry for entry in seen if entry.endswith("unseen")]
 
 
-# Without what tells the time, which goes on.
+# Without elements that show the time, which changes.
 LOOKS = """() => [...document.querySelectorAll("#here *")].filter(node => !node.closest(".agentnb-usage")).map(node => {
   const { x, y, width, height } = node.getBoundingClientRect(), style = getComputedStyle(node);
   return [node.className, x, y, width, height, style.color, style.backgroundColor, style.display, style.padding].join();

@@ -28,7 +28,7 @@ def fields(name: str) -> dict[str, bool]:
 
 @pytest.fixture(scope="module")
 def sent() -> Iterator[dict[str, dict[str, Any]]]:
-    """A sample of each type: what a panel sends about a run in which three loops ask, and one call has been decided."""
+    """Return a sample of each type: the data of a panel about a run with three pending loops and one decided call."""
     answers: list[Any] = []
 
     class Kept(Panel):

@@ -76,7 +76,7 @@ class Shown:
         return self.click("decision", **identified(question), decision=decision, **more)
 
     def until(self, condition: Callable[[], Any]) -> None:
-        """Wait until what follows from the run's events holds."""
+        """Wait until a condition that follows from the events of the run is true."""
         self.panel.observe(lambda change: self.outbox.send({"type": "trait", "name": change["name"]}))
         self.panel._feed.wake()
         self.outbox.until(condition)
@@ -125,7 +125,7 @@ def test_the_status_includes_nested_loops_and_their_usage(show: Callable[[Any], 
     assert (nested["path"], nested["phase"], nested["running"]) == ("worker", "acting", True)
     assert nested["input"] == "Write the draft"
     assert ["thinking", "acting"] in nested["arrows"]
-    # What an engine does itself is no call, and the worker's waits.
+    # Calls of the engine itself do not count, and that of the worker waits.
     assert (status["turn"], status["requests"], status["calls"]) == (0, 1, 0)
     until(lambda: shown.panel.tables)
     table = shown.panel.tables[nested["table"]]
@@ -183,7 +183,7 @@ def test_calls_with_the_same_id_are_decided_separately(show: Callable[[Any], Sho
     )
     for path, decision in (("critic:k2", "reject"), ("", "answer"), ("critic", "approve")):
         message = {**identified(questions[path]), "decision": decision}
-        assert shown.click("decision", **message, result="mine")["ok"], path  # whoever else has decided in between
+        assert shown.click("decision", **message, result="mine")["ok"], path  # another person has decided before
         assert not shown.click("decision", **message)["ok"], path
     run.result(30)
     decided = {event.path: event.decision for event in run.events if isinstance(event, ApprovalDecision)}
@@ -340,7 +340,7 @@ def test_a_pending_pause_is_shown_and_can_be_withdrawn(show: Callable[[Any], Sho
     run = session([[*text("One two"), delay(30)]])
     shown = show(run)
     shown.click("control", action="Play")
-    shown.until(lambda: shown.panel.status["requests"] == 1)  # before there is anything in flight a pause is at once
+    shown.until(lambda: shown.panel.status["requests"] == 1)  # a pause takes effect immediately if nothing is in flight
     shown.click("control", action="Pause")
     shown.until(lambda: shown.panel.status["standing"] == "pausing")
     assert [shown.panel.status["can"][name] for name in ("Pause", "Play")] == [False, True]

@@ -42,7 +42,7 @@ def browser() -> Iterator[Browser]:
 
 
 def compared(browser: Browser, state: str, style: str = "") -> Generator[tuple[str, bytes, list[str]]]:
-    """Each of the state's pictures that differs from the one that is checked in, and in what; as they are taken."""
+    """Yield each picture of the state that differs from the committed one, with the difference."""
     with closing(photographer(browser)) as context, closing(take(context, state, style)) as taken:
         for name, png in taken:
             expected, got = (Image.open(io.BytesIO(data)) for data in ((FOLDER / name).read_bytes(), png))

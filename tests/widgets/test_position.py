@@ -27,7 +27,7 @@ def run() -> Any:
 
 
 def made(coming: Coroutine[Any, Any, Any]) -> Any:
-    """What comes of it, in a thread of its own: in this one Playwright has an event loop."""
+    """Return the result of a coroutine from a separate thread, because Playwright has an event loop in this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, coming).result()
 
@@ -101,7 +101,7 @@ def test_a_question_is_shown_at_the_position_where_it_was_asked(shown: PanelPage
 
 
 def spoken(answer: str, *, seconds: float = 1.0, pieces: int = 40, waits: float = 0.0) -> Replay:
-    """A recording in which an answer came in so many pieces, evenly, after the run had waited for somebody."""
+    """Return a recording with an answer in a number of even pieces, after the run had waited for a person."""
 
     async def at_once() -> Any:
         run = SessionLoop(ScriptedLLM([answer])).start("go", name="spoken")
@@ -130,7 +130,7 @@ def speaking(shown: PanelPage) -> str:
     )
 
 
-# All that is typed on its way, however seldom anybody looks.
+# All texts shown during playback, independent of how often they are read.
 NOTE_TYPED = """() => {
   window.typed = [];
   const note = () => {
@@ -143,7 +143,7 @@ NOTE_TYPED = """() => {
 
 
 def typed(shown: PanelPage, enough: Callable[[list[str]], bool]) -> list[str]:
-    """Play from the question on until there is enough, and fast to the end; gives what was typed meanwhile."""
+    """Play from the question until there is enough text, then fast to the end; return the texts shown meanwhile."""
 
     def seen() -> list[str]:
         return list(shown.page.evaluate("() => window.typed"))
@@ -185,14 +185,14 @@ def test_playback_paused_within_an_answer_stops_there_and_continues(show: Callab
     press(shown, "Play")
     shown.until(lambda: len(speaking(shown)) > 20, "a part of it")
     press(shown, "Pause")
-    shown.settle()  # what had come by then is drawn
+    shown.settle()  # the text received by then is drawn
     held = speaking(shown)
     shown.settle()
     assert speaking(shown) == held
     assert position(shown).input_value() == "3"
     press(shown, "Play")
     shown.until(lambda: len(speaking(shown)) > len(held), "more of it")
-    press(shown, "Back")  # who goes elsewhere holds it
+    press(shown, "Back")  # moving to another position pauses playback
     expect(shown.page.get_by_role("button", name="Play", exact=True)).to_be_visible()
     assert speaking(shown) == ""
 
@@ -229,7 +229,7 @@ def test_playback_stops_at_a_divergence_and_shows_both_sides(show: Callable[...,
     expect(shown.page.get_by_role("button", name="Forward", exact=True)).to_be_disabled()
     press(shown, "Back")
     shown.until(lambda: not departs.is_visible(), "here it agrees")
-    press(shown, "Play")  # once more up to there, and no further
+    press(shown, "Play")  # again up to this position, and not beyond
     shown.until(departs.is_visible, "both sides again")
     expect(shown.page.get_by_role("button", name="Play", exact=True)).to_be_visible()
 
@@ -355,7 +355,7 @@ def test_a_recording_has_no_buttons_that_drive_a_run(shown: PanelPage) -> None:
         expect(shown.page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
 
-# The longest pause between two frames, and how long until a moment is drawn, while somebody drags the slider.
+# The longest pause between two frames, and the time until a position is drawn, while the slider is dragged.
 DRAG = """async ([from, to, steps]) => {
   const slider = document.querySelector(".agentnb-position"), took = [];
   for (let step = 0; step <= steps; step++) {

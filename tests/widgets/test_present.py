@@ -23,7 +23,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 @pytest.fixture
 def displayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """What has been displayed, oldest first."""
+    """The displayed outputs, oldest first."""
     shell = InteractiveShell.instance()
     publisher = CapturingDisplayPublisher()
     monkeypatch.setattr(shell, "display_pub", publisher)
@@ -33,7 +33,7 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dic
 
 @pytest.fixture
 def terminal() -> Iterator[InteractiveShell]:
-    """A shell that prints what is displayed."""
+    """A shell that prints displayed outputs."""
     yield InteractiveShell.instance()
     InteractiveShell.clear_instance()
 
@@ -168,7 +168,7 @@ def test_a_closed_panel_closes_its_layout() -> None:
 
 
 class Cells:
-    """A front end that says which of its cells runs."""
+    """A front end that reports which of its cells runs."""
 
     def __init__(self, shell: Any) -> None:
         self._shell, self._executions = shell, 0

@@ -18,7 +18,7 @@ from tests.widgets.support import session
 
 @pytest.fixture
 def displayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """What the copy has been, oldest first. No time passes, so that it is brought up to date here alone."""
+    """The contents of the copy, oldest first. Time does not advance, so that the copy is updated only by the test."""
     publisher = CapturingDisplayPublisher()
     monkeypatch.setattr(InteractiveShell.instance(), "display_pub", publisher)
     monkeypatch.setattr(display, "REST", 3600.0)
@@ -28,7 +28,7 @@ def displayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dic
 
 @pytest.fixture
 def while_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], object]]]:
-    """What happens while the next copies are being drawn, one for each of them."""
+    """The actions during the drawing of the next copies, one for each."""
     happens: list[Callable[[], object]] = []
     draw = display.static_html
 
@@ -87,7 +87,7 @@ def test_an_event_while_an_update_is_scheduled_schedules_no_second_update(
     recorded, timers = replay(run), []
 
     class Timer(threading.Timer):
-        """While the first is made, the replay moves on."""
+        """While the first timer is created, the replay moves."""
 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)

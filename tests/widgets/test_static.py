@@ -75,7 +75,7 @@ class Reader(HTMLParser):
 
 
 class Told(Recording):
-    """A recording with what the static panel asks of a run besides."""
+    """A recording with the other attributes of a run that the static panel uses."""
 
     def __init__(self, phases: dict[str, list[str]] | None = None) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ def fail(why: str) -> str:
 
 
 def busy() -> Any:
-    """A run of two turns: three calls at once, one of which fails and one of which asks; then an answer."""
+    """Return a run of two turns: three concurrent calls, of which one fails and one needs approval; then an answer."""
     calls = [call("rest", {"seconds": 0.1}, id="r"), call("fail", {"why": "no road"}, id="f"),
              call("delete_file", {"path": "/a"}, id="d")]  # fmt: skip
     thought = {"type": "reasoning_delta", "content": "Rest first."}
@@ -582,6 +582,6 @@ def test_a_hidden_view_does_not_draw(page: Page) -> None:
 def test_a_page_with_a_long_run_responds_in_time(page: Page) -> None:
     figures = measure(page, events=4000, rate=2000, view="Timeline")
     print(f"\n{figures}")
-    assert figures["last_event_after_s"] < 5  # 0.1 measured, 0.4 on a machine with ten other things to do
+    assert figures["last_event_after_s"] < 5  # 0.1 measured, 0.4 on a busy machine
     assert figures["elements"] < 1500
     assert figures["own_work_ms"]["median"] < 8

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
 from agentnb.core.loop import Calls, Requests
 from agentnb.core.maybe_async import Inside
 from agentnb.core.messages import Message, input_messages, text_of
+from agentnb.core.protocols import StreamedRun
 from agentnb.core.state import CallState, State
 from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.executor import AgentExecutor
@@ -31,9 +32,6 @@ from agentnb.loops.agent.retrieval import RETRIEVE, documents, retrieve_first, r
 from agentnb.loops.agent.stream import cancel_check, stream
 from agentnb.loops.base import Loop, check_system_prompt, count_of, take
 from agentnb.loops.options import StartOptions
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
 
 
 class AgentRequests(Requests):
@@ -174,7 +172,7 @@ class Agent(Loop):
         """An executor that runs this agent from given messages and a given turn."""
         return AgentExecutor(self)
 
-    def events(self, run: Run, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
+    def events(self, run: StreamedRun, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
         """Return the stream of events, as of `execute`, for a started or restored run of this agent."""
         return stream(run, cancel_check(cancel_token), self.ends_at_limit)
 

@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
 from agentnb.core.errors import InvalidArguments, UsageError
-from agentnb.core.graph import CallDependencies, CallStanding, GraphCall
+from agentnb.core.graph import CallDependencies, GraphCall, GraphStatus
 from agentnb.core.messages import Message
 from agentnb.core.required_effects import Effect
 from agentnb.core.state import CallState, State
@@ -355,14 +355,14 @@ def call_graph(flow: Dataflow, state: State, confirming: Collection[str]) -> Cal
                 ids = [earlier.id]
             reads.update(dict.fromkeys(ids))
 
-        standing, error = _standing(call, flow, confirming), error_of(call)
+        status, error = _status_of(call, flow, confirming), error_of(call)
         graph.append(
             GraphCall(
                 id=call.id,
                 tool=call.name,
-                standing=standing,
+                status=status,
                 reads=tuple(reads),
-                missing=tuple(map(str, flow.missing(call))) if standing == "blocked" else (),
+                missing=tuple(map(str, flow.missing(call))) if status == "blocked" else (),
                 writes=str(call.made.arguments.get("_outputPath") or ""),
                 note=error["data"]["error"] if error is not None else None,
             )
@@ -370,7 +370,7 @@ def call_graph(flow: Dataflow, state: State, confirming: Collection[str]) -> Cal
     return CallDependencies(state.turn, (*earlier_calls.values(), *graph))
 
 
-def _standing(call: CallState, flow: Dataflow, confirming: Collection[str]) -> CallStanding:
+def _status_of(call: CallState, flow: Dataflow, confirming: Collection[str]) -> GraphStatus:
     if call.end is not None:
         if not call.end.is_error:
             return "completed"

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import partial
 from inspect import get_annotations
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Protocol, Self, TypeVar, Unpack
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo, ModelPrivateAttr
@@ -45,10 +45,6 @@ from agentnb.loops.loop_agent.context import (
 from agentnb.loops.loop_agent.event import Event, EventActions, read
 from agentnb.loops.loop_agent.stream import LoopAgentProjection
 from agentnb.loops.options import StartOptions
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
-
 
 logger = logging.getLogger("agentnb")
 
@@ -575,7 +571,18 @@ async def stream(
         raise error
 
 
-def _decide(run: Run, answers: Mapping[str, bool]) -> None:
+class _AskingRun(Protocol):
+    """A run, as seen by code that decides its calls."""
+
+    @property
+    def pending(self) -> Sequence[Any]: ...
+
+    def approve(self, call: Any, /) -> object: ...
+
+    def reject(self, call: Any, reason: str, /) -> object: ...
+
+
+def _decide(run: _AskingRun, answers: Mapping[str, bool]) -> None:
     """Approve or reject the pending calls of a run for which there is an answer."""
     for item in run.pending:
         if item.id in answers:

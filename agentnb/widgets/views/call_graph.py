@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from agentnb.core.events import Event, ModelStart
 from agentnb.core.evolve import evolve
-from agentnb.core.graph import CallDependencies, CallStanding, GraphCall
+from agentnb.core.graph import CallDependencies, GraphCall, GraphStatus
 from agentnb.core.loop import Calls, Design
 from agentnb.core.state import State
 from agentnb.tools import as_tools
@@ -28,7 +28,7 @@ ARROWS = 120
 """Arrows that are drawn."""
 NAMED = 6
 """Calls that one call reads from, which are named."""
-WORDS: dict[CallStanding, str] = {
+WORDS: dict[GraphStatus, str] = {
     "running": "● running",
     "waiting": "◆ waiting for you",
     "confirming": "◇ confirming",
@@ -64,7 +64,7 @@ class LoopGraph:
         self._view: GraphView | None = None
         self._changed = True
         self._broken = False
-        self._requests, self._ended = 0, Counter[CallStanding]()
+        self._requests, self._ended = 0, Counter[GraphStatus]()
 
     def take(self, event: Event) -> None:
         """Apply an event of this loop."""
@@ -120,15 +120,15 @@ def graph_of(design: Any) -> LoopGraph | None:
     return LoopGraph(design.calls_class(design, as_tools(design.tools)))
 
 
-def _count(graph: CallDependencies) -> Counter[CallStanding]:
-    return Counter(call.standing for call in graph.calls if not call.earlier)
+def _count(graph: CallDependencies) -> Counter[GraphStatus]:
+    return Counter(call.status for call in graph.calls if not call.earlier)
 
 
-def _counted(counts: Counter[CallStanding]) -> str:
+def _counted(counts: Counter[GraphStatus]) -> str:
     return ", ".join(f"{counts[one]:,} {WORDS[one].partition(' ')[2]}" for one in WORDS if counts[one])
 
 
-def _before(requests: int, ended: Counter[CallStanding]) -> str:
+def _before(requests: int, ended: Counter[GraphStatus]) -> str:
     if not requests:
         return ""
     calls, plural = ended.total(), "s" if requests > 1 else ""
@@ -153,7 +153,7 @@ def view_of(graph: CallDependencies, notes: str = "") -> GraphView:
 def _choose(calls: Sequence[GraphCall]) -> list[GraphCall]:
     """Return the calls to draw: the most urgent ones, in order, and the earlier calls that they read from."""
     if len(calls) > DRAWN:
-        urgent = sorted((call for call in calls if not call.earlier), key=lambda call: _URGENCY.index(call.standing))
+        urgent = sorted((call for call in calls if not call.earlier), key=lambda call: _URGENCY.index(call.status))
         chosen = {call.id for call in urgent[:DRAWN]}
         read = {id for call in urgent[:DRAWN] for id in call.reads}
         room = DRAWN // 4
@@ -163,7 +163,7 @@ def _choose(calls: Sequence[GraphCall]) -> list[GraphCall]:
 
 
 def _dress(call: GraphCall) -> Dress:
-    words = "✓ earlier request" if call.earlier else WORDS[call.standing]
+    words = "✓ earlier request" if call.earlier else WORDS[call.status]
     sentence = f"{one_line(call.id, 20)} {one_line(call.tool, 60)}: {words.partition(' ')[2]}"
     if call.note is not None:
         sentence += f" ({brief(call.note, 120)})"
@@ -174,4 +174,4 @@ def _dress(call: GraphCall) -> Dress:
         sentence += f", reads from {', '.join(one_line(id, 20) for id in call.reads[:NAMED])}{more}"
     if call.writes:
         sentence += f", writes {one_line(call.writes, 80)}"
-    return ("earlier" if call.earlier else call.standing, words, visible(sentence))
+    return ("earlier" if call.earlier else call.status, words, visible(sentence))
