@@ -76,16 +76,18 @@ class Headless:
         if policy in (None, False, "reject"):
             return lambda call, context: Verdict("reject")
         if isinstance(policy, str) and policy != "approve" and not policy.endswith(".json"):
-            raise UsageError(
-                f"The policy for when nobody is there is 'approve', 'reject', a callable or rules, not {policy!r}."
-            )
+            raise UsageError(f"headless(policy) takes 'approve', 'reject', a callable or rules, not {policy!r}.")
         made = make_policy(True if policy == "approve" else policy)
         assert made is not None  # it is only for None
         return made
 
     def __repr__(self) -> str:
         policy = "none declared, so reject" if self.policy is None else repr(self.policy)
-        here = f"nobody is there: {self.absence}" if self.absence is not None else "somebody may be there, and is asked"
+        here = (
+            f"no person is present: {self.absence}"
+            if self.absence is not None
+            else "a person may be present, and is asked"
+        )
         return f"<Headless policy: {policy}, after {self.after:g} s; {here}>"
 
 
@@ -239,8 +241,8 @@ class Unattended:
                 return
             reason = "" if paused.reason == "paused" else f" ({paused.reason})"
             why = (
-                f"paused{reason}, and nobody is there to resume it: {headless.absence}. Code that is to go on"
-                " calls run.resume(), or sets no breakpoint."
+                f"paused{reason}, and no person is present to resume it: {headless.absence}. To continue, call"
+                " run.resume() in your code, or set no breakpoint."
             )
             self._journal.append(CancelRequested(reason=why))
         _tell(f"The run of {shown(self._journal.root.design.name)} was cancelled: it was {why}")
@@ -308,8 +310,8 @@ class Unattended:
                 failed = f"{asked}. " if asked.startswith(FAILED) else ""  # the reason why a person was asked
                 reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="headless")
         _tell(
-            f"The call of {shown(call.name)} with {shown(dict(call.arguments))} was refused, because nobody is there to"
-            f" decide: {headless.absence}. To decide beforehand: start(approve=...), {DECLARING}."
+            f"The call of {shown(call.name)} with {shown(dict(call.arguments))} was rejected, because no person is"
+            f" present to decide: {headless.absence}. To decide in advance: start(approve=...), {DECLARING}."
         )
 
 

@@ -60,7 +60,9 @@ class Change:
 
     def __post_init__(self) -> None:
         if len(self.given) > 1:
-            raise UsageError(f"A fork changes one thing, not {' and '.join(self.given)}; fork the fork for the next.")
+            raise UsageError(
+                f"A fork changes one thing, not {' and '.join(self.given)}. Fork the fork for the next change."
+            )
 
     @property
     def given(self) -> list[str]:
@@ -74,8 +76,8 @@ class NoBreakpoints(Breakpoints):
     def add(self, spec: Any = None, *, nth: int = 1, **conditions: Any) -> Breakpoint:
         """Raise UsageError: a recording does not run, so it cannot stop at a breakpoint."""
         raise UsageError(
-            "This is a recording, which nothing here can stop. Its at(-1) goes through it from the beginning, with"
-            " breakpoints of its own and continue_()."
+            "This is a recording, which does not run and cannot be stopped. Its at(-1) returns a replay from the"
+            " beginning, which has breakpoints and continue_()."
         )
 
 
@@ -133,8 +135,8 @@ class Recording(ABC):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise UsageError(
-            "A run is neither copied nor pickled. run.fork() makes another one from where it stands; run.snapshot() can"
-            " be pickled, and agentnb.restore(snapshot, loop) goes on from it, in another process too."
+            "A run cannot be copied or pickled. run.fork() returns another run that continues from its position."
+            " run.snapshot() can be pickled, and agentnb.restore(snapshot, loop) continues from it in any process."
         )
 
     @property

@@ -27,7 +27,7 @@ async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[
     with run.journal.saying():
         if gate.permit is not None and run.is_driven:
             raise UsageError(
-                "A step is under way already; another can begin when it has ended. run.cancel() ends the run."
+                "A step is running already. Start another one after it has ended; run.cancel() ends the run."
             )
         if run.state.failure is not None:
             run.journal.append(RunResumed())

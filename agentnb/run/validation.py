@@ -31,7 +31,7 @@ def check_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> No
     if isinstance(breakpoints, (str, Mapping)) or callable(breakpoints) or not isinstance(breakpoints, Iterable):
         raise UsageError(f"breakpoints= takes a list, not {shown(breakpoints)}.")
     if not isinstance(limits, (Mapping, type(None))):
-        raise UsageError(f'limits= takes a mapping, {{"turns": 5}} for one, not {shown(limits)}.')
+        raise UsageError(f'limits= takes a mapping, for example {{"turns": 5}}, not {shown(limits)}.')
 
 
 def check_seconds(what: str, value: Any) -> None:
@@ -50,7 +50,7 @@ def check_name(what: str, *values: Any) -> None:
     """Raise UsageError if one of the values cannot be a name in every store: a text, not empty, valid Unicode."""
     for value in values:
         if not isinstance(value, str) or not value or "\0" in value or repair_text(value) != value:
-            raise UsageError(f"{what} takes a text of letters, not {shown(value)}.")
+            raise UsageError(f"{what} takes a text, not empty and without invalid characters, not {shown(value)}.")
 
 
 def check_position(what: str, value: Any) -> None:

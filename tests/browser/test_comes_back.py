@@ -35,7 +35,7 @@ def test_a_run_waits_for_a_person_who_finds_it_again_after_reload_and_restart(no
     notebook = notebooks.open(cells=[SETUP, START, WAIT, "", TABLE])
     notebook.run_all()
     notebook.wait_output(2, "waiting", timeout=60)
-    assert "somebody may be there" in notebook.outputs(0)
+    assert "a person may be present" in notebook.outputs(0)
     notebook.save()
     notebook.do(lambda page: page.goto("about:blank"))  # the tab is closed, longer than the patience without a person
     time.sleep(1)

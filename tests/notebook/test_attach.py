@@ -158,7 +158,7 @@ MISTAKES = [
     ("agentnb.attach('nobody')", "RecordingMissing", "There is no run 'nobody' in"),
     ("agentnb.attach('x', store='nowhere.db')", "RecordingMissing", "There is no store nowhere.db; stores here: "),
     ("agentnb.attach('x', store='text.db')", "UsageError", "text.db is not a store of agentnb; stores here: "),
-    ("agentnb.attach('kept', agentnb.Agent(None))", "RecordingMismatch", "the loop to go on with is Agent"),
+    ("agentnb.attach('kept', agentnb.Agent(None))", "RecordingMismatch", "the given loop is of kind Agent"),
     ("agentnb.attach('kept', 'loop')", "UsageError", "loop must be the loop to resume the run with"),
     (
         "agentnb.attach(loop=loop())",

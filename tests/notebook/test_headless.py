@@ -80,13 +80,13 @@ def test_nbclient_executes_a_notebook_with_approvals_to_its_end_and_calls_are_de
 def test_one_line_in_the_cell_says_which_call_was_refused_and_how_to_decide_in_advance(executed: Any) -> None:
     for source in ("print(await run, outcome(run))", "run = start('result')", "run = start('pulled')"):
         (line,) = warned(cell_of(executed, source)).splitlines()
-        assert line.startswith("agentnb: The call of 'write' with {'path': 'a.txt'} was refused, because nobody is")
+        assert line.startswith("agentnb: The call of 'write' with {'path': 'a.txt'} was rejected, because no person is")
         assert "AGENTNB_HEADLESS=approve" in line
 
 
 def test_the_declaration_in_force_can_be_printed(executed: Any) -> None:
     said = printed(cell_of(executed, "agentnb.headless"))
-    assert said.startswith("<Headless policy: none declared, so reject, after 0.1 s; nobody is there: this notebook")
+    assert said.startswith("<Headless policy: none declared, so reject, after 0.1 s; no person is present: this")
 
 
 def test_the_saved_panel_says_why_the_call_was_denied(executed: Any) -> None:
@@ -106,7 +106,7 @@ def test_without_a_person_a_breakpoint_or_a_pause_does_not_block_the_notebook(ex
     ):
         said = printed(cell_of(executed, source))
         assert said.startswith(words)
-        assert "nobody is there to resume it: this notebook is executed by a program" in said
+        assert "no person is present to resume it: this notebook is executed by a program" in said
 
 
 def test_a_later_cell_can_decide_in_place_of_a_person(executed: Any) -> None:
@@ -141,7 +141,7 @@ except TimeoutError:
 def test_a_run_waits_for_a_person_who_is_absent(kernel: LiveKernel) -> None:
     """Run All, and then a closed tab: cells accept input requests, and no page sends messages."""
     kernel.run(SETUP)
-    assert "somebody may be there" in kernel.run("print(agentnb.headless(None, after=0.05))")
+    assert "a person may be present" in kernel.run("print(agentnb.headless(None, after=0.05))")
     kernel.run("run = start('person'); run.play()\nwhile not run.pending: await asyncio.sleep(0.01)")
     assert "waits for ['write']" in kernel.run(WAIT.format(seconds=0.5))
     assert kernel.run("run.approve('w')\nprint(await run)").strip() == "done"  # the tab is open again
@@ -157,15 +157,17 @@ def executing() -> Iterator[LiveKernel]:
 
 def test_one_cell_run_by_a_person_counts_for_the_life_of_the_kernel(executing: LiveKernel) -> None:
     look = "print(agentnb.headless(None, after=0.05))"
-    assert "nobody is there" in executing.run(look, allow_stdin=False)
+    assert "no person is present" in executing.run(look, allow_stdin=False)
     executing.run("'somebody has come to look'")
-    assert "somebody may be there" in executing.run(look, allow_stdin=False)
+    assert "a person may be present" in executing.run(look, allow_stdin=False)
     assert "waits for" in executing.run(f"run = start('seen')\n{WAIT.format(seconds=0.5)}", allow_stdin=False)
 
 
 def test_a_page_that_sends_messages_to_a_panel_counts_as_a_person(executing: LiveKernel) -> None:
     show = "run = start('page')\nprint(run.panel().model_id, flush=True)\n"
-    until_heard = "while 'nobody is there' in repr(agentnb.headless(None, after=0.05)): await asyncio.sleep(0.01)\n"
+    until_heard = (
+        "while 'no person is present' in repr(agentnb.headless(None, after=0.05)): await asyncio.sleep(0.01)\n"
+    )
     cell = executing.send(show + until_heard + WAIT.format(seconds=0.5), allow_stdin=False)
     executing.until_printed(cell, "\n")
     panel = executing.printed(cell).strip()

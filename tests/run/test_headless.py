@@ -209,7 +209,7 @@ PAUSES = {
 async def test_a_pause_without_a_person_cancels_the_run_with_the_reason(pause: str, wait: str) -> None:
     options, words = PAUSES[pause]
     run = start(**options)
-    words = f"{words}.*nobody is there to resume it: this is a script.*run.resume"
+    words = f"{words}.*no person is present to resume it: this is a script.*run.resume"
     if wait == "async for":
         assert [event async for event in run][-1].type == "run_end"
     else:
@@ -354,7 +354,7 @@ def test_a_script_ends_and_an_interactive_prompt_waits_for_the_person() -> None:
     assert "done Rejected: Nobody is there" in done.stdout
     (line,) = done.stderr.splitlines()
     assert line.startswith("agentnb: The call of 'write' with {'path': ")
-    assert 'To decide beforehand: start(approve=...), agentnb.headless("approve")' in line
+    assert 'To decide in advance: start(approve=...), agentnb.headless("approve")' in line
     prompt = subprocess.Popen(
         [sys.executable, "-q", "-i", "-c", SCRIPT.replace("run.result()", "run.result(1)")],
         cwd=REPOSITORY,
@@ -375,7 +375,7 @@ async def test_one_line_reports_a_refused_call_and_none_an_approved_one(capsys: 
     line, rest = capsys.readouterr().err.split("\n")
     assert rest == ""
     assert line.startswith(
-        "agentnb: The call of 'write' with {'path': 'a\\n\\x1b[31mb'} was refused, because nobody is"
+        "agentnb: The call of 'write' with {'path': 'a\\n\\x1b[31mb'} was rejected, because no person is"
     )
     agentnb.headless("approve", after=0)
     await start()

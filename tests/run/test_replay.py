@@ -243,7 +243,7 @@ async def test_a_recording_of_your_own_loop_is_replayed_without_it_with_its_reco
 async def test_a_recorded_loop_cannot_be_run(tmp_path: Path) -> None:
     run = await finished()
     recorded = replay(run.snapshot().save(tmp_path / "run.json"))
-    with pytest.raises(UsageError, match="give the loop itself"):
+    with pytest.raises(UsageError, match="Pass the loop to continue"):
         recorded.loop.advance(recorded.state)
 
 
@@ -257,7 +257,7 @@ ONLY_OF_RUNS = [
 @pytest.mark.parametrize("name", ONLY_OF_RUNS)
 async def test_a_method_that_only_a_run_has_raises_and_suggests_fork(name: str) -> None:
     recorded = replay(await finished())
-    with pytest.raises(UsageError, match=rf"no {name}\(\). fork\(\) goes on from where it stands"):
+    with pytest.raises(UsageError, match=rf"no {name}\(\). fork\(\) returns a run that continues from this position"):
         getattr(recorded, name)
     assert not hasattr(recorded, name)
 

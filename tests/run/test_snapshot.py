@@ -186,7 +186,7 @@ async def test_a_missing_snapshot_file_raises(tmp_path: Path) -> None:
 
 async def test_the_error_for_a_store_in_place_of_a_snapshot_names_load(tmp_path: Path) -> None:
     Store(tmp_path / "runs.db").close()
-    with pytest.raises(UsageError, match=r"runs.db'\).load\(name\) gives one"):
+    with pytest.raises(UsageError, match=r"runs.db'\).load\(name\) returns a snapshot"):
         Snapshot.load(tmp_path / "runs.db")
 
 
@@ -487,7 +487,7 @@ async def test_an_approved_call_of_a_missing_tool_is_an_error_result() -> None:
 async def test_the_text_of_a_snapshot_as_a_path_is_refused_and_not_quoted() -> None:
     text = (await a_run()).snapshot().to_json()
     for read in (Snapshot.load, agentnb.replay, lambda text: restore(text, SessionLoop(ScriptedLLM([])))):
-        with pytest.raises(UsageError, match=r"^This is a snapshot's text, .*: Snapshot.from_json\(text\) reads it"):
+        with pytest.raises(UsageError, match=r"^This is the text of a snapshot, .* Use Snapshot.from_json\(text\)"):
             read(text)
 
 

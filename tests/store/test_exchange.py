@@ -188,7 +188,7 @@ def test_a_file_of_another_kind_is_refused_with_its_kind(
         store.import_(snapshot)
     with pytest.raises(UsageError, match="is a database and not an export"):
         store.import_(source.path)
-    with pytest.raises(UsageError, match=r"is an export of a store and no snapshot: .*\.import_\("):
+    with pytest.raises(UsageError, match=r"is an export of a store, not a snapshot. .*\.import_\("):
         Snapshot.load(file)
     with pytest.raises(RecordingCorrupt, match="or is not an export"):
         store.import_(Path(__file__))

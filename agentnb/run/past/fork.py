@@ -189,7 +189,7 @@ def _checked(made: Branch, loop: Design) -> Branch:
     frame = frame_at(loop, copied(made.past.state), path)
     call = frame.state.open.get(id) if frame is not None else None
     if frame is None or call is None:
-        raise UnknownCall(f"The call {id!r} is not open where the fork begins.")
+        raise UnknownCall(f"The call {id!r} is not open at the event where the fork begins.")
     if decision.decision in ("edit", "replace") or (decision.decision == "approve" and frame.loop_for(call) is None):
         _check_fit(frame, call, decision)
     if decision.decision == "answer" and frame.is_own(call):
@@ -203,7 +203,9 @@ def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> Non
     if frame.is_own(call):
         if decision.decision == "approve":
             return
-        raise UnknownCall(f"The call {call.id!r} ({call.name}) is the loop's own: give it a result, or reject it.")
+        raise UnknownCall(
+            f"The loop performs the call {call.id!r} ({call.name}) itself. Pass a result, or reject the call."
+        )
     name = decision.name or call.name
     if name not in frame.tools:
         there = f"there are {', '.join(sorted(frame.tools))}" if frame.tools else f"{frame.design.name} has none"
@@ -242,9 +244,7 @@ def _stamped(event: Event, place: Event) -> Event:
     Raises UsageError if the types differ: the later events would not be valid after an event of another type.
     """
     if event.type != place.type:
-        raise UsageError(
-            f"Event {place.seq} is of type {place.type}: none of type {event.type} can stand in its place."
-        )
+        raise UsageError(f"Event {place.seq} is of type {place.type}: an event of type {event.type} cannot replace it.")
     stamp: dict[str, Any] = {name: getattr(place, name) for name in ("seq", "time", "path", "phase")}
     if isinstance(event, ApprovalDecision) and isinstance(place, ApprovalDecision):
         stamp |= {**BY_FORK, "question": place.question}
@@ -280,7 +280,7 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
         return event.message.model_copy(update={"content": to_json_data(message)})
     answer = to_message(input_as_json(message))
     if answer.role != "assistant":
-        raise UsageError(f"Event {event.seq} is a model's answer: its role is assistant, not {answer.role!r}.")
+        raise UsageError(f"Event {event.seq} is a model's answer: the role must be 'assistant', not {answer.role!r}.")
     return answer
 
 
@@ -302,8 +302,8 @@ def _check_calls_stay(answer: ModelEnd, frame: Frame | None) -> None:
     made = {call.id for call in frame.state.calls.values() if not (call.hidden or call.let_go)} if frame else set()
     if begun := sorted(made - {call.id for call in answer.message.tool_calls}):
         raise UsageError(
-            f"Event {answer.seq} is an answer that had made calls before it was complete ({', '.join(begun)}), and they"
-            " stay: fork before them, with a loop whose model answers otherwise."
+            f"Calls of the answer at event {answer.seq} were recorded before it was complete ({', '.join(begun)}), so"
+            " the changed answer must have them too. Or fork before them, with a loop whose model answers differently."
         )
 
 
@@ -316,8 +316,10 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, past: 
     path, id = _call_of(event)
     if event.type == "call_end":
         start = next((e for e in reversed(events[: event.seq]) if _is_start(e, path, id)), None)
-        where = f"fork at {start.seq}, where it was started" if start is not None else "it was never started"
-        raise UsageError(f"Event {event.seq} ends the call {id!r}: its result can be changed; for the rest, {where}.")
+        where = f"fork at {start.seq}, where it started" if start is not None else "it never started"
+        raise UsageError(
+            f"Event {event.seq} ends the call {id!r}: only its result can be changed here. For other changes, {where}."
+        )
     followed = event.type not in ("approval_decision", "call_start")
     kept = past(without=not followed)
     # Use the recorded time: the time since the recording is not waiting time.
@@ -336,17 +338,17 @@ def _call_of(event: Event) -> tuple[str, str]:
         return event.path, event.call.id
     if event.type in ABOUT_A_CALL:
         return event.path, str(getattr(event, "call_id", ""))
-    calls = f", and makes {len(event.message.tool_calls)} calls" if isinstance(event, ModelEnd) else ""
+    calls = f" with {len(event.message.tool_calls)} calls" if isinstance(event, ModelEnd) else ""
     raise UsageError(
-        f"Event {event.seq} is a {event.type}{calls}: there is no one call to decide about. Fork where one call is"
-        " asked about or decided (approval_request, approval_decision), starts (call_start) or ends (call_end)."
+        f"Event {event.seq} is a {event.type}{calls}; the change needs an event about one call. Fork at its"
+        " approval_request, approval_decision, call_start or call_end."
     )
 
 
 def _decision(id: str, change: Change) -> ApprovalDecision:
     if change.arguments is not None:
         if not isinstance(change.arguments, Mapping):
-            raise UsageError(f"arguments= takes what the call is to run with, a dict, not {change.arguments!r:.80}.")
+            raise UsageError(f"arguments= takes the arguments of the call, a dict, not {change.arguments!r:.80}.")
         return ApprovalDecision(call_id=id, decision="edit", by="fork", arguments=to_json_data(dict(change.arguments)))
     if change.result is not UNCHANGED:
         return ApprovalDecision(call_id=id, decision="answer", by="fork", result=to_json_data(change.result))
@@ -358,11 +360,13 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if isinstance(given, ApprovalDecision):
         given = {name: getattr(given, name) for name in ("decision", "reason", "arguments", "name", "result")}
     if not isinstance(given, Mapping) or given.get("decision") not in DECISIONS:
-        raise UsageError(f"decision= is one of {', '.join(DECISIONS)}, or a dict with decision and what belongs to it.")
+        raise UsageError(f"decision= is one of {', '.join(DECISIONS)}, or a dict with the key decision.")
     known = {"decision", "reason", "arguments", "name", "result"}
     if unknown := sorted(set(given) - known - {"call_id", "by"}):
-        raise UsageError(f"A decision has {', '.join(sorted(known))}, and no {', '.join(unknown)}.")
+        raise UsageError(f"A decision does not accept {', '.join(unknown)}. Its fields are {', '.join(sorted(known))}.")
     if given["decision"] in ("edit", "replace") and not isinstance(given.get("arguments"), Mapping):
-        raise UsageError(f"A decision to {given['decision']} has arguments, a dict, not {given.get('arguments')!r}.")
+        raise UsageError(
+            f"A decision to {given['decision']} requires arguments, a dict, not {given.get('arguments')!r}."
+        )
     made = {name: to_json_data(given[name]) for name in known & set(given)}
     return ApprovalDecision(call_id=id, by="fork", **{**made, "reason": text_or_empty(given.get("reason"))})

@@ -37,7 +37,9 @@ class RecordedLoop(Design):
 
     def advance(self, state: State) -> Event:
         """Raise UsageError, because a recorded loop makes no decisions."""
-        raise UsageError(f"This is a recording of a {self.kind()}: give the loop itself to go on with it.")
+        raise UsageError(
+            f"This recording of a {self.kind()} does not contain the loop itself. Pass the loop to continue it."
+        )
 
     def config(self) -> dict[str, Any]:
         """Return the recorded configuration."""
@@ -52,7 +54,7 @@ def recorded_loop(events: Sequence[Event]) -> Design:
     """
     start = events[0] if events else None
     if not isinstance(start, RunStart):
-        raise UsageError("There is nothing recorded yet.")
+        raise UsageError("The recording has no events yet.")
     if (design := design_of(start.loop)) is not None:
         return RecordedLoop(start, design.phases)
     if isinstance(recorded := start.config.get("phases"), Mapping):
@@ -107,4 +109,4 @@ def missing(recording: object, name: str, instead: str) -> AttributeError:
     """
     if name not in _ACTS:
         return AttributeError(f"{type(recording).__name__!r} object has no attribute {name!r}")
-    return UnknownName(f"Nothing happens in a recording, so it has no {name}(). {instead}")
+    return UnknownName(f"A recording cannot run, so it has no {name}(). {instead}")

@@ -39,8 +39,8 @@ from agentnb.run.watchers import Watchers
 NEAR = 256
 """The number of events that are searched at once for the start of a step."""
 _INSTEAD = (
-    "fork() goes on from where it stands, as a run; with decision=, message=, arguments= or result= something is"
-    " changed there."
+    "fork() returns a run that continues from this position; decision=, message=, arguments= or result= changes one"
+    " thing there."
 )
 
 
@@ -161,7 +161,9 @@ class Replay(Recording):
         name: None for the name of the replay.
         """
         if not (events := self.events):
-            raise UsageError("The replay stands before its first event, where there is nothing yet: step() goes on.")
+            raise UsageError(
+                "The replay is positioned before its first event, so it has no snapshot. Move it with step() or to()."
+            )
         return Snapshot.of(events, name=name or self.name)
 
     # -- moves -----------------------------------------------------------------------------------------------------
@@ -324,7 +326,7 @@ def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = N
         events = recording.recording if isinstance(recording, Replay) else recording.events
         return Replay(events, loop or recording.loop, name=recording.name, check=loop is not None)
     if not isinstance(recording, Snapshot):
-        check_path("replay(recording), where that is no run and no snapshot,", recording)
+        check_path("replay(recording), if it is not a run or a snapshot,", recording)
         recording = Snapshot.load(recording)
     snapshot = recording
     return Replay(snapshot.events, loop, name=snapshot.name, check=loop is not None)

@@ -58,7 +58,7 @@ def restore(
             f"restore(snapshot, loop) takes a snapshot, a run or the path of a file, not {shown(snapshot)}."
         )
     if not isinstance(loop, Design):
-        raise UsageError(f"restore(snapshot, loop) takes the loop to go on with, not {shown(loop)}.")
+        raise UsageError(f"restore(snapshot, loop) takes the loop to continue with, not {shown(loop)}.")
     check_kind(snapshot.start, loop)
     _warn_of_another_configuration(snapshot, loop)
 
@@ -93,7 +93,7 @@ def _warn_of_another_configuration(snapshot: Snapshot, loop: Design) -> None:
     if fingerprint(loop.kind(), recorded) != fingerprint(loop.kind(), config):
         names = sorted(k for k in {*config, *recorded} if config.get(k) != recorded.get(k))
         warnings.warn(
-            printable(f"The loop is not configured as it was recorded; different: {', '.join(names) or 'its order'}."),
+            printable(f"The configuration of the loop differs from the recording: {', '.join(names) or 'its order'}."),
             UserWarning,
             stacklevel=3,
         )
@@ -111,7 +111,7 @@ def _warn_of_changed_tools(run: Run) -> None:
     if changed and not run.state.over:
         warnings.warn(
             "These tools have another description or schema than in the recording:"
-            f" {printable(', '.join(changed))}. What was decided or remembered about them is asked about again.",
+            f" {printable(', '.join(changed))}. Decisions about calls of them are requested again.",
             UserWarning,
             stacklevel=3,
         )

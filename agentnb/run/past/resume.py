@@ -30,7 +30,9 @@ from agentnb.tools import as_tools
 def check_kind(start: RunStart, loop: Design) -> None:
     """Raise RecordingMismatch if the recording with this first event is of another kind of loop."""
     if start.loop != loop.kind():
-        raise RecordingMismatch(f"The recording is of {start.loop}, and the loop to go on with is {loop.kind()}.")
+        raise RecordingMismatch(
+            f"The recording is of a loop of kind {start.loop}, and the given loop is of kind {loop.kind()}."
+        )
 
 
 def fingerprints(loop: Design) -> dict[str, str]:
@@ -105,12 +107,12 @@ def past_of_a_fork(
         instead = replace(instead, usage={})  # no model request was made for this answer
     over = min(resume_point(events), len(events) - events[-1].terminal)
     if instead is not None and over <= seq:
-        raise UsageError(f"The fork of a run that is over goes on before its event {over}: nothing behind it is kept.")
+        raise UsageError(f"A fork drops the end of the run, from event {over} on. Choose an event before it.")
 
     # Take the events that are kept as they are, and the state after them.
     length = min(over, seq if without or instead is not None else seq + 1)
     if not length and instead is None:
-        raise UsageError("A fork begins with the event run_start at the least.")
+        raise UsageError("A fork keeps at least the event run_start.")
     state = checkpoints.state_at(events, length, inherited_by=run_id)
 
     # Apply the replaced event, the results of tools in the end of the run, and those of the calls that run at `seq`.
@@ -133,7 +135,7 @@ def past_of_a_fork(
         for event in _ends_of_running_calls(state, events, seq + 1):
             add(event)
     except ImpossibleEvent as error:
-        raise UsageError(f"The run cannot go on like that from its event {seq}: {error}") from error
+        raise UsageError(f"The run cannot continue from event {seq} with this change: {error}") from error
 
     # The first event describes the fork and its origin, and has its options. No later event changes these options.
     start, added = (added[0], added[1:]) if not length else (events[0], added)

@@ -159,7 +159,7 @@ class Snapshot:
         """
         check_path("Snapshot.load(path)", path)
         if str(path).lstrip().startswith("{"):
-            raise UsageError("This is a snapshot's text, and no path of a file: Snapshot.from_json(text) reads it.")
+            raise UsageError("This is the text of a snapshot, not the path of a file. Use Snapshot.from_json(text).")
         try:
             data = read_bytes(Path(path))
         except FileNotFoundError as error:
@@ -168,10 +168,12 @@ class Snapshot:
             raise StorageError(f"{path} cannot be read as a snapshot: {error.strerror}.") from error
         if data.startswith(DATABASE):
             store = f"agentnb.Store({str(path)!r})"
-            raise UsageError(f"{path} is a database and no snapshot. If it is a store, {store}.load(name) gives one.")
+            raise UsageError(
+                f"{path} is a database, not a snapshot. If it is a store, {store}.load(name) returns a snapshot."
+            )
         if data.startswith(EXPORT):
             taken = f"agentnb.Store('runs.db').import_({str(path)!r})"
-            raise UsageError(f"{path} is an export of a store and no snapshot: {taken} takes in the runs that it has.")
+            raise UsageError(f"{path} is an export of a store, not a snapshot. {taken} imports its runs.")
         return _read(data, str(path))
 
 
@@ -236,7 +238,7 @@ def _read(text: bytes, where: str) -> Snapshot:
     snapshot = Snapshot(tuple(events), data.get("name"), [state])
     come_to = json.loads(to_json(_summary(state)))
     if any(not _same(come_to[name], value) for name, value in data["state"].items() if name in come_to):
-        raise RecordingCorrupt(f"{where}: its events do not lead to the state it was saved with.")
+        raise RecordingCorrupt(f"{where}: its events do not result in the state that was saved.")
     return snapshot
 
 
@@ -248,7 +250,7 @@ def _same(one: Any, other: Any) -> bool:
 def _line_of(error: Exception, text: bytes) -> str:
     """Return the reason and the line for the error that a text is not a snapshot."""
     if isinstance(error, UnicodeDecodeError):
-        return f": it is no UTF-8 text in line {text.count(bytes([10]), 0, error.start) + 1}"
+        return f": it is not UTF-8 text in line {text.count(bytes([10]), 0, error.start) + 1}"
     why = f"it has no {error}" if isinstance(error, KeyError) else error
     return f" (line {error.lineno}): {why}" if isinstance(error, json.JSONDecodeError) else f" (line 1): {why}"
 
@@ -305,11 +307,11 @@ def _decode(entries: Any, where: str) -> tuple[list[Event], State]:
         try:
             events.append(decode_event(to_json(entry["event"])))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise RecordingCorrupt(f"{where}: line {number + 2} (event {number}) is no event.") from error
+            raise RecordingCorrupt(f"{where}: line {number + 2} (event {number}) is not a valid event.") from error
         try:
             check.take(events[-1])
         except UsageError as error:
-            words = f"{where} is no recording of a run: line {number + 2} (event {number}). {error}"
+            words = f"{where} is not a valid recording of a run: line {number + 2} (event {number}). {error}"
             raise RecordingCorrupt(words) from error
     if not events:
         raise RecordingCorrupt("A recording begins with the event run_start; this one does not.")
@@ -325,7 +327,7 @@ def check_time(what: str, time: float | None) -> None:
     what: the subject of the error message.
     """
     if time is not None and not 0 <= time <= LATEST:  # refuses NaN as well
-        raise ImpossibleEvent(f"{what} is {time}, and that is no time.")
+        raise ImpossibleEvent(f"{what} is {time}, which is not a valid time.")
 
 
 class RecordingCheck:
@@ -353,17 +355,17 @@ class RecordingCheck:
             check_time("Its deadline", event.deadline)
         for name, least in _least_counts(event):
             if getattr(event, name) < least:
-                raise ImpossibleEvent(f"Its {name} is {getattr(event, name)}, and {least} is the least.")
+                raise ImpossibleEvent(f"Its {name} is {getattr(event, name)}, and must be at least {least}.")
         if isinstance(event, ModelEnd) and any(len(pair) != 2 or min(pair) < 0 for pair in event.timing):
-            raise ImpossibleEvent("Its timing has something else than pairs of milliseconds and characters.")
+            raise ImpossibleEvent("Its timing must be pairs of milliseconds and characters, each 0 or more.")
         try:
             evolve(self.state, event)
         except (ImpossibleEvent, IllegalTransition):
             raise
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise ImpossibleEvent(f"{event.type} cannot follow what is before it: {error!r}.") from error
+            raise ImpossibleEvent(f"{event.type} cannot follow the events before it: {error!r}.") from error
         if event.seq != position:
-            raise ImpossibleEvent(f"It has the number {event.seq} where {position} was to come.")
+            raise ImpossibleEvent(f"Its number is {event.seq} and should be {position}.")
 
 
 def _least_counts(event: Event) -> tuple[tuple[str, int], ...]:
