@@ -487,7 +487,7 @@ def _start_call(
                 return
 
         # The concurrency limit of the loop.
-        if not loop.has_room_for(call):
+        if not frame.calls.within_limit((call,), frame.state):
             return
     else:
         return

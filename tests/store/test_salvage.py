@@ -212,7 +212,7 @@ def test_salvage_of_a_file_that_is_not_a_store_creates_no_store(tmp_path: Path) 
     assert not (tmp_path / "saved.db").exists()
 
 
-async def test_a_postgresql_store_is_salvaged(place: str, tmp_path: Path) -> None:
+async def test_a_file_or_a_database_is_salvaged(place: str, tmp_path: Path) -> None:
     store = Store(place)
     await researcher().start("go", name="first", store=store, approve=True)
     store._database.write("UPDATE events SET checksum = 1 WHERE key % 4294967296 = 3")
