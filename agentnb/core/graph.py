@@ -1,6 +1,6 @@
 """The call graph: the calls of a request, and which of them read the results of others.
 
-A loop whose calls depend on one another can compute it from its state (`Design.call_graph`). It is only a view of that
+A loop whose calls depend on one another can compute it from its state (`Calls.call_graph`). It is only a view of that
 state: no decision uses it.
 """
 

@@ -169,10 +169,6 @@ class LoopExecutor:
         """Return True if a tool performs the call, not a nested loop or the loop itself."""
         return not call.hidden and self.frame.loop_for(call) is None
 
-    def has_room_for(self, call: CallState) -> bool:
-        """Return True if the concurrency limit of the loop lets the call start."""
-        return bool(self.frame.calls.within_limit((call,), self.frame.state))
-
     def has_stopped_before(self, call: CallState) -> bool:
         """Return True if a breakpoint has stopped the run before this call."""
         return self._stopped_before.get(call.id) is call

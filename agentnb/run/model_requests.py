@@ -197,12 +197,15 @@ class ModelRequests:
         options = {**self._options, **set_by_loop}
         if self._frame.state.has_called and "tool_choice" not in set_by_loop and options.get("tools"):
             own = getattr(self._design.llm, "options", None)
-            choice = {**(own if isinstance(own, Mapping) else {}), **options}.get("tool_choice")
-            if isinstance(choice, Mapping) and choice.get("type") == "any":  # Anthropic's may say more than that
-                options["tool_choice"] = {**choice, "type": "auto"}
-            elif choice not in (None, "auto", "none") and not (
-                isinstance(choice, Mapping) and choice.get("type") in ("auto", "none")
-            ):
+            choice = options.get("tool_choice")
+            if own and "tool_choice" not in options and isinstance(own, Mapping):
+                choice = own.get("tool_choice")
+            if choice is not None and isinstance(choice, Mapping):
+                if choice.get("type") == "any":  # Anthropic's may say more than that
+                    options["tool_choice"] = {**choice, "type": "auto"}
+                elif choice.get("type") not in ("auto", "none"):
+                    options["tool_choice"] = "auto"
+            elif choice not in (None, "auto", "none"):
                 options["tool_choice"] = "auto"
         return options
 

@@ -38,11 +38,11 @@ from agentnb.run.driver import Driver
 from agentnb.run.event_data import text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate, Owner
+from agentnb.run.host import loop_here
 from agentnb.run.inline_task import task_here
 from agentnb.run.journal import Journal
 from agentnb.run.output import output_of
 from agentnb.run.tool_calls import check_not_within
-from agentnb.run.wakeup import loop_here
 
 _in_tasks: dict[Ownership, object] = {}
 """The runs that a task of their own drives. They are kept alive here, so that a variable may be used again."""

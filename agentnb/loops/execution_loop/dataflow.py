@@ -39,7 +39,7 @@ from agentnb.loops.execution_loop.writes import error_of
 class Dataflow:
     """The calls of a run's current turn, and the context that they read."""
 
-    def __init__(self, state: State, tools: Mapping[str, Tool] | None, *, lazy: bool) -> None:
+    def __init__(self, state: State, tools: Mapping[str, Tool] | None = None, *, lazy: bool = False) -> None:
         """Read the calls at a state.
 
         tools: by name; None if they are not known, then every name counts as that of a tool. lazy: no call starts

@@ -9,9 +9,10 @@ As one function it would read:
         append what the calls wrote, and then the errors of the calls that failed
         if the Solution has an output: end with it
 
-As a loop design it is `advance`. `wanted` decides which calls may start: those whose references are found (`dataflow`)
-in the data that the log folds to (`context`). Arguments are resolved when a call is checked and again when it starts,
-so that a person decides about the data and not about its name.
+As a loop design it has three roles. `ExecutionLoop.advance` decides what happens next. `ExecutionRequests` send the
+context, and read the calls from an answer while it arrives. `ExecutionCalls` decide which calls may start: those whose
+references are found (`dataflow`) in the data that the log folds to (`context`). Arguments are resolved when a call is
+checked and again when it starts, so that a person decides about the data and not about its name.
 """
 
 from __future__ import annotations
@@ -298,7 +299,7 @@ class ExecutionLoop(Loop):
         # No more call can start: fail those that still wait.
         if len(state.open) > state.detached:
             call = next(call for call in state.open.values() if not call.detached)
-            why = Dataflow(state, None, lazy=self.plan == "lazy").why_unresolved(call) or "unresolved reference"
+            why = Dataflow(state).why_unresolved(call) or "unresolved reference"
             return CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="invalid")
 
         # Before the first request, append the input.
@@ -335,7 +336,7 @@ class ExecutionLoop(Loop):
             return self._end(state, "max_requests")
         if self.plan is not None and state.reply is not None and state.reply.message.tool_calls:
             is_planned = Context.of(state).planned == state.turn
-            if not is_planned and not Dataflow(state, None, lazy=self.plan == "lazy").cycle():
+            if not is_planned and not Dataflow(state).cycle():
                 return MessageAdded(message=plan_message(self.plan, state))
         return ModelStart(turn=state.turn + 1)
 
