@@ -272,8 +272,10 @@ def _unread_text(path: Path, schema: Any) -> str:
     for key in path:
         schema = schema[key] if _has(schema, key) else None
     keyword = next((key for key in reversed(path) if isinstance(key, str)), "")
-    what = {"type": "Unknown type", "$ref": "Unresolvable", "pattern": "Unreadable pattern"}.get(keyword, "Unreadable")
-    return f"{what} {schema!r:.80} at {'.'.join(map(str, path))}"
+    problem = {"type": "Unknown type", "$ref": "Unresolvable", "pattern": "Unreadable pattern"}.get(
+        keyword, "Unreadable"
+    )
+    return f"{problem} {schema!r:.80} at {'.'.join(map(str, path))}"
 
 
 def _unresolved(schema: Any) -> Iterator[Path]:
@@ -380,8 +382,8 @@ def _types(schema: Any, root: Any) -> set[str] | None:
     schema = _resolved(schema, root)
     if not isinstance(schema, Mapping):
         return None
-    said = schema.get("type")
-    types = {said} if isinstance(said, str) else set(map(str, said)) if isinstance(said, list) else None
+    declared = schema.get("type")
+    types = {declared} if isinstance(declared, str) else set(map(str, declared)) if isinstance(declared, list) else None
     branches = schema.get("anyOf") or schema.get("oneOf")
     if types is None and isinstance(branches, list):
         each = [_types(branch, root) for branch in branches if branch is not schema]
@@ -465,7 +467,7 @@ def argument_faults(error: ValidationError, *inside: str) -> str:
     """
     faults = []
     for fault in error.errors(include_url=False):
-        where = ".".join(map(str, (*inside, *fault["loc"]))) or "arguments"
-        given = "" if fault["type"] == "missing" else f" (got {repr(fault['input'])[:_SHOWN]})"
-        faults.append(f"{where}: {fault['msg']}{given}")
+        path = ".".join(map(str, (*inside, *fault["loc"]))) or "arguments"
+        value = "" if fault["type"] == "missing" else f" (got {repr(fault['input'])[:_SHOWN]})"
+        faults.append(f"{path}: {fault['msg']}{value}")
     return "; ".join(faults)

@@ -233,9 +233,9 @@ def write_test(recording: Any, path: str | Path, loop: str) -> Path:
     saved = snapshot.save(path.with_suffix(".agentnb.json"))
     module, _, name = loop.partition(":")
     letters = "".join(char if f"a{char}".isidentifier() else " " for char in source.name)
-    what = "_".join(letters.split()).strip("_") or "it"
+    test_name = "_".join(letters.split()).strip("_") or "it"
     last = snapshot.position - 1
-    text_of_test = _TEST.format(module=module, name=name, file=saved.name, what=what, last=last)
+    text_of_test = _TEST.format(module=module, name=name, file=saved.name, test_name=test_name, last=last)
     path.write_text(text_of_test, encoding="utf-8")  # the encoding in which Python reads it, not that of the locale
     return path
 
@@ -247,13 +247,13 @@ from pathlib import Path
 import agentnb
 from agentnb.core.loop import Design
 
-from {module} import {name} as given
+from {module} import {name} as loop_or_function
 
 RECORDING = Path(__file__).with_name({file!r})
 
 
-def test_{what}_decides_as_recorded() -> None:
-    loop = given if isinstance(given, Design) else given()
+def test_{test_name}_decides_as_recorded() -> None:
+    loop = loop_or_function if isinstance(loop_or_function, Design) else loop_or_function()
     agentnb.replay(RECORDING, loop).to({last})
 '''
 
@@ -263,10 +263,10 @@ def _found(where: str) -> Design:
 
     Raises UsageError if there is neither.
     """
-    given: object = where
+    value: object = where
     needed = f"loop= must be 'module:name' of a loop or of a function that returns one, not {where!r}."
-    words = where.replace(":", ".").split(".") if isinstance(given, str) else []
-    if not isinstance(given, str) or not where.partition(":")[2].isidentifier() or any(map(iskeyword, words)):
+    names = where.replace(":", ".").split(".") if isinstance(value, str) else []
+    if not isinstance(value, str) or not where.partition(":")[2].isidentifier() or any(map(iskeyword, names)):
         raise UsageError(needed)
     try:
         found = pkgutil.resolve_name(where)

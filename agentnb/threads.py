@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 MAX_THREADS = 256
 """The maximum number of functions that run simultaneously in this process. Threads start on demand and are kept."""
-GIVEN_UP_SECONDS = 1.0
+ABANDONED_SECONDS = 1.0
 """The seconds that the exit of the process waits for abandoned calls: enough to finish writing a file."""
 
 
-def carried(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def call_for_future(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call the function; convert a StopIteration to a RuntimeError, as a coroutine does.
 
     A future does not accept a StopIteration, so code that waits for the thread would wait for ever. A KeyboardInterrupt
@@ -45,34 +45,34 @@ def carried(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 working_for: ContextVar[tuple[str, str, str] | None] = ContextVar("working_for", default=None)
 """The run, the path of a loop in it, and the call (or "" for the model) for which this code runs."""
 
-_unfinished: dict[Future[Any], tuple[str, str, str]] = {}
+_tracked: dict[Future[Any], tuple[str, str, str]] = {}
 """The functions in threads that have not ended, also abandoned ones, with what they run for (`working_for`)."""
 
 
-def follow(future: Future[Any]) -> None:
+def track(future: Future[Any]) -> None:
     """Record that this function runs for the same call as the caller, until it has ended."""
     if (work := working_for.get()) is not None:
-        _unfinished[future] = work
+        _tracked[future] = work
         future.add_done_callback(_forget)
 
 
 def _forget(future: Future[Any]) -> None:
-    _unfinished.pop(future, None)
+    _tracked.pop(future, None)
 
 
-def unfinished(run_id: str) -> dict[Future[Any], tuple[str, str]]:
+def unfinished_calls(run_id: str) -> dict[Future[Any], tuple[str, str]]:
     """Return the functions that have not ended and run for this run, with the path and the call of each."""
-    return {future: (path, id) for future, (run, path, id) in _unfinished.copy().items() if run == run_id}
+    return {future: (path, id) for future, (run, path, id) in _tracked.copy().items() if run == run_id}
 
 
-def let_go(run_id: str, path: str, id: str) -> None:
+def forget_call(run_id: str, path: str, id: str) -> None:
     """Forget the functions that run for this call: it is reported elsewhere that they continue."""
-    for future, work in _unfinished.copy().items():
+    for future, work in _tracked.copy().items():
         if work == (run_id, path, id):
             _forget(future)
 
 
-def forgotten_in_a_fork(forget: Callable[[], None]) -> None:
+def reset_in_forks(forget: Callable[[], None]) -> None:
     """Call `forget` in every process that is forked from this one.
 
     multiprocessing forks by default on Linux before Python 3.14. Threads do not exist in the forked process, and code
@@ -89,16 +89,16 @@ def _nothing() -> None:
 class _Call(Future[Any]):
     """A call in a thread. Cancelling it while it runs abandons it."""
 
-    def __init__(self, work: Callable[[], Any], give_up: Callable[[_Call], None]) -> None:
+    def __init__(self, work: Callable[[], Any], abandon: Callable[[_Call], None]) -> None:
         super().__init__()
         self._work = work
-        self._give_up = give_up
+        self._abandon = abandon
 
     def cancel(self) -> bool:
         """Cancel the call and return True if it has not begun; otherwise abandon it and return False."""
         if super().cancel():
             return True
-        self._give_up(self)
+        self._abandon(self)
         return False
 
     def perform(self) -> None:
@@ -126,14 +126,14 @@ class Threads:
         self.inline = False
         """True if functions are called immediately in the caller's own thread, for tests with virtual time."""
         self._forget()
-        forgotten_in_a_fork(self._forget)
+        reset_in_forks(self._forget)
         atexit.register(self._end)
 
     def _forget(self) -> None:
         self._condition = threading.Condition()
         self._waiting: deque[_Call] = deque()
         self._running: set[_Call] = set()
-        self._given_up: set[_Call] = set()
+        self._abandoned: set[_Call] = set()
         self._threads = self._idle = 0
         self._ends = False
 
@@ -142,9 +142,9 @@ class Threads:
 
         Raises RuntimeError if no thread can be started and none exists.
         """
-        work: Callable[[], T] = partial(carried, function, *args, **kwargs)
-        call = _Call(partial(copy_context().run, work), self._give_up)
-        follow(call)
+        work: Callable[[], T] = partial(call_for_future, function, *args, **kwargs)
+        call = _Call(partial(copy_context().run, work), self._abandon)
+        track(call)
         if self.inline:
             call.perform()
             return call
@@ -185,8 +185,8 @@ class Threads:
         call.perform()
         with self._condition:
             self._running.discard(call)
-            if call in self._given_up:
-                self._given_up.discard(call)
+            if call in self._abandoned:
+                self._abandoned.discard(call)
                 return False
         return True
 
@@ -201,10 +201,10 @@ class Threads:
             self._running.add(call)
             return call
 
-    def _give_up(self, call: _Call) -> None:
+    def _abandon(self, call: _Call) -> None:
         with self._condition:
-            if call in self._running and call not in self._given_up:
-                self._given_up.add(call)
+            if call in self._running and call not in self._abandoned:
+                self._abandoned.add(call)
                 self._threads -= 1
                 if self._waiting:
                     self._provide()
@@ -214,12 +214,12 @@ class Threads:
         with self._condition:
             self._ends = True
             self._waiting.clear()
-        while running := self._running - self._given_up:
-            wait(running, GIVEN_UP_SECONDS)  # then test again: some may have been abandoned meanwhile
-        wait(set(self._given_up), GIVEN_UP_SECONDS)
+        while running := self._running - self._abandoned:
+            wait(running, ABANDONED_SECONDS)  # then test again: some may have been abandoned meanwhile
+        wait(set(self._abandoned), ABANDONED_SECONDS)
 
 
-forgotten_in_a_fork(_unfinished.clear)
+reset_in_forks(_tracked.clear)
 
 THREADS = Threads(MAX_THREADS, "agentnb-call")
 """The threads of this process."""

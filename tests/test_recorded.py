@@ -278,7 +278,7 @@ async def test_a_recording_becomes_a_test_that_passes(tmp_path: Path) -> None:
 async def test_such_a_test_fails_when_the_loop_decides_otherwise(tmp_path: Path) -> None:
     run = await decided_run()
     file = write_test(run, tmp_path / "test_nile.py", "tests.analysis.recordings:researcher")
-    file.write_text(file.read_text().replace("else given()", "else given(max_turns=1)"))
+    file.write_text(file.read_text().replace("else loop_or_function()", "else loop_or_function(max_turns=1)"))
     done = pytest_of(file)
     assert "1 failed" in done.stdout
     assert "ReplayDiverged" in done.stdout

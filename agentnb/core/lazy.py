@@ -9,14 +9,14 @@ from typing import Any
 
 
 def lazy_exports(
-    package: str, where: Mapping[str, Iterable[str]]
+    package: str, exports: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package (PEP 562).
 
-    where: the names that the package exports, by the module that defines them. No module may have the same name as one
-    of its exports: once imported, the module would replace the export.
+    exports: the names that the package exports, by the module that defines them. No module may have the same name as
+    one of its exports: once imported, the module would replace the export.
     """
-    modules = {name: f"{package}.{module}" for module, names in where.items() for name in names}
+    modules = {name: f"{package}.{module}" for module, names in exports.items() for name in names}
 
     def get(name: str) -> Any:
         if name not in modules:

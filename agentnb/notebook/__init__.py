@@ -57,12 +57,12 @@ def install() -> None:
     from agentnb.notebook.environment import KernelEnvironment
     from agentnb.notebook.tracebacks import shorten_tracebacks
     from agentnb.run.environment import PlainPython, use_environment
-    from agentnb.threads import forgotten_in_a_fork
+    from agentnb.threads import reset_in_forks
     from agentnb.widgets import comms
 
     gate = comm_gate()
     use_environment(KernelEnvironment(gate, Attended(current_shell()) if in_kernel() else None))
-    forgotten_in_a_fork(lambda: use_environment(PlainPython()))  # a forked process must not read the kernel's sockets
+    reset_in_forks(lambda: use_environment(PlainPython()))  # a forked process must not read the kernel's sockets
     comms.listen(gate.register, gate.unregister)
     shorten_tracebacks()
     _installed = True

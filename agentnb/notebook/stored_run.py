@@ -27,7 +27,7 @@ from agentnb.run.past.recorded_loop import missing, recorded_loop, stood
 from agentnb.run.recording import Recording
 from agentnb.run.watchers import Watchers
 from agentnb.store import RunInfo, Store
-from agentnb.threads import forgotten_in_a_fork
+from agentnb.threads import reset_in_forks
 
 PERIOD = 1.0
 """The number of seconds between two reads of the store."""
@@ -154,7 +154,7 @@ def _reset_after_fork() -> None:
     _lock, _follower = threading.Lock(), None
 
 
-forgotten_in_a_fork(_reset_after_fork)
+reset_in_forks(_reset_after_fork)
 
 
 def _follow_all() -> None:

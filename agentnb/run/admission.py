@@ -50,17 +50,17 @@ def confirmed(finding: Finding, frame: Frame, call: CallState) -> Finding:
     If a person was asked about it, the person is asked again, regardless of the policy: the person has seen
     something other than what would run now. A refusal stays a refusal. Otherwise the finding is returned unchanged.
     """
-    decision, asked = call.decision, call.approval
+    decision, question = call.decision, call.approval
     if not isinstance(finding, Verdict) or finding.decision in ("reject", "terminate"):
         return finding
-    if asked is None and (decision is None or decision.by not in ("remembered", "fork")):
+    if question is None and (decision is None or decision.by not in ("remembered", "fork")):
         return finding
     since = f" (event {decision.seq})" if decision is not None else ""
     if decision is not None and decision.tool_fingerprint not in (None, frame.fingerprints.get(call.name)):
-        why = f"The description or the schema of {call.name} has changed since this was decided{since}."
+        change = f"The description or the schema of {call.name} has changed since this was decided{since}."
     else:
-        why = f"What would run has changed since this was decided{since}."
-    reason = f"{why} {finding.reason}" if finding.decision == "ask" and finding.reason else why
+        change = f"What would run has changed since this was decided{since}."
+    reason = f"{change} {finding.reason}" if finding.decision == "ask" and finding.reason else change
     return replace(finding, decision="ask", reason=reason, arguments=None)
 
 
@@ -78,8 +78,8 @@ def apply(finding: Finding, journal: Journal, frame: Frame, call: CallState, arg
         # A remembered decision answers the question. Otherwise it is written to disk before anybody sees it as pending.
         if not apply_remembered(journal, frame, call, arguments):
             with journal.saying():
-                why = lapsed_reason(journal, frame, call)
-                journal.append(_question(call, finding, arguments, why, journal.now()), frame, call)
+                change = lapsed_reason(journal, frame, call)
+                journal.append(_question(call, finding, arguments, change, journal.now()), frame, call)
     else:
         checked = arguments if arguments is not call.arguments else None
         decision = ApprovalDecision(
@@ -94,12 +94,12 @@ def apply(finding: Finding, journal: Journal, frame: Frame, call: CallState, arg
         journal.append(decision, frame, call)
 
 
-def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], why: str, now: float) -> ApprovalRequest:
+def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], change: str, now: float) -> ApprovalRequest:
     return ApprovalRequest(
         call_id=call.id,
         name=call.name,
         arguments=to_plain(arguments),  # a copy: a reader who changes it has not changed what runs (promise 5)
-        reason=f"{why} {verdict.reason}".strip() if why and why not in verdict.reason else verdict.reason,
+        reason=f"{change} {verdict.reason}".strip() if change and change not in verdict.reason else verdict.reason,
         earlier=call.approval.seq if call.approval is not None else None,
         deadline=now + verdict.deadline if verdict.deadline is not None else None,
         seen=verdict.seen,

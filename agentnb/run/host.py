@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from agentnb.threads import forgotten_in_a_fork
+from agentnb.threads import reset_in_forks
 
 T = TypeVar("T")
 logger = logging.getLogger("agentnb")
@@ -41,7 +41,7 @@ class Host:
 
     def __init__(self) -> None:
         self._forget()
-        forgotten_in_a_fork(self._forget)
+        reset_in_forks(self._forget)
 
     def _forget(self) -> None:
         self._lock = threading.Lock()

@@ -29,9 +29,9 @@ class Refusal:
     end: CallEnd
 
 
-def synthetic_end(call: CallState, words: str, outcome: Outcome, error: BaseException | None = None) -> CallEnd:
+def synthetic_end(call: CallState, text: str, outcome: Outcome, error: BaseException | None = None) -> CallEnd:
     """Return the end of a call without a result of its own. error: the exception behind it, if there is one."""
-    fields: dict[str, Any] = {"result": to_json_data(words), "is_error": True, "outcome": outcome}
+    fields: dict[str, Any] = {"result": to_json_data(text), "is_error": True, "outcome": outcome}
     if error is not None:
         fields["error"] = error_info(error)
     return CallEnd(call_id=call.id, name=call.name, **fields)
@@ -42,8 +42,8 @@ def misfit(call: CallState, tools: Mapping[str, Tool]) -> Refusal:
     if call.name not in tools:
         known = ", ".join(sorted(tools)) or "none"
         return _refusal(call, f"Tool {call.name} not found. Available tools: {known}.")
-    said = (call.malformed or "")[:200]
-    return _refusal(call, f"The arguments of {call.name} are not a JSON object: {said}")
+    received = (call.malformed or "")[:200]
+    return _refusal(call, f"The arguments of {call.name} are not a JSON object: {received}")
 
 
 _CUT_OFF: Mapping[CutOff, str] = {
@@ -55,9 +55,9 @@ _CUT_OFF: Mapping[CutOff, str] = {
 
 def cut_off(call: CallState, why: CutOff) -> CallEnd:
     """Return the end of a call of an answer that was cut off, for its arguments may be, too; it may run by then."""
-    has_begun = call.status == "running"
-    words = f"{'Broken off' if has_begun else 'Not executed'}: the answer that made this call {_CUT_OFF[why]}."
-    return synthetic_end(call, words, "aborted" if has_begun else "skipped")
+    has_started = call.status == "running"
+    text = f"{'Broken off' if has_started else 'Not executed'}: the answer that made this call {_CUT_OFF[why]}."
+    return synthetic_end(call, text, "aborted" if has_started else "skipped")
 
 
 def broken_off(call: CallState) -> CallEnd:
@@ -71,13 +71,13 @@ def unfit(call: CallState, error: InvalidArguments) -> Refusal:
     return _refusal(call, str(error))
 
 
-def blocked(call: CallState, words: str) -> Refusal:
+def blocked(call: CallState, text: str) -> Refusal:
     """Return the refusal of a call by the loop's own hook."""
-    return _refusal(call, words, "blocked")
+    return _refusal(call, text, "blocked")
 
 
-def _refusal(call: CallState, words: str, outcome: Outcome = "invalid") -> Refusal:
-    return Refusal(synthetic_end(call, words, outcome))
+def _refusal(call: CallState, text: str, outcome: Outcome = "invalid") -> Refusal:
+    return Refusal(synthetic_end(call, text, outcome))
 
 
 # -- the end of a run --------------------------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None
             elif not frame.state.open and not frame.state.over:  # a watcher of these events may have ended it meanwhile
                 answer = None
                 if frame.reply is not None:
-                    words = error.message if error is not None else journal.state.cancelled or reason
-                    answer = frame.reply.broken_off("aborted", words)
+                    text = error.message if error is not None else journal.state.cancelled or reason
+                    answer = frame.reply.broken_off("aborted", text)
                 journal.append(RunEnd(reason=reason, error=error, answer=answer), frame)
 
 

@@ -16,7 +16,7 @@ from agentnb.core.required_effects import Effect
 from agentnb.run.frame import Frame
 from agentnb.run.host import call_in
 from agentnb.run.wakeup import Wakeup
-from agentnb.threads import let_go, unfinished
+from agentnb.threads import forget_call, unfinished_calls
 
 logger = logging.getLogger("agentnb")
 
@@ -160,7 +160,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     async def _threads_end(self) -> None:
         """Wait for the functions of the run in threads, which cannot be interrupted; name those that are late."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        while (running := unfinished(self.run_id)) and (seconds := self.seconds_to_close()) > 0:
+        while (running := unfinished_calls(self.run_id)) and (seconds := self.seconds_to_close()) > 0:
             ended.clear()
             for function in running:
                 function.add_done_callback(lambda _: call_in(loop, ended.set))
@@ -168,7 +168,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
                 async with asyncio.timeout(seconds):
                     await ended.wait()
         for path, id in dict.fromkeys(running.values()):
-            let_go(self.run_id, path, id)
+            forget_call(self.run_id, path, id)
             warn_of(
                 f"{self.name_of(Effect('call' if id else 'model', id, path))} was broken off with its run, and its"
                 f" function still runs in a thread {CLOSE_SECONDS:g} s later. Nothing ends a thread from outside: it is"

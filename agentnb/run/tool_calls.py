@@ -48,7 +48,7 @@ from agentnb.run.loop_context import context_of_loop
 from agentnb.run.synthetic_results import Refusal, blocked, misfit, synthetic_end, unfit
 from agentnb.run.tasks import InFlight
 from agentnb.run.validation import shown
-from agentnb.threads import let_go, working_for
+from agentnb.threads import forget_call, working_for
 
 PumpPace = Literal["pull", "drain"]
 
@@ -335,7 +335,7 @@ class ToolCalls:
                 return await running
         except TimeoutError as error:
             if clock.expired():  # otherwise it is the tool's own
-                let_go(self._journal.run_id, self._frame.path, call.id)  # its result says that it took too long
+                forget_call(self._journal.run_id, self._frame.path, call.id)  # its result says that it took too long
                 error.args = (f"{call.name} took longer than {tool.timeout:g} s.",)  # it came without words
                 raise _TimedOut(*error.args) from error
             raise

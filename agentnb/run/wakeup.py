@@ -25,7 +25,7 @@ from agentnb.run import host as hosting
 from agentnb.run.frame import Frame
 from agentnb.run.host import call_in, loop_here
 from agentnb.run.journal import Journal
-from agentnb.threads import forgotten_in_a_fork
+from agentnb.threads import reset_in_forks
 
 logger = logging.getLogger("agentnb")
 
@@ -36,7 +36,7 @@ LONG_SECONDS = 10.0
 
 _unwritten: set[Wakeup] = set()
 """Those of the runs that have events which could not be written yet."""
-forgotten_in_a_fork(_unwritten.clear)
+reset_in_forks(_unwritten.clear)
 
 
 @atexit.register

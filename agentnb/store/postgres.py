@@ -258,15 +258,15 @@ def _connection_class() -> type[psycopg.Connection[Any]]:
             # psycopg resumes `gen` if the socket is ready, and ten times a second with a false value if it is not.
             silent_until = time.monotonic() + ANSWER_SECONDS
             try:
-                wanted = next(gen)
+                needed = next(gen)
                 while True:
-                    ready = yield wanted
+                    ready = yield needed
                     if ready:
                         silent_until = time.monotonic() + ANSWER_SECONDS
                     elif time.monotonic() > silent_until:
                         self.pgconn.finish()
                         raise psycopg.OperationalError(f"the server has not answered for {ANSWER_SECONDS:g} seconds")
-                    wanted = gen.send(ready)
+                    needed = gen.send(ready)
             except StopIteration as done:
                 return done.value
 
@@ -276,8 +276,8 @@ def _connection_class() -> type[psycopg.Connection[Any]]:
 def _with_limits(url: str) -> str:
     """Return the address with the limits in `CONNECTION` that it does not have."""
     parts = urlsplit(url)
-    given = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-    limits = urlencode({name: value for name, value in CONNECTION.items() if name not in given})
+    present = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+    limits = urlencode({name: value for name, value in CONNECTION.items() if name not in present})
     return urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, limits)))))
 
 

@@ -274,8 +274,8 @@ def common_with_origin(database: Database, recording: Sequence[Event]) -> tuple[
         return None
     past = events(database, number, inherited, salvage=True)
     count = 1
-    for there, here in zip(past[1:], recording[1:], strict=False):
-        if not is_same(_inherited(there, here.run_id), here):
+    for stored, recorded in zip(past[1:], recording[1:], strict=False):
+        if not is_same(_inherited(stored, recorded.run_id), recorded):
             break
         count += 1
     return origin, count

@@ -55,9 +55,9 @@ class Search:
     stop_reason: str | None = None
 
     def __post_init__(self) -> None:
-        for what in ("name", "loop", "tag", "tool", "stop_reason"):
-            if getattr(self, what) is not None:
-                check_text(f"find({what}=)", getattr(self, what))
+        for option in ("name", "loop", "tag", "tool", "stop_reason"):
+            if getattr(self, option) is not None:
+                check_text(f"find({option}=)", getattr(self, option))
         error: object = self.error
         if not isinstance(error, (str, bool, type(None))):
             raise UsageError(f"find(error=) must be a string, or True for any error, not {shown(error)}.")
@@ -127,7 +127,7 @@ def _pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def _seconds(when: Date) -> float:
-    given = when
+    value = when
     try:
         if isinstance(when, str):
             when = datetime.fromisoformat(when)
@@ -136,9 +136,9 @@ def _seconds(when: Date) -> float:
         if isinstance(when, date):
             return datetime(when.year, when.month, when.day).timestamp()
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{shown(given)} is not a date: write it as 2026-11-22, or 2026-11-22T14:30.") from error
+        raise UsageError(f"{shown(value)} is not a date: write it as 2026-11-22, or 2026-11-22T14:30.") from error
     if isinstance(when, bool) or not isinstance(when, (int, float)):
-        raise UsageError(f"A date must be a date, a datetime, ISO text or seconds since the epoch, not {shown(given)}.")
+        raise UsageError(f"A date must be a date, a datetime, ISO text or seconds since the epoch, not {shown(value)}.")
     return float(when)
 
 

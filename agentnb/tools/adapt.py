@@ -206,10 +206,10 @@ class DescribedTool(FunctionTool):
             description = parse_docstring(method)[0]
         super().__init__(any_arguments, description=description, **options)
         self.function = method
-        given = dict(model.model_json_schema() if model is not None else schema or {})
-        self._schema = JsonSchema(given)
-        is_unchanged = self._schema.sendable == {name: part for name, part in given.items() if name != "$schema"}
-        self.parameters = given if is_unchanged else self._schema.sendable
+        declared = dict(model.model_json_schema() if model is not None else schema or {})
+        self._schema = JsonSchema(declared)
+        is_unchanged = self._schema.sendable == {name: part for name, part in declared.items() if name != "$schema"}
+        self.parameters = declared if is_unchanged else self._schema.sendable
         self._model = model
         self._positional = positional
 
@@ -251,8 +251,8 @@ class DescribedTool(FunctionTool):
         elif self._positional == 1:
             invocation = functools.partial(self.function, values)
         else:
-            given = (call_id, values, signal, progress_callback(progress))[: self._positional]
-            invocation = functools.partial(self.function, *given)
+            passed = (call_id, values, signal, progress_callback(progress))[: self._positional]
+            invocation = functools.partial(self.function, *passed)
         try:
             return await (invocation() if inspect.iscoroutinefunction(self.function) else in_thread(invocation))
         except asyncio.CancelledError:

@@ -49,9 +49,9 @@ class FunctionTool:
         view: Callable[[dict[str, Any]], str] | None = None,
     ) -> None:
         # A class method has no class yet: `__get__` makes a tool of the bound method.
-        given: Any = function
-        self._is_classmethod = isinstance(given, classmethod)
-        function = given.__func__ if self._is_classmethod else given
+        original: Any = function
+        self._is_classmethod = isinstance(original, classmethod)
+        function = original.__func__ if self._is_classmethod else original
         if not callable(function):
             raise UsageError(f"A tool is made from a function, not from {function!r:.80}.")
 

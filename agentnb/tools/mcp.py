@@ -88,24 +88,24 @@ def connect(
     _check_headers(headers)
     printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
     if command is not None:
-        where = shlex.join(command)
+        address = shlex.join(command)
     else:
-        where = re.sub(r"(?<=//)[^/?#]*@|\?.*", "", server) if isinstance(server, str) else type(server).__name__
+        address = re.sub(r"(?<=//)[^/?#]*@|\?.*", "", server) if isinstance(server, str) else type(server).__name__
 
     def make(sessions: _Sessions) -> Client:
         """The client of a new session; after an outage a command is started again."""
-        given: Any = server
+        transport: Any = server
         if command is not None:
             name, *arguments = command
             process = StdioServerParameters(command=name, args=arguments, env=dict(env or {}), cwd=cwd)
-            given = read_in_parts(stdio_client(process, errlog=cast("TextIO", printed)), sessions.end)
+            transport = read_in_parts(stdio_client(process, errlog=cast("TextIO", printed)), sessions.end)
         elif isinstance(server, str):
-            given = read_in_parts(over_http(server, headers), sessions.end)
+            transport = read_in_parts(over_http(server, headers), sessions.end)
         elif not isinstance(server, (MCPServer, Server)):
-            given = read_in_parts(server, sessions.end)
-        return mcp.Client(given, cache=None, message_handler=sessions.on_message)
+            transport = read_in_parts(server, sessions.end)
+        return mcp.Client(transport, cache=None, message_handler=sessions.on_message)
 
-    return Connection(_Sessions(make), where, printed, trusted=trusted, prefix=prefix, timeout=timeout)
+    return Connection(_Sessions(make), address, printed, trusted=trusted, prefix=prefix, timeout=timeout)
 
 
 def _check_headers(headers: Any) -> None:
@@ -145,12 +145,19 @@ class Connection:
     """
 
     def __init__(
-        self, sessions: _Sessions, where: str, printed: IO[bytes], *, trusted: bool, prefix: str, timeout: float | None
+        self,
+        sessions: _Sessions,
+        address: str,
+        printed: IO[bytes],
+        *,
+        trusted: bool,
+        prefix: str,
+        timeout: float | None,
     ) -> None:
         self.tools: list[DescribedTool] = []
         self.unusable: dict[str, str] = {}
         self._sessions = sessions
-        self._where = where
+        self._address = address
         self._trusted, self._prefix, self._timeout = trusted, prefix, timeout
         found: Future[Listing] = Future()
         holding = sessions.loop.create_task(sessions.hold(found))
@@ -169,7 +176,7 @@ class Connection:
             if not isinstance(error, Exception):  # Ctrl-C
                 raise
             hint = ' Pass its credentials by headers={"Authorization": ...}.' if " 401 " in f"{error} " else ""
-            raise UsageError(f"There is no MCP server at {where}: {_reason(error)}.{hint}{output}") from None
+            raise UsageError(f"There is no MCP server at {address}: {_reason(error)}.{hint}{output}") from None
         self._follow(listing)
 
     @property
@@ -185,7 +192,7 @@ class Connection:
 
     def __repr__(self) -> str:
         without = f"; not usable: {', '.join(self.unusable)}" if self.unusable else ""
-        return printable(f"<MCP server {self._where}: {', '.join(tool.name for tool in self.tools)}{without}>")
+        return printable(f"<MCP server {self._address}: {', '.join(tool.name for tool in self.tools)}{without}>")
 
     def _follow(self, listing: Listing) -> None:
         """Update the tools to those that the server has listed."""
@@ -197,7 +204,7 @@ class Connection:
                 name = entry.get("name") if isinstance(entry, dict) else None
                 unusable[name if isinstance(name, str) and name else f"tool {number}"] = reason
         for name in unusable.keys() - self.unusable.keys():
-            warning = printable(f"The tool {name} of the MCP server {self._where} cannot be used: {unusable[name]}.")
+            warning = printable(f"The tool {name} of the MCP server {self._address} cannot be used: {unusable[name]}.")
             _LOGGER.warning("%s", warning)
         names = _names(self._prefix + entry["name"] for entry in usable)
         self.unusable = unusable
@@ -225,7 +232,7 @@ class Connection:
             idempotent=only_reads or hints.get("idempotentHint") is True,
             timeout=self._timeout,
         )
-        tool.source = f"{server_name} of the MCP server {self._where}"
+        tool.source = f"{server_name} of the MCP server {self._address}"
         return tool
 
     async def _call(self, name: str, arguments: dict[str, Any], on_update: Callable[..., Any]) -> Any:

@@ -135,10 +135,10 @@ def result_in(raw: Mapping[str, Any]) -> Any:
         if not pictures and raw.get("isError") is not True:
             return structured
         blocks = [{"type": "text", "text": json.dumps(structured, ensure_ascii=False)}, *pictures]
-    words = "\n".join(block.get("text", f"[{block['type']}]") for block in blocks)
+    text = "\n".join(block.get("text", f"[{block['type']}]") for block in blocks)
     if raw.get("isError") is True:
-        raise ToolError(words)
-    return words if all(block["type"] == "text" for block in blocks) else blocks
+        raise ToolError(text)
+    return text if all(block["type"] == "text" for block in blocks) else blocks
 
 
 def _block(part: Any) -> dict[str, Any]:

@@ -156,8 +156,8 @@ class Signature:
     def _field(self, parameter: inspect.Parameter) -> Any:
         """Return the TypedDict field of a parameter: its type, with the description and the default for the schema."""
         type_ = self._hints.get(parameter.name, Any)
-        words = self._docstring[1].get(parameter.name) or _annotated_words(type_)
-        described: dict[str, Any] = {"description": words} if words else {}
+        text = self._docstring[1].get(parameter.name) or _annotated_text(type_)
+        described: dict[str, Any] = {"description": text} if text else {}
         type_ = checked_type(type_)
         if parameter.default is inspect.Parameter.empty:
             return Annotated[type_, Field(**described)]
@@ -262,7 +262,7 @@ def _is_plain(hint: Any) -> bool:
     if origin is Literal:
         return all(map(is_json, parts))
     if origin is Annotated:
-        return _is_plain(parts[0]) and all(isinstance(words, str) for words in parts[1:])
+        return _is_plain(parts[0]) and all(isinstance(text, str) for text in parts[1:])
     return hint is Any or hint in (*_VALUES, NoneType, list, dict)
 
 
@@ -275,14 +275,14 @@ def _is_value(hint: Any) -> bool:
     return hint in _VALUES or get_origin(hint) is Literal
 
 
-def _annotated_words(hint: Any) -> str | None:
+def _annotated_text(hint: Any) -> str | None:
     """Return the description in a type, as in `Annotated[str, "the city"]` or `Annotated[str, Doc("the city")]`."""
     if get_origin(hint) is not Annotated:
         return None
-    for words in get_args(hint)[1:]:
-        words = getattr(words, "documentation", words)
-        if isinstance(words, str):
-            return words
+    for text in get_args(hint)[1:]:
+        text = getattr(text, "documentation", text)
+        if isinstance(text, str):
+            return text
     return None
 
 

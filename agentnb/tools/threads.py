@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from agentnb.core.maybe_async import listed, settled
-from agentnb.threads import THREADS, carried, follow
+from agentnb.threads import THREADS, call_for_future, track
 
 _Work = tuple[Future[Any], Callable[[], Any]]
 CallInThread = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -48,8 +48,8 @@ class OwnThread:
     def call(self, function: Callable[[], Any]) -> Awaitable[Any]:
         """Call the function in the thread, in a copy of the caller's context."""
         future: Future[Any] = Future()
-        work = partial(copy_context().run, carried, function)
-        follow(future)
+        work = partial(copy_context().run, call_for_future, function)
+        track(future)
         with self._lock:
             if self._process != os.getpid():  # the first call, or the first call after a fork of the process
                 self._process, self._queue = os.getpid(), SimpleQueue()

@@ -387,7 +387,7 @@ import agentnb
 from agentnb import threads
 from agentnb.testing import ScriptedLLM, call
 
-threads.GIVEN_UP_SECONDS = 0.0
+threads.ABANDONED_SECONDS = 0.0
 
 @agentnb.tool(timeout=0.02)
 def hang() -> None:

@@ -159,7 +159,7 @@ class Contexts:
         loop = self._loops[path]
         turn = loop.calls
         if call.hidden:  # a call that the loop made itself, not the model: its turn is the open calls of that kind
-            turn = [_plain(other.proposed) for other in state.open.values() if other.hidden]
+            turn = [_plain(own.proposed) for own in state.open.values() if own.hidden]
         names = ("loop", "name", "phase", "turn", "input", "requests", "calls_started")
         fields = {name: getattr(state, name) for name in names}
         # A count is an int when it comes from a model, and a float when it was read from a file: make it an int.
@@ -180,15 +180,15 @@ class Contexts:
 
 def _decision(event: ApprovalDecision, state: State) -> Any:
     call = state.calls.get(event.call_id)
-    asked = call.approval if call is not None else None
-    arguments: Any = asked.arguments if asked is not None else call.arguments if call is not None else {}
+    question = call.approval if call is not None else None
+    arguments: Any = question.arguments if question is not None else call.arguments if call is not None else {}
     return frozen(
         {
             "seq": event.seq,
             "time": event.time,
             "path": event.path,
             "call_id": event.call_id,
-            "tool": asked.name if asked is not None else call.name if call is not None else event.name,
+            "tool": question.name if question is not None else call.name if call is not None else event.name,
             "arguments": arguments,
             "decision": event.decision,
             "by": event.by,

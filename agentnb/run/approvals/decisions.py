@@ -22,7 +22,7 @@ from agentnb.run.approvals.outcomes import reject as refuse
 from agentnb.run.approvals.pending import (
     Decided,
     Pending,
-    asked,
+    open_question,
     question_to_ask,
     ready,
     schemas,
@@ -278,7 +278,7 @@ class Decisions:
         frame, call = self._find_item(item) if isinstance(item, Pending) else self._find_waiting(item)
         if (frame, call) in self._unasked():
             self._journal.append(question_to_ask(call), frame, call)
-        question = asked(call)
+        question = open_question(call)
         if question is not None and (question.deadline is None or self._journal.now() < question.deadline):
             return frame, call
         expire(self._journal)
@@ -295,7 +295,7 @@ class Decisions:
         is_unasked = (frame, call) in self._unasked()
         if is_unasked and item.event is None and item.attempt == call.attempt:
             return frame, call
-        if asked(call) is not None and _is_question(item, call):
+        if open_question(call) is not None and _is_question(item, call):
             if item.event is not None and item.shown not in ("", shown_now(frame, call)):
                 raise AlreadyDecided(
                     f"The question about {item.name} ({_place(item.id, item.path)}) has changed since it was shown."
@@ -303,7 +303,7 @@ class Decisions:
                 )
             return frame, call
         # Another question about the call waits, or none.
-        if asked(call) is not None or is_unasked:
+        if open_question(call) is not None or is_unasked:
             number = call.approval.seq if call.approval is not None else None
             raise AlreadyDecided(
                 f"The question of event {item.event} about {item.name} ({_place(item.id, item.path)}) was decided, and"
@@ -317,7 +317,7 @@ class Decisions:
         Raises UsageError if several do, AlreadyDecided if a call with this id does not wait, UnknownCall if there is no
         call with it.
         """
-        found = self._under(id, lambda frame, call: asked(call) is not None or (frame, call) in self._unasked())
+        found = self._under(id, lambda frame, call: open_question(call) is not None or (frame, call) in self._unasked())
         if len(found) == 1:
             return found[0]
         if found:
@@ -403,7 +403,7 @@ class Decisions:
                     events.append((frame, event))
             except AlreadyDecided as error:  # another loop may still wait under this id
                 answered = error
-        waits = self._under(id, lambda frame, call: asked(call) is not None or (frame, call) in self._unasked())
+        waits = self._under(id, lambda frame, call: open_question(call) is not None or (frame, call) in self._unasked())
         if not events:
             if answered is not None and not waits:
                 raise answered

@@ -31,8 +31,8 @@ def terminate(journal: Journal, frame: Frame, call: CallState, verdict: Verdict)
     with journal.lock:
         reject(journal, frame, call, verdict.reason, by=by)
         if journal.state.cancelled is None and not journal.state.over:
-            why = text_or_empty(verdict.reason) if verdict.reason else ""
-            journal.append(CancelRequested(reason=f"ended by {by}" + (f": {why}" if why else "")))
+            reason = text_or_empty(verdict.reason) if verdict.reason else ""
+            journal.append(CancelRequested(reason=f"ended by {by}" + (f": {reason}" if reason else "")))
 
 
 def carry_out(journal: Journal, frame: Frame, call: CallState, decision: ApprovalDecision | None) -> None:
@@ -42,8 +42,8 @@ def carry_out(journal: Journal, frame: Frame, call: CallState, decision: Approva
     """
     if decision is None or call.decision is not decision:  # a watcher of the decision may have withdrawn it
         return
-    words = f"Rejected: {decision.reason}" if decision.reason else "Rejected by the user."
-    end = synthetic_end(call, words, "rejected")
+    text = f"Rejected: {decision.reason}" if decision.reason else "Rejected by the user."
+    end = synthetic_end(call, text, "rejected")
     if decision.decision == "answer":
         end = CallEnd(call_id=call.id, name=call.name, result=decision.result, outcome="answered")
     journal.append(end, frame, call)

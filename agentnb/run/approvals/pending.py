@@ -116,7 +116,7 @@ def question_to_ask(call: CallState) -> ApprovalRequest:
     return question_about_lost(call) if call.status == "running" else question_after_undo(call)
 
 
-def asked(call: CallState) -> ApprovalRequest | None:
+def open_question(call: CallState) -> ApprovalRequest | None:
     """Return the question about a call, if it waits for a decision; otherwise None."""
     return call.approval if call.status == "asking" else None
 
@@ -130,7 +130,7 @@ def shown_now(frame: Frame | RecordedFrame, call: CallState) -> str:
 
 def question_of(call: CallState) -> int | None:
     """Return the event number of the question that a decision about the call would answer now; None if none waits."""
-    question = asked(call)
+    question = open_question(call)
     return question.seq if question is not None else None
 
 
@@ -145,7 +145,8 @@ def waiting(
     return [
         _pending(frame, call, question, run_id)
         for frame, call in _open(frames)
-        if (question := asked(call) or (question_to_ask(call) if (frame, call) in unasked else None)) is not None
+        if (question := open_question(call) or (question_to_ask(call) if (frame, call) in unasked else None))
+        is not None
     ]
 
 
@@ -156,8 +157,8 @@ def ready(frames: Iterable[Frame | RecordedFrame], *, run_id: str = "") -> list[
 
 def schemas(frames: Iterable[Frame | RecordedFrame], path: str | None) -> dict[str, dict[str, Any]]:
     """Return the JSON schema of the arguments of each tool by name, of all these loops or only the one at `path`."""
-    there = [frame for frame in frames if path in (None, frame.path)]
-    return {name: tool.parameters for frame in there for name, tool in frame.tools.items()}
+    selected = [frame for frame in frames if path in (None, frame.path)]
+    return {name: tool.parameters for frame in selected for name, tool in frame.tools.items()}
 
 
 def _open(frames: Iterable[Frame | RecordedFrame]) -> list[tuple[Frame | RecordedFrame, CallState]]:

@@ -112,8 +112,8 @@ def make_policy(approve: Any) -> Policy | None:
         rules = [_check_rule(rule, number) for number, rule in enumerate(approve)]
         return lambda call, context: _first_match(rules, call)
     if callable(approve):
-        by, how = name_of_function(approve), takes_context(approve)
-        return lambda call, context: _ask_callable(approve, how, call, context, by)
+        by, passing = name_of_function(approve), takes_context(approve)
+        return lambda call, context: _ask_callable(approve, passing, call, context, by)
     raise UsageError(f"approve= must be True, False, a callable or rules, not {approve!r}.")
 
 
@@ -198,44 +198,44 @@ def takes_context(policy: Callable[..., Any]) -> Literal["second", "by name"] | 
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     by_position = [parameter for parameter in parameters.values() if parameter.kind in positional]
     second = by_position[1] if len(by_position) > 1 else None
-    how: Literal["second", "by name"] | None = None
-    given: tuple[list[Any], dict[str, Any]] = [None], {}
+    passing: Literal["second", "by name"] | None = None
+    arguments: tuple[list[Any], dict[str, Any]] = [None], {}
     if second is not None and (second.default is second.empty or second.name == "context"):
-        how, given = "second", ([None, None], {})
+        passing, arguments = "second", ([None, None], {})
     elif "context" in parameters and parameters["context"] not in by_position[:1]:
         bound = isinstance(policy, functools.partial) and "context" in policy.keywords
-        how, given = (None, given) if bound else ("by name", ([None], {"context": None}))
+        passing, arguments = (None, arguments) if bound else ("by name", ([None], {"context": None}))
     try:
-        signature.bind(*given[0], **given[1])
+        signature.bind(*arguments[0], **arguments[1])
     except TypeError as error:
         raise UsageError(
             "approve= must be a function of the call, or of the call and the context (its second argument)."
             f" {policy!r} is neither: {error}."
         ) from None
-    return how
+    return passing
 
 
 def call_with_context(
     policy: Callable[..., Any],
-    how: Literal["second", "by name"] | None,
+    passing: Literal["second", "by name"] | None,
     call: ProposedCall,
     context: Callable[[], PolicyContext],
 ) -> Any:
-    """Call a policy with the call and, as `how` defines (`takes_context`), the context. Returns its result."""
-    if how == "second":
+    """Call a policy with the call and, as `passing` defines (`takes_context`), the context. Returns its result."""
+    if passing == "second":
         return policy(call, context())
-    return policy(call, context=context()) if how == "by name" else policy(call)
+    return policy(call, context=context()) if passing == "by name" else policy(call)
 
 
 def _ask_callable(
     policy: Callable[..., Any],
-    how: Literal["second", "by name"] | None,
+    passing: Literal["second", "by name"] | None,
     call: ProposedCall,
     context: Callable[[], PolicyContext],
     by: str,
 ) -> Verdict | Awaitable[Verdict]:
     try:
-        returned = call_with_context(policy, how, call, context)
+        returned = call_with_context(policy, passing, call, context)
         return _await_verdict(returned, by) if inspect.isawaitable(returned) else _verdict(returned, by)
     except (asyncio.CancelledError, *THROWN_IN):
         raise
@@ -262,9 +262,9 @@ def _read(returned: Any) -> Verdict:
         returned = yes
     if isinstance(returned, Mapping):
         return _verdict_of_mapping(returned)
-    word = _decision_name("ask" if returned is None else returned)
-    if word in ("approve", "reject", "ask", "terminate"):
-        return Verdict(word, _WORDS[word])
+    decision = _decision_name("ask" if returned is None else returned)
+    if decision in ("approve", "reject", "ask", "terminate"):
+        return Verdict(decision, _WORDS[decision])
     raise UsageError(
         "A policy must return True, False, None, 'approve', 'reject', 'ask', 'terminate' or a mapping, not"
         f" {returned!r}."

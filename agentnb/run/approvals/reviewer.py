@@ -22,10 +22,10 @@ class Decider:
     by: str = "code"
     seconds: float | None = None
 
-    def name(self, given: str | None) -> str | None:
-        """Return the name to record: the given one, or the one declared in this process if a person decides."""
-        if given is not None:
-            return checked_name("reviewer=", given)
+    def name(self, name: str | None) -> str | None:
+        """Return the name to record: `name`, or the name declared in this process if a person decides."""
+        if name is not None:
+            return checked_name("reviewer=", name)
         return declared_reviewer() if self.by == "human" else None
 
 

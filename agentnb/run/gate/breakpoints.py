@@ -143,19 +143,19 @@ class Breakpoints(Sequence[Breakpoint]):
         with self._lock:
             if removed not in self._all:
                 raise UsageError(f"The breakpoint {removed.number} has been removed.")
-            self._all = tuple(one for one in self._all if one is not removed)
+            self._all = tuple(kept for kept in self._all if kept is not removed)
 
     def by_number(self, number: int) -> Breakpoint:
         """Return the breakpoint with this number. Raises UsageError if there is none."""
-        found = next((one for one in self._all if one.number == number), None)
+        found = next((breakpoint for breakpoint in self._all if breakpoint.number == number), None)
         if found is None:
             raise UsageError(f"There is no breakpoint {number}.")
         return found
 
     def start_over(self) -> None:
         """Reset the hits of all breakpoints, before a recording is read from its first event."""
-        for one in self._all:
-            one.start_over()
+        for breakpoint in self._all:
+            breakpoint.start_over()
 
     def hit(self, event: Event, state: State, run: State) -> Breakpoint | None:
         """Return the first breakpoint that stops the run at this event, or None. Every breakpoint counts its hit.
@@ -164,18 +164,18 @@ class Breakpoints(Sequence[Breakpoint]):
         """
         if event.type in NEVER:
             return None
-        hits = [one for one in self._all if self._is_hit(one, event, state, run)]
+        hits = [breakpoint for breakpoint in self._all if self._is_hit(breakpoint, event, state, run)]
         return hits[0] if hits else None
 
-    def _is_hit(self, one: Breakpoint, event: Event, state: State, run: State) -> bool:
+    def _is_hit(self, breakpoint: Breakpoint, event: Event, state: State, run: State) -> bool:
         try:
-            return one.is_hit(event, state, run)
+            return breakpoint.is_hit(event, state, run)
         except (asyncio.CancelledError, *THROWN_IN):
             raise
         except BaseException as error:
             if self.failed is None:
                 raise
-            self.failed(one, event, error)
+            self.failed(breakpoint, event, error)
             return False
 
     def __getitem__(self, index: Any) -> Any:

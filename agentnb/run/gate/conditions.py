@@ -104,13 +104,13 @@ class Conditions:
     _where: Condition | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Conditions:
+    def of(cls, spec: Mapping[str, Any]) -> Conditions:
         """Return the conditions in a mapping. None and "" are ignored; each argument may be a mapping or a triple.
 
         Raises UsageError if a condition is unknown or not valid, or if there is none.
         """
-        known = {one.name for one in fields(cls) if not one.name.startswith("_")}
-        made = {name: value for name, value in given.items() if value is not None and value != ""}
+        known = {item.name for item in fields(cls) if not item.name.startswith("_")}
+        made = {name: value for name, value in spec.items() if value is not None and value != ""}
         if unknown := set(made) - known:
             raise UsageError(
                 f"A breakpoint has no condition {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}."
@@ -168,23 +168,23 @@ class Conditions:
         return any(where.holds(event, state, run, call) and (not about_call or self._fit(*call)) for call in calls)
 
     def _fit(self, name: str | None, arguments: Mapping[str, Any]) -> bool:
-        return fnmatchcase(name or "", self.tool or "*") and all(one.fits(arguments) for one in self.arguments)
+        return fnmatchcase(name or "", self.tool or "*") and all(item.fits(arguments) for item in self.arguments)
 
     def __str__(self) -> str:
-        words = [self.event or ""]
-        words += [f"tool {self.tool}"] if self.tool is not None else []
-        words += [str(one) for one in self.arguments]
-        words += [f"phase {self.phase}"] if self.phase is not None else []
-        words += [f"cost above {self.cost_above:g}"] if self.cost_above is not None else []
-        words += [self.where] if self.where is not None else []
-        return printable(", ".join(word for word in words if word))
+        parts = [self.event or ""]
+        parts += [f"tool {self.tool}"] if self.tool is not None else []
+        parts += [str(item) for item in self.arguments]
+        parts += [f"phase {self.phase}"] if self.phase is not None else []
+        parts += [f"cost above {self.cost_above:g}"] if self.cost_above is not None else []
+        parts += [self.where] if self.where is not None else []
+        return printable(", ".join(part for part in parts if part))
 
 
-def _argument(given: Any) -> Argument:
+def _argument(spec: Any) -> Argument:
     try:
-        return Argument(**given) if isinstance(given, Mapping) else Argument(*given)
+        return Argument(**spec) if isinstance(spec, Mapping) else Argument(*spec)
     except TypeError as error:
-        raise UsageError(f"A breakpoint's argument must be (field, operator, value), not {given!r}.") from error
+        raise UsageError(f"A breakpoint's argument must be (field, operator, value), not {spec!r}.") from error
 
 
 def _calls(event: Event, state: State) -> Iterator[Call]:

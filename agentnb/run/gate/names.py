@@ -31,27 +31,27 @@ class Names(NamedTuple):
     others: frozenset[str] = frozenset()
 
 
-def names_in(design: Design, events: Iterable[Event], *, is_whole: bool = False) -> Names:
+def names_in(design: Design, events: Iterable[Event], *, is_complete: bool = False) -> Names:
     """Return the names in a loop, in the loops that it has as tools or agents, and in the recorded events.
 
-    is_whole: the events are a complete recording. Their calls and phases then count as tools and phases; otherwise
+    is_complete: the events are a complete recording. Their calls and phases then count as tools and phases; otherwise
     they are only accepted names (`others`).
     """
     declared = list(_designs(design, set()))
-    phases = {phase for one in declared for phase in one.phases}
+    phases = {phase for loop in declared for phase in loop.phases}
     tools: set[str] = set()
     functions: set[str] = set()
-    for one in declared:
-        own_tools = as_tools(one.tools)
-        tools.update(own_tools, one.activities)
-        functions.update(one.calls_class(one, own_tools).may_call())
+    for loop in declared:
+        own_tools = as_tools(loop.tools)
+        tools.update(own_tools, loop.activities)
+        functions.update(loop.calls_class(loop, own_tools).may_call())
     called: set[str] = set()
     entered: set[str] = set()
     for event in events:
         called.update(_called(event))
         if event.phase is not None:
             entered.add(event.phase)
-    if is_whole:
+    if is_complete:
         return Names(frozenset(tools | called), frozenset(phases | entered), frozenset(functions))
     return Names(frozenset(tools), frozenset(phases), frozenset(functions | called | entered))
 
@@ -63,9 +63,9 @@ def _designs(design: Design, seen: set[int]) -> Iterator[Design]:
     seen.add(id(design))
     yield design
     inside = [getattr(tool, "loop", None) for tool in as_tools(design.tools).values()]
-    for one in (*inside, *getattr(design, "sub_agents", ())):
-        if isinstance(one, Design):
-            yield from _designs(one, seen)
+    for loop in (*inside, *getattr(design, "sub_agents", ())):
+        if isinstance(loop, Design):
+            yield from _designs(loop, seen)
 
 
 def _called(event: Event) -> Iterator[str]:
@@ -128,7 +128,7 @@ def nearest_event(name: str) -> str | None:
 def _nearest(name: str, declared: Collection[str], nearly: float) -> str | None:
     from difflib import get_close_matches  # imported here, because only misspelt names need it
 
-    spelt = {one.lower(): one for one in declared}
+    spelt = {name.lower(): name for name in declared}
     found = get_close_matches(name.lower(), spelt, 1, nearly)
     return spelt[found[0]] if found else None
 

@@ -66,7 +66,7 @@ class Replay(Recording):
         self.id = self._recorded[0].run_id if self._recorded else ""
         self.name = name
         self._cursor = Cursor(self._recorded, self.loop, checkpoints or Checkpoints(), check=check)
-        self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded, is_whole=True))
+        self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded, is_complete=True))
         self._lock = threading.RLock()
         self._watchers = Watchers(self.id)
 
