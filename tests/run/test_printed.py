@@ -242,7 +242,7 @@ async def test_the_line_about_a_refused_call_can_be_printed(
     agentnb.headless(lambda call: False, after=0)
     await SessionLoop(ScriptedLLM([[call("write", {"path": HOSTILE}, id=WORDS)], "ok"]), [write]).start("hi")
     line = capsys.readouterr().err
-    assert "was refused" in line
+    assert "was rejected" in line
     assert_printable(line)
     assert line.count("\n") == 1
 
