@@ -92,7 +92,7 @@ class Keyboard:
             return
         for decisions in list(self._listening):
             audience = self._seen(decisions.id)
-            if audience is Audience.HEARD:
+            if audience is Audience.ACTIVE:
                 continue
             for item in decisions.pending:
                 # Ask at once if the person has answered here before; otherwise give the page or code some time.

@@ -98,11 +98,6 @@ class RecordedRun(Recording):
         return Prefix(self._events)
 
     @property
-    def checkpoints(self) -> Checkpoints:
-        """States of the run that were kept, for a fork or a replay that begins at one of its events."""
-        return self._checkpoints
-
-    @property
     def driven(self) -> bool:
         """True if another process appears to drive the run: its last event is recent, and it has not ended."""
         return not self.state.over and bool(self.events) and time.time() - self.events[-1].time < RECENT

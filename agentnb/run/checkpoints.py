@@ -23,6 +23,7 @@ from agentnb.core.state import CallState, Inside, Place, State
 EVERY = 1_024
 """The first distance between two checkpoints, in events. It is doubled whenever there are more than `MOST`."""
 MOST = 16
+"""The maximum number of checkpoints at regular distances."""
 RECENT = 4
 """The number of positions whose state is kept because it was asked for last."""
 
@@ -38,7 +39,7 @@ class Checkpoints:
 
     def keep(self, state: State) -> None:
         """Keep the state if a checkpoint is due at its position. Call it after each event."""
-        if state.position % self._every:
+        if state.position % self._every or state.position in self._spaced:
             return
         with self._lock:
             self._spaced[state.position] = copied(state, grows=True)
@@ -88,6 +89,7 @@ def copied(state: State, *, grows: bool = False, inherited_by: str | None = None
 
 
 def _copied_place(place: Place, *, grows: bool) -> Place:
+    # A tuple is a small copy of a set. It only has to be iterated over, for another copy.
     return Place(place.runs, cast("set[str]", tuple(place.ids)) if grows else set(place.ids))
 
 
@@ -110,12 +112,10 @@ class _Copy:
             children[name] = child if self._grows and is_final else self.of(child, inner, self._places[inner])
         moved = {id(child.messages): children[name] for name, child in state.children.items()}
 
-        # Calls that have ended before the current turn do not change either.
-        for call in (*state.calls.values(), *state.open.values()):
+        # Calls of earlier turns that have ended do not change either, but a fork has other events about them.
+        earlier = state.own_calls if self._run_id is not None else ()
+        for call in (*state.calls.values(), *state.open.values(), *earlier):
             self._copy_call(call)
-        if self._run_id is not None:
-            for call in state.own_calls:
-                self._copy_call(call)
 
         made = replace(
             state,
@@ -137,10 +137,11 @@ class _Copy:
             places={},
             memo=None,
         )
-        # The messages of a nested loop are shared with its state.
+        # The messages of a nested loop are shared with its state. Those of a loop that was run again do not change.
         for number, begun in enumerate(state.inside):
             if (now := moved.get(id(begun.messages))) is not None:
                 made.inside[number] = Inside(begun.position, now.messages, now.inside, now.broken_off)
+        # A fork has its own id, has used nothing so far, and marks the events that it inherits.
         if self._run_id is not None:
             made.run_id, made.own_usage = self._run_id, {}
             made.reply = self._inherited(state.reply)
@@ -148,6 +149,7 @@ class _Copy:
         return made
 
     def _call(self, call: CallState) -> CallState:
+        """Return the copy of a call, or the call itself if it does not change."""
         return self._calls.get(id(call), call)
 
     def _copy_call(self, call: CallState) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 
 from agentnb.core.errors import THROWN_IN, RunFailed, printable
 from agentnb.core.events import CallEnd, Event, ModelFailed
@@ -66,8 +66,8 @@ class Driver:
         """The task that only drives the run, if there is one; it awaits in place what is alone in flight."""
         self.is_stuck = False
         """Whether the run has crashed and its end could not be recorded: to drive it again would crash again."""
-        self.goes_on: Callable[[], bool] = lambda: False
-        """Whether others continue to drive when the consumer that pulls leaves."""
+        self.is_left = False
+        """Whether the last owner has left the run unfinished to those who wait for it."""
         self.wakeup = Wakeup(journal, self._note_crash)
         self._inflight = InFlight(self.wakeup)
         self._inflight.run_id, self._inflight.name_of = journal.run_id, self._name_of
@@ -187,7 +187,7 @@ class Driver:
             if timer is not None:
                 timer.cancel()
             if self._performed is not None and inline.is_busy:
-                if pace == "pull" and self.goes_on():
+                if pace == "pull" and self.is_left:
                     self._inflight.spawn(self._performed, inline.hand_over())
                 else:
                     await inline.close(self._inflight.seconds_to_close())

@@ -30,6 +30,7 @@ from agentnb.run.scheduler import (
     CancelChecks,
     Check,
     EndAtLimit,
+    EndBrokenOff,
     EndCancelled,
     EndCutOff,
     EndStep,
@@ -51,7 +52,7 @@ from agentnb.run.scheduler import (
     Wait,
     next_actions,
 )
-from agentnb.run.synthetic_results import end_at_limit, end_run
+from agentnb.run.synthetic_results import broken_off, end_at_limit, end_run
 from agentnb.run.tasks import InFlight
 
 
@@ -128,6 +129,9 @@ class Executor:
                 loop.started[call.id] = effect
             case EndCutOff(loop, call, why):
                 loop.end_cut_off(call, why)
+            case EndBrokenOff(loop, call, effect):
+                self._inflight.broken_off.discard(effect)
+                journal.append(broken_off(call), loop.frame, call)
             case Leave(loop):
                 self._leave(loop)
             case CancelAllBut(required):

@@ -22,6 +22,14 @@ T = TypeVar("T")
 logger = logging.getLogger("agentnb")
 
 
+def loop_here() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that the caller runs in; None in a thread without one."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 def call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
     """Call `function` in an event loop, from any thread. If the loop was closed, do nothing: no task can wait there."""
     with suppress(RuntimeError):

@@ -38,11 +38,11 @@ from agentnb.run.driver import Driver
 from agentnb.run.event_data import text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate, Owner
+from agentnb.run.host import loop_here
 from agentnb.run.inline_task import task_here
 from agentnb.run.journal import Journal
 from agentnb.run.output import output_of
 from agentnb.run.tool_calls import check_not_within
-from agentnb.run.wakeup import loop_here
 
 _in_tasks: dict[Ownership, object] = {}
 """The runs that a task of their own drives. They are kept alive here, so that a variable may be used again."""
@@ -59,6 +59,10 @@ GONE = (
     " process that this one was forked from."
     " agentnb.restore(run.snapshot(), loop) goes on from there."
 )
+
+
+CALLER_CANCELLED = "the caller that awaited it was cancelled"
+"""The reason for cancelling a run that was driven only for callers that have stopped to wait for it."""
 
 
 LOOK_SECONDS = 1.0
@@ -110,9 +114,6 @@ class Ownership:
         self._failed_before = journal.state.failure
         """The failure of the model in the recording that this run continues: driving requests the model again."""
         self._playing = False
-        self.is_left = False
-        """Whether the last owner has left the run unfinished to those who wait for it."""
-        driver.goes_on = lambda: self.is_left
         self._waiting: tuple[tuple[Callable[[], None], asyncio.Task[Any] | None], ...] = ()
         """Those who wait for the run while another drives: what wakes each, and its task; no task if it blocks."""
         self._looking_on: tuple[Callable[[], object], ...] = ()
@@ -154,8 +155,8 @@ class Ownership:
         if self.gate.owner is None or self._claimed_in is None:
             return False
         loop, thread, process = self._claimed_in
-        is_left = thread is not None and not thread.is_alive() and not loop.is_running()
-        return is_left or loop.is_closed() or process != os.getpid()
+        thread_ended = thread is not None and not thread.is_alive() and not loop.is_running()
+        return thread_ended or loop.is_closed() or process != os.getpid()
 
     def check_not_gone(self) -> None:
         """Raise UsageError if the owner can no longer drive."""
@@ -177,7 +178,7 @@ class Ownership:
             thread = threading.current_thread() if there is None or there is here else None
             self._claimed_in = there or asyncio.get_running_loop(), thread, os.getpid()
             self.gate.owner = owner
-            self.is_left = False
+            self.driver.is_left = False
             if owner in ("await", "play"):
                 _in_tasks[self] = self._run()
             if owner == "step":  # after a failure of the model in the background, the run is stepped from now on
@@ -244,27 +245,14 @@ class Ownership:
             pass  # it is recorded, and raised to callers that await the run
         except BaseException as stop:  # the event loop ends, Ctrl-C, or code of the run has cancelled this task
             self._playing = False
-            if not self._leave_task(owner) and isinstance(stop, asyncio.CancelledError):
+            self.leave(CALLER_CANCELLED if owner == "await" else None)
+            if self.state.over and isinstance(stop, asyncio.CancelledError):
                 await self.driver.close()
             raise
         finally:
             if self.state.over:
                 self._playing = False
             self.release()
-
-    def _leave_task(self, owner: Owner) -> bool:
-        """Leave the run, because the task that drives it has been stopped. Returns False if that cancels the run.
-
-        A run in the background keeps its state, and those who wait for it drive it on. A run that is only driven for
-        callers that wait for it is cancelled, unless some of them wait in other event loops.
-        """
-        with self.journal.lock:
-            here = loop_here()
-            if owner == "play" or any(task is None or task.get_loop() is not here for _, task in self._waiting):
-                self.leave_to_others()
-                return True
-            self.cancel("the caller that awaited it was cancelled")
-            return False
 
     # -- waiting and leaving ---------------------------------------------------------------------------------------
 
@@ -323,39 +311,39 @@ class Ownership:
     async def stop_waiting(self, why: str) -> None:
         """A caller has stopped to wait for the run. If nobody else needs it, cancel it, and wait for its end."""
         with self.journal.lock:
-            is_last = not self._waiting and (self.gate.owner == "await" or self.is_left)
+            is_last = not self._waiting and (self.gate.owner == "await" or self.driver.is_left)
             if is_last:
                 self.cancel(why)
         if is_last:
             await self.driver.close()
 
-    def leave(self, why: str) -> None:
-        """The consumer that drives leaves. If others wait for the run, they continue it; otherwise cancel the run."""
+    def leave(self, why: str | None = None) -> None:
+        """The owner leaves the run before its end, and those who wait continue it when it is released.
+
+        If nobody waits, cancel the run for the reason `why`; without a reason it keeps its state.
+        """
         with self.journal.lock:
-            self.leave_to_others()
-            if not self.is_left:
+            others = [task for _, task in self._waiting]
+            if (taker := self.taken_by) is not None:
+                # The code that has left its iteration with a `break`, and waits for the run now, does not count.
+                others = [task for task in others if not taker.is_of(task)]
+            elif self.gate.owner == "await":
+                # The task was stopped. Callers in its event loop are stopped too, or its own code has done it.
+                others = [task for task in others if task is None or task.get_loop() is not loop_here()]
+            self.driver.is_left = bool(others) and not self.state.over
+            if not self.driver.is_left and why is not None:
                 self.cancel(why)
 
     async def leave_and_close(self, why: str) -> None:
         """Leave the run as `leave` does. If that cancels the run, wait until everything in flight has ended."""
         self.leave(why)
-        if not self.is_left:
+        if not self.driver.is_left:
             await self.driver.close()
-
-    def leave_to_others(self) -> None:
-        """Let those who wait for the run continue it when it is released, if there are any.
-
-        Code that has left its iteration with a `break`, and waits for the run now, does not count.
-        """
-        with self.journal.lock:
-            taker = self.taken_by
-            others = [task for _, task in self._waiting if taker is None or not taker.is_of(task)]
-            self.is_left = bool(others) and not self.state.over
 
     @property
     def lacks_owner(self) -> bool:
         """Whether the owner has left the run to those who wait for it, and none of them drives it yet."""
-        return self.is_left and self.gate.owner is None
+        return self.driver.is_left and self.gate.owner is None
 
     @property
     def is_watched(self) -> bool:
@@ -461,7 +449,7 @@ async def drive_to_the_end(run: Ownership) -> Any:
             if environment.current.hosted and not run.is_watched:  # Stop was pressed in the cell that waits
                 _stopped(run, stop)
             else:
-                await run.stop_waiting("the caller that awaited it was cancelled")
+                await run.stop_waiting(CALLER_CANCELLED)
             raise
     if run.state.over:
         await run.driver.close()

@@ -90,6 +90,7 @@ class Recording(ABC):
     parts: tuple[str, ...] | None = None
     """The parts that its panel has; None for all."""
     _fork_options: Mapping[str, Any] = {}
+    _checkpoints: Checkpoints
 
     @property
     @abstractmethod
@@ -195,11 +196,6 @@ class Recording(ABC):
         return self.events
 
     @property
-    def checkpoints(self) -> Checkpoints:
-        """States of the recording that were kept, for a fork or a replay that begins at one of its events."""
-        return Checkpoints()
-
-    @property
     def phase(self) -> str:
         """The current phase of the loop; before the start, its first phase."""
         return self.state.phase if self.state.phase is not None else next(iter(self.loop.phases), "")
@@ -235,7 +231,7 @@ class Recording(ABC):
         """
         from agentnb.run.past.replay import Replay  # imported here, because a Replay is a Recording
 
-        return Replay(self.recording, self.loop, name=self.name, checkpoints=self.checkpoints).to(seq)
+        return Replay(self.recording, self.loop, name=self.name, checkpoints=self._checkpoints).to(seq)
 
     def fork(
         self,

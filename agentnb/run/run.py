@@ -31,7 +31,6 @@ from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
 from agentnb.run.approvals.policy import make_policy
 from agentnb.run.approvals.recorded_policy import lost_function, policy_of_a_recording, read_policy, recorded_policy
-from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.event_data import input_as_json
@@ -76,6 +75,7 @@ class Run(Decisions, Recording):
         self.store = store
         self._journal = Journal(loop, recording[0].run_id if recording else new_run_id())
         self._journal.load(recording, state)
+        self._checkpoints = self._journal.checkpoints
         # A restored run keeps its policy and its limits, unless others are given.
         approve, kept = read_policy(approve), self._journal.state
         policy = make_policy(approve if approve is not None else policy_of_a_recording(kept.approve))
@@ -133,11 +133,6 @@ class Run(Decisions, Recording):
     def events(self) -> Sequence[Event]:
         """The events of the run so far, oldest first."""
         return Prefix(self._journal.events)
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """States of the run that were kept, for a fork or a replay that begins at one of its events."""
-        return self._journal.checkpoints
 
     def clock(self) -> float:
         """Return the time by the clock of the run's events, in seconds since the epoch. It never goes back."""

@@ -142,6 +142,14 @@ class EndCutOff(NamedTuple):
     why: CutOff
 
 
+class EndBrokenOff(NamedTuple):
+    """Record that a call has failed because its own code has cancelled the task that it ran in."""
+
+    loop: LoopExecutor
+    call: CallState
+    effect: Effect
+
+
 class CancelAllBut(NamedTuple):
     """Cancel the effects in flight that are not required; keep a call that has cancelled its own run."""
 
@@ -208,6 +216,7 @@ Performable = (
     | StartAgain
     | Launch
     | EndCutOff
+    | EndBrokenOff
     | CancelAllBut
     | CancelChecks
     | LetContinue
@@ -400,7 +409,7 @@ def _start_effects(
             else:
                 yield RequestAgain(loop)
         elif (call := state.open.get(effect.id)) is not None:
-            yield from _start_call(journal, gate, loop, call, effect, stopped)
+            yield from _start_call(journal, gate, inflight, loop, call, effect, stopped)
             if effect in inflight and loop.checks(effect):
                 return
 
@@ -418,14 +427,21 @@ def _start_effects(
 
 
 def _start_call(
-    journal: Journal, gate: Gate, loop: LoopExecutor, call: CallState, effect: Effect, stopped: bool
+    journal: Journal,
+    gate: Gate,
+    inflight: InFlight,
+    loop: LoopExecutor,
+    call: CallState,
+    effect: Effect,
+    stopped: bool,
 ) -> Iterator[Action]:
     """Yield the actions that bring a call closer to its start, or to its result if it does not start."""
     frame, arguments = loop.frame, call.arguments
     is_own = frame.is_own(call)
 
-    # It is recorded as started. Unless this process is about to launch it, the process that started it has exited. A
-    # nested loop that had not started can start now. What a tool has done is unknown: ask, unless it may run again.
+    # It is recorded as started. Unless this process is about to launch it, or its code has cancelled its own task, the
+    # process that started it has exited. A nested loop that had not started can start now. What a tool has done is
+    # unknown: ask, unless it may run again.
     if call.status == "running":
         if call.id in loop.started:
             return
@@ -433,7 +449,7 @@ def _start_call(
             yield StartAgain(loop, call, effect)
             return
         if frame.asks_where_it_was_lost(call):
-            yield AskPerson(loop, call)
+            yield EndBrokenOff(loop, call, effect) if effect in inflight.broken_off else AskPerson(loop, call)
             return
 
     elif call.status in ("proposed", "ready"):

@@ -93,7 +93,7 @@ async def _drive_step(run: Ownership) -> None:
         if run.state.failure is None:  # a failure of the model is an event of this step; another error is raised
             raise
     except asyncio.CancelledError:  # others that read the run may continue it
-        run.leave_to_others()
+        run.leave()
         raise
     finally:
         run.gate.permit = None

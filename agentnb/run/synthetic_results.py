@@ -6,6 +6,7 @@ from outside gives every open call a result before it ends. Safe from every thre
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from agentnb.core.json import to_json_data
 from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState
 from agentnb.core.tools import Tool, current_call
-from agentnb.run.event_data import error_info
+from agentnb.run.event_data import error_info, error_text
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 
@@ -57,6 +58,12 @@ def cut_off(call: CallState, why: CutOff) -> CallEnd:
     has_begun = call.status == "running"
     words = f"{'Broken off' if has_begun else 'Not executed'}: the answer that made this call {_CUT_OFF[why]}."
     return synthetic_end(call, words, "aborted" if has_begun else "skipped")
+
+
+def broken_off(call: CallState) -> CallEnd:
+    """Return the end of a call whose own code has cancelled the task that it ran in."""
+    error = asyncio.CancelledError("the code of the call has cancelled the task that it ran in")
+    return synthetic_end(call, error_text(error), "raised", error)
 
 
 def unfit(call: CallState, error: InvalidArguments) -> Refusal:

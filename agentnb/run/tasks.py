@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 import warnings
-import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from inspect import CORO_CREATED, getcoroutinestate
@@ -40,7 +39,10 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         self.wakeup = news
         self.resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
         """The effects that wait at the gate: what wakes each, and whether it may continue."""
-        self._cancelled: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
+        self._cancelled: set[asyncio.Task[None]] = set()
+        """The tasks that were interrupted here and have not ended."""
+        self.broken_off: set[Effect] = set()
+        """The effects whose task was cancelled by other code. If the run is still driven, it was their own code."""
         self.crash: BaseException | None = None
         """The error of the driver or the store in one of the tasks; None if there is none."""
         self.run_id = ""
@@ -100,18 +102,26 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     def spawn(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
         """Perform an effect in a task of its own."""
         assert self.wakeup.loop is not None
+        self.broken_off.discard(effect)
         self[effect] = self.wakeup.loop.create_task(self._carry(effect, work))
 
     async def _carry(self, effect: Effect, work: Callable[[], Awaitable[None]]) -> None:
         """Perform one effect, and remove it before the scheduler runs again."""
+        task = asyncio.current_task()
+        assert task is not None
         try:
             await work()
-        except (asyncio.CancelledError, *THROWN_IN):
+        except asyncio.CancelledError:
+            if task not in self._cancelled:
+                self.broken_off.add(effect)
+            raise
+        except THROWN_IN:
             raise
         except BaseException as error:  # errors of user code do not get here: this is a defect, and ends the run
             self.crash = error
         finally:
             self.pop(effect, None)
+            self._cancelled.discard(task)
             self.wakeup.wake()
 
     def cancel_all_but(self, wanted: Iterable[Effect], spared: Callable[[Effect], bool]) -> None:
@@ -122,12 +132,14 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         for effect in unwanted:
             carrying: Any = self[effect].get_coro()
             if getcoroutinestate(carrying) == CORO_CREATED:  # cancelled before it started, it does not remove itself
-                del self[effect]
+                self._cancelled.discard(self.pop(effect))
 
     def clear(self) -> None:
         """Forget all tasks: they belong to another event loop."""
         super().clear()
         self.resting.clear()
+        self.broken_off.clear()
+        self._cancelled.clear()
 
     async def close(self) -> None:
         """Cancel everything, and wait until every task has run its `finally`: nothing outlives the run.
@@ -139,7 +151,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
             _, late = await asyncio.wait(tasks, timeout=self.seconds_to_close())
             for effect, task in list(self.items()):
                 if task.done():  # a task that was cancelled before it started did not remove itself
-                    del self[effect]
+                    self._cancelled.discard(self.pop(effect))
                 elif task in late:
                     del self[effect]
                     self.leave(effect, task)

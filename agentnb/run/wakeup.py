@@ -23,7 +23,7 @@ from agentnb.core.errors import StorageError, StoreBusy
 from agentnb.core.events import Event
 from agentnb.run import host as hosting
 from agentnb.run.frame import Frame
-from agentnb.run.host import call_in
+from agentnb.run.host import call_in, loop_here
 from agentnb.run.journal import Journal
 from agentnb.threads import forgotten_in_a_fork
 
@@ -49,14 +49,6 @@ def _write_the_rest() -> None:
         time.sleep(RETRY_SECONDS if _unwritten else 0)
     for news in _unwritten.copy():
         logger.error("The process ends, and %s", news.words_of(news.locked))
-
-
-def loop_here() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that the caller runs in; None in a thread without one."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 class Wakeup:

@@ -4,8 +4,8 @@ A click is a message on its widget's comm, and a kernel that is busy with a cell
 lets these messages pass (`agentnb.notebook`) has to know the comms of agentnb; `listen` reports them, including those
 that are open already.
 
-A kernel cannot ask whether a page draws widgets. But a page that has made the panel's model asks at once for the events
-that it lacks; `audience` says whether that has happened.
+A kernel cannot detect if a page draws widgets. But a page that has made the panel's model immediately requests the
+events that it lacks; `audience` returns whether that has happened.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Listener = Callable[[str], object]
 
 
 class Audience(Enum):
-    """Whether a person may see a run."""
+    """The audience of a run: shows if a person may see the run."""
 
     NONE = auto()  # it has no panel
     SILENT = auto()  # it has a panel, and no page has sent a message
-    HEARD = auto()  # a page has sent a message
+    ACTIVE = auto()  # a page has sent a message
 
 
 _lock = threading.Lock()
 _runs: dict[str, str] = {}  # the run that is shown, by comm
-_heard: set[str] = set()
+_active: set[str] = set()
 _listeners: list[tuple[Listener, Listener]] = []
 
 
@@ -49,15 +49,15 @@ def closed(comm_id: str) -> None:
     with _lock:
         COMM_IDS.discard(comm_id)
         _runs.pop(comm_id, None)
-        _heard.discard(comm_id)
+        _active.discard(comm_id)
         listeners = list(_listeners)
     for _, on_close in listeners:
         on_close(comm_id)
 
 
-def heard(comm_id: str) -> None:
+def message_received(comm_id: str) -> None:
     """Note that a page has sent a message on this comm."""
-    _heard.add(comm_id)
+    _active.add(comm_id)
 
 
 def audience(run_id: str) -> Audience:
@@ -66,7 +66,7 @@ def audience(run_id: str) -> Audience:
         shown = {comm_id for comm_id, run in _runs.items() if run == run_id}
     if not shown:
         return Audience.NONE
-    return Audience.SILENT if _heard.isdisjoint(shown) else Audience.HEARD
+    return Audience.SILENT if _active.isdisjoint(shown) else Audience.ACTIVE
 
 
 def listen(on_open: Listener, on_close: Listener) -> Callable[[], None]:

@@ -6,8 +6,8 @@ below the live one. It is updated whenever the run comes to rest and after each 
 is on the page: the live panel brings the rule that hides it (`page/panel.js`), and removes it when it goes.
 
 A page that was loaded again does not know the ids of the outputs. It receives neither updates of the copy nor, when the
-run has ended, the static panel that replaces the live one. So the copy says when it was made, and how to show the
-current state.
+run has ended, the static panel that replaces the live one. So the copy has a note with the time of its last update and
+the code that shows the current state.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class SavedCopy:
             self._shown = shown
         name = one_line(str(self._run.name or self._run.id), 80)
         made = time.strftime("%Y-%m-%d at %H:%M:%S")
-        since = f"As it stood on {made}. agentnb.attach({name!r}) shows its current state."
+        since = f"State of {made}. agentnb.attach({name!r}) shows the current state."
         note = "" if over or isinstance(self._run, Replay) else since
         page = f'<div data-agentnb-copy="{self._key}">{static_html(self._run, bounds=SMALL, note=note)}</div>'
         with self._sending:
@@ -107,7 +107,7 @@ class SavedCopy:
                 self._context.run(self.update)
             except Exception:
                 # A timer has no caller. The copy stays unchanged.
-                logger.exception("The saved copy of run %s could not be brought up to date", self._run.id)
+                logger.exception("The saved copy of run %s could not be updated", self._run.id)
 
 
 def display_live(panel: LivePanel) -> None:

@@ -1,12 +1,12 @@
-"""Command handlers: do to the run what a person does in the panel.
+"""Command handlers: perform the commands of a person in the panel.
 
-Each message from the page is answered by one message with the same token. No handler raises an error: what goes wrong
-is the answer.
+Each message from the page is answered by one message with the same token. No handler raises an error: the answer has
+the error.
 
-A decision travels in one message, with what identifies its question (run, path and event number), the arguments as the
-form has them, and the digest of what was on screen; a message may hold the decisions about many calls. So a click that
-crosses a change of the question decides nothing, and of two clicks in two tabs the first one wins: the second one is
-answered with what was decided, by whom and when.
+A decision is one message, with the identity of its question (run, path and event number), the arguments in the form,
+and the digest of the displayed data. A message may have the decisions about many calls. So a click has no effect if the
+question has changed meanwhile, and of two clicks in two tabs the first one wins: the answer to the second one names the
+decision, the person and the time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from agentnb.widgets.views.status import digest, identity
 Answer = Callable[[dict[str, Any]], object]
 Message = dict[str, Any]
 QuestionKey = tuple[object, ...]
-"""What identifies a question: run, path and event number; before it is asked, the call and its attempt instead."""
+"""The identity of a question: run, path and event number; before it is asked, the call and its attempt instead."""
 
 SNAPSHOTS: dict[str, Any] = {}
 """The snapshots taken with the button in this process, by the name that the panel showed for each."""
@@ -46,7 +46,7 @@ logger = logging.getLogger("agentnb")
 
 
 class CommandHandlers:
-    """Does to `run` what messages from the page ask for, and sends each answer by `answer`.
+    """Performs the commands in the page's messages on `run`, and sends each answer by `answer`.
 
     handlers: by the type of the message, the function that handles it.
     """
@@ -83,10 +83,10 @@ class CommandHandlers:
             result = act(message)
         except AgentnbError as error:
             answer |= {"ok": False, "error": str(error)}
-            if isinstance(error, AlreadyDecided):  # by another person: the page no longer has a place for the error
+            if isinstance(error, AlreadyDecided):  # by another person: the page no longer shows the call
                 answer["late"] = [0]
         except Exception as error:
-            # There is no caller to raise to: the person gets the error next to the button, the log the traceback.
+            # There is no caller to raise to: the error is shown next to the button, and the traceback is logged.
             logger.exception("A click on run %s failed", self._run.id)
             answer |= {"ok": False, "error": f"{type_name(error)}: {error}"}
         else:
@@ -95,11 +95,11 @@ class CommandHandlers:
             answer |= result
         self._answer(answer)
 
-    # -- Decisions about calls
+    # -- decisions
 
     def _decide(self, message: Message) -> dict[str, Any]:
         """Apply one decision, or each of many; of many, return which ones failed, by position, and why."""
-        with self._run.lock:  # so that what is checked is what is decided, and no other decision comes between
+        with self._run.lock:  # no other decision may come between the check and this one
             waiting = self._waiting()
             if "decisions" not in message:
                 self._apply(message, waiting)
@@ -123,7 +123,7 @@ class CommandHandlers:
     def _apply(self, message: Message, waiting: Mapping[QuestionKey, Pending]) -> None:
         item, remember = self._find(message, waiting), message.get("remember") or None
         if message.get("digest", "") != item.shown:
-            raise UsageError("The call has changed since it was shown; look at it again.")
+            raise UsageError("The call has changed since it was shown; check it again.")
 
         # The seconds are those from showing the question to the click, if the page has measured them.
         seconds: Any = message.get("seconds")
@@ -142,7 +142,7 @@ class CommandHandlers:
             case "answer":
                 person.answer(item, _json_or_text(str(message.get("result", ""))))
             case other:
-                raise UsageError(f"There is no decision {other!r}.")
+                raise UsageError(f"{other!r} is not a decision.")
 
     def _undo(self, message: Message) -> dict[str, Any]:
         """Undo the decision of the given event; without one, those about all calls that have not started."""
@@ -152,20 +152,18 @@ class CommandHandlers:
                 undone = self._run.decided
                 for item in undone:
                     person.undo(item)
-                return {"note": f"{len(undone):,} taken back; the calls are asked about again."}
+                return {"note": f"{len(undone):,} withdrawn; the calls wait for a decision again."}
             for item in self._run.decided:
                 if item.event == message.get("event"):
                     person.undo(item)
-                    return {"note": f"Taken back; {item.name} is asked about again."}
-        raise UsageError(
-            "It is too late to take this decision back: the call has started, or it was taken back already."
-        )
+                    return {"note": f"Withdrawn; {item.name} waits for a decision again."}
+        raise UsageError("This decision can no longer be withdrawn: the call has started, or it was withdrawn already.")
 
     def _forget(self, message: Message) -> dict[str, Any]:
         """Forget the rule that the decision of this event created."""
         event: Any = message.get("event")
         decided_by_person(self._run, None).forget(event)
-        return {"note": "Forgotten; later calls are asked about again."}
+        return {"note": "Forgotten; later calls need a decision again."}
 
     def _waiting(self) -> dict[QuestionKey, Pending]:
         return {_key(identity(item)): item for item in self._run.pending}
@@ -177,10 +175,10 @@ class CommandHandlers:
             path, call_id = str(message.get("path", "")), str(message.get("id", ""))
             last = self._decisions.last(self._run, path, call_id)
             how = f": it was {last}" if last else ""
-            raise AlreadyDecided(f"The question about the call {call_id!r} is not waiting any more{how}.")
+            raise AlreadyDecided(f"The question about the call {call_id!r} is no longer open{how}.")
         return found
 
-    # -- The buttons
+    # -- buttons
 
     def _control(self, message: Message) -> Mapping[str, Any] | None:
         act = self._controls.get(str(message.get("action")))
@@ -193,7 +191,7 @@ class CommandHandlers:
         """Step, and answer when the step has ended. A step that only returns events on the page is repeated."""
         unit = str(message.get("unit") or "event")
         if unit not in UNITS:
-            raise UsageError(f"A step is by one of {', '.join(UNITS)}, not by {unit!r}.")
+            raise UsageError(f"The unit of a step must be one of {', '.join(UNITS)}, got {unit!r}.")
         token, shown = message.get("token"), len(self._run.events)
 
         def step() -> None:
@@ -232,8 +230,8 @@ class CommandHandlers:
             for queue, queued in self._run.queued:
                 same = digest(queue, {"message": queued}) == message.get("digest")
                 if same and self._run.withdraw(queue, queued):
-                    return {"note": "Taken back; the run will not get this message."}
-        raise UsageError("It is too late to take this message back: it was delivered, or taken back already.")
+                    return {"note": "Withdrawn; the run will not receive this message."}
+        raise UsageError("This message can no longer be withdrawn: it was delivered, or withdrawn already.")
 
     def _breakpoint(self, message: Message) -> dict[str, Any]:
         breakpoints = self._run.breakpoints
@@ -255,12 +253,12 @@ class CommandHandlers:
         return {}
 
     def _move(self, message: Message) -> Mapping[str, Any]:
-        """Move a replay behind that many events. It stops where its loop decides otherwise, which `status` shows."""
+        """Move a replay to the position after that many events. It stops at a divergence, which `status` shows."""
         with suppress(ReplayDiverged):
             self._run.to(int(message["position"]) - 1)
         return {"place": self._run.place}
 
-    # -- What the page asks for
+    # -- requests for data
 
     def _show(self, message: Message) -> None:
         """Send all of an event's data, or of a waiting call's arguments."""
@@ -290,13 +288,13 @@ def type_name(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _note(did: Any, note: str = "") -> str:
+def _note(done: Any, note: str = "") -> str:
     """Return the note for the person. The run's control methods return False if there was nothing to do."""
-    return "There was nothing to do." if did is False else note
+    return "There was nothing to do." if done is False else note
 
 
 def _key(message: Mapping[str, Any]) -> QuestionKey:
-    """Return what identifies the question that a message, or a waiting call, is about."""
+    """Return the identity of the question that a message, or a waiting call, concerns."""
     run, path, event = message.get("run"), message.get("path"), message.get("event")
     return (run, path, event) if event is not None else (run, path, message.get("id"), message.get("attempt"))
 
@@ -307,7 +305,7 @@ def _arguments(message: Message, item: Any) -> dict[str, Any]:
     def finite(text: str) -> float:
         number = float(text)
         if isinf(number):  # Python reads a number that is too large as infinity
-            raise ValueError(f"{text} is too large a number")
+            raise ValueError(f"the number {text} is too large")
         return number
 
     given = message.get("arguments")

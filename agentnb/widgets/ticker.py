@@ -1,7 +1,7 @@
 """The ticker: the one thread that sends for all panels of a process, at most `RATE` times a second each.
 
 A run's events come from any thread, and faster than they could be sent one by one: a message takes some 200 µs in the
-kernel, and messages are lost once thousands are in flight. So a feed only says that it has something to send (`wake`),
+kernel, and messages are lost once thousands are in flight. So a feed only notes that it has something to send (`wake`),
 and this thread collects it. With nothing to send the thread sleeps.
 """
 
@@ -84,7 +84,7 @@ class Ticker:
             more = context.run(feed.flush)
         except Exception:
             # A panel that cannot send, for example because its comm was closed, must not stop the others.
-            logger.exception("A panel could not be brought up to date")
+            logger.exception("A panel could not be updated")
             return
         if more:
             self.wake(feed)

@@ -1,9 +1,9 @@
 """The panel: a run, live in a notebook, and its parts as widgets of their own.
 
 Small values that a reloaded page or a second tab must find again are traits: the state of the run, the waiting
-questions, the diagram, the last rows. Everything else is a custom message: the batches of events (`feed`), and what a
-person does (`handlers`). A decision travels as one message, because a trait that a person types into arrives late or
-in part while a cell runs.
+questions, the diagram, the last rows. Everything else is a custom message: the batches of events (`feed`) and the
+commands of a person (`handlers`). A decision is sent as one message, because a trait that a person types into arrives
+late or in part while a cell runs.
 
 The page's side is in `page/`: plain modules and a style sheet, without a build step or anything from the network.
 """
@@ -35,7 +35,7 @@ from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.loops import Loops, graph_status
 from agentnb.widgets.views.rows import TAIL, tail
 from agentnb.widgets.views.status import Questions, breakpoints, status
-from agentnb.widgets.views.transcript import Transcript, tell
+from agentnb.widgets.views.transcript import Transcript, transcript_data
 
 PARTS = ("controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram")
 MESSAGES = 400
@@ -50,22 +50,22 @@ thousands of calls."""
 def parts_of(run: Recording, parts: Sequence[str] | None) -> tuple[str, ...]:
     """Return the requested parts; by default all that a panel of this run has. Raises UsageError for unknown parts."""
     if not isinstance(run, Recording):
-        raise UsageError(f"A panel shows a run, not {run!r:.80}. agentnb.replay(...) makes one of a snapshot.")
+        raise UsageError(f"run must be a run, got {run!r:.80}. agentnb.replay(snapshot) makes a run of a snapshot.")
     own = run.parts or PARTS  # a replay has other parts than a run
     if parts is None:
         return own
     if isinstance(parts, str) or not isinstance(parts, Iterable):
-        raise UsageError(f"parts= takes a list, also of a single one: [{parts!r}].")
+        raise UsageError(f"parts must be a list, also for a single part: [{parts!r}].")
     known = (*PARTS, *(name for name in own if name not in PARTS))
     if unknown := [name for name in parts if name not in known]:
-        raise UsageError(f"A panel has no part {unknown[0]!r}; the parts are {', '.join(known)}.")
+        raise UsageError(f"A panel has no part {unknown[0]!r}. Its parts: {', '.join(known)}.")
     return tuple(parts)
 
 
 class Panel(anywidget.AnyWidget):
     """The live panel of a run, with all parts or those given (see `PARTS`).
 
-    Events, timeline and messages share a place, behind tabs. `close()` ends the panel, not the run.
+    Events, timeline and messages share a space, with tabs. `close()` ends the panel, not the run.
 
     Raises UsageError for an unknown part.
     """
@@ -121,7 +121,7 @@ class Panel(anywidget.AnyWidget):
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": self.run.clock()}),
             **self._commands.handlers,
-            "said": self._send_messages,
+            "messages": self._send_messages,
             "views": self._note_views,
         }
         self.on_msg(self._receive)
@@ -172,7 +172,7 @@ class Panel(anywidget.AnyWidget):
         """Return the current values of the traits that change with the run."""
         now: dict[str, Any] = {"status": status(self.run, self._loops)}
         now |= {"pending": self._questions.waiting(self.run), "tools": self._questions.tools}
-        now["decisions"] = self._decisions.tell(self.run)
+        now["decisions"] = self._decisions.data(self.run)
         now["breakpoints"] = breakpoints(self.run, self._loops)
 
         # The call graphs, unless they were read a short time ago.
@@ -184,7 +184,7 @@ class Panel(anywidget.AnyWidget):
         return now
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
-        comms.heard(self.model_id)
+        comms.message_received(self.model_id)
         handler = self._handlers.get(str(content.get("type"))) if isinstance(content, dict) else None
         if handler is not None:
             page_has_spoken()
@@ -197,7 +197,7 @@ class Panel(anywidget.AnyWidget):
         begun = None if message.get("begun") is None else int(message["begun"])
         design = self._loops.design_at(path)
         transcript = Transcript(self.run, design, self._feed.spans.causes, path, begun=begun, reach=last)
-        self.send({"type": "said", "token": message.get("token"), **tell(transcript, last)})
+        self.send({"type": "messages", "token": message.get("token"), **transcript_data(transcript, last)})
 
     def _settled(self, over: bool) -> None:
         """Update the traits: all events were sent to the page."""

@@ -88,7 +88,7 @@ def test_runs_of_ten_thousand_events_add_little_to_a_saved_notebook(
         notebook.wait_output(run, "completed")
     over, pages = saved(notebook)
     # This page does not know the ids of the outputs in the file, so it cannot update them.
-    assert all("As it stood on " in page and "agentnb.attach(" in page for page in pages)
+    assert all("State of 20" in page and "agentnb.attach(" in page for page in pages)
     sizes = [len(text.encode()) for text in (waiting, loaded_again, over)]
     with capsys.disabled():
         print(f"\na notebook with two runs of 10,000 events: {', '.join(f'{size:,}' for size in sizes)} bytes")

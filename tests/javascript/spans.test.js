@@ -73,7 +73,7 @@ test("the other open spans of a loop are those that have started", () => {
     0,
     [opened(0, "loop", "outer", running), opened(1, "call", "a", running), opened(2, "call", "b"), opened(3, "call", "c", { path: "in", ...running })],
   ]);
-  assert.deepEqual(spans.beside(spans.all[2], 3), ["a"]);
+  assert.deepEqual(spans.othersRunning(spans.all[2], 3), ["a"]);
 });
 
 test("an event that is about no span has none", () => {

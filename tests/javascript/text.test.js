@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { isEnter } from "../../agentnb/widgets/page/keys.js";
 import { OUTERMOST, isIn, matches } from "../../agentnb/widgets/page/row.js";
-import { count, duration, enable, inOneLine, isSaidInOneLine, number, visible } from "../../agentnb/widgets/page/text.js";
+import { count, duration, enable, inOneLine, fitsOnOneLine, number, visible } from "../../agentnb/widgets/page/text.js";
 
 test("control characters and characters without a glyph are shown as signs", () => {
   assert.equal(visible("\x1b[31mred\x00\x7f"), "\u241b[31mred\u2400\u2421");
@@ -23,12 +23,12 @@ test("null and undefined are shown as nothing, other values as their text", () =
 test("arguments of several lines fit in one line, which then does not show all of them", () => {
   const told = '{\n  "text": 2 lines,\n    \u2502 one\n    \u2502 two\n}';
   assert.equal(inOneLine(told), '{ "text": 2 lines, one two }');
-  assert.equal(isSaidInOneLine(told), false);
+  assert.equal(fitsOnOneLine(told), false);
 });
 
 test("arguments without line ends and without repeated blanks are all shown in one line", () => {
-  assert.equal(isSaidInOneLine('{\n  "path": "/a b"\n}'), true);
-  assert.equal(isSaidInOneLine('{\n  "path": "/a  b"\n}'), false);
+  assert.equal(fitsOnOneLine('{\n  "path": "/a b"\n}'), true);
+  assert.equal(fitsOnOneLine('{\n  "path": "/a  b"\n}'), false);
 });
 
 test("numbers have separators and at most four decimals", () => {

@@ -29,7 +29,7 @@ async def run_of(world: Any) -> Any:
 async def test_the_state_at_a_position_is_the_fold_of_the_events_before_it(world: Any) -> None:
     run = await run_of(world)
     folded = [fold(run.events[:position]) for position in range(len(run.events) + 1)]
-    for kept in (run.checkpoints, Checkpoints()):
+    for kept in (run._checkpoints, Checkpoints()):
         for position in [*reversed(range(len(folded))), *range(len(folded))]:
             assert kept.state_at(run.events, position) == folded[position], position
     assert run.state == folded[-1]
@@ -51,7 +51,7 @@ async def test_a_state_is_its_own(world: Any) -> None:
 async def test_a_fork_begins_with_the_fold_of_its_events(world: Any) -> None:
     run = await run_of(world)
     for position in range(1, len(run.events)):
-        state = run.checkpoints.state_at(run.events, position, inherited_by="fork")
+        state = run._checkpoints.state_at(run.events, position, inherited_by="fork")
         marked = [event.model_copy(update={"run_id": "fork", "inherited": True}) for event in run.events[:position]]
         assert state == fold(marked)
 
@@ -60,5 +60,5 @@ async def test_the_number_of_kept_states_does_not_grow(monkeypatch: pytest.Monke
     monkeypatch.setattr(checkpoints, "EVERY", 1)
     monkeypatch.setattr(checkpoints, "MOST", 4)
     run = await run_of(WORLDS["session"])
-    assert 2 <= len(run.checkpoints._spaced) <= 4
-    assert run.checkpoints.state_at(run.events, 3) == fold(run.events[:3])
+    assert 2 <= len(run._checkpoints._spaced) <= 4
+    assert run._checkpoints.state_at(run.events, 3) == fold(run.events[:3])

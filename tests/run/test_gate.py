@@ -113,7 +113,7 @@ async def test_a_second_concurrent_step_is_refused() -> None:
     run = agent.loop(asks("hold"), "done").start("hi")
     step = asyncio.create_task(run.step("turn"))
     await agent.holding.wait()
-    with pytest.raises(UsageError, match="under way"):
+    with pytest.raises(UsageError, match="running already"):
         await run.step()
     agent.release.set()
     assert (await step)[-1].type == "call_end"

@@ -211,6 +211,23 @@ async def test_code_that_cancels_the_task_that_drives_ends_the_run_for_all_who_w
     assert "approval_request" not in [event.type for event in run.events]
 
 
+@pytest.mark.parametrize("way", [reads, steps])
+async def test_a_call_that_cancels_its_own_task_has_failed_and_nobody_is_asked(way: Drive) -> None:
+    @tool
+    async def cancels_itself() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(1)
+
+    run = SessionLoop(ScriptedLLM([[call("cancels_itself", {})], "done"]), [cancels_itself]).start("go")
+    assert await asyncio.wait_for(way(run), 10) == "done"
+    (end,) = [event for event in run.events if event.type == "call_end"]
+    assert "has cancelled the task that it ran in" in end.result  # type: ignore[attr-defined]
+    assert end.outcome == "raised"  # type: ignore[attr-defined]
+    assert "approval_request" not in [event.type for event in run.events]
+
+
 async def test_a_consumer_that_has_looked_on_may_wait_for_the_run_that_is_left_to_it() -> None:
     world = World()
     first = aiter(world.run)

@@ -649,7 +649,7 @@ def test_a_decision_is_undone_by_its_button(show: Callable[..., PanelPage]) -> N
     shown.until(lambda: row(shown, 2).count() == 1, "the row")
     assert row(shown).locator("code").inner_text() == "delete_file"
     assert decisions(run)[-1] == ("c0", "ask", "human")
-    expect(shown.page.locator(".agentnb-told")).to_contain_text("is asked about again")
+    expect(shown.page.locator(".agentnb-told")).to_contain_text("waits for a decision again")
     shown.page.locator("summary").click()
     expect(shown.page.get_by_role("list", name="Newest decisions").get_by_role("listitem")).to_have_count(2)
 
@@ -681,7 +681,7 @@ def test_many_decisions_are_undone_by_one_button(show: Callable[..., PanelPage])
     every.click()
     shown.until(lambda: len(run.pending) == 4, "the questions")
     shown.until(every.is_hidden, "the button to go")
-    expect(shown.page.locator(".agentnb-told")).to_have_text("4 taken back; the calls are asked about again.")
+    expect(shown.page.locator(".agentnb-told")).to_have_text("4 withdrawn; the calls wait for a decision again.")
 
 
 def test_a_remembered_decision_is_forgotten_by_its_button(show: Callable[..., PanelPage]) -> None:
@@ -869,7 +869,7 @@ def test_a_message_is_shown_in_its_queue_and_can_be_withdrawn(show: Callable[...
     shown.until(lambda: queued.get_by_role("listitem").count() == 1, "the queue")
     queued.get_by_role("button", name="Take back: stop that").click()
     run.withdraw("steering")
-    shown.until(lambda: "too late" in shown.page.inner_text(".agentnb-note"), "the refusal")
+    shown.until(lambda: "can no longer be withdrawn" in shown.page.inner_text(".agentnb-note"), "the refusal")
 
 
 # -- keeping ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from agentnb.errors import ReplayDiverged
 from agentnb.testing import ScriptedLLM, call
 from agentnb.widgets import Panel
 from agentnb.widgets.static.panel import static_html
-from agentnb.widgets.views.transcript import Transcript, tell
+from agentnb.widgets.views.transcript import Transcript, transcript_data
 from tests import designs
 from tests.widgets.support import delete_file, move_file, search, session
 from tests.worlds import until
@@ -50,7 +50,7 @@ class Told:
 
     def said(self, path: str) -> Any:
         design = self.panel._loops.design_at(path)
-        return tell(Transcript(self.run, design, self.panel._feed.spans.causes, path), 40)
+        return transcript_data(Transcript(self.run, design, self.panel._feed.spans.causes, path), 40)
 
 
 async def approved(run: Any) -> None:

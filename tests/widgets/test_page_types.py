@@ -42,8 +42,8 @@ def sent() -> Iterator[dict[str, dict[str, Any]]]:
     run.approve(run.pending[0], remember="tool")
     panel = Kept(run)
     until(lambda: panel.tables and panel.decisions["rules"] and any(one["type"] == "events" for one in answers))
-    panel._receive(panel, {"type": "said", "token": "t", "path": "", "begun": None, "last": 10}, [])
-    said = next(one for one in answers if one["type"] == "said")
+    panel._receive(panel, {"type": "messages", "token": "t", "path": "", "begun": None, "last": 10}, [])
+    said = next(one for one in answers if one["type"] == "messages")
     message = next(one for one in said["messages"] if one["calls"])
     batch = next(one for one in answers if one["type"] == "events")
     yield {
@@ -60,8 +60,8 @@ def sent() -> Iterator[dict[str, dict[str, Any]]]:
         "BreakpointChoices": panel.breakpoints,
         "BreakpointState": panel.breakpoints["list"][0],
         "EventRow": json.loads(batch["rows"])[0],
-        "SaidMessage": message,
-        "SaidCall": message["calls"][0],
+        "ShownMessage": message,
+        "ShownCall": message["calls"][0],
     }
     run.cancel("done")
     panel.close()
@@ -71,7 +71,7 @@ def sent() -> Iterator[dict[str, dict[str, Any]]]:
     "name",
     [
         "Traits", "Status", "NestedLoop", "PhaseTable", "Question", "FieldSpec", "Decision", "Rule",
-        "BreakpointChoices", "BreakpointState", "EventRow", "SaidMessage", "SaidCall",
+        "BreakpointChoices", "BreakpointState", "EventRow", "ShownMessage", "ShownCall",
     ],
 )  # fmt: skip
 def test_the_fields_that_the_kernel_sends_are_declared(name: str, sent: dict[str, dict[str, Any]]) -> None:

@@ -271,7 +271,7 @@ def test_the_first_of_two_clicks_decides(show: Callable[[Any], Shown]) -> None:
     assert shown.click("decision", decision="reject", **message)["ok"]
     second = shown.click("decision", decision="approve", **message)
     assert not second["ok"]
-    assert "not waiting any more" in second["error"]
+    assert "no longer open" in second["error"]
     assert [event.decision for event in run.events if isinstance(event, ApprovalDecision)] == ["reject"]
 
 
@@ -383,7 +383,7 @@ def test_show_all_fetches_the_whole_value_of_a_row(show: Callable[[Any], Shown])
     assert "x" * 50_000 in whole["text"]
     [question] = shown.panel.pending
     assert "x" * 50_000 in shown.click("show", **identified(question))["text"]
-    assert "not waiting" in shown.click("show", **{**identified(question), "event": 0})["text"]
+    assert "no longer open" in shown.click("show", **{**identified(question), "event": 0})["text"]
     assert shown.panel.pending[0]["length"] > 50_000 > len(shown.panel.pending[0]["arguments"])
 
 
@@ -461,7 +461,7 @@ def test_the_readme_names_each_part_and_its_widget() -> None:
 async def test_the_error_for_a_panel_of_a_snapshot_suggests_replay() -> None:
     run = session(["Hello."])
     await run
-    with pytest.raises(UsageError, match=r"agentnb.replay\(...\) makes one of a snapshot"):
+    with pytest.raises(UsageError, match=r"agentnb.replay\(snapshot\) makes a run of a snapshot"):
         widgets.Timeline(run.snapshot())
 
 
@@ -483,10 +483,10 @@ def test_messages_are_sent_on_request(show: Callable[[Any], Shown]) -> None:
     run = session(["Hello."])
     shown = show(run)
     run.result(30)
-    answer = shown.click("said", path="", last=1)
-    assert (answer["type"], answer["total"], answer["left"]) == ("said", 2, 1)
+    answer = shown.click("messages", path="", last=1)
+    assert (answer["type"], answer["total"], answer["left"]) == ("messages", 2, 1)
     assert [message["text"] for message in answer["messages"]] == ["Hello."]
-    assert shown.click("said", path="nowhere")["messages"] == []
+    assert shown.click("messages", path="nowhere")["messages"] == []
 
 
 def test_a_panel_has_a_static_page_and_a_line_of_text() -> None:

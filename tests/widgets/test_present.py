@@ -107,13 +107,13 @@ def test_a_displayed_panel_object_stays_live_with_a_static_copy_below_it(
     assert (live["data"]["text/html"], copy["data"]) == ("", {"text/plain": ""})
     run.submit_step("turn").result(30)
     wait_for(lambda: "/a" in displayed()[-1]["data"].get("text/html", ""))
-    assert "As it stood on" in displayed()[-1]["data"]["text/html"]
+    assert "State of 20" in displayed()[-1]["data"]["text/html"]
     run.approve("c0")
     run.result(30)
     wait_for(lambda: "run_end" in displayed()[-1]["data"]["text/html"])
     assert displayed()[-1]["transient"] == copy["transient"]
     assert displayed()[-1]["data"]["text/plain"].startswith("tidy (SessionLoop): completed")
-    assert "As it stood on" not in displayed()[-1]["data"]["text/html"]
+    assert "State of 20" not in displayed()[-1]["data"]["text/html"]
     assert shown.comm is not None
     shown.close()
 

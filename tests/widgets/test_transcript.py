@@ -14,13 +14,13 @@ from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.loops import Loops
-from agentnb.widgets.views.transcript import CALLS, PREPARED, TEXT, Transcript, tell
+from agentnb.widgets.views.transcript import CALLS, PREPARED, TEXT, Transcript, transcript_data
 from tests.widgets.support import HOSTILE, asking, asking_inside, search, session, until
 
 
 def told(run: Any, path: str = "", last: int = 100) -> dict[str, Any]:
     loops = Loops(run.loop).follow(run.events)
-    return tell(Transcript(run, loops.design_at(path), Causes(), path), last)
+    return transcript_data(Transcript(run, loops.design_at(path), Causes(), path), last)
 
 
 def test_messages_are_shown_as_sent_to_the_model_with_results_next_to_their_calls() -> None:
@@ -86,10 +86,10 @@ def test_an_earlier_nested_loop_of_the_same_path_keeps_its_conversation() -> Non
     loops = Loops(run.loop).follow(run.events)
     design = loops.design_at("worker")
     for begun, words in ((first, "Write the draft"), (second, "Proof-read it"), (None, "Proof-read it")):
-        messages = tell(Transcript(run, design, Causes(), "worker", begun=begun), 100)["messages"]
+        messages = transcript_data(Transcript(run, design, Causes(), "worker", begun=begun), 100)["messages"]
         assert messages[0]["text"] == words
         assert run.events[messages[0]["position"]].message.content == words
-    earlier = tell(Transcript(run, design, Causes(), "worker", begun=first), 100)["messages"]
+    earlier = transcript_data(Transcript(run, design, Causes(), "worker", begun=first), 100)["messages"]
     (made,) = earlier[1]["calls"]
     assert re.fullmatch(r"approved by code at \S+ · returned", made["words"])
 
@@ -99,7 +99,7 @@ def test_only_the_events_of_shown_messages_are_looked_up() -> None:
     run.result(30)
     loops = Loops(run.loop).follow(run.events)
     conversation = Transcript(run, loops.design_at(""), Causes(), reach=10)
-    shown = tell(conversation, 10)["messages"]
+    shown = transcript_data(conversation, 10)["messages"]
     assert all(message["position"] >= 0 for message in shown if message["role"] != "tool")
     assert all(made["position"] >= 0 for message in shown for made in message["calls"])
     assert next(conversation.entries(0, 1)).position == -1
@@ -148,7 +148,7 @@ def test_a_design_with_a_failing_messages_for_is_shown_by_its_history(caplog: py
     run.result(30)
     broken.append(1)
     assert [message["text"] for message in told(run)["messages"]] == ["go", "Hello."]
-    assert "could not say what its model is sent" in caplog.text
+    assert "could not build the messages of its next request" in caplog.text
 
 
 def test_reading_the_messages_does_not_change_the_memo_of_a_design() -> None:

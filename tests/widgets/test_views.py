@@ -575,7 +575,7 @@ def test_a_hidden_view_does_not_draw(page: Page) -> None:
     shown.deliver(rows_message(0, rows(0, 50)))
     shown.settle()
     assert page.locator(".agentnb-messages article, .agentnb-timeline [role=option]").count() == 0
-    assert shown.sent("said") == []
+    assert shown.sent("messages") == []
 
 
 @pytest.mark.alone

@@ -28,7 +28,7 @@ class Cursor:
         self._loop = loop
         self._check = Check(loop) if check else None
         self._diverged: ReplayDiverged | None = None
-        self.checkpoints = checkpoints
+        self._checkpoints = checkpoints
         self.state = State()
         self.moves = 0
         """The number of moves."""
@@ -46,7 +46,7 @@ class Cursor:
         """
         # Events before the current position were checked before. Without a check, no event has to be applied singly.
         if position < self.state.position or (self._check is None and position > self.state.position):
-            state = self.checkpoints.state_at(self._recorded, position)
+            state = self._checkpoints.state_at(self._recorded, position)
             check = Check(self._loop, state) if self._check is not None else None
             # Assign in one statement: a thread that reads the state without the lock sees no intermediate state.
             self.state, self._check, self.moves = state, check, self.moves + 1
@@ -63,7 +63,7 @@ class Cursor:
                 self._diverged = error
                 raise
         evolve(self.state, event)
-        self.checkpoints.keep(self.state)
+        self._checkpoints.keep(self.state)
         self.moves += 1
         if self._check is not None:
             self._check.take(event, self.state)
@@ -74,7 +74,7 @@ class Cursor:
 
         The state is one object, which changes.
         """
-        state = self.checkpoints.state_at(self._recorded, begin)
+        state = self._checkpoints.state_at(self._recorded, begin)
         for event in self._recorded[begin:end]:
             evolve(state, event)
             yield event, state

@@ -109,7 +109,7 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
     if "limits" in options or given.get("limits") is not None:
         given["limits"] = recorded["limits"] = check_limits(given["limits"] or {})
 
-    made = branch(events, seq, change, loop, origin.checkpoints, recorded)
+    made = branch(events, seq, change, loop, origin._checkpoints, recorded)
     run = Run(
         loop,
         recording=made.past.events,

@@ -65,7 +65,8 @@ class Replay(Recording):
         self.loop = loop if loop is not None else recorded_loop(self._recorded)
         self.id = self._recorded[0].run_id if self._recorded else ""
         self.name = name
-        self._cursor = Cursor(self._recorded, self.loop, checkpoints or Checkpoints(), check=check)
+        self._checkpoints = checkpoints if checkpoints is not None else Checkpoints()
+        self._cursor = Cursor(self._recorded, self.loop, self._checkpoints, check=check)
         self._breakpoints = Breakpoints((), lambda: names_in(self.loop, self._recorded, is_whole=True))
         self._lock = threading.RLock()
         self._watchers = Watchers(self.id)
@@ -92,11 +93,6 @@ class Replay(Recording):
     def recording(self) -> Sequence[Event]:
         """All events of the recording, regardless of the position."""
         return self._recorded
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """The kept states of the recording."""
-        return self._cursor.checkpoints
 
     @property
     def state(self) -> State:

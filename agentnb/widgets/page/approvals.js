@@ -26,7 +26,7 @@ export class Approvals {
     this.spoken = el("div", { class: "agentnb-spoken", role: "status", "aria-live": "polite" });
     this.news = /** @type {string[]} */ ([]); // the calls that are to be announced
     this.speaking = 0;
-    this.told = ""; // the choices of the select, as JSON: each tool with its number of calls
+    this.choices = ""; // the choices of the select, as JSON: each tool with its number of calls
     this.names = /** @type {string[]} */ ([]); // the tools in the select
     this.heading = el("span", { class: "agentnb-heading" });
     this.all = button("Approve all", () => this.decide("approve", [...this.calls.values()], ""), {
@@ -93,7 +93,7 @@ export class Approvals {
     );
     const place = { class: "agentnb-waiting", role: "group", "aria-label": "Waiting calls", tabindex: "-1" };
     this.waiting = el("div", place, this.bar, this.then, this.table, this.list);
-    this.decided = new Decided(store, (answer) => this.tell(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
+    this.decided = new Decided(store, (answer) => this.showNote(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
     this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
     // The next question may appear under the pointer within milliseconds. The second half of a double click must not decide
     // about a call that nobody has read yet.
@@ -123,7 +123,7 @@ export class Approvals {
    * @param {number} step
    * @returns {Call | undefined}
    */
-  beside(call, step) {
+  neighbour(call, step) {
     const calls = [...this.calls.values()];
     return calls[calls.indexOf(call) + step];
   }
@@ -185,7 +185,7 @@ export class Approvals {
       if (!keys.has(key)) {
         lost ||= call.el === nodes[at] && call.busy;
         const typed = call.typed.size ? "what was typed in its form" : call.reason.value ? "the reason that was typed" : "";
-        if (typed && !call.busy) this.tell(`${call.item.name} does not wait any more; ${typed} is not used.`, false);
+        if (typed && !call.busy) this.showNote(`${call.item.name} does not wait any more; ${typed} is not used.`, false);
         call.el.remove();
         call.sight.disconnect();
         this.calls.delete(key);
@@ -221,8 +221,8 @@ export class Approvals {
       call.lay();
     }
     const names = [...tools.keys()].sort();
-    if (JSON.stringify([...tools]) !== this.told) {
-      this.told = JSON.stringify([...tools]);
+    if (JSON.stringify([...tools]) !== this.choices) {
+      this.choices = JSON.stringify([...tools]);
       this.names = names;
       this.byTool.replaceChildren(
         el("option", { value: "", text: "Select by tool" }),
@@ -274,7 +274,7 @@ export class Approvals {
    * @param {string} text
    * @param {boolean} ok
    */
-  tell(text, ok) {
+  showNote(text, ok) {
     say(this.note, text);
     this.note.classList.toggle("agentnb-bad", !ok);
   }
@@ -289,11 +289,11 @@ export class Approvals {
     const calls = chosen.filter((call) => !call.busy); // decided calls stay here until the next `pending`
     if (decision === "approve" && calls.some((call) => call.unread())) return;
     const reason = this.reason.value;
-    const told = calls
-      .map((call) => call.told(decision, call.item.unknown ? "" : remember, false))
+    const verdicts = calls
+      .map((call) => call.verdict(decision, call.item.unknown ? "" : remember, false))
       .filter((one) => one !== null);
-    if (!calls.length || told.length < calls.length) return; // a form is not valid: it says so, and nothing is decided
-    const because = decision === "reject" && reason ? told.map((one) => ({ ...one, reason: one.reason || reason })) : told;
+    if (!calls.length || verdicts.length < calls.length) return; // a form is not valid: it says so, and nothing is decided
+    const because = decision === "reject" && reason ? verdicts.map((one) => ({ ...one, reason: one.reason || reason })) : verdicts;
     this.send(calls, { decisions: because });
     this.reason.value = "";
   }
@@ -305,7 +305,7 @@ export class Approvals {
    */
   send(calls, message) {
     for (const call of calls) call.wait();
-    this.tell("", true);
+    this.showNote("", true);
     this.store.ask({ type: "decision", ...message }, (answer) => {
       const late = [];
       for (const [at, call] of calls.entries()) {
@@ -314,7 +314,7 @@ export class Approvals {
         call.answered(gone ? "" : error);
         if (gone) late.push(`${call.item.name}: ${error}`);
       }
-      if (late.length) this.tell(late.join("\n"), false);
+      if (late.length) this.showNote(late.join("\n"), false);
       this.count();
     });
   }

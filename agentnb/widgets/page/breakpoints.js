@@ -3,7 +3,7 @@
 import { GONE, button, count, el, enable, number, say, unique } from "./text.js";
 import { isEnter } from "./keys.js";
 
-/** @typedef {(HTMLSelectElement | HTMLDataListElement) & { told?: string, value?: string }} Choices */
+/** @typedef {(HTMLSelectElement | HTMLDataListElement) & { shown?: string, value?: string }} Choices */
 /** @typedef {{ el: HTMLElement, update: (now: BreakpointState) => void }} Line */
 
 export class Breakpoints {
@@ -80,12 +80,12 @@ export class Breakpoints {
   }
 
   update() {
-    const told = this.store.model.get("breakpoints") ?? {},
-      list = told.list ?? [];
-    this.fill(this.event, ["", ...(told.events ?? [])], "any event");
-    this.fill(this.phase, ["", ...(told.phases ?? [])], "any phase");
-    this.fill(this.operator, told.operators ?? []);
-    this.fill(this.tools, told.tools ?? []);
+    const known = this.store.model.get("breakpoints") ?? {},
+      list = known.list ?? [];
+    this.fill(this.event, ["", ...(known.events ?? [])], "any event");
+    this.fill(this.phase, ["", ...(known.phases ?? [])], "any phase");
+    this.fill(this.operator, known.operators ?? []);
+    this.fill(this.tools, known.tools ?? []);
     for (const [key, row] of this.rows)
       if (!list.some((one) => one.number === key)) {
         if (row.el.contains(document.activeElement)) this.toggle.focus();
@@ -110,9 +110,9 @@ export class Breakpoints {
    */
   fill(list, values, none = "") {
     const key = JSON.stringify(values);
-    if (list.told === key) return;
+    if (list.shown === key) return;
     const chosen = list.value;
-    list.told = key;
+    list.shown = key;
     list.replaceChildren(
       ...values.map((value) => {
         const option = el("option", { text: value || none });

@@ -1,7 +1,7 @@
 // One call that waits for a person, and its decisions. A single call is shown in full; one of several is a row of a table
 // that can be opened. Both are the same element, so typed text is kept when a second call arrives.
 
-import { BUSY, allow, button, el, hung, inOneLine, isSaidInOneLine, number, say } from "./text.js";
+import { BUSY, allow, button, el, hung, inOneLine, fitsOnOneLine, number, say } from "./text.js";
 import { Form, Replacement } from "./form.js";
 import { isEnter } from "./keys.js";
 
@@ -72,7 +72,7 @@ export class Call {
     });
     this.why = el("p", { class: "agentnb-why" });
     this.brief = el("span", { class: "agentnb-brief", text: inOneLine(item.arguments) });
-    if (item.length <= item.arguments.length && isSaidInOneLine(item.arguments)) this.mark(this.brief);
+    if (item.length <= item.arguments.length && fitsOnOneLine(item.arguments)) this.mark(this.brief);
     this.left = el("span", { class: "agentnb-left" });
     this.shown = el("pre", {
       class: "agentnb-arguments",
@@ -146,7 +146,7 @@ export class Call {
     }
     if (target === this.pick && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
       event.preventDefault();
-      this.approvals.beside(this, event.key === "ArrowDown" ? 1 : -1)?.pick.focus();
+      this.approvals.neighbour(this, event.key === "ArrowDown" ? 1 : -1)?.pick.focus();
     }
     if (!isEnter(event) || !target.matches("input[type=text]")) return;
     event.preventDefault();
@@ -306,7 +306,7 @@ export class Call {
    * @param {boolean} [alone]
    * @returns {Verdict | null}
    */
-  told(decision, remember = this.remember?.choice.value, alone = true) {
+  verdict(decision, remember = this.remember?.choice.value, alone = true) {
     const seconds = (performance.now() - this.since) / 1000;
     const call = { ...this.identity(), digest: this.item.digest, seconds };
     if (decision === "reject") return { ...call, decision, reason: this.reason.value, remember };
@@ -325,8 +325,8 @@ export class Call {
   decide(decision) {
     if (this.busy || this.store.gone || this.store.replays) return;
     if (decision === "approve" && this.unread()) return;
-    const told = this.told(decision);
-    if (told) this.approvals.send([this], told);
+    const verdict = this.verdict(decision);
+    if (verdict) this.approvals.send([this], verdict);
   }
 
   wait() {

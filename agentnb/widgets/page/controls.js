@@ -22,7 +22,7 @@ export class Controls {
   /** @param {Store} store */
   constructor(store) {
     this.store = store;
-    this.head = new Head(store, (answer) => this.tell(answer));
+    this.head = new Head(store, (answer) => this.showAnswer(answer));
     this.note = el("p", { class: "agentnb-note", role: "status" });
     this.breakpoints = new Breakpoints(store);
     this.snapshotName = el("input", {
@@ -103,7 +103,7 @@ export class Controls {
     };
     this.store.ask({ type: "control", action: name, ...more }, (answer) => {
       this.busy.delete(name);
-      this.tell(answer);
+      this.showAnswer(answer);
       if (talking && answer.ok && this.text.value === text) this.text.value = "";
       if (name === "Snapshot" && answer.ok && this.snapshotName.value === more.name) this.snapshotName.value = "";
       this.update();
@@ -111,7 +111,7 @@ export class Controls {
   }
 
   /** @param {Done} answer */
-  tell(answer) {
+  showAnswer(answer) {
     say(this.note, answer.ok ? (answer.note ?? "") : answer.error);
     this.note.classList.toggle("agentnb-bad", !answer.ok);
   }

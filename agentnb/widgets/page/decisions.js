@@ -14,12 +14,12 @@ export class Decided {
     this.store = store;
     this.answered = answered;
     this.rows = /** @type {Map<string, HTMLElement>} */ (new Map());
-    this.told = ""; // the decisions that are listed
+    this.listed = ""; // the decisions that are listed
     this.every = button("Undo all", (event) => this.ask(event.currentTarget, { type: "undo" }), {
       title: "Take all of these back; the calls are asked about again",
     });
-    this.begun = el("span", { class: "agentnb-dim" });
-    this.bar = el("div", { class: "agentnb-undo-bar", hidden: true }, this.begun, this.every);
+    this.openCount = el("span", { class: "agentnb-dim" });
+    this.bar = el("div", { class: "agentnb-undo-bar", hidden: true }, this.openCount, this.every);
     this.open = el("ul", { class: "agentnb-decided", "aria-label": "Decided, and not run yet" });
     this.rules = el("ul", { class: "agentnb-decided", "aria-label": "Remembered decisions" });
     this.count = el("summary");
@@ -32,7 +32,7 @@ export class Decided {
   update() {
     const { recent = [], rules = [], open = 0 } = this.store.model.get("decisions") ?? {};
     this.bar.hidden = open < 2;
-    say(this.begun, `${count(open, "decided call")} ${open === 1 ? "has" : "have"} not begun.`);
+    say(this.openCount, `${count(open, "decided call")} ${open === 1 ? "has" : "have"} not begun.`);
     allow(this.every, this.store);
     this.show(
       this.open,
@@ -44,8 +44,8 @@ export class Decided {
     );
     say(this.count, recent.length < 20 ? count(recent.length, "decision") : "The newest 20 decisions");
     const key = recent.map((one) => one.event).join();
-    if (key !== this.told) {
-      this.told = key;
+    if (key !== this.listed) {
+      this.listed = key;
       this.list.replaceChildren(...recent.map((one) => this.line(one, one.words)));
     }
     this.past.hidden = !recent.length;

@@ -48,7 +48,7 @@ export class Details {
   show(row) {
     this.row = row;
     this.store.selected = row;
-    this.store.tell("selected");
+    this.store.notify("selected");
     this.el.hidden = !row;
     this.causes = this.effects = [];
     if (!row) return;
@@ -96,10 +96,10 @@ export class Details {
      * @param {string} words
      * @param {number[]} ats
      */
-    const told = (words, ats) =>
+    const related = (words, ats) =>
       ats.length ? [el("span", { class: "agentnb-dim", text: words }), ...ats.map((at) => this.linkTo(at))] : [];
     const after = row.after === undefined ? [] : [row.after];
-    this.links.replaceChildren(...told("Caused by", causes), ...told("Waited for", after), ...told("Led to", effects));
+    this.links.replaceChildren(...related("Caused by", causes), ...related("Waited for", after), ...related("Led to", effects));
     if (!this.links.children.length) this.links.hidden = true;
   }
 

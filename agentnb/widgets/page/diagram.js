@@ -124,9 +124,9 @@ class Drawing {
     this.marked = signature;
     const now = phases.indexOf(phase),
       ends = path.map(([source, target]) => `${phases.indexOf(source)}-${phases.indexOf(target)}`),
-      told = path.map(([source, target], i) => `${source} to ${target}${times[i] > 1 ? `, ${number(times[i])} times` : ""}`),
+      sentences = path.map(([source, target], i) => `${source} to ${target}${times[i] > 1 ? `, ${number(times[i])} times` : ""}`),
       taken = new Map(ends.map((end, i) => [end, i]));
-    const way = told.length ? ` Taken: ${told.join("; ")}.` : "";
+    const way = sentences.length ? ` Taken: ${sentences.join("; ")}.` : "";
     this.el.setAttribute("aria-description", visible((this.el.querySelector("desc")?.textContent ?? "") + way));
     const first = this.el.querySelector("[data-gid^=phase]");
     for (const group of groupsOf(this.el)) {
@@ -140,7 +140,7 @@ class Drawing {
       group.classList.toggle("agentnb-latest", arrow === latest);
       if (kind !== "arrow") continue;
       const title = group.querySelector("title") ?? group.appendChild(document.createElementNS(SVG, "title"));
-      say(title, told[arrow]);
+      say(title, sentences[arrow]);
     }
   }
 }

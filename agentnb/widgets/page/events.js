@@ -83,7 +83,7 @@ export class Events {
     this.filter.note(this.rows());
     if (this.shown) this.scan();
     this.list.more();
-    this.tell();
+    this.showCount();
   }
 
   refilter() {
@@ -118,10 +118,10 @@ export class Events {
 
   draw() {
     this.list.draw();
-    this.tell();
+    this.showCount();
   }
 
-  tell() {
+  showCount() {
     const rows = this.rows(),
       length = this.length();
     say(this.nothing, length ? "" : this.shown ? "No event fits the filter." : this.store.nothing("has happened"));

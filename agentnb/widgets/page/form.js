@@ -142,11 +142,11 @@ class Field {
       if (this.given && this.given !== this.control) this.given.value = "value";
       this.mark(this.hidden());
     });
-    this.first = this.stands();
+    this.first = this.current();
     this.mark(this.hidden());
   }
 
-  stands() {
+  current() {
     const { control, given } = this;
     return `${given?.value ?? "value"} ${isBox(control) ? control.checked : control.value}`;
   }
@@ -154,7 +154,7 @@ class Field {
   isUnchanged() {
     const { spec, first } = this,
       isFilledIn = spec.given !== "absent" || spec.kind === "kept" || this.given;
-    return Boolean(isFilledIn) && this.stands() === first;
+    return Boolean(isFilledIn) && this.current() === first;
   }
 
   /**

@@ -69,7 +69,7 @@ class Graph {
       this.image.replaceChildren(...parse(drawing));
     }
     this.mark(graph.calls);
-    this.tell(graph.calls);
+    this.listCalls(graph.calls);
   }
 
   /** @param {CallGraph["calls"]} calls */
@@ -78,18 +78,18 @@ class Graph {
       const [kind, number] = (group.dataset.gid ?? "").split("-"),
         call = calls[Number(number)]; // an arrow looks like the call that it starts at
       if (!call) continue; // the drawing is one message behind
-      const [standing, words, sentence] = call;
+      const [status, words, sentence] = call;
       const [title, text] = [group.firstElementChild, group.lastElementChild]; // of a node
       if (kind === "node" && title) say(title, sentence);
-      if (kind === "node" && text && group.dataset.standing !== standing) say(text, words);
-      group.setAttribute("class", `agentnb-${kind} agentnb-is-${standing}`);
-      group.dataset.standing = standing;
+      if (kind === "node" && text && group.dataset.standing !== status) say(text, words);
+      group.setAttribute("class", `agentnb-${kind} agentnb-is-${status}`);
+      group.dataset.standing = status;
     }
   }
 
   /** @param {CallGraph["calls"]} calls */
-  tell(calls) {
-    const told = fit(this.list, calls.length, () => el("li"));
-    calls.forEach(([, , sentence], i) => say(told[i], sentence));
+  listCalls(calls) {
+    const items = fit(this.list, calls.length, () => el("li"));
+    calls.forEach(([, , sentence], i) => say(items[i], sentence));
   }
 }

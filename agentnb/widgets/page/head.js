@@ -65,14 +65,14 @@ export class Head {
  * @param {Status} status
  */
 export function breadcrumb(status) {
-  let told = `phase ${status.phase || "-"}`,
+  let text = `phase ${status.phase || "-"}`,
     above = "";
   for (const loop of status.nested ?? []) {
     if (!loop.running) continue;
-    told += `${!above || loop.path.startsWith(`${above}/`) ? " \u203a " : ", "}${loop.path}: ${loop.phase}`;
+    text += `${!above || loop.path.startsWith(`${above}/`) ? " \u203a " : ", "}${loop.path}: ${loop.phase}`;
     above = loop.path;
   }
-  return told;
+  return text;
 }
 
 /**

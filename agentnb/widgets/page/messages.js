@@ -142,7 +142,7 @@ export class Messages {
     const waited = setTimeout(() => {
       this.asking = false; // a busy kernel answers when it can; a later answer is as good
     }, 10000);
-    this.store.ask({ type: "said", path, begun, last }, (answer) => {
+    this.store.ask({ type: "messages", path, begun, last }, (answer) => {
       clearTimeout(waited);
       this.asking = false;
       this.due = Date.now() + Math.max(PAUSE, 5 * (Date.now() - asked));
@@ -152,7 +152,7 @@ export class Messages {
     });
   }
 
-  /** @param {Answers["said"]} answer */
+  /** @param {Answers["messages"]} answer */
   show({ total, left, note, messages }) {
     const height = this.log.scrollHeight;
     const shown = new Map(),
@@ -187,7 +187,7 @@ export class Messages {
 
   /**
    * Make a message's element anew. What was open in it stays open.
-   * @param {SaidMessage} message
+   * @param {ShownMessage} message
    * @param {HTMLElement | undefined} before
    */
   makeAnew(message, before) {
@@ -199,7 +199,7 @@ export class Messages {
     return node;
   }
 
-  /** @param {SaidMessage} message */
+  /** @param {ShownMessage} message */
   make(message) {
     const body = el("div", { class: "agentnb-body" });
     if (message.reasoning) body.append(fold("reasoning", "agentnb-reasoning", block(message.reasoning)));
@@ -217,7 +217,7 @@ export class Messages {
     );
   }
 
-  /** @param {SaidCall} call */
+  /** @param {ShownCall} call */
   makeCall(call) {
     const parts = [["arguments", call.arguments], ["decision", call.decision], ["result", call.result]].filter(([, text]) => text);
     const made = fold(

@@ -25,13 +25,13 @@ export class Player {
     if (this.store.position >= this.store.recorded()) this.store.goTo(0);
     this.ticked = performance.now();
     this.timer = setTimeout(() => this.tick(), 0);
-    return this.store.tell("position");
+    return this.store.notify("position");
   }
 
   hold() {
     clearTimeout(this.timer);
     this.timer = 0;
-    this.store.tell("position");
+    this.store.notify("position");
   }
 
   // The position has changed, or events have arrived: set the clock to the time of the current event.
@@ -62,7 +62,7 @@ export class Player {
       if (this.speed) this.clock = Math.max(this.clock, clock);
     }
     this.speak();
-    store.tell("clock");
+    store.notify("clock");
     const wait = this.speed ? (1000 * Math.max(0, (rows[this.at]?.time ?? 0) - this.clock)) / this.speed : 1000 / AT_ONCE;
     this.timer = setTimeout(() => this.tick(), Math.min(TICK, wait));
     return undefined;

@@ -17,7 +17,7 @@ export class Position {
   constructor(store) {
     this.store = store;
     this.player = /** @type {import("./player.js").Player} */ (store.player); // only a recording has this part
-    this.told = ""; // the departure that is shown, as JSON
+    this.departure = ""; // the departure that is shown, as JSON
     this.slider = el("input", { class: "agentnb-position", type: "range", min: 0, max: 0, value: 0, step: 1, "aria-label": "Position" });
     this.where = el("span", { class: "agentnb-dim agentnb-position-where" });
     this.speed = el(
@@ -40,7 +40,7 @@ export class Position {
     this.slider.addEventListener("keydown", (event) => event.stopPropagation()); // the notebook's own keys
     this.speed.addEventListener("change", () => {
       this.player.speed = Number(this.speed.value);
-      store.tell("position");
+      store.notify("position");
     });
     this.head = new Head(store);
     this.departs = el("section", { class: "agentnb-departs", role: "status", "aria-label": "Departure", hidden: true });
@@ -78,7 +78,7 @@ export class Position {
     if (Number(slider.max) !== last) slider.max = String(last);
     if (Number(slider.value) !== at) slider.value = String(at);
     slider.disabled = store.gone;
-    this.tell(at, last, status);
+    this.showPosition(at, last, status);
     const back = at > 0 && !store.gone,
       on = !departs && !store.gone,
       ahead = store.gone ? GONE : departs ? DEPARTED : AT_END;
@@ -96,15 +96,15 @@ export class Position {
    * @param {number} last
    * @param {Status} status
    */
-  tell(at, last, status) {
+  showPosition(at, last, status) {
     const { all } = this.store,
       row = all[at - 1],
       clock = this.player.clock,
       passed = duration(Math.max(0, clock - (all[0]?.time ?? clock))),
       unfinished = last > 0 && at === last && status.position === at && !status.over ? "; the recording ends, the run was not over" : "";
-    const told = row ? `${number(at)} of ${number(last)}, +${passed}` : last ? `before the first of ${number(last)}` : "nothing is recorded";
-    say(this.where, told);
-    this.slider.setAttribute("aria-valuetext", (row ? `${told}, ${row.type.replaceAll("_", " ")}` : told) + unfinished);
+    const text = row ? `${number(at)} of ${number(last)}, +${passed}` : last ? `before the first of ${number(last)}` : "nothing is recorded";
+    say(this.where, text);
+    this.slider.setAttribute("aria-valuetext", (row ? `${text}, ${row.type.replaceAll("_", " ")}` : text) + unfinished);
     this.where.title = unfinished.slice(2);
   }
 
@@ -114,8 +114,8 @@ export class Position {
    */
   depart(departs) {
     const signature = JSON.stringify(departs);
-    if (this.told === signature) return;
-    this.told = signature;
+    if (this.departure === signature) return;
+    this.departure = signature;
     this.departs.hidden = !departs;
     this.departs.replaceChildren();
     if (!departs) return;

@@ -11,15 +11,15 @@ export class Queue {
     this.store = store;
     this.answered = answered;
     this.rows = /** @type {HTMLLIElement[]} */ ([]);
-    this.told = ""; // what is shown
+    this.listed = ""; // what is shown
     this.el = el("ul", { class: "agentnb-queue", "aria-label": "Messages that nobody has heard yet", hidden: true });
   }
 
   update() {
     const queued = this.store.model.get("status")?.queued ?? [],
       key = JSON.stringify(queued);
-    if (key !== this.told) {
-      this.told = key;
+    if (key !== this.listed) {
+      this.listed = key;
       const at = this.rows.findIndex((row) => row.contains(document.activeElement));
       this.rows = queued.map((one) => this.row(one));
       this.el.replaceChildren(...this.rows);

@@ -102,7 +102,7 @@ export class Spans {
    * @param {Span} span
    * @param {number} most
    */
-  beside(span, most) {
+  othersRunning(span, most) {
     const names = [];
     for (const other of this.open) {
       if (names.length === most) break;

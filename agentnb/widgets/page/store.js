@@ -40,7 +40,7 @@ export class Store {
     this.page = unique();
     this.asked = /** @type {Map<string, (answer: any) => void>} */ (new Map()); // by token: the function that gets the answer
     this.skew = 0; // the kernel's clock minus ours, in milliseconds
-    this.heard = Date.now();
+    this.lastMessage = Date.now();
     this.pinged = 0;
     this.trouble = "";
     this.gone = false;
@@ -49,7 +49,7 @@ export class Store {
     for (const name of TRAITS) {
       model.on(`change:${name}`, () => {
         this.alive();
-        this.tell(name);
+        this.notify(name);
       });
     }
     model.on("change:total", () => this.repair(model.get("total"))); // it is sent after all batches
@@ -63,7 +63,7 @@ export class Store {
   }
 
   /** @param {News} what */
-  tell(what) {
+  notify(what) {
     for (const view of this.views) view(what);
   }
 
@@ -95,16 +95,16 @@ export class Store {
    */
   view(draw) {
     this.views.add(draw);
-    this.tellViews();
+    this.reportViews();
     return () => {
       this.views.delete(draw);
       if (!this.views.size) this.player?.hold(); // nobody sees it
-      this.tellViews();
+      this.reportViews();
     };
   }
 
   // Say how many views the page has. The kernel closes the panel of a finished run when no page shows it any more.
-  tellViews() {
+  reportViews() {
     this.send({ type: "views", page: this.page, count: this.views.size });
   }
 
@@ -129,7 +129,7 @@ export class Store {
     else if (message.type === "live") {
       if (this.replays) return;
       this.live = message.lines;
-      this.tell("live");
+      this.notify("live");
     } else if (message.token) {
       const answered = this.asked.get(message.token);
       this.asked.delete(message.token);
@@ -149,7 +149,7 @@ export class Store {
     }
     this.hold(message.rows.length);
     if (this.replays) this.stand(this.position);
-    else this.tell("rows");
+    else this.notify("rows");
     return undefined;
   }
 
@@ -176,8 +176,8 @@ export class Store {
       this.spans.take(this.all[at], at);
     }
     this.player?.settle();
-    this.tell("rows");
-    this.tell("position");
+    this.notify("rows");
+    this.notify("position");
   }
 
   /**
@@ -198,8 +198,8 @@ export class Store {
     this.going = true;
     this.ask({ type: "position", position: to }, (answer) => {
       this.going = false;
-      const told = /** @type {Place} */ (this.model.get("place")),
-        place = answer.place && answer.place[1] > told[1] ? answer.place : told;
+      const shown = /** @type {Place} */ (this.model.get("place")),
+        place = answer.place && answer.place[1] > shown[1] ? answer.place : shown;
       if (this.position !== to) return this.goTo(this.position); // the position has changed meanwhile
       if (place[0] !== to) this.player?.hold(); // the replay has stopped earlier, or was moved elsewhere
       return this.follow(place);
@@ -210,7 +210,7 @@ export class Store {
   speak(lines) {
     if (!lines.length && !this.live.length) return;
     this.live = lines;
-    this.tell("live");
+    this.notify("live");
   }
 
   /**
@@ -255,19 +255,19 @@ export class Store {
   // -- whether the kernel is there
 
   alive() {
-    this.heard = Date.now();
+    this.lastMessage = Date.now();
     this.pinged = 0;
     if (this.trouble) {
       this.trouble = "";
       this.gone = false;
-      this.tell("kernel");
+      this.notify("kernel");
     }
   }
 
   lose() {
     this.trouble = GONE_TEXT;
     this.gone = true;
-    this.tell("kernel");
+    this.notify("kernel");
   }
 
   kernel() {
@@ -296,8 +296,8 @@ export class Store {
       if (kernel?.status === "idle" && silent > GONE_AFTER) return this.lose();
       const minutes = Math.floor(silent / 60000); // not seconds: a screen reader reads each change
       this.trouble = `No answer from the kernel for ${minutes ? `${minutes} min` : `${SILENT / 1000} s`} or more (busy or gone).`;
-      this.tell("kernel");
-    } else if (!document.hidden && now - this.heard > (this.model.get("status")?.over ? 6 : 1) * SILENT) {
+      this.notify("kernel");
+    } else if (!document.hidden && now - this.lastMessage > (this.model.get("status")?.over ? 6 : 1) * SILENT) {
       this.pinged = now;
       this.send({ type: "ping", token: "" });
     }

@@ -121,7 +121,7 @@ export const inOneLine = (text) => text.replace(/\n *│/g, " ").replace(/[ \n]+
  * Whether that one line shows all of the text: no value has several lines, and no blanks are left out.
  * @param {string} text
  */
-export const isSaidInOneLine = (text) => !text.includes("\u2502") && !/\S {2}/.test(text);
+export const fitsOnOneLine = (text) => !text.includes("\u2502") && !/\S {2}/.test(text);
 
 let serial = 0;
 export const unique = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 10)}-${++serial}`;
@@ -156,8 +156,8 @@ const RECORDED = "Nothing is decided in a recording.";
 export function enable(control, can, why = "") {
   control.setAttribute("aria-disabled", String(!can));
   control.purpose ??= control.title;
-  const told = can ? control.purpose : visible(why);
-  if (control.title !== told) control.title = told;
+  const title = can ? control.purpose : visible(why);
+  if (control.title !== title) control.title = title;
   if (document.activeElement !== control) control.disabled = !can;
   else control.addEventListener("blur", disableLeft); // once: the same listener is not added again
   if (can) control.disabled = false;

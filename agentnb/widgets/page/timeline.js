@@ -222,10 +222,10 @@ class Bar {
       part.classList.toggle("agentnb-going", interval.end === null);
       place(part, interval.start, interval.end ?? frame.now, frame);
     });
-    const told = visible(spoken(span, end, frame, store));
-    if (node.getAttribute("aria-label") !== told) {
-      node.setAttribute("aria-label", told);
-      node.title = told;
+    const label = visible(spoken(span, end, frame, store));
+    if (node.getAttribute("aria-label") !== label) {
+      node.setAttribute("aria-label", label);
+      node.title = label;
     }
   }
 }
@@ -269,18 +269,18 @@ function spoken(span, end, { began }, store) {
 }
 
 /**
- * List what a call waited for before it resumed, and how long. A call that has not begun waits for the calls beside it.
+ * List what a call waited for before it resumed, and how long. A call that has not begun waits for the other running calls.
  * @param {Span} span
  * @param {number} end
  * @param {Store} store
  */
 function waitedFor(span, end, { rows, spans }) {
-  const told = [];
+  const waits = [];
   for (const { after, since, start } of span.intervals)
-    if (after !== null) told.push(`waiting for ${spans.of(rows[after])?.name ?? rows[after]?.type ?? "others"} ${duration(Math.max(0, start - since))}`);
-  if (span.ended !== null || span.intervals.length) return told.slice(0, NAMED);
-  const beside = spans.beside(span, NAMED);
-  return beside.length ? [`waiting for ${beside.join(" and ")} ${duration(Math.max(0, end - span.opened))}`] : [];
+    if (after !== null) waits.push(`waiting for ${spans.of(rows[after])?.name ?? rows[after]?.type ?? "others"} ${duration(Math.max(0, start - since))}`);
+  if (span.ended !== null || span.intervals.length) return waits.slice(0, NAMED);
+  const others = spans.othersRunning(span, NAMED);
+  return others.length ? [`waiting for ${others.join(" and ")} ${duration(Math.max(0, end - span.opened))}`] : [];
 }
 
 /**

@@ -95,7 +95,7 @@ interface CallGraph {
   heading: string;
   notes: string;
   more: string;
-  calls: [standing: string, words: string, sentence: string][];
+  calls: [status: string, words: string, sentence: string][];
 }
 
 /** What identifies a question: `event` is null where it was not asked yet. */
@@ -228,7 +228,7 @@ type FromKernel =
   | { type: "events"; from: number; total: number; now: number; rows: string; token?: undefined }
   | { type: "live"; lines: LiveLine[]; now?: undefined; token?: undefined }
   | { type: "pong"; token: string; now: number }
-  | ({ type: "decided" | "done" | "moved" | "shown" | "typed" | "said"; token: string; now?: undefined } & Answers[keyof Answers]);
+  | ({ type: "decided" | "done" | "moved" | "shown" | "typed" | "messages"; token: string; now?: undefined } & Answers[keyof Answers]);
 
 /** A line of what a model, or a call, is sending now. */
 interface LiveLine {
@@ -260,7 +260,7 @@ interface Questions {
   position: { position: number };
   show: { seq: number } | Identity;
   typed: { seq: number };
-  said: { path: string; begun: number | null; last: number };
+  messages: { path: string; begun: number | null; last: number };
 }
 
 interface Answers {
@@ -273,7 +273,7 @@ interface Answers {
   position: { place?: Place };
   show: { text: string; length: number };
   typed: { text: string; timing: Timing };
-  said: { total: number; left: number; note: string; messages: SaidMessage[] };
+  messages: { total: number; left: number; note: string; messages: ShownMessage[] };
 }
 
 type Done = { ok: true; note?: string; error?: undefined } | { ok: false; error: string; note?: string };
@@ -295,19 +295,19 @@ interface Verdict extends Identity {
 /** When how much of a model's answer had come: milliseconds since the request, and the characters that came then. */
 type Timing = [milliseconds: number, length: number][];
 
-interface SaidMessage {
+interface ShownMessage {
   place: number;
   position: number;
   role: string;
   text: string;
   reasoning: string;
-  calls: SaidCall[];
+  calls: ShownCall[];
   more: number;
   sent: boolean;
   failed: boolean;
 }
 
-interface SaidCall {
+interface ShownCall {
   name: string;
   words: string;
   arguments: string;
@@ -340,7 +340,7 @@ type Spans = import("./spans.js").Spans;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 
-/** What the store tells its views: a trait that has changed, or one of these. */
+/** What the store notifies its views of: a trait that has changed, or one of these. */
 type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "kernel" | "view";
 
 /** A loop, a request to a model, a call or a pause, with the intervals in which it waited or ran (views/spans.py). */

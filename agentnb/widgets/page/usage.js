@@ -66,8 +66,8 @@ export class Usage {
       ...Object.entries(usage).map(([name, amount]) => (name === "cost" ? [name, money(amount)] : [name.replaceAll("_", " "), number(amount)])),
     ].filter(([, value]) => value);
     const fact = () => el("span", { class: "agentnb-fact" }, el("span", { class: "agentnb-dim" }), " ", el("b")),
-      told = fit(this.facts, facts.length, fact);
-    facts.forEach((words, i) => [...told[i].children].forEach((node, at) => say(node, words[at]))); // a name and a value
+      items = fit(this.facts, facts.length, fact);
+    facts.forEach((words, i) => [...items[i].children].forEach((node, at) => say(node, words[at]))); // a name and a value
     clearTimeout(this.tick);
     if (until > spans.last) this.tick = setTimeout(() => this.el.isConnected && this.draw(), TIME_GOES);
     this.drawChart();

@@ -78,7 +78,7 @@ class DecisionLog:
         self._calls: dict[tuple[str, str], tuple[str, Any]] = {}
         self._recent: deque[tuple[ApprovalDecision, str, str]] = deque(maxlen=RECENT)
 
-    def tell(self, run: Recording) -> dict[str, Any]:
+    def data(self, run: Recording) -> dict[str, Any]:
         """Return the newest decisions, newest first, how many can be undone, and the remembered rules."""
         # Not under this lock: it takes the run's lock, whose holder may wait for this one (`last`).
         can_undo = {item.event for item in run.decided}

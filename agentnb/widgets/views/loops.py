@@ -186,7 +186,7 @@ def _loop_for(design: Design, call: CallState) -> Design | None:
         loop = design.calls_class(design, tools).loop_for(call)
     except Exception:
         # This is code of the user, written to be called by the driver. The panel works without this drawing.
-        logger.exception("%s could not say which loop performs %s", design.kind(), call.name)
+        logger.exception("%s could not determine the loop that performs %s", design.kind(), call.name)
         return None
     if loop is None and not (call.hidden and call.name in design.activities):
         loop = loop_of(tools.get(call.name))

@@ -41,9 +41,9 @@ REACH = 2000
 ROOM = 192 * 1024
 """Characters of one answer to the page, roughly; older messages are cut shorter."""
 OPEN_CALL: Mapping[CallStatus, str] = {
-    "proposed": "not begun",
+    "proposed": "not started",
     "asking": "waiting for a decision",
-    "ready": "not begun",
+    "ready": "not started",
     "running": "running",
     "ended": "ended",
 }
@@ -246,7 +246,7 @@ def next_request(design: Any, state: State) -> Sequence[Mapping[str, Any]]:
             instead = requests.replacements(state) if own is None else {}
         except Exception:
             # This is code of the user, written to be called by the driver. The history is shown unchanged.
-            logger.exception("%s could not say what its model is sent", design.kind())
+            logger.exception("%s could not build the messages of its next request", design.kind())
     prefix: list[Mapping[str, Any]] = [{"role": "system", "content": prompt}] if prompt else []
     if own is not None:
         return [*prefix, *own]
@@ -276,7 +276,7 @@ def _final_state(events: Sequence[Event], path: str, begun: int) -> State:
     return state
 
 
-def tell(transcript: Transcript, last: int) -> dict[str, Any]:
+def transcript_data(transcript: Transcript, last: int) -> dict[str, Any]:
     """Return the last messages as the page gets them, how many there are, and how many are left out before."""
     total = len(transcript)
     first = max(0, total - last)
