@@ -82,14 +82,14 @@ class HttpModel(ABC):
         max_retries: int,
         options: Mapping[str, Any],
     ) -> None:
-        check_options(options, f"{type(self).__name__}(...)", key_variable)
+        self._usual_variable = key_variable
+        self._check_options(options, f"{type(self).__name__}(...)")
         _check_request(model, timeout, max_retries)
         self.model = model
         self.options = dict(options)
         self._headers = _checked_headers(headers)
         self._max_retries = max_retries
         self._key_variable = key.variable if key is not None else None
-        self._usual_variable = key_variable
         self._transport = Transport(
             url,
             key=key,
@@ -125,7 +125,7 @@ class HttpModel(ABC):
         Raises a ModelError, and UsageError for an option that is not supported. Closing the generator, or cancelling
         the task that waits for it, closes the connection.
         """
-        check_options(options, "stream(...)", self._usual_variable)
+        self._check_options(options, "stream(...)")
         merged = {name: value for name, value in (self.options | options).items() if value is not None}
 
         # Take out the options that are not fields of the body.
@@ -225,6 +225,13 @@ class HttpModel(ABC):
         options: dict[str, Any],
     ) -> tuple[JsonObject, Callable[[], Reader]]:
         """Return the body of a request, and a function that makes a reader for its answer."""
+
+    def _check_options(self, options: Mapping[str, Any], where: str) -> None:
+        """Raise UsageError for an option that is not supported. A client with options of its own extends this.
+
+        where: the call that has the options, for the error.
+        """
+        check_options(options, where, self._usual_variable)
 
     def _advice(self, message: str, body: JsonObject) -> list[str]:
         """Return what the user can do about a request that the server refused with this message."""

@@ -12,16 +12,12 @@ from __future__ import annotations
 import base64
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, quote_plus, urlsplit
 
 from agentnb.core.errors import AuthenticationError, ModelError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import httpx
 
 CUT = "…"
 """The mark at the end of a server's text that was cut."""
@@ -94,21 +90,20 @@ def _without(secret: str, value: Any) -> Any:
     return clean
 
 
-def secrets_of(url: httpx.URL) -> list[str]:
+def secrets_in_address(name: str, password: str, query: Iterable[tuple[str, str]]) -> list[str]:
     """Return the secrets in an address, in every form in which a server may quote them.
 
     They are the password, or the user name if there is no password, and the values of the query except those that name
-    a version.
+    a version. name, password: "" for none. query: the names and values of the query.
     """
     found = []
-    if url.userinfo:
-        name, password = url.username, url.password
+    if name or password:
         # A password is masked unless it is so short that masking would garble every message.
         found += [secret for secret in (password or name,) if len(secret) >= SHORTEST_PASSWORD]
         found.append(base64.b64encode(f"{name}:{password}".encode()).decode())
-    for name, value in url.params.multi_items():
-        shortest = SHORTEST_PASSWORD if _OF_A_SECRET.search(name) else SHORTEST_SECRET
-        if len(value) >= shortest and not _OF_A_VERSION.search(name):
+    for field, value in query:
+        shortest = SHORTEST_PASSWORD if _OF_A_SECRET.search(field) else SHORTEST_SECRET
+        if len(value) >= shortest and not _OF_A_VERSION.search(field):
             found.append(value)
     encoded = [quote(secret, safe=safe) for secret in found for safe in ("", "/", "/:=+@")]
     return sorted({*found, *encoded, *map(quote_plus, found)}, key=len, reverse=True)

@@ -29,7 +29,7 @@ import httpx
 
 from agentnb.core.errors import ModelError, ModelProtocolError, ModelUnavailable, UsageError
 from agentnb.llms import errors
-from agentnb.llms.keys import SHORTEST_SECRET, masked, secrets_of, value_of
+from agentnb.llms.keys import SHORTEST_SECRET, masked, secrets_in_address, value_of
 from agentnb.llms.sse import MAX_EVENT_SIZE, WHOLE, ServerSentEvent, SSEDecoder
 
 if TYPE_CHECKING:
@@ -128,7 +128,9 @@ class Transport:
         """
         error.__context__ = None
         keys = [*map(value_of, self._variables), *self._secrets, *((headers or {}).values())]
-        return masked(error, [*(key for key in keys if len(key) >= SHORTEST_SECRET), *secrets_of(self._given)])
+        address = self._given
+        in_address = secrets_in_address(address.username, address.password, address.params.multi_items())
+        return masked(error, [*(key for key in keys if len(key) >= SHORTEST_SECRET), *in_address])
 
     async def close(self) -> None:
         """Close the connections of this event loop. The next request opens new ones."""

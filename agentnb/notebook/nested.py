@@ -36,4 +36,6 @@ def allow_nested_asyncio() -> None:
         import_module(name).apply()
     except ValueError as error:
         loop = type(asyncio.get_event_loop()).__name__
-        raise UsageError(f"{name} cannot patch this kernel's event loop ({loop}).") from error
+        raise UsageError(
+            f"{name} cannot patch this kernel's event loop ({loop}). Use `await` in place of asyncio.run()."
+        ) from error

@@ -175,7 +175,7 @@ class ModelRequests:
         model = self._model
         if model is None:
             if self._design.llm is None:
-                raise ModelProtocolError(f"{self._design.name} has no model: give it one by llm=.")
+                raise ModelProtocolError(f"{self._design.name} has no model. Set the loop's `llm`, then resume.")
             model = self._model = as_model(self._design.llm)
         if prepared is not None:
             messages: Sequence[Any] = prepared

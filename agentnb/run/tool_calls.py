@@ -196,7 +196,7 @@ class ToolCalls:
         return replace(self._with_its_arguments(call, tool, verdict), seen=seen)
 
     def _with_its_arguments(self, call: CallState, tool: Tool, said: Verdict) -> Verdict:
-        """Return the verdict after binding the arguments that it names; a question if they do not fit the tool."""
+        """Return the verdict with its arguments as JSON data, or the verdict "ask" if they do not fit the tool."""
         if said.arguments is None:
             return said
         try:

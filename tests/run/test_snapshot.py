@@ -201,6 +201,20 @@ async def test_a_loop_with_another_configuration_causes_a_warning() -> None:
         restore(snapshot, Agent().loop(max_turns=3, system_prompt="be é \U0001f600"))
 
 
+async def test_a_setting_that_the_recording_lacks_is_named_in_the_warning() -> None:
+    class NewLadder(Ladder):
+        def config(self) -> dict[str, Any]:
+            return {**super().config(), "max_answers": None}
+
+        @classmethod
+        def kind(cls) -> str:
+            return "Ladder"
+
+    snapshot = Ladder().start("go").snapshot()
+    with pytest.warns(UserWarning, match=r"differs from the recording: max_answers\."):
+        restore(snapshot, NewLadder())
+
+
 @pytest.mark.parametrize("position", range(1, 12))
 async def test_a_run_restored_at_any_event_ends_like_the_original(position: int) -> None:
     whole = Agent().two_turns().start("hi")

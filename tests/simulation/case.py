@@ -51,7 +51,8 @@ IS_LOCKED = 30
 COMES_BACK = 2.5
 """Seconds after the end of a run within which who waits for it comes back."""
 FINE = re.compile(
-    "not configured as|until approve= is given again|call 'deaf' .* was broken off with its run, and has not ended"
+    "configuration of the loop differs|until approve= is given again"
+    "|call 'deaf' .* was broken off with its run, and has not ended"
     "|are not written: .*database is locked"
 )
 """Warnings that are as they should be."""

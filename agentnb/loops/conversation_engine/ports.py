@@ -159,7 +159,7 @@ def execute_task(execute: Any) -> Activity:
     Raises UsageError if `execute` is not a callable or a loop. (A loop performs the call itself.)
     """
     if execute is not None and not callable(execute) and not isinstance(execute, Loop):
-        raise UsageError(f"execute must be a callable of the task or a loop, not {execute!r}.")
+        raise UsageError(f"execute must be a loop, or a callable that takes the task, not {execute!r}.")
 
     async def activity(arguments: dict[str, Any], state: State) -> Any:
         task = SubTask(**to_plain(arguments), status="running")

@@ -149,7 +149,7 @@ def outcome_of(call: CallState) -> dict[str, Any]:
 
 
 def record(state: State, task_id: str, outcome: dict[str, Any], **more: Any) -> StateUpdate:
-    """Return the event that records the outcome of a task, and counts it. more: other values to set."""
+    """Return the event that records the outcome of a task and counts the task. more: other values to set."""
     counted = outcome["status"]
     counts = {counted: state.values.get(counted, 0) + 1, "next": state.values.get("next", 0) + 1}
     return StateUpdate(values={outcome_key(task_id): outcome, **counts, **more})

@@ -75,9 +75,7 @@ def to_context(given: Any) -> Message:
         return _data_message(kind, given)
     if "role" in given or given.get("type") in ("text", "system"):
         return _text_message(given)
-    raise UsageError(
-        f"A message of the context has a role and content, or the type data and data; this one does not: {given}."
-    )
+    raise UsageError(f'A message of the context needs `role` and `content`, or `type: "data"` and `data`; got {given}.')
 
 
 def is_tool_message(given: Any) -> bool:

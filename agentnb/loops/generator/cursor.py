@@ -55,7 +55,7 @@ class Cursor:
         return event
 
     def check_end(self, command: str, state: State, messages: int, calls: int, phases: int) -> None:
-        """Raise RecordingMismatch if the recording has more than these numbers of messages, calls and phases.
+        """Raise RecordingMismatch if the recording has more messages, more calls or more phases than these numbers.
 
         command: the generator's command that is not in the recording, as text for the error.
         """

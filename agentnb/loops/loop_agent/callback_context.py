@@ -103,7 +103,7 @@ class ReadonlyContext:
 
     @property
     def user_content(self) -> Any:
-        """The input of the user that started the invocation."""
+        """The user's input, with which the invocation started."""
         return self._invocation_context.user_content
 
     @property

@@ -19,7 +19,7 @@ from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.options import StartOptions
 from agentnb.loops.session_loop.history import (
-    ENDED_FROM_OUTSIDE,
+    ENDS_WITH_A_CUT_ANSWER,
     closing_messages,
     failure_texts,
     in_order,
@@ -120,7 +120,7 @@ class SessionControls(Loop):
         # Compute the list again only if the run has advanced since the last access.
         if self._position != (state.position, ended):
             left_open = _left_open(state) if ended else ()
-            is_cut = state.stop_reason in ENDED_FROM_OUTSIDE or (ended and state.failure is not None)
+            is_cut = state.stop_reason in ENDS_WITH_A_CUT_ANSWER or (ended and state.failure is not None)
             closing = closing_messages(state) if is_cut else ()
             self._messages = [*state.messages, *left_open, *closing] or self._messages
             self._position = (state.position, ended)

@@ -14,7 +14,7 @@ from agentnb.core.state import State
 
 NO_RESULT = "No result provided"
 
-ENDED_FROM_OUTSIDE = frozenset({"cancelled", "error", "limit"})
+ENDS_WITH_A_CUT_ANSWER = frozenset({"cancelled", "error", "limit"})
 """Stop reasons for which the conversation ends with an aborted or failed answer (`closing_messages`)."""
 
 

@@ -36,7 +36,7 @@ from agentnb.core.record import Record
 from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import CallState
 from agentnb.loops.projection import Handlers, Projection
-from agentnb.loops.session_loop.history import ENDED_FROM_OUTSIDE, closing_messages, failure_texts
+from agentnb.loops.session_loop.history import ENDS_WITH_A_CUT_ANSWER, closing_messages, failure_texts
 
 Type = Literal[
     "agent_start",
@@ -138,7 +138,7 @@ class SessionProjection(Projection[SessionEvent]):
 
     def _run_end(self, event: RunEnd) -> Iterator[SessionEvent]:
         yield from self._new_messages()
-        if event.reason in ENDED_FROM_OUTSIDE:
+        if event.reason in ENDS_WITH_A_CUT_ANSWER:
             yield from self._last_turn()
         elif self._in_turn:
             yield from self._close_turn(None)

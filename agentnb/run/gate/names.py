@@ -116,7 +116,7 @@ def _check(name: str, kind: str, declared: Collection[str]) -> None:
     if (meant := _nearest(name, declared, NEARLY_DECLARED)) is not None:
         raise UsageError(
             f"Cannot set a breakpoint at {name!r}: the run has no {kind} with that name. Did you mean {meant!r}?"
-            f" It has {', '.join(sorted(declared))}."
+            f" The run has: {', '.join(sorted(declared))}."
         )
 
 

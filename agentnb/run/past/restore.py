@@ -91,9 +91,10 @@ def _failed_steps(recorded: Sequence[Event], loop: Design) -> Mapping[str, list[
 def _warn_of_another_configuration(snapshot: Snapshot, loop: Design) -> None:
     recorded, config = snapshot.start.config, loop.config()
     if fingerprint(loop.kind(), recorded) != fingerprint(loop.kind(), config):
-        names = sorted(k for k in {*config, *recorded} if config.get(k) != recorded.get(k))
+        missing = object()
+        names = sorted(k for k in {*config, *recorded} if config.get(k, missing) != recorded.get(k, missing))
         warnings.warn(
-            printable(f"The configuration of the loop differs from the recording: {', '.join(names) or 'its order'}."),
+            printable(f"The configuration of the loop differs from the recording: {', '.join(names)}."),
             UserWarning,
             stacklevel=3,
         )

@@ -114,7 +114,7 @@ class LoopGraph:
 
 
 def graph_of(design: Any) -> LoopGraph | None:
-    """Return what follows the calls of a loop; None if its design has no call graph."""
+    """Return the object that builds the call graph of a loop from its events; None if its design has no call graph."""
     if not isinstance(design, Design) or design.calls_class.call_graph is None:
         return None
     return LoopGraph(design.calls_class(design, as_tools(design.tools)))

@@ -60,13 +60,16 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
     state = run.state
     over, paused, driven = bool(state.over), bool(state.paused), bool(run.driven)
     pausing, lives = bool(run.paused_for) and not paused, driven and not over and not paused
+    # First the pending calls, then the loops: reading the calls of a replay also makes the generators at its position,
+    # and a generator's nested loops are known only while it exists.
+    waiting = len(run.pending)
     loops.follow(run.events)
     return {
         "run": one_line(str(run.name or "")),
         "loop": one_line(run.loop.kind()),
         "id": str(run.id),
         "standing": status_word(run, driven),
-        "waiting": len(run.pending),
+        "waiting": waiting,
         "phase": repair_text(run.phase) if run.phase else "",
         "path": arrows_of(loops.root),
         "times": list(loops.root.arrows.values()),
