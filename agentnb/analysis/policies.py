@@ -237,7 +237,7 @@ def _tools_of(source: Source, loop: Design | None) -> dict[int, Mapping[str, Too
     found: dict[int, Mapping[str, Tool]] = {}
     for event in source.events:
         evolve(state, event)
-        check.take(event, state)
+        check.applied(event, state)
         if isinstance(event, ApprovalDecision):
             found[event.seq] = check.tools(event.path)
     return found
