@@ -449,7 +449,9 @@ class Found:
         ([3], "[1] 3", ["3"]),
     ],
 )
-async def test_every_return_type_of_a_retriever_is_converted_to_documents(found: Any, told: str, contents: list[str]) -> None:
+async def test_every_return_type_of_a_retriever_is_converted_to_documents(
+    found: Any, told: str, contents: list[str]
+) -> None:
     agent = Agent(ScriptedLLM(["fin"]), retriever=Library(found))
     events = await collect(agent.execute("hi"))
     assert_is_sound(events)
@@ -621,7 +623,9 @@ def cancel(run: Any) -> None:
 @pytest.mark.parametrize("act", [pause, steer, cancel])
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
 @pytest.mark.parametrize("position", range(0, 40, 2))
-async def test_a_run_has_one_terminal_event_after_pause_steer_or_cancel_at_any_event(position: int, act: Callable[[Any], None], mode: Any) -> None:
+async def test_a_run_has_one_terminal_event_after_pause_steer_or_cancel_at_any_event(
+    position: int, act: Callable[[Any], None], mode: Any
+) -> None:
     agent = whole_agent(Library(), mode)
     run = agent.start("hi")
     run.watch(lambda event: event.seq == position and not event.terminal and act(run))

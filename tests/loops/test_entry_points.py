@@ -68,7 +68,9 @@ ENTRIES: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
 @pytest.mark.parametrize("approve", [True, False])
-async def test_every_entry_point_takes_a_policy_and_a_store(entry: Callable[..., Any], approve: bool, tmp_path: Path) -> None:
+async def test_every_entry_point_takes_a_policy_and_a_store(
+    entry: Callable[..., Any], approve: bool, tmp_path: Path
+) -> None:
     DELETED.clear()
     store = Store(tmp_path / "runs.db")
     await collect(entry(approve=approve, store=store, name="mine"))
@@ -155,7 +157,9 @@ async def test_a_stream_deleted_before_its_start_does_not_block_the_next_run(des
 
 
 @pytest.mark.parametrize("design", AGAIN.values(), ids=list(AGAIN))
-async def test_a_run_advanced_by_another_owner_blocks_the_next_run_and_can_be_awaited(design: Callable[[Any], Any]) -> None:
+async def test_a_run_advanced_by_another_owner_blocks_the_next_run_and_can_be_awaited(
+    design: Callable[[Any], Any],
+) -> None:
     loop = design(ScriptedLLM(['{"output": "gone"}']))
     run = loop.run("go").run
     await run.step()

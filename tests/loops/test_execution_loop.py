@@ -636,7 +636,9 @@ async def test_the_error_for_an_invalid_solution_is_sent_to_the_model(words: str
     "n", ["9" * 5000, "[" * 230 + "]" * 230, "[" * 3000 + "]" * 3000], ids=["digits", "230 levels", "3000 levels"]
 )
 @pytest.mark.parametrize("place", ['"calls": [{"_tool": "fast"}, {"_tool": "echo", "v": %s}]', '"output": %s'])
-async def test_the_error_for_a_solution_that_cannot_be_recorded_is_sent_to_the_model(tmp_path: Path, n: str, place: str) -> None:
+async def test_the_error_for_a_solution_that_cannot_be_recorded_is_sent_to_the_model(
+    tmp_path: Path, n: str, place: str
+) -> None:
     loop = World().loop("{" + place % n + "}", solution(output="done"))
     run = loop.start(None)
     assert await run == "done"
@@ -947,7 +949,9 @@ async def test_native_calls_are_performed_and_the_final_text_is_the_output() -> 
         (None, '{"x": 1}', '{"x": 1}'),
     ],
 )
-async def test_text_after_native_calls_is_parsed_if_the_output_schema_requires_it(output: Any, words: str, expected: Any) -> None:
+async def test_text_after_native_calls_is_parsed_if_the_output_schema_requires_it(
+    output: Any, words: str, expected: Any
+) -> None:
     loop = World().loop([call("fast")], words, output=output)
     assert (await told(loop))[-3:] == ["request 2", "completed 2", "output"]
     assert loop.output == expected
