@@ -83,5 +83,5 @@ def some_of(pytestconfig: pytest.Config) -> Callable[[range], range]:
 def _nobody_stays() -> Iterator[None]:
     """Forget who was there in a test: where a page has spoken or a shell had a prompt, a run waits for a person."""
     yield
-    headless._page_has_spoken, headless._declared = False, None
+    headless._has_page, headless._declared = False, None
     sys.__dict__.pop("ps1", None)

@@ -156,9 +156,7 @@ def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
         raise UsageError(f"loop must be the loop whose tools were called, got {shown(loop)}.")
     policy = make_policy(approve)
     if policy is None:
-        raise UsageError(
-            "backtest() needs a policy: True, False, a callable that takes the call, or rules; None is not a policy."
-        )
+        raise UsageError("backtest() needs a policy: True, False, a callable that takes the call, or rules.")
     rows: list[DecisionRow] = []
     calls: list[ProposedCall] = []
     answers: list[Verdict | Awaitable[Verdict]] = []
@@ -239,7 +237,7 @@ def _tools_of(source: Source, loop: Design | None) -> dict[int, Mapping[str, Too
     found: dict[int, Mapping[str, Tool]] = {}
     for event in source.events:
         evolve(state, event)
-        check.take(event, state)
+        check.applied(event, state)
         if isinstance(event, ApprovalDecision):
             found[event.seq] = check.tools(event.path)
     return found

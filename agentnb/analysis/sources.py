@@ -130,7 +130,7 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
                 events = of.events(info.id)
                 check = RecordingCheck()
                 for event in events:
-                    check.take(event)
+                    check.apply(event)
             except (RecordingCorrupt, UsageError) as error:  # a damaged run must not hide the others
                 warnings.warn(f"The run {name!r} is left out: {error}", RuntimeWarning, stacklevel=2)
                 continue

@@ -19,7 +19,7 @@ from agentnb.core import calls
 from agentnb.core import events as e
 from agentnb.core.errors import ImpossibleEvent
 from agentnb.core.messages import input_messages
-from agentnb.core.state import Inside, State
+from agentnb.core.state import NestedMessages, State
 
 
 def fold(events: Iterable[e.Event]) -> State:
@@ -65,7 +65,7 @@ def _evolve_nested(state: State, event: e.Event) -> None:
     child = _child(parent, name, event)
     evolve(child, event, nested=True)
     if isinstance(event, e.RunStart) and not parent.listens:
-        parent.inside.append(Inside(len(parent.messages), child.messages, child.inside, child.broken_off))
+        parent.inside.append(NestedMessages(len(parent.messages), child.messages, child.inside, child.broken_off))
     # Add requests, usage, calls, failures and rules to the loops around it.
     if (add := _ADDS_UP.get(type(event))) is not None:
         for loop in around:

@@ -453,11 +453,16 @@ the end opens, the phase is left unchanged.
 
 
 def check_loop(design: Design) -> None:
-    """Raise UsageError if the design's tables of phases are not valid, or an attribute that was set has no effect.
+    """Raise UsageError if a table of phases or the class of a role is not valid, or an attribute has no effect.
 
     With an invalid table, a run could not record its end.
     """
     check_not_moved(type(design), vars(design))
+    roles: Any = ((Requests, design.requests_class), (Calls, design.calls_class))
+    for role, given in roles:
+        if not (isinstance(given, type) and issubclass(given, role)):
+            name = f"{role.__name__.lower()}_class"
+            raise UsageError(f"{design.kind()}.{name} must be a subclass of {role.__name__}, not {given!r:.80}.")
     phases: Any = design.phases
     opened_by: Any = design.opened_by
     if not phases or not isinstance(phases, Mapping) or any(map(_is_no_list, phases.values())):

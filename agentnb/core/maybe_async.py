@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Inside(AsyncIterator[T], Generic[T]):
+class InnerGenerator(AsyncIterator[T], Generic[T]):
     """An async generator that another generator iterates over and closes.
 
     An event loop that ends closes all generators that it knows of concurrently, and reports an error for one that
@@ -21,12 +21,12 @@ class Inside(AsyncIterator[T], Generic[T]):
 
     def __init__(self, generator: AsyncGenerator[T, None]) -> None:
         self._generator = generator
-        self._begun = False
+        self._has_started = False
 
     def __anext__(self) -> Awaitable[T]:
-        if self._begun:
+        if self._has_started:
             return anext(self._generator)
-        self._begun = True
+        self._has_started = True
         hooks = sys.get_asyncgen_hooks()  # the event loop registers a generator through these, only at its first step
         sys.set_asyncgen_hooks(None, None)
         try:
@@ -42,9 +42,9 @@ class Inside(AsyncIterator[T], Generic[T]):
 def is_async(function: Callable[..., Any]) -> bool:
     """Return True if a function, or the `__call__` of a callable object, is async."""
     return any(
-        is_such(one)
-        for one in (function, type(function).__call__)
-        for is_such in (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+        is_kind(candidate)
+        for candidate in (function, type(function).__call__)
+        for is_kind in (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     )
 
 

@@ -57,12 +57,12 @@ class CallState:
         return self.replaced or self.proposed
 
 
-class Inside(NamedTuple):
+class NestedMessages(NamedTuple):
     """The messages of a nested loop. `position` is the number of messages its parent had when it started."""
 
     position: int
     messages: list[Message]
-    inside: list[Inside]
+    inside: list[NestedMessages]
     broken_off: list[Message]
 
 
@@ -146,7 +146,7 @@ class State:
     children: dict[str, State] = field(default_factory=dict)
     listens: bool = True
     max_result_chars: int | None = None
-    inside: list[Inside] = field(default_factory=list)
+    inside: list[NestedMessages] = field(default_factory=list)
     place: Place = field(default_factory=Place)
     places: dict[str, Place] = field(default_factory=dict)
     approve: Any = None
@@ -193,14 +193,14 @@ class State:
         return plain
 
 
-def _in_order(messages: list[Message], inside: list[Inside], broken_off: list[Message]) -> list[Message]:
-    said: list[Message] = []
-    begun = 0
-    for position, messages_inside, deeper, broken_off_inside in inside:
-        said += messages[begun:position]
-        said += _in_order(messages_inside, deeper, broken_off_inside)
-        begun = position
-    return said + messages[begun:] + broken_off
+def _in_order(messages: list[Message], inside: list[NestedMessages], broken_off: list[Message]) -> list[Message]:
+    ordered: list[Message] = []
+    start = 0
+    for position, nested_messages, deeper, nested_broken_off in inside:
+        ordered += messages[start:position]
+        ordered += _in_order(nested_messages, deeper, nested_broken_off)
+        start = position
+    return ordered + messages[start:] + broken_off
 
 
 def _plain_call(call: CallState) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from agentnb.llms.conversion import (
     MessageCache,
     all_text_of,
     close_objects,
-    described,
     is_provider_tool,
     name_and_arguments,
+    name_and_description,
     parameters,
     picture,
     safe_name,
@@ -249,4 +249,4 @@ def _tool(tool: ToolSpecification) -> JsonObject:
     if is_provider_tool(tool):
         return dict(tool)
     extra = {name: tool[name] for name in FOR_PROVIDERS if tool.get(name) is not None}
-    return described(tool) | {"input_schema": parameters(tool)} | extra
+    return name_and_description(tool) | {"input_schema": parameters(tool)} | extra

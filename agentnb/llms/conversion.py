@@ -173,7 +173,7 @@ def is_provider_tool(tool: ToolSpecification) -> bool:
     return tool.get("type") not in (None, "function", "custom") and "parameters" not in tool
 
 
-def described(tool: ToolSpecification) -> JsonObject:
+def name_and_description(tool: ToolSpecification) -> JsonObject:
     """Return a tool's name and description, without an empty description, which Bedrock rejects."""
     name = {"name": tool["name"]}
     return name | {"description": tool["description"]} if tool.get("description") else name

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelUnavailable, UsageError
-from agentnb.core.maybe_async import Inside
+from agentnb.core.maybe_async import InnerGenerator
 from agentnb.llms.client import MAX_RETRIES, check_options
 from agentnb.llms.description import recorded_options
 from agentnb.llms.openai import OpenAI
@@ -118,7 +118,7 @@ class Local:
         client = self._client
         if client is None:
             client = await asyncio.to_thread(self._connect)
-        async with aclosing(Inside(client.stream(messages, tools=tools, schema=schema, **options))) as chunks:
+        async with aclosing(InnerGenerator(client.stream(messages, tools=tools, schema=schema, **options))) as chunks:
             async for chunk in chunks:
                 yield chunk
 

@@ -18,10 +18,10 @@ from agentnb.llms.conversion import (
     MessageCache,
     Picture,
     all_text_of,
-    described,
     is_provider_tool,
     is_strict,
     name_and_arguments,
+    name_and_description,
     parameters,
     picture,
     safe_name,
@@ -288,7 +288,7 @@ def _id(call_id: str, length: int | None) -> str:
 def _native_tool(tool: ToolSpecification) -> JsonObject:
     if is_provider_tool(tool):
         return dict(tool)
-    function = described(tool) | {"parameters": parameters(tool)}
+    function = name_and_description(tool) | {"parameters": parameters(tool)}
     if tool.get("strict") is not None:
         function["strict"] = tool["strict"]
     extra = {name: tool[name] for name in ("cache_control", "defer_loading") if tool.get(name) is not None}

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol
 
 from agentnb.core.errors import RunFailed
 from agentnb.core.events import Delta, Event
-from agentnb.core.maybe_async import Inside
+from agentnb.core.maybe_async import InnerGenerator
 from agentnb.core.protocols import StreamedRun
 from agentnb.loops.projection import DesignEvent, Projection
 
@@ -25,7 +25,7 @@ class RunItems(Protocol):
 
 def items_of(run: StreamedRun) -> RunItems:
     """Return the events and deltas of a run. The run advances when the next one is requested."""
-    return Inside(aiter(run))
+    return InnerGenerator(aiter(run))
 
 
 async def translated(

@@ -23,7 +23,7 @@ from agentnb.core.state import State
 from agentnb.run import Pending, Snapshot, environment
 from agentnb.run.approvals.pending import waiting
 from agentnb.run.checkpoints import Checkpoints
-from agentnb.run.past.recorded_loop import missing, recorded_loop, stood
+from agentnb.run.past.recorded_loop import missing, recorded_frames, recorded_loop
 from agentnb.run.recording import Recording
 from agentnb.run.watchers import Watchers
 from agentnb.store import RunInfo, Store
@@ -106,7 +106,7 @@ class RecordedRun(Recording):
     def pending(self) -> list[Pending]:
         """The calls that are waiting for a person's decision."""
         with self.lock:
-            return waiting(stood(self.state), run_id=self.id)
+            return waiting(recorded_frames(self.state), run_id=self.id)
 
     def snapshot(self, name: str | None = None) -> Snapshot:
         """Return a snapshot of the events that were read. `name` defaults to the name of the run."""

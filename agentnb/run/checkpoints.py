@@ -18,7 +18,7 @@ from msgspec import structs
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve
 from agentnb.core.prefix import Prefix
-from agentnb.core.state import CallState, Inside, Place, State
+from agentnb.core.state import CallState, NestedMessages, Place, State
 
 EVERY = 1_024
 """The first distance between two checkpoints, in events. It is doubled whenever there are more than `MOST`."""
@@ -140,7 +140,7 @@ class _Copy:
         # The messages of a nested loop are shared with its state. Those of a loop that was run again do not change.
         for number, begun in enumerate(state.inside):
             if (now := moved.get(id(begun.messages))) is not None:
-                made.inside[number] = Inside(begun.position, now.messages, now.inside, now.broken_off)
+                made.inside[number] = NestedMessages(begun.position, now.messages, now.inside, now.broken_off)
         # A fork has its own id, has used nothing so far, and marks the events that it inherits.
         if self._run_id is not None:
             made.run_id, made.own_usage = self._run_id, {}

@@ -17,7 +17,7 @@ from contextlib import aclosing
 
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import Delta, Event
-from agentnb.core.maybe_async import Inside
+from agentnb.core.maybe_async import InnerGenerator
 from agentnb.run import environment
 from agentnb.run import host as hosting
 from agentnb.run.host import call_in
@@ -86,7 +86,7 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
 
     # Another owner drives, or the run is settled: look on.
     if run.settled or not run.claim("pull"):
-        async with aclosing(Inside(_look_on(run, received))) as seen:
+        async with aclosing(InnerGenerator(_look_on(run, received))) as seen:
             async for item in seen:
                 yield item
         return
@@ -105,7 +105,7 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
         run.go_on_if_paused()
         while news:
             yield news.popleft()
-        async with aclosing(Inside(run.driver.pump("pull"))) as pump:
+        async with aclosing(InnerGenerator(run.driver.pump("pull"))) as pump:
             try:
                 async for _ in pump:
                     while news:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from agentnb.core.errors import UsageError
 from agentnb.run.approvals.decisions import Decisions
-from agentnb.run.host import call_in, loop_here
+from agentnb.run.host import call_in
 
 STOPPED = "The run was cancelled with the cell. Its events are kept: agentnb.restore(run.snapshot(), loop) resumes it."
 """The message after Stop in a cell that waits for a run."""
@@ -68,8 +68,7 @@ class PlainPython:
             if not done.done():
                 done.set_result(None)
 
-        # To wake the caller's own event loop through the loop's pipe would cost more than all of this.
-        future.add_done_callback(lambda _: wake() if loop_here() is loop else call_in(loop, wake))
+        future.add_done_callback(lambda _: call_in(loop, wake))
         await done
 
     def stopped(self, stop: BaseException, note: str) -> None:

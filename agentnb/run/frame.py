@@ -32,7 +32,7 @@ class Frame:
     finishes_calls: a pause waits until the calls of this loop have ended, because this loop or one above it does not
     pause inside (`Calls.pauses_inside`).
     finishes_first: a pause waits until this loop itself has ended.
-    requests, calls: the two helpers of the loop (`agentnb.core.loop`).
+    requests, calls: the two other roles of the loop (`agentnb.core.loop`).
     has_loop_tools: some tools of this loop are loops.
     recorded: the number of events of the recording that the run resumed from; 0 if it started in this process.
     loop_context: the context of the loop's own code, once it was requested (`run.loop_context`).

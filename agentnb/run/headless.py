@@ -68,7 +68,7 @@ class Headless:
         """The reason why no person can be asked here; None if a person may be present."""
         if self.attended is not None:
             return None if self.attended else "it was declared that nobody is"
-        return None if _page_has_spoken else environment.current.absence()
+        return None if _has_page else environment.current.absence()
 
     def decider(self) -> Policy:
         """Return the policy that answers. Raises UsageError if the declared value is not a policy."""
@@ -92,7 +92,7 @@ class Headless:
 
 
 _declared: Headless | None = None
-_page_has_spoken = False
+_has_page = False
 
 
 def headless(policy: Any = "reject", *, after: float | None = None, attended: bool | None = None) -> Headless:
@@ -129,10 +129,10 @@ def in_force() -> Headless:
     return Headless(policy, PATIENCE if policy is None else DECLARED_PATIENCE, attended)
 
 
-def page_has_spoken() -> None:
+def note_page() -> None:
     """Note that a person has a panel open in a page: this process counts as attended from now on."""
-    global _page_has_spoken
-    _page_has_spoken = True
+    global _has_page
+    _has_page = True
 
 
 # -- the questions of a run --------------------------------------------------------------------------------------------

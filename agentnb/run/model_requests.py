@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.json import to_plain
-from agentnb.core.maybe_async import Inside, settled
+from agentnb.core.maybe_async import InnerGenerator, settled
 from agentnb.core.messages import ROLES, Message, is_broken_off, plain_message
 from agentnb.core.prefix import COPY_LIMIT
 from agentnb.core.protocols import act_for
@@ -115,7 +115,7 @@ class ModelRequests:
                     raise in_one_piece(stream)
                 stream = await stream
             if isinstance(stream, AsyncGenerator):
-                stream = Inside(stream)
+                stream = InnerGenerator(stream)
             async for chunk in stream:
                 delta = reply.feed(chunk, int((time.monotonic() - started) * 1000))
                 if delta is not None:

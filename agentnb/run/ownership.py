@@ -26,6 +26,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.errors import RunFailed, UsageError, WaitTimeoutError
@@ -38,7 +39,7 @@ from agentnb.run.driver import Driver
 from agentnb.run.event_data import text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate, Owner
-from agentnb.run.host import loop_here
+from agentnb.run.host import call_in, loop_here
 from agentnb.run.inline_task import task_here
 from agentnb.run.journal import Journal
 from agentnb.run.output import output_of
@@ -282,20 +283,14 @@ class Ownership:
         wake()
 
     @contextmanager
-    def released(
-        self, owner: Literal["await", "play"], *, blocks: bool = False
-    ) -> Iterator[concurrent.futures.Future[None]]:
-        """Return a future that is done once the run is released, or immediately if the run is settled.
+    def waiting(
+        self, wake: Callable[[], None], owner: Literal["await", "play"], *, blocks: bool = False
+    ) -> Iterator[None]:
+        """Wait for the run for the duration of the context, and have it driven: by a task if it has no owner.
 
-        A run without an owner is driven in a task (see `drive_in_a_task`). Raises UsageError if its owner can no longer
-        drive.
+        wake: called when the run was released, and immediately if it is settled. Raises UsageError if the owner of the
+        run can no longer drive.
         """
-        released: concurrent.futures.Future[None] = concurrent.futures.Future()
-
-        def wake() -> None:
-            if not released.done():
-                released.set_result(None)
-
         with self.journal.lock:
             if not self.settled:
                 self.check_not_gone()
@@ -304,7 +299,8 @@ class Ownership:
             if self.settled and not self.is_driven:
                 wake()
         try:
-            yield released
+            with self.driver.unattended.waited_for():
+                yield
         finally:
             stop()
 
@@ -443,8 +439,7 @@ async def drive_to_the_end(run: Ownership) -> Any:
     _check_may_wait(run)
     while not run.settled:
         try:
-            with run.released("await") as released, run.driver.unattended.waited_for():
-                await environment.current.wait_async(released, run.decisions)
+            await _wait_until_released(run)
         except asyncio.CancelledError as stop:
             if environment.current.hosted and not run.is_watched:  # Stop was pressed in the cell that waits
                 _stopped(run, stop)
@@ -456,6 +451,30 @@ async def drive_to_the_end(run: Ownership) -> Any:
     return outcome(run)
 
 
+async def _wait_until_released(run: Ownership) -> None:
+    if environment.current.hosted:  # clicks in the notebook are processed meanwhile
+        released: concurrent.futures.Future[None] = concurrent.futures.Future()
+        with run.waiting(partial(_end, released), "await"):
+            await environment.current.wait_async(released, run.decisions)
+        return
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+
+    def wake() -> None:
+        if loop_here() is loop:  # to wake the own event loop through its pipe would cost more than all of this
+            _end(woken)
+        else:
+            call_in(loop, partial(_end, woken))
+
+    with run.waiting(wake, "await"):
+        await woken
+
+
+def _end(future: asyncio.Future[None] | concurrent.futures.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 def wait_for_result(run: Ownership, timeout: float | None) -> Any:
     """Block until the run is settled. Returns or raises as `outcome` does; TimeoutError after `timeout` seconds."""
     _check_may_wait(run)
@@ -464,12 +483,12 @@ def wait_for_result(run: Ownership, timeout: float | None) -> Any:
     until = time.monotonic() + timeout if timeout is not None else None
     while not run.settled:
         try:
-            with run.released("play", blocks=True) as released:
+            released: concurrent.futures.Future[None] = concurrent.futures.Future()
+            with run.waiting(partial(_end, released), "play", blocks=True):
                 if run.driver.wakeup.is_here():
                     raise UsageError("result() would block the event loop that drives this run; await the run instead.")
-                with run.driver.unattended.waited_for():
-                    left = max(0.0, until - time.monotonic()) if until is not None else None
-                    environment.current.wait(released, left, run.decisions)
+                left = max(0.0, until - time.monotonic()) if until is not None else None
+                environment.current.wait(released, left, run.decisions)
         except TimeoutError:
             asked = ", ".join(call.name for call in run.decisions.pending)
             waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""

@@ -22,7 +22,7 @@ from agentnb.run.approvals.remembered import Remembered
 from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.mailbox import QUEUES
-from agentnb.run.past.recorded_loop import stood
+from agentnb.run.past.recorded_loop import recorded_frames
 from agentnb.run.past.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class Recording(ABC):
     def decided(self) -> list[Decided]:
         """The calls that are decided and have not started, each loop's in the order it made them."""
         with self.lock:
-            return ready(stood(self.state), run_id=self.id)
+            return ready(recorded_frames(self.state), run_id=self.id)
 
     @property
     def queued(self) -> list[tuple[Queue, Message]]:
@@ -263,7 +263,7 @@ class Recording(ABC):
         Raises UsageError if the change does not apply to the event, InvalidArguments if the arguments do not fit,
         RecordingMismatch if `loop` is of another kind.
         """
-        from agentnb.run.past.fork import forked  # imported here, because a Run is a Recording
+        from agentnb.run.past.fork import fork_of  # imported here, because a Run is a Recording
 
         change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
-        return forked(self, plain_number(at), change, loop, **options)
+        return fork_of(self, plain_number(at), change, loop, **options)

@@ -22,7 +22,7 @@ from agentnb.core.errors import ImpossibleEvent, InvalidArguments, ToolError, Us
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallEnd, Delta, ErrorInfo, Event, checked
 from agentnb.core.json import plain_number, same_json, to_json_data, to_plain
 from agentnb.core.loop import Result
-from agentnb.core.maybe_async import Inside, settled
+from agentnb.core.maybe_async import InnerGenerator, settled
 from agentnb.core.protocols import act_for, loop_context
 from agentnb.core.required_effects import Effect
 from agentnb.core.resume_point import ABORTED
@@ -281,7 +281,7 @@ class ToolCalls:
         if not hasattr(said, "__aiter__"):
             return await settled(said)
         result = None
-        said = Inside(said)
+        said = InnerGenerator(said)
         async with aclosing(said):
             await self._stand(call, inline)
             async for item in said:

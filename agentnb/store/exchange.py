@@ -174,7 +174,7 @@ def _add(entry: dict[str, Any], runs: list[ExportedRun], check: RecordingCheck, 
         run = runs[-1]
         if "event" in entry:
             event = recordings.from_json(json.dumps(entry["event"]), run.id)
-            check.take(event)
+            check.apply(event)
             run.events.append(event)
             return
         name, position = entry["snapshot"], entry["position"]

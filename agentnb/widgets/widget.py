@@ -21,7 +21,7 @@ import traitlets
 
 from agentnb.core.errors import UsageError
 from agentnb.core.json import repair_text
-from agentnb.run.headless import page_has_spoken
+from agentnb.run.headless import note_page
 from agentnb.run.recording import Recording
 from agentnb.widgets import comms
 from agentnb.widgets.bundle import packed_module
@@ -187,7 +187,7 @@ class Panel(anywidget.AnyWidget):
         comms.message_received(self.model_id)
         handler = self._handlers.get(str(content.get("type"))) if isinstance(content, dict) else None
         if handler is not None:
-            page_has_spoken()
+            note_page()
             handler(content)
             self._feed.wake()  # a pause with nothing in flight is not an event, but the buttons change
 

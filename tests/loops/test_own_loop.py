@@ -24,7 +24,8 @@ from agentnb.core.events import (
     RunEnd,
     StateUpdate,
 )
-from agentnb.core.state import State
+from agentnb.core.loop import Calls, Requests
+from agentnb.core.state import CallState, State
 from agentnb.loops import want
 from agentnb.testing import ScriptedLLM, call
 from tests.worlds import assert_folds, assert_one_terminal_event_last, payload, provider_faults, types
@@ -324,3 +325,67 @@ async def test_changing_a_returned_output_does_not_change_the_recording() -> Non
     output = await run
     output["found"].append(2)
     assert await run == {"found": [1]}
+
+
+class Summary(Requests):
+    """Sends one message instead of the history, and a prompt that names the tools."""
+
+    @property
+    def system_prompt(self) -> str:
+        return f"{self.loop.system_prompt} Tools: {', '.join(self.tools)}."
+
+    def messages(self, state: State) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": f"{len(state.messages)} messages so far"}]
+
+    def options(self) -> dict[str, Any]:
+        return {"temperature": 0}
+
+
+class FirstOnly(Calls):
+    """Skips every call after the first."""
+
+    def skip(self, call: CallState, state: State) -> CallEnd | None:
+        if call.id == "c1":
+            return None
+        return CallEnd(call_id=call.id, name=call.name, result="one is enough", outcome="skipped")
+
+
+class Short(Loop):
+    """Asks twice, with requests and calls of its own."""
+
+    requests_class = Summary
+    calls_class = FirstOnly
+    system_prompt = "Be brief."
+
+    def advance(self, state: State) -> Event:
+        return RunEnd(reason="completed") if state.turn == 2 else ModelStart(turn=state.turn + 1)
+
+
+async def test_a_loop_may_bring_its_own_requests_and_calls() -> None:
+    @tool
+    def look(at: str) -> str:
+        return f"seen {at}"
+
+    llm = ScriptedLLM([[call("look", {"at": "a"}, id="c1"), call("look", {"at": "b"}, id="c2")], "done"])
+    run = Short(llm, [look]).start("go")
+    await run
+    prompt = {"role": "system", "content": "Be brief. Tools: look."}
+    assert [request.messages for request in llm.requests] == [
+        [prompt, {"role": "user", "content": "0 messages so far"}],
+        [prompt, {"role": "user", "content": "3 messages so far"}],
+    ]
+    assert [request.options for request in llm.requests] == [{"temperature": 0}, {"temperature": 0}]
+    assert run.events[0].system_prompt == prompt["content"]
+    ends = {event.call_id: event.result for event in run.events if isinstance(event, CallEnd)}
+    assert ends == {"c1": "seen a", "c2": "one is enough"}
+    assert_folds(run)
+
+
+@pytest.mark.parametrize(("name", "value"), [("calls_class", FirstOnly), ("requests_class", Summary)])
+def test_a_loop_whose_requests_or_calls_are_not_a_class_of_them_is_not_started(name: str, value: type) -> None:
+    for wrong in (None, value(Short(), {}), Short, Calls if value is Summary else Requests):
+        loop = Short()
+        setattr(loop, name, wrong)
+        role = name.partition("_")[0].title()
+        with pytest.raises(UsageError, match=rf"^Short\.{name} must be a subclass of {role}, not "):
+            loop.start("go")

@@ -49,7 +49,7 @@ async def told(run: agentnb.Run, type: str) -> None:
 def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     ran.clear()
     monkeypatch.setattr(headless, "_declared", None)
-    monkeypatch.setattr(headless, "_page_has_spoken", False)
+    monkeypatch.setattr(headless, "_has_page", False)
     monkeypatch.setattr(headless, "PATIENCE", 0.05)
 
 
@@ -310,7 +310,7 @@ async def test_no_decision_is_made_if_a_person_is_present(monkeypatch: pytest.Mo
     for attend in (
         lambda: agentnb.headless("reject", after=0, attended=True),
         lambda: monkeypatch.setenv("AGENTNB_ATTENDED", "yes"),
-        lambda: headless.page_has_spoken(),
+        lambda: headless.note_page(),
     ):
         monkeypatch.setattr(headless, "_declared", None)
         attend()

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, Unpack
 from agentnb.core.errors import RunFailed, UsageError
 from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
 from agentnb.core.loop import Calls, Requests
-from agentnb.core.maybe_async import Inside
+from agentnb.core.maybe_async import InnerGenerator
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.protocols import StreamedRun
 from agentnb.core.state import CallState, State
@@ -163,7 +163,7 @@ class Agent(Loop):
         `is_set()`, `is_cancelled()` or `cancelled`, or a function that returns True to cancel. It is checked between
         chunks, before each tool and turn, and during an approval. options: as for `start`.
         """
-        async with aclosing(Inside(self.events(self.start(prompt, **options), cancel_token))) as events:
+        async with aclosing(InnerGenerator(self.events(self.start(prompt, **options), cancel_token))) as events:
             async for event in events:
                 yield event
 

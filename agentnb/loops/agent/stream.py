@@ -9,7 +9,7 @@ from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Delta, Event
-from agentnb.core.maybe_async import Inside
+from agentnb.core.maybe_async import InnerGenerator
 from agentnb.core.protocols import StreamedRun
 from agentnb.core.state import State
 from agentnb.loops.agent.events import AgentEvent
@@ -80,7 +80,7 @@ async def _checked(
     """Yield the agent's events of a run, and check the cancel token at the start and after each event of the run."""
     try:
         token.check()
-        async with aclosing(Inside(translated(run, projection, after_each=token.check_after))) as events:
+        async with aclosing(InnerGenerator(translated(run, projection, after_each=token.check_after))) as events:
             async for event in events:
                 yield event
     finally:

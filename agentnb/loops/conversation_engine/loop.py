@@ -31,7 +31,7 @@ from agentnb.core.events import StateUpdate as Update
 from agentnb.core.evolve import fold
 from agentnb.core.json import to_plain
 from agentnb.core.loop import Calls, Design
-from agentnb.core.maybe_async import Inside
+from agentnb.core.maybe_async import InnerGenerator
 from agentnb.core.messages import Message, input_messages, plain_message
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop, count_of, propose
@@ -357,7 +357,7 @@ class ConversationEngine(Loop):
             if run.pausing and self._has_failed(delivery.state):
                 run.resume()  # an error goes before a pause (SEMANTICS.md, 4. Algorithm)
 
-        async with aclosing(Inside(translated(run, delivery, after_each=resume_after_failure))) as events:
+        async with aclosing(InnerGenerator(translated(run, delivery, after_each=resume_after_failure))) as events:
             async for event in events:
                 yield event
 

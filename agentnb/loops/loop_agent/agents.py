@@ -29,7 +29,7 @@ from agentnb.core.events import CallProposed, Delta, ErrorInfo, MessageAdded, Qu
 from agentnb.core.events import Event as RunEvent
 from agentnb.core.json import repair_text, repair_texts
 from agentnb.core.loop import Calls, Result
-from agentnb.core.maybe_async import Inside, settled
+from agentnb.core.maybe_async import InnerGenerator, settled
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop, propose
@@ -413,7 +413,7 @@ class BaseAgent(Loop):
         running, above = Code(self), ctx.code
         ctx.enter(running)
         try:
-            async with aclosing(Inside(code(ctx))) as events:
+            async with aclosing(InnerGenerator(code(ctx))) as events:
                 async for event in events:
                     if not isinstance(event, Event):
                         raise TypeError(f"{self.name} yielded a {type(event).__name__}. Yield an Event.")
@@ -466,7 +466,7 @@ class BaseAgent(Loop):
         if inspect.iscoroutine(events):  # code without a `yield` is not a generator, and emits no event
             events = await events
         elif isinstance(events, AsyncGenerator):
-            async with aclosing(Inside(events)) as inside:
+            async with aclosing(InnerGenerator(events)) as inside:
                 async for event in inside:
                     yield event
             events = None
@@ -541,7 +541,7 @@ async def stream(
     # Drive the run, and yield the events of the invocation.
     error: BaseException | None = None
     try:
-        async with aclosing(Inside(aiter(run))) as events:
+        async with aclosing(InnerGenerator(aiter(run))) as events:
             async for run_event in events:
                 if run_event.seq is not None and run_event.seq < delivered:
                     continue

@@ -39,7 +39,7 @@ class Cursor:
         found = self._diverged
         return found if found is not None and found.recorded.seq == self.state.position else None
 
-    def go_to(self, position: int) -> None:
+    def move_to(self, position: int) -> None:
         """Move to the position after the first `position` events.
 
         Raises ReplayDiverged if the loop decides differently on the way; the position is then before that event.
@@ -51,14 +51,14 @@ class Cursor:
             # Assign in one statement: a thread that reads the state without the lock sees no intermediate state.
             self.state, self._check, self.moves = state, check, self.moves + 1
         while self.state.position < position:
-            self.go_on()
+            self.advance()
 
-    def go_on(self) -> Event:
+    def advance(self) -> Event:
         """Apply the next event and return it. Raises ReplayDiverged, and does not move, if the loop diverges."""
         event = self._recorded[self.state.position]
         if self._check is not None:
             try:
-                self._check.look_at(event)
+                self._check.compare(event)
             except ReplayDiverged as error:
                 self._diverged = error
                 raise
@@ -66,7 +66,7 @@ class Cursor:
         self._checkpoints.keep(self.state)
         self.moves += 1
         if self._check is not None:
-            self._check.take(event, self.state)
+            self._check.applied(event, self.state)
         return event
 
     def walk(self, begin: int, end: int) -> Iterator[tuple[Event, State]]:

@@ -40,10 +40,10 @@ class Check:
         if state is not None and state.position:
             self._frames = {frame.path: frame for frame in frames_at(loop, state)}
 
-    def look_at(self, event: Event) -> None:
+    def compare(self, event: Event) -> None:
         """Compare the next event of the recording. Raises ReplayDiverged if the loop decides differently."""
         expected = self._start(event) if isinstance(event, RunStart) else self._expected(event)
-        if expected is not None and _said(expected) != _said(event):
+        if expected is not None and _content(expected) != _content(event):
             raise ReplayDiverged(
                 f"Event {event.seq} of the recording is not what the loop does now.\n"
                 f"  recorded: {_short(event)}\n  expected: {_short(expected)}",
@@ -51,7 +51,7 @@ class Check:
                 expected,
             )
 
-    def take(self, event: Event, state: State) -> None:
+    def applied(self, event: Event, state: State) -> None:
         """Register an event that has been applied. `state`: of the whole run, after the event."""
         if isinstance(event, RunStart):
             self._begin(event, state)
@@ -163,15 +163,15 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
     return arguments
 
 
-def _said(event: Event) -> str:
+def _content(event: Event) -> str:
     """Return the comparable content of an event, without number, time and place, as JSON text.
 
     As JSON, NaN equals NaN; as a Python float, it does not.
     """
-    said = event.model_dump(mode="json", exclude=_STAMP)
+    content = event.model_dump(mode="json", exclude=_STAMP)
     if isinstance(event, ModelStart):  # the choice of the model is not a decision of the loop
-        said = {"turn": event.turn, "attempt": event.attempt, "options": event.set_by_loop}
-    return json.dumps({"type": event.type, **said}, sort_keys=True)
+        content = {"turn": event.turn, "attempt": event.attempt, "options": event.set_by_loop}
+    return json.dumps({"type": event.type, **content}, sort_keys=True)
 
 
 def _short(event: Event) -> str:

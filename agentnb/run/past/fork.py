@@ -74,7 +74,7 @@ class Branch:
     """The path of a loop, the id of a call in it, and the decision about that call."""
 
 
-def forked(origin: Recording, at: int | None, change: Change, loop: Design | None, **options: Any) -> Run:
+def fork_of(origin: Recording, at: int | None, change: Change, loop: Design | None, **options: Any) -> Run:
     """Return a run that forks from a recording at the event `at`.
 
     at: the number of an event; None for the last event before the current position. change: the change at that event.
@@ -124,7 +124,7 @@ def forked(origin: Recording, at: int | None, change: Change, loop: Design | Non
             run.resume()
         if made.steer is not None:
             run.queue("steering", made.steer)
-        settle(made, run._journal)
+        apply_decision(made, run._journal)
     return run
 
 
@@ -152,7 +152,7 @@ def branch(
     past = partial(past_of_a_fork, events, seq, loop, checkpoints, options=options)
 
     # Replace the event; or keep it and add a steering message; or decide about its call; or change nothing.
-    if (instead := _instead(events, event, change, loop, checkpoints)) is not None:
+    if (instead := _replacement(events, event, change, loop, checkpoints)) is not None:
         made = Branch(past(instead=instead))
     elif change.message is not None:
         said = to_sent_message(input_as_json(change.message))
@@ -164,7 +164,7 @@ def branch(
     return _checked(replace(made, suspended=is_suspended(event)), loop)
 
 
-def settle(made: Branch, journal: Journal) -> None:
+def apply_decision(made: Branch, journal: Journal) -> None:
     """Record the decision of a fork in the new run and apply it to its call. Without a decision, do nothing."""
     if made.decided is None:
         return
@@ -217,7 +217,7 @@ def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> Non
 # -- the change --------------------------------------------------------------------------------------------------------
 
 
-def _instead(
+def _replacement(
     events: Sequence[Event], event: Event, change: Change, loop: Design, checkpoints: Checkpoints
 ) -> Event | None:
     """Return the event that replaces this event, or None if the change, if any, comes after it."""
@@ -232,7 +232,7 @@ def _instead(
     elif change.message is not None:
         made = _with_message(event, change.message, before)
     elif change.result is not UNCHANGED and isinstance(event, CallEnd):
-        made = _ended_with(event, change.result, before())
+        made = _with_result(event, change.result, before())
     if isinstance(made, ModelEnd):
         _check_calls_stay(made, before())
     return made
@@ -259,7 +259,7 @@ def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]
     if isinstance(event, RunStart):
         return structs.replace(event, input=input_as_json(message))
     if isinstance(event, ModelEnd):
-        answer = _answer_instead(event, message)
+        answer = _changed_answer(event, message)
         if (frame := before()) is not None:
             answer = frame.requests.read_again(answer)
         return structs.replace(event, message=answer)
@@ -271,7 +271,7 @@ def _with_message(event: Event, message: Any, before: Callable[[], Frame | None]
     return None
 
 
-def _answer_instead(event: ModelEnd, message: Any) -> Message:
+def _changed_answer(event: ModelEnd, message: Any) -> Message:
     """Return the message that replaces a model's answer. Text replaces the content only, and keeps the tool calls.
 
     Raises UsageError if the message does not have the role assistant.
@@ -284,7 +284,7 @@ def _answer_instead(event: ModelEnd, message: Any) -> Message:
     return answer
 
 
-def _ended_with(end: CallEnd, result: Any, frame: Frame | None) -> CallEnd:
+def _with_result(end: CallEnd, result: Any, frame: Frame | None) -> CallEnd:
     """Return the end of a call with another result. The loop converts the result of its own call."""
     result = to_json_data(result)
     call = frame.state.open.get(end.call_id) if frame is not None else None

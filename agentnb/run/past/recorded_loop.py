@@ -71,7 +71,7 @@ def recorded_loop(events: Sequence[Event]) -> Design:
     return RecordedLoop(start, phases or {"running": []})
 
 
-def stood(state: State) -> list[RecordedFrame]:
+def recorded_frames(state: State) -> list[RecordedFrame]:
     """Return the running loops, as far as the events describe them: without tools."""
     return [RecordedFrame(path, loop, {}) for path, loop in state.running()]
 
@@ -82,7 +82,7 @@ def loops_at(loop: Design, state: State) -> list[Frame] | list[RecordedFrame]:
     If `loop` is a real loop, return frames, and omit nested loops that `loop` does not have. If it is a RecordedLoop,
     use the events only.
     """
-    return stood(state) if isinstance(loop, RecordedLoop) else frames_at(loop, state)
+    return recorded_frames(state) if isinstance(loop, RecordedLoop) else frames_at(loop, state)
 
 
 def frames_at(loop: Design, state: State) -> list[Frame]:

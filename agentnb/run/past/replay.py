@@ -183,7 +183,7 @@ class Replay(Recording):
                 begin = max(0, end - NEAR)
                 ended = (event.seq + 1 for event, state in self._cursor.walk(begin, end) if ends(event, state))
                 began, end = _first(ended, last=True) or 0, begin
-            self._cursor.go_to(began)
+            self._cursor.move_to(began)
         return Steps(self._recorded[began:here])
 
     def to(self, seq: int) -> Replay:
@@ -197,7 +197,7 @@ class Replay(Recording):
             there = f"the events 0 to {len(self._recorded) - 1}" if self._recorded else "no events yet"
             raise UsageError(f"The recording has {there}, and no {seq!r}.")
         with self._moving():
-            self._cursor.go_to(seq + 1)
+            self._cursor.move_to(seq + 1)
         return self
 
     def find(self, predicate: Callable[[Event, State], bool], *, backwards: bool = False) -> Event | None:
@@ -230,7 +230,7 @@ class Replay(Recording):
             position, hit = found or (0 if backwards else len(self._recorded), None)
             if backwards:
                 list(self._stops(position))  # count the hits again, up to the new position only
-            self._cursor.go_to(position)
+            self._cursor.move_to(position)
         return hit
 
     def _stops(self, until: int) -> Iterator[tuple[int, Breakpoint]]:
@@ -267,7 +267,7 @@ class Replay(Recording):
     def result(self) -> Any:
         """Move to the end and return the output. Raises RunFailed, RunCancelled or LimitReached if the run did."""
         with self._moving():
-            self._cursor.go_to(len(self._recorded))
+            self._cursor.move_to(len(self._recorded))
             state = self.state
         if (failure := state.failure) is not None:
             raise RunFailed(f"{failure.type}: {failure.message}")
@@ -277,7 +277,7 @@ class Replay(Recording):
         done = Steps()
         with self._moving():
             while self.position < len(self._recorded):
-                done.append(self._cursor.go_on())
+                done.append(self._cursor.advance())
                 if ends(done[-1], self.state):
                     break
         return done
@@ -320,7 +320,13 @@ def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = N
         raise UsageError(f"replay(recording, loop) takes the loop to check it against, not {loop!r}.")
     if isinstance(recording, Recording):
         events = recording.recording if isinstance(recording, Replay) else recording.events
-        return Replay(events, loop or recording.loop, name=recording.name, check=loop is not None)
+        return Replay(
+            events,
+            loop or recording.loop,
+            name=recording.name,
+            check=loop is not None,
+            checkpoints=recording._checkpoints,
+        )
     if not isinstance(recording, Snapshot):
         check_path("replay(recording), if it is not a run or a snapshot,", recording)
         recording = Snapshot.load(recording)

@@ -66,9 +66,9 @@ def past_of_a_restored_run(events: Sequence[Event], loop: Design, *, has_new_lim
         if last.reason != "cancelled" and not (last.reason == "limit" and has_new_limits):
             return events
     # Drop the end, but keep the results of tools in it, numbered again.
-    over = resume_point(events)
-    results = [replace(event, seq=n) for n, event in enumerate(results_in(events[over:]), over)]
-    return [*events[:over], *results]
+    end = resume_point(events)
+    results = [replace(event, seq=n) for n, event in enumerate(results_in(events[end:]), end)]
+    return [*events[:end], *results]
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ def past_of_a_fork(
     run_id = new_run_id()
     if isinstance(instead, ModelEnd) and instead.usage == getattr(events[seq], "usage", None):
         instead = replace(instead, usage={})  # no model request was made for this answer
-    over = min(resume_point(events), len(events) - events[-1].terminal)
-    if instead is not None and over <= seq:
-        raise UsageError(f"A fork drops the end of the run, from event {over} on. Choose an event before it.")
+    end = min(resume_point(events), len(events) - events[-1].terminal)
+    if instead is not None and end <= seq:
+        raise UsageError(f"A fork drops the end of the run, from event {end} on. Choose an event before it.")
 
     # Take the events that are kept as they are, and the state after them.
-    length = min(over, seq if without or instead is not None else seq + 1)
+    length = min(end, seq if without or instead is not None else seq + 1)
     if not length and instead is None:
         raise UsageError("A fork keeps at least the event run_start.")
     state = checkpoints.state_at(events, length, inherited_by=run_id)
@@ -130,7 +130,7 @@ def past_of_a_fork(
     try:
         if instead is not None:
             add(instead)
-        for event in results_in(events[over : seq + (not without)]):
+        for event in results_in(events[end : seq + (not without)]):
             add(event)
         for event in _ends_of_running_calls(state, events, seq + 1):
             add(event)

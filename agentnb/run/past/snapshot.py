@@ -236,8 +236,8 @@ def _read(text: bytes, where: str) -> Snapshot:
     # The events must be possible, and must result in the state that the file records.
     events, state = _decode(entries, where)
     snapshot = Snapshot(tuple(events), data.get("name"), [state])
-    come_to = json.loads(to_json(_summary(state)))
-    if any(not _same(come_to[name], value) for name, value in data["state"].items() if name in come_to):
+    folded = json.loads(to_json(_summary(state)))
+    if any(not _same(folded[name], value) for name, value in data["state"].items() if name in folded):
         raise RecordingCorrupt(f"{where}: its events do not result in the state that was saved.")
     return snapshot
 
@@ -309,7 +309,7 @@ def _decode(entries: Any, where: str) -> tuple[list[Event], State]:
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise RecordingCorrupt(f"{where}: line {number + 2} (event {number}) is not a valid event.") from error
         try:
-            check.take(events[-1])
+            check.apply(events[-1])
         except UsageError as error:
             words = f"{where} is not a valid recording of a run: line {number + 2} (event {number}). {error}"
             raise RecordingCorrupt(words) from error
@@ -340,7 +340,7 @@ class RecordingCheck:
     def __init__(self) -> None:
         self.state = State()
 
-    def take(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Check the next event and apply it to the state.
 
         Raises ImpossibleEvent or IllegalTransition, with the reason, if the event cannot be the next one.
