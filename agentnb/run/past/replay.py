@@ -320,7 +320,13 @@ def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = N
         raise UsageError(f"replay(recording, loop) takes the loop to check it against, not {loop!r}.")
     if isinstance(recording, Recording):
         events = recording.recording if isinstance(recording, Replay) else recording.events
-        return Replay(events, loop or recording.loop, name=recording.name, check=loop is not None)
+        return Replay(
+            events,
+            loop or recording.loop,
+            name=recording.name,
+            check=loop is not None,
+            checkpoints=recording._checkpoints,
+        )
     if not isinstance(recording, Snapshot):
         check_path("replay(recording), if it is not a run or a snapshot,", recording)
         recording = Snapshot.load(recording)
