@@ -119,7 +119,8 @@ class Ownership:
         self._waiting: tuple[tuple[Callable[[], None], asyncio.Task[Any] | None], ...] = ()
         """Those who wait for the run while another drives: what wakes each, and its task; no task if it blocks."""
         self._looking_on: tuple[Callable[[], object], ...] = ()
-        """The functions that are called when an owner has claimed or released the run (`watch`)."""
+        """The functions that are called when what `watch` names has changed."""
+        gate.asked = self._tell_who_looks_on
         gate.breakpoints.added = lambda: journal.observe(self.observe)
         if gate.breakpoints:
             journal.observe(self.observe)
@@ -205,7 +206,10 @@ class Ownership:
         self._tell_who_looks_on()
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call `changed` whenever the run was claimed or released. Returns a function that unsubscribes."""
+        """Call `changed` when the run was claimed or released, and when a pause was requested or the request withdrawn.
+
+        Returns a function that unsubscribes.
+        """
         with self.journal.lock:
             self._looking_on = (*self._looking_on, changed)
 
@@ -406,6 +410,7 @@ class Ownership:
             self.journal.append(RunResumed())
         elif was_pausing:
             self.driver.wakeup.nudge()
+            self._tell_who_looks_on()
         else:
             return False
         return True

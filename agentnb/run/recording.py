@@ -146,7 +146,7 @@ class Recording(ABC):
         return False
 
     def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call `changed` whenever `driven` may have changed. Returns a function that unsubscribes."""
+        """Call `changed` when `driven` may have changed, or a pause was requested. Returns what unsubscribes."""
         return lambda: None
 
     @property

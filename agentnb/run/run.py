@@ -173,10 +173,10 @@ class Run(Decisions, Recording):
         return self._journal.watch(watcher)
 
     def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call `changed` whenever `driven` may have changed, in the thread that claims or releases the run.
+        """Call `changed` whenever `driven` or `pausing` may have changed, in the thread that has changed it.
 
-        Returns a function that unsubscribes. Claiming and releasing a run are not events, so `watch` does not show
-        them.
+        Returns a function that unsubscribes. These changes are not events, so `watch` does not show them. The run's
+        lock may be held during the call.
         """
         return self._driving.watch(changed)
 

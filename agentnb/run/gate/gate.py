@@ -72,6 +72,8 @@ class Gate:
         self.limits = check_limits(limits or {})
         self.pausing: str | None = None
         """The reason of the requested pause, or None if no pause is requested."""
+        self.asked: Callable[[], object] = lambda: None
+        """A callback, called after a pause was requested."""
         self.pausing_by: Pauser = "human"
         """The source of the requested pause."""
         self.pausing_before: tuple[str, str] | None = None
@@ -119,6 +121,7 @@ class Gate:
         """
         self.pausing, self.pausing_by, self.at_once = repair_text(reason), by, by != "human"
         self.pausing_before = None
+        self.asked()
 
     def pause_for_a_step(self) -> None:
         """Request a pause at the end of the step that starts now. A pause requested before takes effect there too."""

@@ -202,18 +202,18 @@ def _summary(type: str, data: Mapping[str, Any], phase: str) -> str:
 
         # Calls.
         case "call_proposed":
-            return _call(data["call"])
+            return call_line(data["call"])
         case "approval_request":
-            return _join(_call(data), data.get("reason"))
+            return _join(call_line(data), data.get("reason"))
         case "approval_decision":
             by, earlier = data.get("by", "human"), data.get("earlier")
             if data["decision"] == "ask":
                 return f"decision of event {earlier} taken back"
             words = [decided(data["decision"], by, earlier, data.get("remember"), data.get("reviewer"))]
-            words += [_call(data)] if data["decision"] in ("edit", "replace") else []
+            words += [call_line(data)] if data["decision"] in ("edit", "replace") else []
             return _join(" → ".join(words), data.get("result"), data.get("reason"))
         case "call_start":
-            return _call(data)
+            return call_line(data)
         case "call_end":
             return _join(f"{data.get('name') or data['call_id']} {data.get('outcome', 'returned')}", data.get("result"))
         case _:
@@ -224,7 +224,8 @@ def _join(head: str, *rest: Any) -> str:
     return ": ".join([head, *(text for text in (brief(part) for part in rest) if text)])
 
 
-def _call(data: Mapping[str, Any]) -> str:
+def call_line(data: Mapping[str, Any]) -> str:
+    """Return a call as it is written in code: its name and its arguments."""
     arguments = data.get("arguments") or {}
     if not isinstance(arguments, Mapping):
         return f"{data.get('name', '')}({brief(arguments)})"
@@ -235,7 +236,7 @@ def _message(message: Mapping[str, Any]) -> str:
     content = message.get("content", "")
     blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
     text = content if isinstance(content, str) else " ".join(str(block.get("text") or block) for block in blocks)
-    calls = ", ".join(_call(call) for call in message.get("tool_calls", ()) if isinstance(call, Mapping))
+    calls = ", ".join(call_line(call) for call in message.get("tool_calls", ()) if isinstance(call, Mapping))
     return "  ".join(part for part in (text, calls and f"→ {calls}") if part) or aside(message) or "(nothing)"
 
 

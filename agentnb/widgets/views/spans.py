@@ -77,13 +77,19 @@ class Span:
     intervals: list[Interval] = field(default_factory=list)
     inside: list[Span] = field(default_factory=list)
 
+    def worked(self, now: float) -> float:
+        """Return the seconds that it ran until `now`, without the time that it waited."""
+        ran = ((one.end if one.end is not None else now) - one.start for one in self.intervals if one.kind == "run")
+        return sum(max(0.0, seconds) for seconds in ran)
+
 
 class Spans:
     """The spans of a run. Call `follow` with its events, then read.
 
     all: the spans by number. requests: those that are model requests. spent: seconds spent on models, calls and
-    waiting. Concurrent requests and calls are added up; a call that a loop performs is counted by what that loop does;
-    waiting for a person counts once, however many calls wait at the same time.
+    waiting for decisions. Concurrent requests and calls are added up; a call that a loop performs is counted by what
+    that loop does; waiting for a person counts once, however many calls wait at the same time. paused: seconds that the
+    run was paused.
     """
 
     def __init__(self) -> None:
@@ -91,7 +97,7 @@ class Spans:
         self.all: list[Span] = []
         self.requests: list[Span] = []
         self.spent = {"model": 0.0, "call": 0.0, "wait": 0.0}
-        self.began = self.last = 0.0
+        self.began = self.last = self.paused = 0.0
         self._lock = threading.Lock()
         self._changes: list[bytes] = []
         self._changed: dict[int, dict[str, Any]] = {}  # by the current event: the changed fields, by span
@@ -107,13 +113,15 @@ class Spans:
             self.causes.follow(events, until)
             seen = len(self._changes)
             for position, event in enumerate(events[seen:until], seen):
-                self._changed, spent = {}, dict(self.spent)
+                self._changed, spent, paused = {}, dict(self.spent), self.paused
                 self._fold(events, position, event)
                 changed: dict[str, Any] = {}
                 if self._changed:
                     changed["spans"] = [{"number": number, **fields} for number, fields in self._changed.items()]
                 if self.spent != spent:
                     changed["spent"] = self.spent
+                if self.paused != paused:
+                    changed["paused"] = self.paused
                 self._changes.append(as_json(changed) if changed else b"")
         return self
 
@@ -125,7 +133,7 @@ class Spans:
         return {name: number for name, number in marks.items() if number is not None}
 
     def changes(self, position: int) -> bytes:
-        """Return what an event changed, as a JSON object: `spans` and `spent`; empty if it changed nothing."""
+        """Return what an event changed, as JSON: `spans`, `spent` and `paused`; empty if it changed nothing."""
         return self._changes[position]
 
     def rows(self) -> Iterator[Span]:
@@ -225,7 +233,9 @@ class Spans:
         interval = span.intervals[-1]
         self._set_interval(span, end=now)
         seconds = max(0.0, now - interval.start)
-        if interval.kind == "wait":
+        if span.kind == "pause":
+            self.paused += seconds
+        elif interval.kind == "wait":
             self._count_wait(interval.start, max(now, interval.start))
         elif span.kind in self.spent and not span.performed:
             self.spent[span.kind] += seconds

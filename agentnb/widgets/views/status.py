@@ -57,32 +57,37 @@ def status_word(run: Recording, driven: bool | None = None) -> str:
 
 def status(run: Recording, loops: Loops) -> dict[str, Any]:
     """Return what the panel's head and diagrams show. Counts are of the whole run; `turn` is the outermost loop's."""
-    state = run.state
-    over, paused, driven = bool(state.over), bool(state.paused), bool(run.driven)
-    pausing, lives = bool(run.paused_for) and not paused, driven and not over and not paused
-    # First the pending calls, then the loops: reading the calls of a replay also makes the generators at its position,
-    # and a generator's nested loops are known only while it exists.
-    waiting = len(run.pending)
+    # The word and the buttons must belong to the same moment: no event is added while they are read.
+    with run.lock:
+        state = run.state
+        over, paused, driven = bool(state.over), bool(state.paused), bool(run.driven)
+        paused_for, phase, turn = run.paused_for or "", run.phase, state.turn
+        cancelled, position, problem = state.cancelled is not None, state.position, _problem(state)
+        word = status_word(run, driven)
+        # First the pending calls, then the loops: reading the calls of a replay also makes the generators at its
+        # position, and a generator's nested loops are known only while it exists.
+        waiting = len(run.pending)
+    pausing, lives = bool(paused_for) and not paused, driven and not over and not paused
     loops.follow(run.events)
     return {
         "run": one_line(str(run.name or "")),
         "loop": one_line(run.loop.kind()),
         "id": str(run.id),
-        "standing": status_word(run, driven),
+        "standing": word,
         "waiting": waiting,
-        "phase": repair_text(run.phase) if run.phase else "",
+        "phase": repair_text(phase) if phase else "",
         "path": arrows_of(loops.root),
         "times": list(loops.root.arrows.values()),
         "latest": latest_of(loops.root),
         **nested_status(loops),
         "over": over,
         "lives": lives,
-        "turn": state.turn,
+        "turn": turn,
         "requests": state.requests,
         "calls": state.calls_started,
         "usage": dict(run.usage),
-        "problem": _problem(state),
-        "paused_for": repair_text(run.paused_for or ""),
+        "problem": problem,
+        "paused_for": repair_text(paused_for),
         "diverged": divergence(run),
         "position": run.position,
         "queued": [
@@ -97,11 +102,11 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
             "Step": not over and (paused or not driven),
             "Play": not over and (paused or pausing or not driven),
             "Pause": lives and not pausing,
-            "Cancel": not over and state.cancelled is None,
+            "Cancel": not over and not cancelled,
             "Snapshot": True,
             "Steer": not over,
             "Follow up": not over,
-            "Fork": state.position > 0,
+            "Fork": position > 0,
         },
     }
 

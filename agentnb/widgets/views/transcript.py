@@ -23,10 +23,10 @@ from agentnb.core.messages import is_broken_off, text_of
 from agentnb.core.state import CallStatus, State
 from agentnb.run.recording import Recording
 from agentnb.tools import as_tools
-from agentnb.widgets.text import for_reading, pretty
+from agentnb.widgets.text import brief, for_reading, one_line, pretty
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import clock, in_words
-from agentnb.widgets.views.rows import aside, clip
+from agentnb.widgets.views.rows import aside, call_line, clip
 
 SENT = frozenset({"system", "user", "assistant", "tool"})
 """Roles that a provider knows."""
@@ -36,6 +36,8 @@ CALLS = 30
 """Calls of one message."""
 DECIDED = 5
 """Decisions about one call."""
+LINE = 100
+"""Characters of a call, and of its result, in the line that shows both."""
 REACH = 2000
 """Events after an answer that are searched for the decisions about its calls."""
 ROOM = 192 * 1024
@@ -286,6 +288,8 @@ def transcript_data(transcript: Transcript, last: int) -> dict[str, Any]:
         calls = [
             {
                 "name": repair_text(call.name),
+                "line": repair_text(_arguments_line(call)),
+                "returned": repair_text(brief(clip(call.result, LINE, 10), LINE)),
                 "words": repair_text(call.words),
                 "arguments": _cut(call.arguments, length // 4),
                 "decision": _cut(call.decision, length // 4) if call.decision else "",
@@ -311,6 +315,12 @@ def transcript_data(transcript: Transcript, last: int) -> dict[str, Any]:
             }
         )
     return {"total": total, "left": first, "note": transcript.note, "messages": messages[::-1]}
+
+
+def _arguments_line(call: CallEntry) -> str:
+    """Return the arguments of a call as they are written in code, in parentheses."""
+    line = call_line({"name": "", "arguments": clip(call.arguments, LINE, 10)})
+    return line if len(line) <= LINE else f"{one_line(line, LINE - 1)})"
 
 
 def _cut(value: Any, room: int) -> str:
