@@ -40,12 +40,12 @@ def dockerfile(repository: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_python_is_the_one_that_is_tested(dockerfile: str) -> None:
+def test_the_image_has_the_tested_python_version(dockerfile: str) -> None:
     assert "Building conda environment for python=3.11" in dockerfile
     assert (ROOT / "binder" / "runtime.txt").read_text().strip() == "python-3.11"
 
 
-def test_the_repository_is_there_before_it_is_installed(dockerfile: str) -> None:
+def test_the_repository_is_copied_before_it_is_installed(dockerfile: str) -> None:
     install = dockerfile.index('-r "binder/requirements.txt"')
     assert re.search(r"^COPY --chown=\S+ src/ \$\{REPO_DIR\}", dockerfile[:install], flags=re.MULTILINE)
 
@@ -57,7 +57,7 @@ def test_the_model_is_installed_last(dockerfile: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_installed_runs_the_notebooks_and_has_the_model(repository: Path, tmp_path: Path) -> None:
+def test_the_installed_packages_run_the_notebooks_with_the_model(repository: Path, tmp_path: Path) -> None:
     """The steps of the Dockerfile above, in an environment that knows nothing of this one."""
     venv = tmp_path / "venv"
     clean = {"PATH": f"{venv / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}

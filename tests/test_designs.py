@@ -105,7 +105,7 @@ async def test_every_design_runs_to_its_end(world: Callable[[], Any]) -> None:
 
 
 @every_world
-async def test_the_state_at_every_event_is_what_its_prefix_folds_to(world: Callable[[], Any]) -> None:
+async def test_the_state_is_the_fold_of_the_events_after_every_event(world: Callable[[], Any]) -> None:
     run = world().start("go")
     seen: list[dict[str, Any]] = []
     run.watch(lambda event: event.seq is not None and seen.append(run.state.dump()))
@@ -115,7 +115,7 @@ async def test_the_state_at_every_event_is_what_its_prefix_folds_to(world: Calla
 
 
 @every_world
-async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(world: Callable[[], Any], some_of: Some) -> None:
+async def test_a_run_restored_at_every_event_has_the_same_result(world: Callable[[], Any], some_of: Some) -> None:
     whole = await drive(world().start("go"))
     for position in some_of(range(1, len(whole.events))):
         taken = Snapshot.from_json(Snapshot.of(whole.events[:position]).to_json())
@@ -141,7 +141,7 @@ def fresh_process() -> Iterator[Warm]:
 
 @pytest.mark.slow
 @every_world
-async def test_a_snapshot_of_every_event_goes_on_in_a_fresh_process(
+async def test_a_run_restored_in_another_process_has_the_same_result(
     world: Callable[[], Any], some_of: Some, fresh_process: Warm, tmp_path: Path
 ) -> None:
     whole = await drive(world().start("go"))
@@ -166,7 +166,7 @@ def _result_of(whole: Any, item: Any) -> Any:
 
 
 @every_world
-async def test_cancelling_at_any_event_ends_everything_at_once_and_can_be_gone_on_from(
+async def test_cancel_at_any_event_ends_everything_and_the_run_can_be_restored(
     world: Callable[[], Any],
     some_of: Some,
 ) -> None:
@@ -184,7 +184,7 @@ async def test_cancelling_at_any_event_ends_everything_at_once_and_can_be_gone_o
 
 
 @every_world
-async def test_pausing_at_any_event_changes_nothing_but_that_it_paused(world: Callable[[], Any], some_of: Some) -> None:
+async def test_pausing_at_any_event_does_not_change_the_result(world: Callable[[], Any], some_of: Some) -> None:
     whole = await drive(world().start("go"))
     for position in some_of(range(len(whole.events) - 1)):
         run = world().start("go")
@@ -205,13 +205,13 @@ async def test_steering_at_any_event_leaves_valid_histories(world: Callable[[], 
 
 
 @every_world
-async def test_rejecting_what_asks_leaves_valid_histories(world: Callable[[], Any]) -> None:
+async def test_rejecting_every_call_leaves_valid_histories(world: Callable[[], Any]) -> None:
     run = await drive(world().start("go"), reject)
     check(run)
 
 
 @every_world
-async def test_a_consumer_closed_at_any_event_leaves_nothing_running(world: Callable[[], Any], some_of: Some) -> None:
+async def test_closing_a_consumer_at_any_event_ends_every_task(world: Callable[[], Any], some_of: Some) -> None:
     whole = await drive(world().start("go", approve=True))
     for position in some_of(range(len(whole.events))):
         run = world().start("go", approve=True)
@@ -225,7 +225,7 @@ async def test_a_consumer_closed_at_any_event_leaves_nothing_running(world: Call
 
 
 @every_world
-async def test_a_run_that_is_pulled_gives_what_one_that_is_played_gives(world: Callable[[], Any]) -> None:
+async def test_a_pulled_run_has_the_same_events_as_a_played_one(world: Callable[[], Any]) -> None:
     played = await drive(world().start("go", approve=True))
     pulled = world().start("go", approve=True)
     seen = facts(await collect(pulled))
@@ -236,7 +236,7 @@ async def test_a_run_that_is_pulled_gives_what_one_that_is_played_gives(world: C
 
 @every_world
 @pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
-async def test_stepping_gives_what_playing_gives(world: Callable[[], Any], unit: Any) -> None:
+async def test_a_stepped_run_has_the_same_events_as_a_played_one(world: Callable[[], Any], unit: Any) -> None:
     played = await drive(world().start("go"))
     run = world().start("go")
     events: list[Event] = []
@@ -251,7 +251,7 @@ async def test_stepping_gives_what_playing_gives(world: Callable[[], Any], unit:
 
 
 @every_world
-async def test_two_copies_of_one_run_give_the_same_facts(world: Callable[[], Any]) -> None:
+async def test_two_runs_of_one_loop_have_the_same_events(world: Callable[[], Any]) -> None:
     one, two = [await drive(world().start("go", approve=True)) for _ in range(2)]
     assert outcome(one) == outcome(two)
     assert one.usage == two.usage

@@ -88,19 +88,19 @@ def positional(function: Any) -> list[str]:
         *("Store", "tool", "restore", "load_ipython_extension"),
     ],
 )
-def test_the_top_level_has_what_it_says(name: str) -> None:
+def test_the_top_level_exports_its_public_names(name: str) -> None:
     assert name in dir(agentnb)
     assert callable(getattr(agentnb, name))
 
 
-def test_errors_are_at_the_top_level_and_in_their_module() -> None:
+def test_errors_are_exported_at_the_top_level_and_in_their_module() -> None:
     for name in ("RunFailed", "RunCancelled", "LimitReached", "AlreadyDecided"):
         assert getattr(agentnb, name) is getattr(agentnb.errors, name)
         assert issubclass(getattr(agentnb, name), agentnb.errors.AgentnbError)
 
 
 @pytest.mark.parametrize("design", [Agent, SessionLoop, ExecutionLoop, LoopAgent, ConversationEngine])
-def test_every_design_is_a_loop_with_the_same_start(design: Any) -> None:
+def test_every_design_is_a_loop_with_the_same_parameters_of_start(design: Any) -> None:
     assert issubclass(design, Loop)
     wanted = {"name": None, "store": None, "approve": None, "breakpoints": (), "limits": None}
     found = parameters(design.start)
@@ -118,12 +118,12 @@ def test_every_design_is_a_loop_with_the_same_start(design: Any) -> None:
         (lambda **k: ConversationEngine(**k), "conversation_engine"),
     ],
 )
-def test_every_loop_takes_a_name_and_has_one(make: Any, name: str) -> None:
+def test_every_loop_accepts_a_name_and_has_a_default(make: Any, name: str) -> None:
     assert make().name == name
     assert make(name="other").name == "other"
 
 
-def test_a_loop_of_one_s_own_is_named_after_its_class() -> None:
+def test_an_own_loop_has_the_name_of_its_class() -> None:
     class MyOwnLoop(Loop):
         def advance(self, state: Any) -> Any:
             raise NotImplementedError
@@ -135,7 +135,7 @@ def test_a_loop_of_one_s_own_is_named_after_its_class() -> None:
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_has_happened_when_it_is_started() -> None:
+async def test_start_performs_nothing_immediately() -> None:
     model = Model()
     run = Agent(model).start("hi")
     await asyncio.sleep(0)
@@ -143,7 +143,7 @@ async def test_nothing_has_happened_when_it_is_started() -> None:
     assert run.stop_reason is None
 
 
-async def test_async_for_gives_what_happened_and_then_what_happens_to_any_number() -> None:
+async def test_async_for_returns_past_and_future_events_to_any_number_of_consumers() -> None:
     run = an_agent(ADD, "three").start("hi")
     first, second = await asyncio.gather(collect(run), collect(run))
     late = await collect(run)
@@ -152,7 +152,7 @@ async def test_async_for_gives_what_happened_and_then_what_happens_to_any_number
         assert [one.seq for one in seen if getattr(one, "seq", None) is not None] == [one.seq for one in late]
 
 
-async def test_await_gives_the_output() -> None:
+async def test_await_returns_the_output() -> None:
     run = an_agent(ADD, "three").start("hi")
     assert await run == "three"
     assert run.output == "three"
@@ -160,11 +160,11 @@ async def test_await_gives_the_output() -> None:
     assert run.stop_reason == "completed"
 
 
-def test_result_drives_where_there_is_no_event_loop() -> None:
+def test_result_advances_the_run_without_an_event_loop() -> None:
     assert an_agent(ADD, "three").start("hi").result(timeout=10) == "three"
 
 
-async def test_result_gives_up_after_its_timeout() -> None:
+async def test_result_raises_timeout_error_after_its_timeout() -> None:
     run = an_agent(SEND, "sent").start("hi")
     with pytest.raises(TimeoutError):
         await asyncio.to_thread(run.result, 0.05)
@@ -185,13 +185,13 @@ def an_echo() -> Loop:
     [lambda: an_agent("three"), lambda: LoopAgent(name="L", sub_agents=[an_agent("three")], max_iterations=1), an_echo],
     ids=["agent", "loop_agent", "generator"],
 )
-async def test_run_is_a_thin_cover_over_start(make: Any) -> None:
+async def test_run_is_equivalent_to_awaiting_start(make: Any) -> None:
     assert await make().run("three") == "three"
     with pytest.raises(LimitReached):
         await an_agent(ADD, ADD).run("hi", limits={"turns": 1})
 
 
-async def test_run_failed_cancelled_and_limit_reached_say_why() -> None:
+async def test_run_failed_run_cancelled_and_limit_reached_contain_the_reason() -> None:
     with pytest.raises(RunFailed, match="down"):
         await Agent(Model([RuntimeError("down")])).start("hi")
     run = an_agent(SEND).start("hi")
@@ -204,7 +204,7 @@ async def test_run_failed_cancelled_and_limit_reached_say_why() -> None:
 
 
 @pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
-async def test_step_by_every_unit_gives_its_events_and_then_nothing(unit: Any) -> None:
+async def test_step_by_every_unit_returns_its_events_and_then_an_empty_list(unit: Any) -> None:
     run = an_agent(ADD, "three").start("hi")
     seen: list[Any] = []
     async with asyncio.timeout(60):
@@ -216,12 +216,12 @@ async def test_step_by_every_unit_gives_its_events_and_then_nothing(unit: Any) -
     assert await run.step(unit) == []
 
 
-async def test_step_s_unit_is_an_event_unless_said() -> None:
+async def test_the_default_unit_of_step_is_an_event() -> None:
     run = an_agent("three").start("hi")
     assert len(await run.step()) == 1
 
 
-async def test_a_step_ends_where_only_a_person_can_go_on() -> None:
+async def test_a_step_ends_when_only_a_decision_can_advance_the_run() -> None:
     run = an_agent(SEND, "sent").start("hi")
     first = await run.step("turn")
     assert first[-1].type == "approval_request"
@@ -231,7 +231,7 @@ async def test_a_step_ends_where_only_a_person_can_go_on() -> None:
     assert (await run.step("turn"))[-1].type == "call_end"
 
 
-async def test_a_unit_that_is_none_is_refused() -> None:
+async def test_an_unknown_unit_is_refused() -> None:
     run = an_agent("three").start("hi")
     with pytest.raises(Exception, match="week"):
         await run.step("week")  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ async def test_the_first_step_by_turn_ends_after_the_model_and_its_tools() -> No
     assert [message["role"] for message in run.messages] == ["user", "assistant", "tool"]
 
 
-async def test_play_pause_resume_cancel() -> None:
+async def test_play_pause_resume_and_cancel_control_the_run() -> None:
     run = an_agent(SEND, "sent").start("hi")
     assert run.resume() is False
     run.play()
@@ -259,7 +259,7 @@ async def test_play_pause_resume_cancel() -> None:
     assert run.resume() is False
 
 
-async def test_steer_and_follow_up_are_heard() -> None:
+async def test_steering_and_follow_ups_are_sent_to_the_model() -> None:
     model = Model(ADD, "three", "four")
     run = SessionLoop(model, [add]).start("hi")
     await run.step("event")
@@ -270,7 +270,7 @@ async def test_steer_and_follow_up_are_heard() -> None:
     assert model.heard(2)[-1] == "user:later"
 
 
-async def test_a_call_that_waits_says_what_it_is() -> None:
+async def test_a_pending_call_has_its_name_arguments_schema_and_reason() -> None:
     run = an_agent(SEND, "sent").start("hi")
     run.play()
     await until(lambda: run.pending)
@@ -296,7 +296,7 @@ async def test_a_call_that_waits_says_what_it_is() -> None:
     ],
 )
 @pytest.mark.parametrize("threaded", [False, True])
-async def test_each_decision_does_what_it_says_and_binds(
+async def test_each_decision_takes_effect_and_cannot_be_changed(
     decide: Any, result: str, is_error: bool, threaded: bool
 ) -> None:
     run = an_agent(SEND, "done").start("hi")
@@ -319,7 +319,7 @@ async def test_each_decision_does_what_it_says_and_binds(
     assert answer["tool_call_id"] == "c1"
 
 
-async def test_the_second_decision_says_that_there_was_a_first() -> None:
+async def test_the_error_for_a_second_decision_names_the_first() -> None:
     run = an_agent(SEND, "done").start("hi")
     while not run.pending:
         await run.step()
@@ -329,13 +329,13 @@ async def test_the_second_decision_says_that_there_was_a_first() -> None:
     assert await run == "done"
 
 
-async def test_a_decision_about_nothing_is_refused() -> None:
+async def test_a_decision_about_a_missing_call_is_refused() -> None:
     run = an_agent("done").start("hi")
     with pytest.raises(agentnb.AgentnbError):
         run.approve("nothing")
 
 
-async def test_a_run_says_where_it_stands() -> None:
+async def test_a_run_has_its_state_as_attributes() -> None:
     turn = [*ADD, {"type": "usage", "input_tokens": 3, "output_tokens": 2}]
     run = an_agent(turn, "three").start("hi")
     assert run.output is None
@@ -347,7 +347,7 @@ async def test_a_run_says_where_it_stands() -> None:
     assert run.events[0].seq is not None
 
 
-async def test_events_have_their_common_fields_and_are_json() -> None:
+async def test_events_have_common_fields_and_can_be_dumped_as_json() -> None:
     run = an_agent(ADD, "three").start("hi")
     await run
     for event in run.events:
@@ -359,7 +359,7 @@ async def test_events_have_their_common_fields_and_are_json() -> None:
     assert (end.type, end.reason) == ("run_end", "completed")
 
 
-async def test_deltas_are_no_events() -> None:
+async def test_deltas_are_not_events() -> None:
     run = an_agent([*says("he"), *says("llo")]).start("hi")
     live = await collect(run)
     deltas = [one for one in live if one.type.endswith("_delta")]
@@ -369,7 +369,7 @@ async def test_deltas_are_no_events() -> None:
     assert not [one for one in await collect(run) if one.type.endswith("_delta")]
 
 
-async def test_paths_name_the_loops_inside() -> None:
+async def test_paths_contain_the_names_of_nested_loops() -> None:
     inner = Agent(Model("yes"), name="critic")
     middle = LoopAgent(name="review", sub_agents=[inner], max_iterations=1)
     run = LoopAgent(name="outer", sub_agents=[middle], max_iterations=1).start("hi")
@@ -377,7 +377,7 @@ async def test_paths_name_the_loops_inside() -> None:
     assert {"", "review", "review/critic"} <= {event.path for event in run.events}
 
 
-async def test_a_snapshot_is_json_saved_loaded_and_restored(tmp_path: Path) -> None:
+async def test_a_snapshot_can_be_saved_loaded_and_restored(tmp_path: Path) -> None:
     run = an_agent(SEND, "sent").start("hi")
     run.play()
     await until(lambda: run.pending)
@@ -426,21 +426,21 @@ async def test_a_store_keeps_a_run_under_its_name(tmp_path: Path) -> None:
         [{"tool": "send", "arguments": {"to": "Al"}, "decision": "approve"}],
     ],
 )
-async def test_approve_lets_a_call_run(approve: Any) -> None:
+async def test_a_policy_can_approve_a_call(approve: Any) -> None:
     run = an_agent(SEND, "sent").start("hi", approve=approve)
     assert await asyncio.wait_for(output_of(run), 60) == "sent"
     assert "sent to Al" in str(run.messages[2]["content"])
 
 
 @pytest.mark.parametrize("approve", [False, lambda call: False, [{"tool": "send", "decision": "reject"}]])
-async def test_approve_may_say_no(approve: Any) -> None:
+async def test_a_policy_can_reject_a_call(approve: Any) -> None:
     run = an_agent(SEND, "not sent").start("hi", approve=approve)
     assert await asyncio.wait_for(output_of(run), 60) == "not sent"
     assert run.messages[2]["is_error"]
 
 
 @pytest.mark.parametrize("breakpoint", ["call_start", "add", "acting", lambda event, state: event.type == "call_start"])
-async def test_breakpoints_by_word_and_by_function(breakpoint: Any) -> None:
+async def test_breakpoints_can_be_words_and_functions(breakpoint: Any) -> None:
     agent = an_agent(ADD, "three")
     if breakpoint == "acting":
         breakpoint = next(phase for phase in agent.phases if phase not in ("idle", "done"))
@@ -460,7 +460,7 @@ async def _through(run: Any) -> Any:
 @pytest.mark.parametrize(
     "limits", [{"turns": 1}, {"calls": 1}, {"tokens": 4}, {"seconds": 0.05}], ids=lambda given: next(iter(given))
 )
-async def test_each_limit_is_reached(limits: dict[str, float]) -> None:
+async def test_each_limit_raises_limit_reached(limits: dict[str, float]) -> None:
     used = {"type": "usage", "input_tokens": 3, "output_tokens": 2}
     pause = [delay(0.1)] if "seconds" in limits else []
     turns = [[*pause, *asks((f"c{n}", "add", {"a": 1, "b": n})), used] for n in range(4)]
@@ -473,7 +473,7 @@ async def test_each_limit_is_reached(limits: dict[str, float]) -> None:
 # --- stop reasons -----------------------------------------------------------------------------------------------------
 
 
-async def test_each_stop_reason_is_what_it_says() -> None:
+async def test_each_stop_reason_is_set_in_its_case() -> None:
     assert await reason(an_agent("x").start("hi")) == "completed"
     assert await reason(LoopAgent(name="L", sub_agents=[], max_iterations=2).start(None)) == "empty"
     one = LoopAgent(name="L", sub_agents=[an_agent("x")], max_iterations=1)
@@ -502,7 +502,7 @@ async def reason(run: Any) -> Any:
     return run.stop_reason
 
 
-async def test_a_failed_model_leaves_it_to_be_resumed() -> None:
+async def test_a_failed_model_request_leaves_the_run_resumable() -> None:
     run = Agent(Model([RuntimeError("down")], [RuntimeError("again")], "up")).start("hi")
     with pytest.raises(RunFailed):
         await run
@@ -520,7 +520,7 @@ async def test_a_failed_model_leaves_it_to_be_resumed() -> None:
 # --- the designs ------------------------------------------------------------------------------------------------------
 
 
-def test_loop_agent_s_names() -> None:
+def test_loop_agent_has_its_published_names() -> None:
     from agentnb.loops import loop_agent as design
 
     assert positional(design.LoopAgent)[:3] == ["name", "sub_agents", "max_iterations"]
@@ -556,7 +556,7 @@ EXECUTION_EVENTS = {
 }
 
 
-async def test_execution_loop_s_names() -> None:
+async def test_execution_loop_has_its_published_names() -> None:
     from agentnb.loops import execution_loop as design
 
     found = parameters(design.ExecutionLoop)
@@ -611,7 +611,7 @@ SESSION_EVENTS: dict[str, set[str]] = {
 }
 
 
-async def test_session_loop_s_names() -> None:
+async def test_session_loop_has_its_published_names() -> None:
     from agentnb.loops import session_loop as design
 
     wanted = {
@@ -660,19 +660,19 @@ async def test_session_loop_s_names() -> None:
 @pytest.mark.parametrize("mode", ["after_batch", "skip_pending", "discard"])
 @pytest.mark.parametrize("drain", ["one-at-a-time", "all"])
 @pytest.mark.parametrize("tool_execution", ["parallel", "sequential"])
-async def test_session_loop_s_words(mode: Any, drain: Any, tool_execution: Any) -> None:
+async def test_session_loop_accepts_its_published_modes(mode: Any, drain: Any, tool_execution: Any) -> None:
     loop = SessionLoop(Model("x"), [add], steering_mode=mode, drain=drain, tool_execution=tool_execution)
     assert (await collect(loop.run("hi")))[-1].type == "agent_end"
 
 
 @pytest.mark.parametrize("option", ["steering_mode", "drain", "tool_execution"])
-def test_session_loop_refuses_other_words(option: str) -> None:
+def test_session_loop_refuses_unknown_modes(option: str) -> None:
     options: Any = {option: "otherwise"}
     with pytest.raises(agentnb.AgentnbError):
         SessionLoop(Model("x"), [], **options)
 
 
-async def test_conversation_engine_s_names() -> None:
+async def test_conversation_engine_has_its_published_names() -> None:
     from agentnb.loops import conversation_engine as design
 
     found = parameters(design.ConversationEngine)
@@ -745,7 +745,7 @@ AGENT_EVENTS = (
 )
 
 
-async def test_agent_s_names() -> None:
+async def test_agent_has_its_published_names() -> None:
     from agentnb.loops import agent as design
 
     found = parameters(design.Agent)
@@ -775,7 +775,7 @@ async def test_agent_s_names() -> None:
     assert state.next_turn().max_iterations == 3
 
 
-async def test_an_agent_s_events_end_with_the_only_terminal_one() -> None:
+async def test_the_events_of_an_agent_end_with_exactly_one_terminal_event() -> None:
     for agent in (an_agent(ADD, "x"), an_agent(ADD, ADD, max_iterations=1), Agent(Model([RuntimeError("down")]))):
         events = await collect(agent.execute("hi"))
         assert [event.is_terminal() for event in events] == [False] * (len(events) - 1) + [True]
@@ -785,7 +785,7 @@ async def test_an_agent_s_events_end_with_the_only_terminal_one() -> None:
 
 
 @pytest.mark.parametrize("kind", ["OpenAI", "Anthropic"])
-def test_models_by_name(kind: str, monkeypatch: Any) -> None:
+def test_model_clients_have_their_published_names(kind: str, monkeypatch: Any) -> None:
     import agentnb.llms
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
@@ -809,7 +809,7 @@ CHUNKS = [
 ]
 
 
-async def test_every_kind_of_chunk_is_understood() -> None:
+async def test_every_kind_of_chunk_is_read() -> None:
     llm = ScriptedLLM([CHUNKS, [{"type": "text_delta", "content": "done"}, {"type": "stop", "reason": "stop"}]])
     run = Agent(llm, [add]).start("hi")
     assert await run == "done"
@@ -819,14 +819,14 @@ async def test_every_kind_of_chunk_is_understood() -> None:
     assert set(run.messages[1]["tool_calls"][0]) >= {"id", "name", "arguments"}
 
 
-async def test_a_scripted_model_says_what_it_has_left() -> None:
+async def test_a_scripted_model_reports_unused_turns() -> None:
     llm = ScriptedLLM([[{"type": "text_delta", "content": "a"}], [{"type": "text_delta", "content": "b"}]])
     await Agent(llm).start("hi")
     with pytest.raises(AssertionError):
         llm.assert_complete()
 
 
-async def test_a_tool_s_schema_is_its_signature_and_docstring() -> None:
+async def test_the_schema_of_a_tool_comes_from_its_signature_and_docstring() -> None:
     assert add.name == "add"
     assert add.description == "Add two numbers."
     schema = add.parameters
@@ -834,7 +834,7 @@ async def test_a_tool_s_schema_is_its_signature_and_docstring() -> None:
     assert set(schema["required"]) == {"a", "b"}
 
 
-async def test_a_tool_s_timeout_is_its_error() -> None:
+async def test_the_timeout_of_a_tool_is_an_error_result() -> None:
     @tool(timeout=0.01)
     async def never() -> str:
         """Never ends."""
@@ -859,7 +859,7 @@ async def test_a_sync_tool_runs_in_a_thread() -> None:
     assert run.messages[2]["content"] in ("true", "True")
 
 
-async def test_what_a_tool_needs_is_matched_and_shown() -> None:
+async def test_the_needs_of_a_tool_are_shown_in_the_reason_of_a_pending_call() -> None:
     @tool(needs="network", approve=True)
     def fetch(url: str) -> str:
         """Fetch it."""
@@ -871,7 +871,7 @@ async def test_what_a_tool_needs_is_matched_and_shown() -> None:
     run.cancel("done")
 
 
-async def test_a_tool_that_is_idempotent_runs_again_and_another_is_asked_about() -> None:
+async def test_after_a_crash_an_idempotent_tool_runs_again_and_any_other_is_pending() -> None:
     runs: list[str] = []
     entered = asyncio.Event()
 
@@ -909,7 +909,7 @@ async def test_a_tool_that_is_idempotent_runs_again_and_another_is_asked_about()
 # --- the notebook -----------------------------------------------------------------------------------------------------
 
 
-def test_the_extension_brings_its_magics() -> None:
+def test_the_extension_registers_its_magics() -> None:
     from IPython.core.interactiveshell import InteractiveShell
 
     shell = InteractiveShell()
@@ -922,7 +922,7 @@ def test_the_extension_brings_its_magics() -> None:
         shell.history_manager.end_session() if shell.history_manager else None
 
 
-async def test_a_run_has_a_panel_whose_frozen_form_names_its_parts() -> None:
+async def test_the_static_panel_of_a_run_labels_its_parts() -> None:
     run = an_agent(SEND, "sent").start("hi")
     run.play()
     await until(lambda: run.pending)
@@ -935,7 +935,7 @@ async def test_a_run_has_a_panel_whose_frozen_form_names_its_parts() -> None:
     run.cancel("done")
 
 
-def test_the_page_names_its_controls() -> None:
+def test_the_page_labels_its_controls() -> None:
     page = Path(agentnb.__file__).parent / "widgets" / "page"
     text = "\n".join(path.read_text() for path in page.rglob("*.js"))
     for word in ("Step", "Play", "Pause", "Cancel", "Approve", "Approve all", "Reject", "Edit", "Replace", "Snapshot"):

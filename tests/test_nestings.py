@@ -84,7 +84,7 @@ async def assert_nothing_moves(run: Any, marks: Marks) -> None:
 
 
 @every_nesting
-async def test_a_pause_comes_where_every_loop_rests(names: Names, stride: int) -> None:
+async def test_a_pause_takes_effect_when_every_nested_loop_is_at_rest(names: Names, stride: int) -> None:
     whole = await whole_of(names)
     for position in positions(names, stride, whole):
         marks, saved = Marks(), []
@@ -103,7 +103,9 @@ async def test_a_pause_comes_where_every_loop_rests(names: Names, stride: int) -
 
 
 @every_nesting
-async def test_a_pause_right_after_a_restore_comes_where_every_loop_rests(names: Names, stride: int) -> None:
+async def test_a_pause_after_a_restore_takes_effect_when_every_nested_loop_is_at_rest(
+    names: Names, stride: int
+) -> None:
     whole = await whole_of(names)
     for position in positions(names, stride, whole):
         marks = Marks()
@@ -119,7 +121,7 @@ async def test_a_pause_right_after_a_restore_comes_where_every_loop_rests(names:
 
 
 @every_nesting
-async def test_a_pause_that_is_taken_back_at_the_next_event_leaves_nothing_behind(names: Names, stride: int) -> None:
+async def test_a_pause_revoked_at_the_next_event_has_no_effect(names: Names, stride: int) -> None:
     whole = await whole_of(names)
     for position in positions(names, stride, whole):
         marks = Marks()
@@ -133,7 +135,7 @@ async def test_a_pause_that_is_taken_back_at_the_next_event_leaves_nothing_behin
 
 
 @every_nesting
-async def test_a_breakpoint_stops_where_it_is_and_everything_stands(names: Names, stride: int) -> None:
+async def test_a_breakpoint_stops_at_its_event_and_nothing_advances(names: Names, stride: int) -> None:
     whole = await whole_of(names)
     for position in positions(names, stride, whole):
         marks, saved = Marks(), []
@@ -152,11 +154,13 @@ async def test_a_breakpoint_stops_where_it_is_and_everything_stands(names: Names
 
 @every_nesting
 @pytest.mark.parametrize("later", [0, 2])
-async def test_cancelling_while_a_pause_waits_ends_everything_at_once(names: Names, stride: int, later: int) -> None:
+async def test_cancel_during_a_requested_pause_ends_everything_immediately(
+    names: Names, stride: int, later: int
+) -> None:
     await cancel_while_a_pause_waits(names, stride, later)
 
 
-async def test_nor_does_it_matter_how_busy_the_event_loop_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancel_during_a_requested_pause_works_with_a_busy_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     # Others have their turn between any two steps of a run.
     monkeypatch.setattr("agentnb.run.driver.BREATH", -1.0)
     await cancel_while_a_pause_waits(("session", "opaque"), 3, 0)
@@ -204,7 +208,7 @@ async def cancelled(run: Any, marks: Marks) -> None:
 
 @every_nesting
 @pytest.mark.parametrize("then", [played, awaited, pulled, cancelled])
-async def test_steps_give_one_event_each_and_leave_the_run_to_whoever_comes_next(
+async def test_each_step_returns_one_event_and_the_run_can_be_advanced_in_any_other_way(
     names: Names, stride: int, then: Callable[[Any, Marks], Awaitable[None]]
 ) -> None:
     whole = await whole_of(names)
@@ -230,7 +234,7 @@ async def test_steps_give_one_event_each_and_leave_the_run_to_whoever_comes_next
 
 
 @every_nesting
-async def test_a_run_that_is_to_be_paused_may_be_stepped(names: Names, stride: int) -> None:
+async def test_a_run_with_a_requested_pause_can_be_stepped(names: Names, stride: int) -> None:
     whole = await whole_of(names)
     for position in positions(names, stride, whole):
         marks = Marks()
@@ -250,7 +254,7 @@ async def test_a_run_that_is_to_be_paused_may_be_stepped(names: Names, stride: i
 
 
 @every_nesting
-async def test_a_consumer_may_pause_what_it_pulls(names: Names, stride: int) -> None:
+async def test_a_consumer_can_pause_the_run_that_it_pulls(names: Names, stride: int) -> None:
     whole = await whole_of(names)
     for position in positions(names, stride, whole):
         marks, pauses = Marks(), 0

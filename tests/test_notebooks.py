@@ -118,27 +118,27 @@ def saved() -> Any:
 # -- run with nobody there ------------------------------------------------------------------------------------------
 
 
-def test_there_is_no_network_here(tmp_path: Path) -> None:
+def test_the_test_environment_has_no_network(tmp_path: Path) -> None:
     nbformat.write(nbformat.v4.new_notebook(), tmp_path / "empty.ipynb")
     with pytest.raises(CellExecutionError, match=r"There is no network: example\.org"):
         execute(tmp_path, "empty.ipynb", last="import urllib.request\nurllib.request.urlopen('http://example.org')")
 
 
-def test_the_agent_finds_the_change_that_is_in_the_data(first: Any) -> None:
+def test_the_agent_finds_the_change_in_the_data(first: Any) -> None:
     answer = printed(first, "print(await run)")
     assert "The level changed in 1899: from 1098 to 850 (10⁸ m³ a year), -23%." in answer  # Cobb 1978, table 1
     assert "From 1899 to 1901 the mean was 829, the new level already" in answer
     assert "the agent says so: True" in printed(first, "the agent says so")
 
 
-def test_the_approved_report_is_written_with_the_text_that_was_shown(first: Any, folder: Path) -> None:
+def test_the_approved_report_has_the_text_that_was_shown(first: Any, folder: Path) -> None:
     (report,) = (folder / "reports").iterdir()
     assert report.name == "nile.md"
     shown = printed(first, "for waiting in run.pending")
     assert shown == f"write_report\nnile.md\n{report.read_text(encoding='utf-8')}\n"
 
 
-def test_the_restored_run_does_not_repeat_what_was_done_and_its_policy_refuses_the_report(first: Any) -> None:
+def test_the_restored_run_repeats_no_call_and_its_policy_rejects_the_report(first: Any) -> None:
     assert "There is no report: Rejected: Not before a colleague has seen it." in printed(first, "print(await again)")
     before, after = printed(first, "for each in (run, again)").split("<Run nile-again")
     assert "write_report {" in before
@@ -152,12 +152,12 @@ def test_every_run_of_the_notebook_is_in_its_store(first: Any) -> None:
     assert re.search(r"nile +SessionLoop +completed +\d+ +\d+", runs)
 
 
-def test_its_panels_read_without_a_script(first: Any) -> None:
+def test_the_panels_of_the_notebook_need_no_script(first: Any) -> None:
     assert len(pages(first)) == 2
     assert not any("<script" in page or "javascript:" in page for page in pages(first))
 
 
-def test_another_river_gives_another_answer(tmp_path: Path) -> None:
+def test_different_data_results_in_a_different_answer(tmp_path: Path) -> None:
     folder = copied(tmp_path)
     table = folder / "data" / "nile.csv"
     head, *rows = table.read_text().split()
@@ -169,7 +169,7 @@ def test_another_river_gives_another_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.local_model
-def test_the_notebook_runs_to_its_end_with_a_model_in_this_process(tmp_path: Path) -> None:
+def test_the_notebook_runs_with_a_model_in_this_process(tmp_path: Path) -> None:
     """Whatever so small a model does, no cell fails."""
     assert Local().model
     notebook = execute(
@@ -181,18 +181,18 @@ def test_the_notebook_runs_to_its_end_with_a_model_in_this_process(tmp_path: Pat
 # -- as it is saved -------------------------------------------------------------------------------------------------
 
 
-def test_it_is_saved_after_one_run_from_top_to_bottom(saved: Any) -> None:
+def test_the_notebook_was_saved_after_one_complete_run(saved: Any) -> None:
     cells = [cell for cell in saved.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
 
 
 @pytest.mark.parametrize("source", ["print(await run)", "print(await again)", "the agent says so"])
-def test_its_saved_outputs_are_what_it_prints_today(saved: Any, first: Any, source: str) -> None:
+def test_the_saved_outputs_are_the_current_outputs(saved: Any, first: Any, source: str) -> None:
     assert printed(saved, source) == printed(first, source) != ""
 
 
-def test_its_saved_panels_show_the_ended_runs_and_need_no_kernel(saved: Any) -> None:
+def test_the_saved_panels_show_the_ended_runs_without_a_kernel(saved: Any) -> None:
     assert len(pages(saved)) == 2
     for page in pages(saved):
         assert "completed" in page
@@ -201,11 +201,11 @@ def test_its_saved_panels_show_the_ended_runs_and_need_no_kernel(saved: Any) -> 
     assert "widgets" not in saved.metadata
 
 
-def test_it_is_small(saved: Any) -> None:
+def test_the_notebook_file_is_small(saved: Any) -> None:
     assert (NOTEBOOKS / FIRST).stat().st_size < 500_000
 
 
-def test_only_one_cell_names_a_model(saved: Any) -> None:
+def test_only_one_cell_constructs_a_model(saved: Any) -> None:
     naming = [
         cell for cell in saved.cells if cell.cell_type == "code" and re.search(r"analyst|agentnb\.llms", cell.source)
     ]
@@ -244,12 +244,12 @@ def saved_laboratory() -> Any:
     return nbformat.read(NOTEBOOKS / LABORATORY, 4)
 
 
-def test_all_five_designs_reach_the_same_figures(laboratory: Any) -> None:
+def test_all_five_designs_have_the_same_result(laboratory: Any) -> None:
     assert {name: row["answer"] for name, row in table(laboratory).items()} == dict.fromkeys(DESIGNS, "1899")
     assert printed(laboratory, RECORD).count(FINDING) == len(DESIGNS)
 
 
-def test_the_table_says_what_the_runs_say(laboratory: Any) -> None:
+def test_the_table_has_the_figures_of_the_runs(laboratory: Any) -> None:
     said = printed(laboratory, RECORD).splitlines()
     for name, first, second in zip(DESIGNS, said[::2], said[1::2], strict=True):
         row, tokens_and_seconds = table(laboratory)[name], second.split(" ")[:2]
@@ -257,7 +257,7 @@ def test_the_table_says_what_the_runs_say(laboratory: Any) -> None:
         assert tokens_and_seconds == [row["tokens"].replace(",", ""), row["seconds"]]
 
 
-def test_what_the_laboratory_says_of_each_design_holds(laboratory: Any) -> None:
+def test_the_statements_of_the_laboratory_about_each_design_are_true(laboratory: Any) -> None:
     rows = table(laboratory)
     turns = {name: int(row["turns"]) for name, row in rows.items()}
     seconds = {name: float(row["seconds"]) for name, row in rows.items()}
@@ -274,7 +274,7 @@ def test_what_the_laboratory_says_of_each_design_holds(laboratory: Any) -> None:
     assert each["ConversationEngine"] < each["SessionLoop"]
 
 
-def test_each_section_shows_what_it_tells(laboratory: Any) -> None:
+def test_each_section_of_the_laboratory_prints_the_described_output(laboratory: Any) -> None:
     assert "terminal: ['agent_finish']" in printed(laboratory, "EventCollector")
     assert "From 1899 to 1901 the mean was 829" in printed(laboratory, "session.steer")
     dataflow = re.findall(r"s  (call_\w+) +(\w+)", printed(laboratory, "execution.run"))
@@ -290,7 +290,7 @@ def test_each_section_shows_what_it_tells(laboratory: Any) -> None:
     assert resumed.endswith("ended: {'newsroom': True}\n")
 
 
-def test_another_river_gives_the_laboratory_another_answer() -> None:
+def test_different_data_results_in_a_different_answer_of_the_laboratory() -> None:
     found = {
         "find_break": {"year": 1943},
         "compare": {"before": 850.0, "after": 1097.8},
@@ -303,7 +303,7 @@ def test_another_river_gives_the_laboratory_another_answer() -> None:
     )
 
 
-def test_the_laboratory_is_saved_after_one_run_and_reads_without_a_kernel(saved_laboratory: Any) -> None:
+def test_the_laboratory_was_saved_after_one_complete_run_and_needs_no_kernel(saved_laboratory: Any) -> None:
     cells = [cell for cell in saved_laboratory.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
@@ -316,7 +316,7 @@ def test_the_laboratory_is_saved_after_one_run_and_reads_without_a_kernel(saved_
     assert "<script" not in panel
 
 
-def test_the_laboratory_s_saved_figures_are_those_of_today(saved_laboratory: Any, laboratory: Any) -> None:
+def test_the_saved_figures_of_the_laboratory_are_the_current_figures(saved_laboratory: Any, laboratory: Any) -> None:
     kept, made = table(saved_laboratory), table(laboratory)
     for row in (*kept.values(), *made.values()):
         del row["seconds"]
@@ -357,7 +357,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize("name", list(SAYS))
-def test_a_notebook_on_recordings_runs_and_was_saved_after_such_a_run(name: str, tmp_path: Path) -> None:
+def test_a_notebook_on_recordings_runs_and_was_saved_after_a_complete_run(name: str, tmp_path: Path) -> None:
     saved, folder = nbformat.read(NOTEBOOKS / name, 4), copied(tmp_path)
     for notebook in (saved, execute(folder, name), execute(folder, name)):  # a second time in the same folder
         for source, words in SAYS[name]:
@@ -373,7 +373,7 @@ def test_a_notebook_on_recordings_runs_and_was_saved_after_such_a_run(name: str,
 # -- the page for Voila ---------------------------------------------------------------------------------------------
 
 
-def test_the_page_ends_with_nobody_there_and_its_question_is_left_open(tmp_path: Path) -> None:
+def test_the_page_ends_with_a_pending_call_if_nobody_decides(tmp_path: Path) -> None:
     folder = copied(tmp_path)
     page = execute(
         folder,
@@ -384,7 +384,7 @@ def test_the_page_ends_with_nobody_there_and_its_question_is_left_open(tmp_path:
     assert not (folder / "reports").exists()
 
 
-def test_the_page_is_saved_with_a_run_that_is_over_and_reads_without_a_kernel() -> None:
+def test_the_page_was_saved_with_an_ended_run_and_needs_no_kernel() -> None:
     saved = nbformat.read(NOTEBOOKS / PAGE, 4)
     (panel,) = pages(saved)
     assert "The report is in reports/nile.md." in panel
@@ -412,7 +412,7 @@ TABLE = {"year": np.array([1.0, 2.0, 3.0, 4.0]), "volume": np.array([10.0, 20.0,
         ("sqrt(std(volume) ** 2)", 25.495),
     ],
 )
-def test_an_expression_comes_to_its_number(expression: str, value: float) -> None:
+def test_an_expression_is_evaluated_to_its_number(expression: str, value: float) -> None:
     assert module("columns").evaluate(expression, TABLE) == pytest.approx(value, rel=1e-4)
 
 
@@ -451,7 +451,7 @@ def test_an_expression_that_is_not_arithmetic_on_columns_is_refused(expression: 
         module("columns").evaluate(expression, TABLE)
 
 
-def test_the_analyst_reports_a_tool_that_failed_instead_of_going_on() -> None:
+def test_the_analyst_reports_a_failed_tool_and_stops() -> None:
     messages = [
         {"role": "user", "content": "When did it change?"},
         {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "name": "describe_tables", "arguments": {}}]},

@@ -198,7 +198,7 @@ def check(run: Any) -> None:
 
 @PROMISE
 @given(scripts, interferences, decisions)
-def test_whatever_happens_the_promises_hold(script: Script, plan: dict[int, str], decision: str) -> None:
+def test_the_promises_hold_for_random_interference(script: Script, plan: dict[int, str], decision: str) -> None:
     async def scenario() -> None:
         run = script.loop().start("hi")
         snapshots: list[str] = []
@@ -225,7 +225,7 @@ def test_whatever_happens_the_promises_hold(script: Script, plan: dict[int, str]
 
 @PROMISE
 @given(scripts, decisions, st.data())
-def test_a_snapshot_at_every_event_goes_on_to_the_same_end(script: Script, decision: str, data: st.DataObject) -> None:
+def test_a_run_restored_at_every_event_has_the_same_result(script: Script, decision: str, data: st.DataObject) -> None:
     """Positions with an effect in flight are exempt from the same events, not from the same outcome.
 
     In what order calls come that go on beside each other is not promised.
@@ -254,7 +254,7 @@ def test_a_snapshot_at_every_event_goes_on_to_the_same_end(script: Script, decis
 
 @PROMISE
 @given(scripts, st.integers(0, 30), decisions)
-def test_a_consumer_closed_anywhere_leaves_nothing_behind(script: Script, position: int, decision: str) -> None:
+def test_closing_a_consumer_anywhere_ends_every_task(script: Script, position: int, decision: str) -> None:
     async def scenario() -> None:
         run = script.loop().start("hi")
         look = person(run, decision)
@@ -280,7 +280,7 @@ def test_a_consumer_closed_anywhere_leaves_nothing_behind(script: Script, positi
 
 @PROMISE
 @given(calm_scripts, st.sampled_from(["event", "call", "turn", "phase"]), decisions)
-def test_stepping_gives_what_playing_gives(script: Script, unit: Any, decision: str) -> None:
+def test_a_stepped_run_has_the_same_result_as_a_played_one(script: Script, unit: Any, decision: str) -> None:
     async def scenario() -> None:
         played = script.loop().start("hi")
         await drive(played, decision)
@@ -300,7 +300,7 @@ def test_stepping_gives_what_playing_gives(script: Script, unit: Any, decision: 
 
 @PROMISE
 @given(scripts, interferences, decisions)
-def test_a_sessions_own_stream_is_well_formed(script: Script, plan: dict[int, str], decision: str) -> None:
+def test_the_stream_of_a_session_is_well_formed(script: Script, plan: dict[int, str], decision: str) -> None:
     async def scenario() -> None:
         loop = script.loop()
         stream = loop.run("hi")
@@ -336,9 +336,7 @@ def test_a_sessions_own_stream_is_well_formed(script: Script, plan: dict[int, st
 
 @PROMISE
 @given(calm_scripts, st.integers(0, 40), st.booleans())
-def test_cancelling_at_any_event_gives_every_call_its_result_at_once(
-    script: Script, position: int, from_a_task: bool
-) -> None:
+def test_cancel_at_any_event_results_in_one_result_per_call(script: Script, position: int, from_a_task: bool) -> None:
     async def scenario() -> None:
         run = script.loop().start("hi")
         look = person(run, "approve")
@@ -367,7 +365,7 @@ def _answered(run: Any) -> int:
 
 @PROMISE
 @given(calm_scripts, decisions)
-def test_every_consumer_sees_the_same(script: Script, decision: str) -> None:
+def test_every_consumer_gets_the_same_events(script: Script, decision: str) -> None:
     async def scenario() -> None:
         run = script.loop().start("hi")
         watching = [asyncio.ensure_future(collect(run)) for _ in range(3)]

@@ -34,7 +34,7 @@ class Coordinator:
         return Context()
 
 
-async def test_an_engine_is_read_by_async_for() -> None:
+async def test_an_engine_can_be_consumed_with_async_for() -> None:
     engine = ConversationEngine(coordinator=Coordinator(), llm=Planner())
     done = []
     async for event in engine.run("write a report"):
@@ -48,7 +48,7 @@ async def test_an_engine_is_read_by_async_for() -> None:
     assert (engine.total_tasks, engine.completed_tasks) == (3, 3)
 
 
-async def test_an_engine_is_taken_by_anext_paused_and_read_to_its_end() -> None:
+async def test_an_engine_can_be_consumed_with_anext_and_paused() -> None:
     engine = ConversationEngine(llm=Planner())
     stream = engine.run("write a report")
     for _ in range(5):
@@ -61,7 +61,7 @@ async def test_an_engine_is_taken_by_anext_paused_and_read_to_its_end() -> None:
     assert last.event_type == EngineEventType.ENGINE_COMPLETED
 
 
-async def test_an_engines_snapshot_goes_through_a_file_into_another_engine(tmp_path: Path) -> None:
+async def test_a_snapshot_of_an_engine_can_be_saved_and_restored_in_another_engine(tmp_path: Path) -> None:
     engine = ConversationEngine(llm=Planner())
     async for event in engine.run("write a report"):
         if event.event_type == EngineEventType.TASK_COMPLETED:
@@ -103,7 +103,7 @@ class SearchTool:
         return f"found {query}"
 
 
-async def test_an_agents_events_are_read_by_async_for() -> None:
+async def test_the_events_of_an_agent_can_be_consumed_with_async_for() -> None:
     collector, text = EventCollector(), ""
     async for event in Agent(llm=Streaming(), tools=[SearchTool()]).execute("what is x?"):
         collector.add(event)
@@ -119,7 +119,7 @@ async def test_an_agents_events_are_read_by_async_for() -> None:
     assert len(collector.filter(AgentEventType.TOOL_RESULT)) == 1
 
 
-async def test_an_agent_run_gives_the_text() -> None:
+async def test_run_of_an_agent_returns_the_text() -> None:
     assert await Agent(llm=Streaming(), tools=[SearchTool()]).run("what is x?") == "the answer"
 
 
@@ -136,7 +136,7 @@ class Critic(BaseAgent):
         yield Event(author=self.name, content="good", actions=EventActions(escalate=self.drafts == 2))
 
 
-async def test_custom_agents_run_under_a_loop_agent() -> None:
+async def test_custom_agents_can_run_in_a_loop_agent() -> None:
     loop = LoopAgent(name="review", sub_agents=[Writer(name="writer"), Critic(name="critic")], max_iterations=5)
     ctx = InvocationContext(is_resumable=True)
     authors = [event.author async for event in loop.run_async(ctx) if event.content]
@@ -144,7 +144,7 @@ async def test_custom_agents_run_under_a_loop_agent() -> None:
     assert ctx.end_of_agents == {"review": True}
 
 
-async def test_a_queue_is_filled_while_a_session_streams() -> None:
+async def test_messages_can_be_queued_while_a_session_streams() -> None:
     queue, asked = MessageQueue(), 0
 
     class Model:
@@ -165,7 +165,7 @@ async def test_a_queue_is_filled_while_a_session_streams() -> None:
     assert asked == 2  # steering comes before the first request (session_loop/SEMANTICS.md, 3. Algorithm)
 
 
-async def test_an_execution_loops_events_are_read_by_async_for() -> None:
+async def test_the_events_of_an_execution_loop_can_be_consumed_with_async_for() -> None:
     @tool
     async def fetch(u: str) -> dict[str, str]:
         await asyncio.sleep(0)

@@ -33,7 +33,7 @@ SOURCES += (ROOT / "agentnb").rglob("*.js")
 CITATION = re.compile(r"(?<![\w/])((?:\w+/)*)(SEMANTICS|ARCHITECTURE)\.md((?:[,;] \d+\. [^;)]*)*)")
 
 
-def test_the_distribution_has_its_own_name_and_brings_no_command() -> None:
+def test_the_distribution_has_its_own_name_and_no_command() -> None:
     assert "console_scripts" not in distribution("agentnb-toolkit").entry_points.groups
     with pytest.raises(PackageNotFoundError):
         distribution("agentnb")  # another package on PyPI
@@ -61,7 +61,7 @@ def printed(cell: Any) -> str:
 
 
 @pytest.mark.kernel
-def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
+def test_the_example_runs_unchanged(tmp_path: Path) -> None:
     example = blocks("python")[0]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(example)])
     execute(notebook, tmp_path)
@@ -69,7 +69,7 @@ def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.kernel
-def test_what_happened_and_what_if_run_behind_the_example(tmp_path: Path) -> None:
+def test_the_replay_and_fork_blocks_run_after_the_example(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_code_cell(block) for block in blocks("python")[:2]]
     notebook = nbformat.v4.new_notebook(cells=cells)
     execute(notebook, tmp_path)
@@ -80,7 +80,7 @@ def test_what_happened_and_what_if_run_behind_the_example(tmp_path: Path) -> Non
 
 
 @pytest.mark.kernel
-def test_many_runs_are_data_behind_the_example(tmp_path: Path) -> None:
+def test_the_analysis_block_runs_after_the_example(tmp_path: Path) -> None:
     cells = [nbformat.v4.new_code_cell(blocks("python")[place]) for place in (0, 2)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     execute(notebook, tmp_path)
@@ -95,7 +95,7 @@ def test_the_example_has_ten_lines_of_code() -> None:
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
-def test_what_the_commands_name_exists(command: list[str]) -> None:
+def test_files_and_extras_named_in_commands_exist(command: list[str]) -> None:
     named = [word for word in command if "/" in word and not word.startswith(".venv/")]
     assert all((ROOT / word).exists() for word in named)
     extras = re.findall(r"\.\[(.*?)\]", " ".join(command))
@@ -104,19 +104,19 @@ def test_what_the_commands_name_exists(command: list[str]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_path_a_page_links_to_exists(page: str) -> None:
+def test_every_link_target_of_a_page_exists(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
-def test_every_path_in_the_readme_exists() -> None:
+def test_every_path_named_in_the_readme_exists() -> None:
     named = re.findall(r"`([\w.]+/[\w./]*)`", README)
     assert len(named) > 10
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-def test_it_names_every_variable_that_a_key_is_read_from() -> None:
+def test_the_readme_names_every_variable_for_an_api_key() -> None:
     assert {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"} <= set(re.findall(r"`(\w+_API_KEY)`", README))
 
 
@@ -141,7 +141,7 @@ def test_the_citation_names_the_version() -> None:
     assert f"version: {agentnb.__version__}" in (ROOT / "CITATION.cff").read_text().splitlines()
 
 
-def test_every_package_is_on_the_map() -> None:
+def test_every_package_is_listed_in_the_docstring_of_agentnb() -> None:
     named = set(re.findall(r"^    ([a-z_]+)  ", agentnb.__doc__ or "", flags=re.MULTILINE))
     packages = {path.parent.name for path in (ROOT / "agentnb").glob("*/__init__.py")}
     modules = {path.stem for path in (ROOT / "agentnb").glob("*.py")} - {"__init__"}
@@ -149,14 +149,14 @@ def test_every_package_is_on_the_map() -> None:
 
 
 @pytest.mark.parametrize("script", [".ci/run", ".ci/test", ".ci/system", "binder/postBuild"])
-def test_the_scripts_can_be_run_and_stop_at_the_first_error(script: str) -> None:
+def test_the_scripts_are_executable_and_stop_at_the_first_error(script: str) -> None:
     assert os.access(ROOT / script, os.X_OK)
     text = (ROOT / script).read_text()
     assert text.startswith("#!")
     assert re.search(r"^set -e", text, flags=re.MULTILINE)
 
 
-def test_builds_run_the_command_that_the_readme_names() -> None:
+def test_builds_run_the_command_named_in_the_readme() -> None:
     assert ["bash", ".ci/test"] in commands()
     assert "bash .ci/test" in (ROOT / ".ci/run").read_text()
     assert "bash .ci/run" in (ROOT / ".github/workflows/ci.yml").read_text()
@@ -197,7 +197,7 @@ def unknown_citations(text: str, source: Path) -> list[str]:
     return unknown
 
 
-def test_every_citation_of_a_section_finds_it() -> None:
+def test_every_cited_section_exists() -> None:
     unknown = {
         str(source.relative_to(ROOT)): found
         for source in SOURCES
@@ -231,7 +231,7 @@ def test_no_source_cites_a_document_that_is_not_in_the_repository() -> None:
     assert {source: cited for source, cited in found.items() if cited} == {}
 
 
-def test_every_design_has_its_rules_with_its_source_first() -> None:
+def test_every_design_has_a_semantics_file_that_starts_with_its_source() -> None:
     designs = {path.parent.name for path in (ROOT / "agentnb/loops").glob("*/__init__.py")}
     assert {path.parent.name for path in RULES} == designs
     first = {path.parent.name: next(iter(headings(path)), "no numbered heading") for path in RULES}
@@ -243,7 +243,7 @@ def test_the_sections_of_a_document_are_numbered_in_order(document: Path) -> Non
     assert [int(heading.split(".")[0]) for heading in headings(document)] == [*range(1, len(headings(document)) + 1)]
 
 
-def test_every_file_that_the_architecture_names_exists() -> None:
+def test_every_file_named_in_the_architecture_exists() -> None:
     text = (ROOT / "agentnb/ARCHITECTURE.md").read_text(encoding="utf-8")
     named = re.findall(r"`((?:[a-z_]+/)+[\w.]*)`", text)
     assert len(named) > 40

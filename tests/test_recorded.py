@@ -44,7 +44,7 @@ def said(run: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("loop", [session, agent])
-async def test_a_loop_does_with_it_what_it_did(loop: Callable[..., Any]) -> None:
+async def test_a_loop_with_a_recorded_model_repeats_the_run(loop: Callable[..., Any]) -> None:
     run = loop().start("go", approve=True)
     await run
     recorded = Recorded(run, strict=True)
@@ -54,7 +54,7 @@ async def test_a_loop_does_with_it_what_it_did(loop: Callable[..., Any]) -> None
     recorded.assert_complete()
 
 
-async def test_loops_beside_one_another_each_get_their_own_answers() -> None:
+async def test_concurrent_loops_get_their_own_recorded_answers() -> None:
     run = session_of_agents().start("go", approve=True)
     await run
     recorded = Recorded(run, strict=True)
@@ -68,7 +68,7 @@ async def test_loops_beside_one_another_each_get_their_own_answers() -> None:
     recorded.assert_complete()
 
 
-async def test_a_loop_whose_user_writes_its_prompts_gets_the_answers_in_their_order() -> None:
+async def test_rewritten_prompts_get_the_answers_in_their_order() -> None:
     def shout(messages: Any) -> Any:
         return [{**message, "content": str(message["content"]).upper()} for message in messages]
 
@@ -99,7 +99,7 @@ def doubles(native: bool) -> ScriptedLLM:
 
 @pytest.mark.parametrize("plan", [None, "lazy"])
 @pytest.mark.parametrize("native", [False, True])
-async def test_it_knows_what_an_execution_loop_asked(native: bool, plan: Any) -> None:
+async def test_requests_of_an_execution_loop_are_matched(native: bool, plan: Any) -> None:
     run = solving(doubles(native), native=native, plan=plan).start("go", approve=True)
     assert await run == "done"
     recorded = Recorded(run, strict=True)
@@ -112,7 +112,7 @@ async def test_it_knows_what_an_execution_loop_asked(native: bool, plan: Any) ->
         await solving(other, other.tools, context=told, native=native, plan=plan).start("go", approve=True)
 
 
-async def test_it_knows_what_an_agent_asked_that_had_retrieved_something() -> None:
+async def test_requests_with_retrieved_documents_are_matched() -> None:
     run = Agent(Answers(*WORK), TOOLS, retriever=lambda query: ["a fact"]).start("go", approve=True)
     await run
     recorded = Recorded(run, strict=True)
@@ -135,7 +135,7 @@ async def test_it_knows_what_an_agent_asked_that_had_retrieved_something() -> No
     ],
     ids=["in the text", "one in it and one beside it", "twice in it", "beside it", "beside words"],
 )
-async def test_each_call_is_made_once_however_the_model_has_made_it(answer: list[Any], native: bool) -> None:
+async def test_each_recorded_call_is_made_once_in_every_form(answer: list[Any], native: bool) -> None:
     turns = [answer, '{"output": "done"}']
     run = ExecutionLoop(ScriptedLLM(turns), TOOLS, native=native).start("go", approve=True)
     await run
@@ -146,7 +146,7 @@ async def test_each_call_is_made_once_however_the_model_has_made_it(answer: list
     assert types(again.events).count("call_start") == types(run.events).count("call_start") == 2
 
 
-async def test_a_tool_that_was_not_waited_for_is_not_waited_for() -> None:
+async def test_a_detached_tool_is_detached_again() -> None:
     run = detached_execution().start("go", approve=True)
     await run
     recorded = Recorded(run)
@@ -155,7 +155,7 @@ async def test_a_tool_that_was_not_waited_for_is_not_waited_for() -> None:
     assert detached(again) == detached(run) != []
 
 
-async def test_what_streamed_streams_again_reasoning_calls_and_usage_included() -> None:
+async def test_recorded_text_reasoning_calls_and_usage_are_streamed_again() -> None:
     turn = [{"type": "reasoning_delta", "content": "hm"}, *text("one two"), call("double", {"n": 1}, id="c1")]
     turn.append({"type": "usage", "input_tokens": 3, "output_tokens": 4})
     run = session(ScriptedLLM([turn, "done"])).start("go", approve=True)
@@ -166,7 +166,7 @@ async def test_what_streamed_streams_again_reasoning_calls_and_usage_included() 
     assert [chunk["type"] for chunk in chunks][-3:] == ["tool_call", "usage", "stop"]
 
 
-async def test_it_streams_as_fast_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_speed_determines_the_pauses_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     run = session(ScriptedLLM([["a", delay(0.2), "b"]])).start("go")
     await run
     waited: list[float] = []
@@ -184,14 +184,14 @@ async def test_it_streams_as_fast_as_it_is_told(monkeypatch: pytest.MonkeyPatch)
     assert waits == [waits[0], pytest.approx(waits[0] / 4), 0]
 
 
-async def test_a_request_that_was_not_recorded_is_refused_where_it_is_strict() -> None:
+async def test_a_strict_recorded_model_refuses_an_unrecorded_request() -> None:
     run = session().start("go", approve=True)
     await run
     with pytest.raises(AssertionError, match="This request is not in the recording"):
         await collect(Recorded(run, strict=True).stream([{"role": "user", "content": "something else"}]))
 
 
-async def test_more_than_was_recorded_cannot_be_asked() -> None:
+async def test_a_request_beyond_the_recorded_ones_is_refused() -> None:
     run = session(ScriptedLLM(["hello"])).start("go")
     await run
     recorded = Recorded(run)
@@ -200,14 +200,14 @@ async def test_more_than_was_recorded_cannot_be_asked() -> None:
         await collect(recorded.stream([{"role": "user", "content": "go"}]))
 
 
-async def test_a_test_can_tell_that_something_was_not_asked_again() -> None:
+async def test_assert_complete_reports_requests_that_were_not_repeated() -> None:
     run = session().start("go", approve=True)
     await run
     with pytest.raises(AssertionError, match="3 of 3 recorded requests were not made"):
         Recorded(run).assert_complete()
 
 
-async def test_a_model_that_failed_fails_again() -> None:
+async def test_a_recorded_model_failure_is_raised_again() -> None:
     run = session(ScriptedLLM([["so f", ConnectionError("gone")]])).start("go")
     with pytest.raises(Exception, match="gone"):
         await run
@@ -215,7 +215,7 @@ async def test_a_model_that_failed_fails_again() -> None:
         await collect(Recorded(run).stream([{"role": "user", "content": "go"}]))
 
 
-async def test_a_tool_gives_what_it_gave_and_nothing_it_did_not() -> None:
+async def test_a_recorded_tool_returns_only_recorded_results() -> None:
     run = await decided_run()
     tools = {tool.name: tool for tool in Recorded(run).tools}
     assert set(tools) == {"read", "write"}
@@ -224,7 +224,7 @@ async def test_a_tool_gives_what_it_gave_and_nothing_it_did_not() -> None:
         await tools["read"].bind({"table": "b"})(print)
 
 
-async def test_a_recorded_call_is_known_by_its_arguments_as_json_says_them(tmp_path: Path) -> None:
+async def test_a_recorded_call_is_matched_by_the_json_of_its_arguments(tmp_path: Path) -> None:
     given = [math.nan, 1, True, 1.0, -0.0, 0.0, math.inf, "1", None]
 
     @tool
@@ -239,7 +239,7 @@ async def test_a_recorded_call_is_known_by_its_arguments_as_json_says_them(tmp_p
         assert await told.bind({"x": x})(print) == repr(x)
 
 
-async def test_a_recorded_model_knows_a_history_with_a_number_that_is_none() -> None:
+async def test_a_recorded_model_matches_a_history_with_nan() -> None:
     run = SessionLoop(ScriptedLLM([[call("tell", {"x": math.nan})], "end"]), [tool(name="tell")(lambda x: 5)]).start(
         "go"
     )
@@ -248,7 +248,7 @@ async def test_a_recorded_model_knows_a_history_with_a_number_that_is_none() -> 
     assert await SessionLoop(recorded, recorded.tools).start("go") == "end"
 
 
-async def test_with_its_decisions_a_run_is_no_different_from_its_recording() -> None:
+async def test_a_run_with_recorded_decisions_differs_only_in_call_ends() -> None:
     run = researcher().start("Look it up.", approve=True)
     await run
     recorded = Recorded(run.snapshot("nile"), strict=True)
@@ -266,7 +266,7 @@ def pytest_of(file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-async def test_a_recording_becomes_a_test_that_passes(tmp_path: Path) -> None:
+async def test_a_generated_test_passes(tmp_path: Path) -> None:
     run = await decided_run()
     file = write_test(run, tmp_path / "test_nile.py", "tests.analysis.recordings:researcher")
     assert file == tmp_path / "test_nile.py"
@@ -275,7 +275,7 @@ async def test_a_recording_becomes_a_test_that_passes(tmp_path: Path) -> None:
     assert "def test_nile_decides_as_recorded" in file.read_text()
 
 
-async def test_such_a_test_fails_when_the_loop_decides_otherwise(tmp_path: Path) -> None:
+async def test_a_generated_test_fails_if_the_loop_decides_differently(tmp_path: Path) -> None:
     run = await decided_run()
     file = write_test(run, tmp_path / "test_nile.py", "tests.analysis.recordings:researcher")
     file.write_text(file.read_text().replace("else loop_or_function()", "else loop_or_function(max_turns=1)"))
@@ -284,7 +284,7 @@ async def test_such_a_test_fails_when_the_loop_decides_otherwise(tmp_path: Path)
     assert "ReplayDiverged" in done.stdout
 
 
-def test_nothing_is_written_where_it_would_fail(tmp_path: Path) -> None:
+def test_a_test_that_would_fail_is_not_written(tmp_path: Path) -> None:
     run = asyncio.run(decided_run())
     with pytest.raises(ReplayDiverged):
         write_test(run, tmp_path / "test_nile.py", "tests.designs:session")
@@ -303,14 +303,14 @@ def test_nothing_is_written_where_it_would_fail(tmp_path: Path) -> None:
         3,
     ],
 )
-async def test_where_there_is_no_loop_it_says_so(tmp_path: Path, where: str) -> None:
+async def test_an_invalid_reference_to_a_loop_is_refused(tmp_path: Path, where: str) -> None:
     run = await decided_run()
     with pytest.raises(UsageError, match="loop"):
         write_test(run, tmp_path / "test_nile.py", where)
 
 
 @pytest.mark.parametrize("nowhere", ["nile", "folder", "folder/nile.txt"])
-def test_what_is_no_python_file_is_not_written(tmp_path: Path, nowhere: str) -> None:
+def test_a_path_that_is_not_a_python_file_is_refused(tmp_path: Path, nowhere: str) -> None:
     (tmp_path / "folder").mkdir()
     run = asyncio.run(decided_run())
     with pytest.raises(UsageError, match="must be a Python file"):
@@ -327,7 +327,7 @@ def cut(run: Any) -> Any:
     "kind", [lambda run: run, cut, lambda run: replay(run).to(3), lambda run: run.fork(4, name="f")]
 )
 @pytest.mark.parametrize("world", list(WORLDS))
-async def test_every_design_and_kind_of_recording_becomes_a_test_that_passes(
+async def test_a_generated_test_passes_for_every_design_and_kind_of_recording(
     tmp_path: Path, world: str, kind: Callable[[Any], Any]
 ) -> None:
     run = WORLDS[world]().start("go", name="w\u00f6rld \u202e'\n", approve=True)
@@ -339,7 +339,9 @@ async def test_every_design_and_kind_of_recording_becomes_a_test_that_passes(
 
 
 @pytest.mark.parametrize("name", ["loop", "agentnb", "Path", "Design", "RECORDING", "given", "test_loop"])
-async def test_a_loop_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_a_generated_test_passes_for_any_name_of_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     run = WORLDS["session"]().start("go", approve=True)
     await run
     module = ModuleType("loops_of_a_user")
@@ -351,12 +353,12 @@ async def test_a_loop_may_have_any_name(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("speed", [0, -1.0, float("nan"), "fast", True])
-async def test_what_is_no_speed_is_refused(speed: Any) -> None:
+async def test_an_invalid_speed_is_refused(speed: Any) -> None:
     with pytest.raises(UsageError, match="speed="):
         Recorded(await decided_run(), speed=speed)
 
 
-async def test_a_request_is_known_by_what_is_said_and_not_by_roles_that_no_model_hears() -> None:
+async def test_requests_are_matched_without_roles_that_are_not_sent() -> None:
     said = [{"role": role, "content": role} for role in ("system", "note", "user")]
     run = session(ScriptedLLM(["hello"])).start(said)
     await run

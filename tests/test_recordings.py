@@ -117,7 +117,7 @@ def nothing_may_happen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def test_there_are_more_than_fifty_and_they_vary(runs: dict[str, Any]) -> None:
+def test_the_recordings_are_more_than_fifty_and_cover_all_decisions(runs: dict[str, Any]) -> None:
     assert len(runs) > 50
     assert {run.stop_reason for run in runs.values()} >= {"completed", "cancelled"}
     kinds = {event.type for run in runs.values() for event in run.events}
@@ -128,7 +128,7 @@ def test_there_are_more_than_fifty_and_they_vary(runs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("checked", [False, True], ids=["as it is", "against its loop"])
-def test_a_replay_gives_every_event_as_it_was_and_performs_nothing(
+def test_a_replay_has_identical_events_and_performs_nothing(
     runs: dict[str, Any], nothing_may_happen: list[str], checked: bool
 ) -> None:
     for name, run in runs.items():
@@ -140,7 +140,7 @@ def test_a_replay_gives_every_event_as_it_was_and_performs_nothing(
     assert nothing_may_happen == []
 
 
-def test_a_fresh_process_replays_the_same(runs: dict[str, Any], tmp_path: Path) -> None:
+def test_a_replay_in_another_process_has_identical_events(runs: dict[str, Any], tmp_path: Path) -> None:
     for number, run in enumerate(runs.values()):
         run.snapshot().save(tmp_path / f"{number}.agentnb.json")
     script = (

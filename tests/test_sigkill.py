@@ -97,7 +97,7 @@ async def go_on(database: Path, effects: Path, how: str) -> dict[str, int]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["parallel", "sequential"])
-def test_a_process_that_is_killed_anywhere_loses_nothing_and_repeats_nothing(
+def test_a_process_killed_at_any_moment_loses_nothing_and_repeats_nothing(
     how: str, server: Warm, tmp_path: Path
 ) -> None:
     chance = random.Random(how)

@@ -16,7 +16,7 @@ def double(n: int) -> int:
     return 2 * n
 
 
-async def test_one_chunk_alone_is_a_turn() -> None:
+async def test_a_single_chunk_can_be_a_turn() -> None:
     llm = ScriptedLLM([call("double", {"n": 21}), {"type": "text_delta", "content": "42"}])
     run = Agent(llm, [double]).start("go")
     assert await run == "42"
@@ -25,7 +25,7 @@ async def test_one_chunk_alone_is_a_turn() -> None:
 
 
 @pytest.mark.parametrize("turns", ["42", call("double", {"n": 21}), ConnectionError("down")])
-def test_a_turn_that_is_not_in_a_list_is_refused(turns: Any) -> None:
+def test_turns_that_are_not_a_list_are_refused(turns: Any) -> None:
     with pytest.raises(UsageError, match="The turns must be a list, also a single turn"):
         ScriptedLLM(turns)
 
@@ -33,7 +33,7 @@ def test_a_turn_that_is_not_in_a_list_is_refused(turns: Any) -> None:
 @pytest.mark.parametrize(
     "turn", [ConnectionError("down"), ConnectionError, [delay(0), ConnectionError("down")], [ConnectionError]]
 )
-async def test_a_turn_fails_where_its_error_stands(turn: Any) -> None:
+async def test_a_turn_raises_at_the_position_of_its_error(turn: Any) -> None:
     with pytest.raises(ConnectionError):
         async for _ in ScriptedLLM([turn]).stream([]):
             pass
@@ -47,7 +47,7 @@ def looking_up() -> tuple[ScriptedLLM, SessionLoop]:
     return llm, SessionLoop(llm, [double])
 
 
-async def test_each_run_begins_at_the_first_turn() -> None:
+async def test_each_run_starts_with_the_first_turn() -> None:
     llm = ScriptedLLM(["one", "two"])
     loop = SessionLoop(llm)
     assert [await loop.start("a"), await loop.start("b")] == ["one", "one"]
@@ -55,7 +55,7 @@ async def test_each_run_begins_at_the_first_turn() -> None:
         llm.assert_complete()
 
 
-async def test_runs_side_by_side_have_the_script_each_for_itself() -> None:
+async def test_concurrent_runs_have_independent_scripts() -> None:
     llm, loop = looking_up()
     first, second = loop.start("a"), loop.start("b")
     for _ in range(2):
@@ -65,7 +65,7 @@ async def test_runs_side_by_side_have_the_script_each_for_itself() -> None:
     llm.assert_complete()
 
 
-async def test_a_run_that_failed_goes_on_at_the_turn_behind_the_failure() -> None:
+async def test_a_resumed_run_continues_after_the_failed_turn() -> None:
     run = SessionLoop(ScriptedLLM([ConnectionError("down"), "up"])).start("hi")
     with pytest.raises(RunFailed):
         await run
@@ -73,7 +73,7 @@ async def test_a_run_that_failed_goes_on_at_the_turn_behind_the_failure() -> Non
     assert await run == "up"
 
 
-async def test_a_fork_goes_on_at_the_turn_behind_those_it_has_inherited() -> None:
+async def test_a_fork_continues_after_the_inherited_turns() -> None:
     _, loop = looking_up()
     run = loop.start("go")
     await run
@@ -85,7 +85,7 @@ async def test_a_fork_goes_on_at_the_turn_behind_those_it_has_inherited() -> Non
         assert sum(event.type == "model_end" for event in fork.events[seq + 1 :]) == turns
 
 
-async def test_a_fork_of_a_fork_goes_on_where_it_departs() -> None:
+async def test_a_fork_of_a_fork_continues_at_its_position() -> None:
     _, loop = looking_up()
     run = loop.start("go")
     await run.step("turn")
@@ -94,14 +94,14 @@ async def test_a_fork_of_a_fork_goes_on_where_it_departs() -> None:
     assert [message.tool_calls[0].id for message in fork.messages if message.tool_calls] == ["c1", "c2"]
 
 
-async def test_a_fork_with_another_model_begins_the_script_of_that_one() -> None:
+async def test_a_fork_with_another_model_starts_with_its_first_turn() -> None:
     _, loop = looking_up()
     run = loop.start("go")
     await run.step("turn")
     assert await run.fork(loop=SessionLoop(ScriptedLLM(["mine", "never"]), [double])) == "mine"
 
 
-async def test_a_restored_run_that_the_model_has_not_answered_begins_at_the_first_turn() -> None:
+async def test_a_run_restored_with_another_model_starts_with_its_first_turn() -> None:
     _, loop = looking_up()
     run = loop.start("go")
     await run.step("turn")
@@ -109,7 +109,7 @@ async def test_a_restored_run_that_the_model_has_not_answered_begins_at_the_firs
     assert await again == "mine"
 
 
-async def test_a_run_restored_with_the_model_that_has_answered_it_goes_on_where_it_was() -> None:
+async def test_a_run_restored_with_the_same_model_continues_its_script() -> None:
     llm, loop = looking_up()
     run = loop.start("go")
     await run.step("turn")
@@ -121,14 +121,14 @@ async def test_a_run_restored_with_the_model_that_has_answered_it_goes_on_where_
     llm.assert_complete()
 
 
-async def test_the_loops_inside_a_run_share_the_script_with_it() -> None:
+async def test_nested_loops_share_the_script_of_their_run() -> None:
     llm = ScriptedLLM([call("inner", {"input": "hi"}, id="c1"), "from inside", "from outside"])
     run = SessionLoop(llm, [SessionLoop(llm, name="inner")]).start("go")
     assert await run == "from outside"
     assert [message.content for message in run.messages if message.role == "tool"] == ["from inside"]
 
 
-async def test_a_run_that_a_tool_starts_shares_the_script_with_the_run_around_it() -> None:
+async def test_a_run_started_by_a_tool_shares_the_script_of_the_outer_run() -> None:
     llm = ScriptedLLM([call("research", id="c1"), "first", "second", "done"])
 
     @tool
@@ -141,7 +141,7 @@ async def test_a_run_that_a_tool_starts_shares_the_script_with_the_run_around_it
     assert run.messages[2].content == '["first","second"]'
 
 
-async def test_a_copy_of_a_model_begins_at_the_first_turn() -> None:
+async def test_a_copy_of_a_model_starts_with_the_first_turn() -> None:
     llm = ScriptedLLM(["one", "two"])
     await SessionLoop(llm).start("a")
     assert await SessionLoop(pickle.loads(pickle.dumps(llm))).start("a") == "one"

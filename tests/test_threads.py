@@ -22,7 +22,7 @@ def exhausted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_a_call_for_which_there_is_no_thread_is_refused_and_not_made_later(exhausted: pytest.MonkeyPatch) -> None:
+def test_a_call_without_an_available_thread_is_refused_and_not_made_later(exhausted: pytest.MonkeyPatch) -> None:
     threads, made = Threads(1, "test"), []
     for name in ("first", "second"):
         with pytest.raises(RuntimeError, match="can't start new thread"):
@@ -32,7 +32,7 @@ def test_a_call_for_which_there_is_no_thread_is_refused_and_not_made_later(exhau
     assert made == ["third"]
 
 
-def test_where_there_is_one_it_takes_the_calls_that_get_none_of_their_own(request: pytest.FixtureRequest) -> None:
+def test_an_existing_thread_takes_the_calls_if_no_new_thread_can_start(request: pytest.FixtureRequest) -> None:
     threads, begun, released, made = Threads(2, "test"), threading.Event(), threading.Event(), []
 
     def first() -> None:
@@ -48,13 +48,13 @@ def test_where_there_is_one_it_takes_the_calls_that_get_none_of_their_own(reques
     assert made == ["second"]
 
 
-def test_functions_run_in_the_caller_s_thread_where_threads_are_inline() -> None:
+def test_inline_threads_call_functions_in_the_callers_thread() -> None:
     threads = Threads(1, "test")
     threads.inline = True
     assert threads.call(threading.get_ident).result(timeout=0) == threading.get_ident()
 
 
-def test_whoever_is_told_how_a_call_ended_finds_nothing_of_it_held_by_the_thread() -> None:
+def test_a_thread_holds_no_reference_to_a_call_when_its_callback_runs() -> None:
     class Thing:
         pass
 

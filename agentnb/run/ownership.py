@@ -4,13 +4,14 @@ A run has at most one owner, which drives it:
 
 - `pull`: a consumer, in its own task. The run advances when the consumer requests the next event.
 - `step`: a caller of `step`, in its own task, until the permit of the step is used up.
-- `await`: a task of its own, for the callers that wait for the run.
-- `play`: a task of its own, in the background.
+- `await`: a task of its own, for callers that wait for the run.
+- `play`: a task of its own, in the background. In a kernel, and for threads that block for the result, this is also
+  how the run is driven for callers that wait.
 
 All others wait: callers that await the run, threads that block for its result, consumers that look on. They are woken
 when the owner releases the run. A caller that waits for the end then starts a task that drives, if the run has not
-ended and has no owner. If a consumer that pulls, or a step, leaves the run (it is closed or cancelled), consumers that
-look on do the same. The last one who leaves a run that is not played cancels it.
+ended and has no owner. Consumers that look on do the same, but only if the owner has left the run unfinished: it was
+closed or cancelled. When the last one leaves, the run is cancelled, unless it is played or stepped.
 
 If calls of the run are in flight in another event loop, the run is driven there: a call must not be treated as lost
 while it runs.
@@ -63,7 +64,7 @@ GONE = (
 
 
 CALLER_CANCELLED = "the caller that awaited it was cancelled"
-"""The reason for cancelling a run that was driven only for callers that have stopped to wait for it."""
+"""The reason for cancelling a run that was driven only for callers that have stopped waiting for it."""
 
 
 LOOK_SECONDS = 1.0
@@ -305,7 +306,7 @@ class Ownership:
             stop()
 
     async def stop_waiting(self, why: str) -> None:
-        """A caller has stopped to wait for the run. If nobody else needs it, cancel it, and wait for its end."""
+        """Note that a caller has stopped waiting. If nobody else needs the run, cancel it, and wait for its end."""
         with self.journal.lock:
             is_last = not self._waiting and (self.gate.owner == "await" or self.driver.is_left)
             if is_last:
@@ -314,9 +315,9 @@ class Ownership:
             await self.driver.close()
 
     def leave(self, why: str | None = None) -> None:
-        """The owner leaves the run before its end, and those who wait continue it when it is released.
+        """Leave the run, as its owner, before its end. Those who wait drive it on when it is released.
 
-        If nobody waits, cancel the run for the reason `why`; without a reason it keeps its state.
+        why: the reason for cancelling the run if nobody waits for it; None to leave the run as it is.
         """
         with self.journal.lock:
             others = [task for _, task in self._waiting]
@@ -452,9 +453,9 @@ async def drive_to_the_end(run: Ownership) -> Any:
 
 
 async def _wait_until_released(run: Ownership) -> None:
-    if environment.current.hosted:  # clicks in the notebook are processed meanwhile
+    if environment.current.hosted:  # clicks in the notebook are processed meanwhile, and the run outlives the cell
         released: concurrent.futures.Future[None] = concurrent.futures.Future()
-        with run.waiting(partial(_end, released), "await"):
+        with run.waiting(partial(_end, released), "play"):
             await environment.current.wait_async(released, run.decisions)
         return
     loop = asyncio.get_running_loop()

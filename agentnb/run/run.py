@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import uuid
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -41,7 +42,6 @@ from agentnb.run.journal import Journal, Watcher
 from agentnb.run.loop_context import context_of_loop
 from agentnb.run.mailbox import Mailbox, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
-from agentnb.run.past.resume import new_run_id
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.recording import Recording
 from agentnb.run.stepping import step
@@ -343,6 +343,11 @@ _count = itertools.count()
 
 def _remember(run: Run) -> None:
     _runs[next(_count)] = run
+
+
+def new_run_id() -> str:
+    """Return a new, random id for a run."""
+    return uuid.uuid4().hex[:12]
 
 
 def latest_run() -> Run | None:

@@ -45,13 +45,13 @@ def sent(agent: Agent, request: int) -> list[Any]:
 # -- the answer -----------------------------------------------------------------------------------------------------
 
 
-async def test_run_gives_the_text_of_the_last_turn() -> None:
+async def test_run_returns_the_text_of_the_last_turn() -> None:
     agent = AgentWorld().agent(says("pre", call("t", id="c1")), "fin", system_prompt="be brief")
     assert await agent.run("hi") == "fin"
     assert sent(agent, 1) == ["system:be brief", "user:hi", "assistant:pre", "c1"]
 
 
-async def test_an_empty_answer_is_an_empty_answer() -> None:
+async def test_an_empty_answer_is_returned_as_empty_text() -> None:
     turns = [says("pre", call("t")), []]
     assert await AgentWorld().agent(*turns).run("hi") == ""
     events = await collect(AgentWorld().agent(*turns).execute("hi"))
@@ -59,13 +59,13 @@ async def test_an_empty_answer_is_an_empty_answer() -> None:
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("down"), ConnectionError("cut"), agentnb.ModelError("busy")])
-async def test_run_raises_what_the_model_raised(failure: Exception) -> None:
+async def test_run_raises_the_error_of_the_model(failure: Exception) -> None:
     with pytest.raises(type(failure)) as raised:
         await Agent(ScriptedLLM([[*text("so far"), failure]])).run("hi")
     assert raised.value is failure
 
 
-async def test_a_started_run_raises_run_failed_and_may_be_resumed() -> None:
+async def test_a_started_run_raises_run_failed_and_can_be_resumed() -> None:
     agent = Agent(ScriptedLLM([[RuntimeError("down")], "fin"]))
     run = agent.start("hi")
     with pytest.raises(RunFailed, match="down"):
@@ -76,12 +76,12 @@ async def test_a_started_run_raises_run_failed_and_may_be_resumed() -> None:
     assert run.stop_reason == "completed"
 
 
-async def test_a_model_that_raises_its_own_cancellation_does_not_cancel_whoever_runs_it() -> None:
+async def test_a_cancellation_raised_by_the_model_does_not_cancel_the_caller() -> None:
     with pytest.raises(RunFailed, match="CancelledError"):
         await Agent(ScriptedLLM([[asyncio.CancelledError("inner")]])).run("hi")
 
 
-async def test_lm_12_the_limit_is_no_success() -> None:
+async def test_lm_12_a_run_that_reaches_the_limit_raises_and_has_no_output() -> None:
     turns = [says("again", call("t"))] * 2
     with pytest.raises(LimitReached, match="2 times"):
         await AgentWorld().agent(*turns, max_iterations=2).run("hi")
@@ -93,7 +93,7 @@ async def test_lm_12_the_limit_is_no_success() -> None:
     assert_one_terminal_event_last(run.events)
 
 
-async def test_the_default_limit_is_ten_and_none_is_none() -> None:
+async def test_the_default_limit_is_ten_turns_and_with_none_there_is_no_limit() -> None:
     agent = AgentWorld().agent(*[[call("t")]] * 30)
     with pytest.raises(LimitReached):
         await agent.run("hi")
@@ -101,7 +101,7 @@ async def test_the_default_limit_is_ten_and_none_is_none() -> None:
     assert await AgentWorld().agent(*[[call("t")]] * 30, "fin", max_iterations=None).run("hi") == "fin"
 
 
-async def test_run_raises_run_cancelled_where_a_tool_cancels() -> None:
+async def test_run_raises_run_cancelled_if_a_tool_cancels_the_run() -> None:
     world = AgentWorld()
     world.during["c1"] = lambda: agentnb.run.run.latest_run().cancel("enough") and None
     with pytest.raises(RunCancelled, match="enough"):
@@ -110,13 +110,13 @@ async def test_run_raises_run_cancelled_where_a_tool_cancels() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"cancel_token": threading.Event()}])
-async def test_run_raises_run_failed_where_an_agent_inside_waits_for_an_answer(options: dict[str, Any]) -> None:
+async def test_run_raises_run_failed_if_a_nested_agent_suspends_the_run(options: dict[str, Any]) -> None:
     agent = Agent(ScriptedLLM([["One moment.", call("P", {"input": "go"})], "fin"]), [K("P", pause=1)])
     with pytest.raises(RunFailed, match="suspended"):
         await agent.run("hi", **options)
 
 
-async def test_an_agent_with_nothing_to_say() -> None:
+async def test_an_agent_without_messages_ends_with_an_empty_answer() -> None:
     agent = Agent(ScriptedLLM([]), system_prompt="be brief")
     run = agent.start(None)
     await run
@@ -125,7 +125,7 @@ async def test_an_agent_with_nothing_to_say() -> None:
     assert short(await collect(agent.execute(None))) == ["AGENT_FINISH "]
 
 
-async def test_an_agent_begins_with_what_is_queued() -> None:
+async def test_an_agent_without_a_prompt_starts_with_the_queued_messages() -> None:
     for queue in ("steer", "follow_up"):
         agent = Agent(ScriptedLLM(["fin"]))
         run = agent.start(None)
@@ -133,19 +133,19 @@ async def test_an_agent_begins_with_what_is_queued() -> None:
         assert await run == "fin"
 
 
-async def test_a_conversation_as_the_prompt() -> None:
+async def test_a_conversation_can_be_the_prompt() -> None:
     agent = Agent(ScriptedLLM(["fin"]))
     history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, "c"]
     assert await agent.run(history) == "fin"
     assert sent(agent, 0) == ["user:a", "assistant:b", "user:c"]
 
 
-async def test_one_agent_runs_several_times_and_at_once() -> None:
+async def test_one_agent_can_run_several_times_concurrently() -> None:
     agent = Agent(ScriptedLLM([lambda messages: text(f"to {messages[-1]['content']}")], repeat=True))
     assert await asyncio.gather(*(agent.run(str(n)) for n in range(3))) == ["to 0", "to 1", "to 2"]
 
 
-async def test_tools_by_name() -> None:
+async def test_a_tool_can_be_passed_under_a_name() -> None:
     async def give() -> str:
         return "R"
 
@@ -156,7 +156,7 @@ async def test_tools_by_name() -> None:
     assert [each["name"] for each in agent.llm.requests[0].tools] == ["mine"]
 
 
-async def test_sequential_is_what_an_agent_does_unless_told() -> None:
+async def test_tool_execution_is_sequential_by_default() -> None:
     for mode, together in (({}, 1), ({"tool_execution": "parallel"}, 2)):
         running = most = 0
 
@@ -172,7 +172,7 @@ async def test_sequential_is_what_an_agent_does_unless_told() -> None:
         assert most == together
 
 
-async def test_a_tool_may_be_an_object_with_a_name_and_run() -> None:
+async def test_an_object_with_a_name_and_a_run_method_can_be_a_tool() -> None:
     class Typed:
         name = "typed"
 
@@ -191,7 +191,7 @@ async def test_a_tool_may_be_an_object_with_a_name_and_run() -> None:
     assert [m.content for m in run.messages if m.role == "tool"] == ["got 4", "got [('x', 4), ('y', 'z')]"]
 
 
-async def test_a_model_may_take_its_tools_by_position() -> None:
+async def test_a_model_can_take_its_tools_as_a_positional_argument() -> None:
     class Model:
         async def stream(self, messages: Any, tools: Any = None) -> Any:
             yield call("t", id="c") if messages[-1]["role"] == "user" else {"type": "text_delta", "content": "fin"}
@@ -199,11 +199,11 @@ async def test_a_model_may_take_its_tools_by_position() -> None:
     assert await Agent(Model(), AgentWorld().tools).run("hi") == "fin"
 
 
-async def test_a_thousand_turns_recurse_nowhere() -> None:
+async def test_more_than_a_thousand_turns_cause_no_recursion_error() -> None:
     assert await AgentWorld().agent(*[[call("t")]] * 1200, "fin", max_iterations=2000).run("hi") == "fin"
 
 
-async def test_an_agent_is_called_agent_unless_told() -> None:
+async def test_the_default_name_of_an_agent_is_agent() -> None:
     assert (Agent(None).name, Agent(None, name="analyst").name) == ("agent", "analyst")
 
 
@@ -215,7 +215,7 @@ async def test_an_agent_is_called_agent_unless_told() -> None:
         ({"retriever": 3}, "int is not a retriever"),
     ],
 )
-def test_what_an_agent_does_not_know_is_refused(wrong: Any, words: str) -> None:
+def test_invalid_options_are_refused(wrong: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Agent(ScriptedLLM([]), **wrong)
 
@@ -223,7 +223,7 @@ def test_what_an_agent_does_not_know_is_refused(wrong: Any, words: str) -> None:
 # -- what the user says meanwhile -----------------------------------------------------------------------------------
 
 
-async def test_steering_is_heard_at_the_next_turns_start() -> None:
+async def test_steering_is_sent_at_the_start_of_the_next_turn() -> None:
     world = AgentWorld()
     agent = world.agent(asks("c1", "c2"), "fin")
     run = agent.start("hi")
@@ -240,7 +240,7 @@ async def test_steering_in_the_last_turn_stays_queued() -> None:
     assert [m.content for m in run.state.queues["steering"]] == ["S"]
 
 
-async def test_steering_before_the_first_turn_is_heard_with_the_prompt() -> None:
+async def test_steering_before_the_first_turn_is_sent_with_the_prompt() -> None:
     agent = Agent(ScriptedLLM(["fin"]))
     run = agent.start("hi")
     run.steer("S")
@@ -248,7 +248,7 @@ async def test_steering_before_the_first_turn_is_heard_with_the_prompt() -> None
     assert sent(agent, 0) == ["user:hi", "user:S"]
 
 
-async def test_follow_ups_are_heard_one_by_one_when_the_agent_would_stop() -> None:
+async def test_follow_ups_are_sent_one_by_one_when_the_agent_would_stop() -> None:
     agent = AgentWorld().agent([call("t", id="c1")], "one", "two", "three")
     run = agent.start("hi")
     run.follow_up("F1")
@@ -257,7 +257,7 @@ async def test_follow_ups_are_heard_one_by_one_when_the_agent_would_stop() -> No
     assert sent(agent, 3) == ["user:hi", "assistant:", "c1", "assistant:one", "user:F1", "assistant:two", "user:F2"]
 
 
-async def test_steering_that_waits_is_heard_with_a_follow_up() -> None:
+async def test_queued_steering_is_sent_with_a_follow_up() -> None:
     agent = Agent(ScriptedLLM([lambda messages: run.steer("S") or text("one"), "two"]))
     run = agent.start("hi")
     run.follow_up("F")
@@ -265,7 +265,7 @@ async def test_steering_that_waits_is_heard_with_a_follow_up() -> None:
     assert sent(agent, 1) == ["user:hi", "assistant:one", "user:F", "user:S"]
 
 
-async def test_the_limit_loses_nothing_that_was_queued() -> None:
+async def test_queued_messages_are_kept_at_the_limit() -> None:
     agent = AgentWorld().agent([call("t")], max_iterations=1)
     run = agent.start("hi")
     run.follow_up("F")
@@ -275,7 +275,7 @@ async def test_the_limit_loses_nothing_that_was_queued() -> None:
     assert [m.content for queue in ("steering", "follow_up") for m in run.state.queues[queue]] == ["S", "F"]
 
 
-async def test_a_follow_up_that_may_not_be_answered_any_more_is_the_limit() -> None:
+async def test_a_follow_up_that_would_exceed_the_limit_stays_queued() -> None:
     run = Agent(ScriptedLLM(["one"]), max_iterations=1).start("hi")
     run.follow_up("F")
     with pytest.raises(LimitReached):
@@ -284,7 +284,7 @@ async def test_a_follow_up_that_may_not_be_answered_any_more_is_the_limit() -> N
     assert [m.content for m in run.state.queues["follow_up"]] == ["F"]
 
 
-async def test_the_events_of_a_follow_up_are_another_iteration() -> None:
+async def test_the_events_of_a_follow_up_belong_to_a_new_iteration() -> None:
     agent = Agent(ScriptedLLM(["one", "two"]))
     run = agent.start("hi")
     run.follow_up("F")
@@ -311,7 +311,7 @@ class Library:
         return self.found(query) if callable(self.found) else self.found
 
 
-async def test_what_is_retrieved_is_told_with_the_users_message() -> None:
+async def test_retrieved_documents_are_sent_with_the_users_message() -> None:
     library = Library()
     agent = AgentWorld().agent([call("t", id="c1")], "fin", retriever=library, system_prompt="be brief")
     events = await collect(agent.execute("hi"))
@@ -327,14 +327,14 @@ async def test_what_is_retrieved_is_told_with_the_users_message() -> None:
     assert sent(agent, 1) == ["system:be brief", told, "assistant:", "c1"]
 
 
-async def test_the_history_stays_as_it_was_said() -> None:
+async def test_the_history_does_not_contain_retrieved_documents() -> None:
     run = AgentWorld().agent([call("t")], "fin", retriever=Library()).start("hi")
     await run
     assert [m.role for m in run.messages] == ["user", "assistant", "tool", "assistant"]
     assert run.messages[0].content == "hi"
 
 
-async def test_the_last_message_of_the_user_is_what_is_looked_up() -> None:
+async def test_documents_are_retrieved_for_the_last_message_of_the_user() -> None:
     library = Library(lambda query: [f"about {query}"])
     agent = AgentWorld().agent([call("t", id="c1")], "one", "two", retriever=library)
     run = agent.start(["old", "hi"])
@@ -348,7 +348,7 @@ async def test_the_last_message_of_the_user_is_what_is_looked_up() -> None:
     assert sent(agent, 2)[4:] == ["user:S", "assistant:one", about.format("F")]
 
 
-async def test_steering_during_a_retrieval_is_looked_up_before_the_model_is_asked() -> None:
+async def test_documents_for_steering_during_a_retrieval_are_retrieved_before_the_model_request() -> None:
     def found(query: str) -> Any:
         if query == "hi":
             run.steer("S")
@@ -363,26 +363,26 @@ async def test_steering_during_a_retrieval_is_looked_up_before_the_model_is_aske
     assert sent(agent, 0) == ["user:hi", "user:<retrieved>\n[1] about S\n</retrieved>\n\nS"]
 
 
-async def test_blocks_are_told_with_a_block() -> None:
+async def test_retrieved_documents_are_added_as_a_block_to_a_message_of_blocks() -> None:
     agent = Agent(ScriptedLLM(["fin"]), retriever=Library(["D"]))
     await agent.run({"role": "user", "content": [{"type": "text", "text": "hi"}]})
     content = agent.llm.requests[0].messages[0]["content"]
     assert content == [{"type": "text", "text": "<retrieved>\n[1] D\n</retrieved>"}, {"type": "text", "text": "hi"}]
 
 
-async def test_roles_of_your_own_do_not_shift_what_is_told() -> None:
+async def test_messages_with_other_roles_do_not_change_where_documents_are_added() -> None:
     agent = Agent(ScriptedLLM(["fin"]), retriever=Library(["D"]), system_prompt="be brief")
     await agent.run([{"role": "note", "content": "n"}, "old", {"role": "note", "content": "n"}, "hi"])
     assert sent(agent, 0) == ["system:be brief", "user:old", "user:<retrieved>\n[1] D\n</retrieved>\n\nhi"]
 
 
-async def test_a_sync_retriever_that_finds_the_end_of_an_iterator_does_not_hang_its_agent() -> None:
+async def test_stop_iteration_of_a_sync_retriever_does_not_hang_the_agent() -> None:
     agent = AgentWorld().agent("fin", retriever=lambda query: next(iter([])))
     async with asyncio.timeout(60):
         assert await agent.run("hi") == "fin"
 
 
-async def test_a_retrieval_that_fails_is_told_and_not_the_end() -> None:
+async def test_a_failed_retrieval_is_an_event_and_does_not_end_the_run() -> None:
     agent = AgentWorld().agent([call("t")], "fin", retriever=Library(LookupError("index down")))
     events = await collect(agent.execute("hi"))
     assert_is_sound(events)
@@ -397,7 +397,7 @@ async def test_a_retrieval_that_fails_is_told_and_not_the_end() -> None:
     assert await AgentWorld().agent("fin", retriever=Library(LookupError("index down"))).run("hi") == "fin"
 
 
-async def test_what_was_found_for_a_message_outlives_a_later_failure() -> None:
+async def test_documents_retrieved_for_a_message_are_kept_after_a_later_failed_retrieval() -> None:
     library = Library(lambda query: _first_only(library))
     agent = AgentWorld().agent([call("t", id="c1")], "fin", retriever=library)
     assert await agent.run("hi") == "fin"
@@ -410,7 +410,7 @@ def _first_only(library: Library) -> list[str]:
     return ["D"]
 
 
-async def test_what_was_found_for_another_message_does_not() -> None:
+async def test_documents_retrieved_for_an_earlier_message_are_not_sent_with_a_later_one() -> None:
     library = Library(lambda query: _first_only(library))
     agent = Agent(ScriptedLLM(["one", "two"]), retriever=library)
     run = agent.start("hi")
@@ -419,7 +419,7 @@ async def test_what_was_found_for_another_message_does_not() -> None:
     assert sent(agent, 1) == ["user:hi", "assistant:one", "user:F"]
 
 
-async def test_an_agent_without_a_question_looks_nothing_up() -> None:
+async def test_an_agent_without_a_user_message_retrieves_nothing() -> None:
     library = Library()
     agent = Agent(ScriptedLLM(["fin"]), retriever=library)
     assert await agent.run({"role": "system", "content": "go"}) == "fin"
@@ -449,7 +449,9 @@ class Found:
         ([3], "[1] 3", ["3"]),
     ],
 )
-async def test_what_a_retriever_may_give(found: Any, told: str, contents: list[str]) -> None:
+async def test_every_return_type_of_a_retriever_is_converted_to_documents(
+    found: Any, told: str, contents: list[str]
+) -> None:
     agent = Agent(ScriptedLLM(["fin"]), retriever=Library(found))
     events = await collect(agent.execute("hi"))
     assert_is_sound(events)
@@ -482,14 +484,14 @@ async def _later(query: str) -> list[str]:
     [AsyncCallable(), SyncLibrary(), _streaming, _later, lambda query: [query.upper()], lambda query: _later(query)],
     ids=["async callable", "sync", "generator", "async", "function", "function of a coroutine"],
 )
-async def test_what_may_be_a_retriever(retriever: Any) -> None:
+async def test_functions_objects_and_generators_can_be_retrievers(retriever: Any) -> None:
     agent = Agent(ScriptedLLM(["fin"]), retriever=retriever)
     await agent.run("hi")
     assert "[1] HI" in sent(agent, 0)[0]
 
 
 @pytest.mark.parametrize("how", ["token", "cancel", "close"])
-async def test_a_retrieval_that_is_cut_off_is_closed(how: str) -> None:
+async def test_a_cancelled_retrieval_is_closed(how: str) -> None:
     cut: list[str] = []
 
     async def never(query: str) -> None:
@@ -558,7 +560,7 @@ def whole_agent(library: Library, mode: Any) -> Agent:
 
 
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
-async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(mode: Any) -> None:
+async def test_a_run_restored_at_any_event_ends_with_the_same_result(mode: Any) -> None:
     agent = whole_agent(Library(), mode)
     run = agent.start("hi")
     run.follow_up("F")
@@ -580,7 +582,7 @@ async def test_a_snapshot_at_every_event_goes_on_to_the_same_end(mode: Any) -> N
         ]
 
 
-async def test_a_recording_says_what_the_live_run_said() -> None:
+async def test_the_stream_of_a_recording_is_that_of_the_live_run() -> None:
     agent = whole_agent(Library(), "sequential")
     run = agent.start("hi")
     live = await collect(agent.events(run))
@@ -590,7 +592,7 @@ async def test_a_recording_says_what_the_live_run_said() -> None:
 
 
 @pytest.mark.parametrize("position", range(1, 30, 3))
-async def test_a_restored_run_tells_the_whole_story(position: int) -> None:
+async def test_the_stream_of_a_restored_run_contains_every_event(position: int) -> None:
     agent = whole_agent(Library(), "parallel")
     run = agent.start("hi")
     whole = await collect(agent.events(run))
@@ -621,7 +623,9 @@ def cancel(run: Any) -> None:
 @pytest.mark.parametrize("act", [pause, steer, cancel])
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
 @pytest.mark.parametrize("position", range(0, 40, 2))
-async def test_whatever_happens_at_any_event_it_ends_once(position: int, act: Callable[[Any], None], mode: Any) -> None:
+async def test_a_run_has_one_terminal_event_after_pause_steer_or_cancel_at_any_event(
+    position: int, act: Callable[[Any], None], mode: Any
+) -> None:
     agent = whole_agent(Library(), mode)
     run = agent.start("hi")
     run.watch(lambda event: event.seq == position and not event.terminal and act(run))
@@ -638,7 +642,7 @@ async def test_whatever_happens_at_any_event_it_ends_once(position: int, act: Ca
     )
 
 
-async def test_a_store_keeps_an_agents_run(tmp_path: Any) -> None:
+async def test_the_run_of_an_agent_is_kept_in_a_store(tmp_path: Any) -> None:
     store = agentnb.Store(tmp_path / "runs.db")
     agent = whole_agent(Library(), "sequential")
     events = await collect(agent.execute("hi", store=store, name="x"))
@@ -647,14 +651,14 @@ async def test_a_store_keeps_an_agents_run(tmp_path: Any) -> None:
     assert again.output == "one"
 
 
-async def test_another_configuration_is_warned_of() -> None:
+async def test_restoring_with_another_configuration_warns() -> None:
     run = whole_agent(Library(), "sequential").start("hi")
     await run.step("turn")
     with pytest.warns(UserWarning, match="tool_execution"):
         restore(run.snapshot(), whole_agent(Library(), "parallel"))
 
 
-async def test_stepping_an_agent() -> None:
+async def test_an_agent_can_be_stepped_turn_by_turn() -> None:
     run = AgentWorld().agent([call("t", id="c1"), call("t", id="c2")], "fin").start("hi")
     first = await run.step("turn")
     assert types(first)[-1] == "call_end"
@@ -663,7 +667,7 @@ async def test_stepping_an_agent() -> None:
     assert phases == ["idle", "context_assembly", "llm_call", "tool_execution", "llm_call", "done"]
 
 
-async def test_every_way_an_agent_goes_is_in_its_table() -> None:
+async def test_every_phase_change_of_an_agent_is_in_its_table() -> None:
     agent = whole_agent(Library(), "sequential")
     run = agent.start("hi")
     run.follow_up("F")
@@ -690,7 +694,7 @@ class Calling:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("retriever", [None, _later], ids=["alone", "with a retriever"])
-def test_a_turn_costs_the_same_at_the_end_of_a_long_run(retriever: Any) -> None:
+def test_the_cost_of_a_turn_does_not_grow_with_the_length_of_the_run(retriever: Any) -> None:
     marks: list[float] = []
 
     @tool

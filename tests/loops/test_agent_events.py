@@ -44,12 +44,12 @@ NAMED = [
 ]
 
 
-def test_every_type_the_design_names_is_there_in_lower_case() -> None:
+def test_every_event_type_of_the_design_is_present_in_lower_case() -> None:
     assert {each.name: each.value for each in AgentEventType} == {name: name.lower() for name in NAMED}
     assert AgentEventType.LLM_DELTA == "llm_delta"
 
 
-def test_no_constructor_shares_its_name_with_a_field() -> None:
+def test_no_constructor_has_the_name_of_a_field() -> None:
     fields = set(AgentEvent.model_fields)
     made = {name for name, _ in inspect.getmembers(AgentEvent, inspect.ismethod)}
     assert fields & made == set()
@@ -60,7 +60,7 @@ def test_no_constructor_shares_its_name_with_a_field() -> None:
     }
 
 
-def test_events_are_stamped_and_cannot_be_changed() -> None:
+def test_events_have_a_timestamp_and_are_immutable() -> None:
     before = time.time()
     event = AgentEvent(type="llm_start")
     assert before <= event.timestamp <= time.time()
@@ -90,7 +90,7 @@ def test_each_constructor_makes_an_event_of_its_type() -> None:
 
 
 @pytest.mark.parametrize("type", list(AgentEventType))
-def test_what_an_event_is(type: AgentEventType) -> None:
+def test_the_predicates_of_an_event_depend_on_its_type(type: AgentEventType) -> None:
     event = AgentEvent(type=type)
     terminal = {"AGENT_FINISH", "MAX_ITERATIONS_REACHED", "ERROR", "EXECUTION_CANCELLED"}
     assert event.is_terminal() == (type.name in terminal)
@@ -98,7 +98,7 @@ def test_what_an_event_is(type: AgentEventType) -> None:
     assert event.is_tool_event() == type.name.startswith("TOOL_")
 
 
-def test_a_call_without_an_id_gets_one() -> None:
+def test_a_call_without_an_id_gets_a_generated_id() -> None:
     first, second = ToolCall(id="", name="t", arguments={}), ToolCall(name="t")
     assert first.id.startswith("call_")
     assert len(first.id) == len("call_") + 8
@@ -106,7 +106,7 @@ def test_a_call_without_an_id_gets_one() -> None:
     assert ToolCall(id="c1", name="t").id == "c1"
 
 
-def test_a_collector_picks_out_what_was_said() -> None:
+def test_a_collector_returns_text_tool_results_and_errors() -> None:
     collector = EventCollector()
     assert collector.get_final_response() is None
     assert collector.get_llm_content() == ""
@@ -133,12 +133,12 @@ def test_a_collector_picks_out_what_was_said() -> None:
 # -- turns ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_turn_as_the_design_makes_it_may_take_ten() -> None:
+def test_a_turn_has_the_published_default_limit_of_ten() -> None:
     state = TurnState(turn_counter=0, turn_id="abc")
     assert (state.max_iterations, state.compacted) == (10, False)
 
 
-def test_the_limit_is_carried_from_turn_to_turn() -> None:
+def test_the_next_turn_keeps_the_limit() -> None:
     turn = TurnState.initial(max_iterations=3, topic="nile")
     seen = [turn]
     while not turn.is_final:
@@ -151,24 +151,24 @@ def test_the_limit_is_carried_from_turn_to_turn() -> None:
     assert seen[-1].metadata == {"topic": "nile"}
 
 
-def test_what_the_next_turn_is_told() -> None:
+def test_next_turn_adds_its_arguments_to_the_metadata() -> None:
     turn = TurnState.initial(a=1).next_turn(compacted=True, b=2)
     assert turn.compacted
     assert turn.metadata == {"a": 1, "b": 2}
 
 
-def test_that_the_history_was_compressed_is_carried_from_turn_to_turn() -> None:
+def test_the_next_turn_keeps_the_compacted_flag() -> None:
     turn = TurnState.initial().next_turn(compacted=True)
     assert turn.next_turn().compacted
     assert not turn.next_turn(compacted=False).compacted
 
 
-def test_turns_of_two_runs_have_ids_of_their_own() -> None:
+def test_turns_of_two_runs_have_different_ids() -> None:
     assert TurnState.initial().turn_id != TurnState.initial().turn_id
     assert TurnState.initial(run_id="a").next_turn() == TurnState.initial(run_id="a").next_turn()
 
 
-def test_a_turn_goes_through_json() -> None:
+def test_a_turn_is_restored_from_json() -> None:
     turn = TurnState.initial(max_iterations=5, a=[1]).next_turn(compacted=True)
     assert TurnState.from_dict(json.loads(json.dumps(turn.to_dict()))) == turn
     assert TurnState.from_dict({"turn_counter": 10, "turn_id": "x"}).is_final
@@ -176,12 +176,12 @@ def test_a_turn_goes_through_json() -> None:
     assert TurnState.from_dict({"turn_counter": 4, "turn_id": "mine"}).next_turn().turn_id == "mine-5"
 
 
-def test_a_turn_cannot_be_changed() -> None:
+def test_a_turn_is_immutable() -> None:
     with pytest.raises(ValidationError):
         TurnState.initial().turn_counter = 3  # type: ignore[misc]
 
 
-def test_an_event_is_written_with_the_names_of_its_fields() -> None:
+def test_an_event_accepts_the_published_names_of_its_fields() -> None:
     result = ToolResult("c1", "t", "down", True)
     event = AgentEvent(type=AgentEventType.TOOL_ERROR, tool_result=result, error=RuntimeError("down"))
     assert event.tool_result == event.result == result
@@ -189,12 +189,12 @@ def test_an_event_is_written_with_the_names_of_its_fields() -> None:
     assert AgentEvent(type="tool_error", result=result).tool_result == result
 
 
-def test_a_field_that_an_event_does_not_have_is_none() -> None:
+def test_an_unset_field_of_an_event_is_none() -> None:
     event = AgentEvent(type="llm_start")
     assert event.tool_result is None
     assert event.error is None
 
 
-def test_metadata_of_a_constructor_that_has_the_name_of_a_field() -> None:
+def test_a_constructor_named_like_a_field_accepts_metadata() -> None:
     assert AgentEvent.error(ValueError("x"), recoverable=True).metadata == {"recoverable": True}
     assert AgentEvent.tool_result(ToolResult("c1", "t", "R"), took=1).metadata == {"took": 1}

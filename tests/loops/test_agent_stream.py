@@ -27,7 +27,7 @@ async def events_of(agent: Agent, prompt: Any = "hi", **options: Any) -> list[Ag
 # -- the events, in order (agent/SEMANTICS.md, 3. Algorithm) ----------------------------------------------------------
 
 
-async def test_lm_01_a_text_turn() -> None:
+async def test_lm_01_the_events_of_a_turn_with_text() -> None:
     agent = Agent(ScriptedLLM([text("hello", pieces=2)], repeat=True))
     events = await events_of(agent)
     assert short(events) == [
@@ -42,7 +42,7 @@ async def test_lm_01_a_text_turn() -> None:
     assert await agent.run("hi") == "hello"
 
 
-async def test_lm_02_a_call() -> None:
+async def test_lm_02_the_events_of_a_turn_with_a_call() -> None:
     agent = AgentWorld().agent(says("pre", call("t", id="c1")), "fin")
     events = await events_of(agent)
     assert short(events) == [
@@ -57,7 +57,7 @@ async def test_lm_02_a_call() -> None:
     assert [m["role"] for m in agent.llm.requests[1].messages] == ["user", "assistant", "tool"]
 
 
-async def test_lm_07_a_model_that_fails() -> None:
+async def test_lm_07_a_failed_model_request_ends_the_stream_with_an_error() -> None:
     agent = AgentWorld().agent([RuntimeError("down")], [RuntimeError("down")])
     events = await events_of(agent)
     assert short(events) == [
@@ -77,7 +77,7 @@ async def test_lm_07_a_model_that_fails() -> None:
     ],
     ids=["after text", "in the second turn", "after calls"],
 )
-async def test_lm_07_wherever_the_model_fails(turns: list[Any]) -> None:
+async def test_lm_07_a_model_may_fail_at_any_position(turns: list[Any]) -> None:
     events = await events_of(AgentWorld().agent(*turns))
     assert [event.error.message for event in events if event.type == "error"] == ["down"]
     with pytest.raises(RuntimeError, match="down") as raised:
@@ -85,7 +85,7 @@ async def test_lm_07_wherever_the_model_fails(turns: list[Any]) -> None:
     assert raised.value in [chunk for turn in turns for chunk in turn]
 
 
-async def test_lm_08_the_limit() -> None:
+async def test_lm_08_the_limit_ends_the_stream() -> None:
     agent = AgentWorld().agent(*[says("again", call("t"))] * 5, max_iterations=3)
     events = await events_of(agent)
     assert len(agent.llm.requests) == 3
@@ -97,17 +97,17 @@ async def test_lm_08_the_limit() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-async def test_at_most_so_many_requests(limit: int) -> None:
+async def test_the_number_of_model_requests_never_exceeds_the_limit(limit: int) -> None:
     agent = AgentWorld().agent(*[[call("t")]] * 3, max_iterations=limit)
     assert (await events_of(agent))[-1].type == "max_iterations_reached"
     assert len(agent.llm.requests) == limit
 
 
-async def test_an_answer_in_the_last_turn_allowed_is_an_answer() -> None:
+async def test_an_answer_in_the_last_permitted_turn_is_the_result() -> None:
     assert (await events_of(AgentWorld().agent([call("t")], "fin", max_iterations=2)))[-1].content == "fin"
 
 
-async def test_lm_13_sequential_calls_follow_each_other() -> None:
+async def test_lm_13_sequential_calls_run_one_after_the_other() -> None:
     agent = AgentWorld().agent(asks("c1", "c2"), "fin")
     said = short(await events_of(agent))
     start = said.index("TOOL_CALLS_START")
@@ -131,7 +131,7 @@ async def test_lm_13_parallel_calls_end_in_the_order_of_completion() -> None:
     assert [m.get("tool_call_id") for m in agent.llm.requests[1].messages] == [None, None, "c1", "c2"]
 
 
-async def test_nothing_the_model_says_beside_its_calls_is_lost() -> None:
+async def test_text_in_the_same_answer_as_calls_is_streamed() -> None:
     class AllAtOnce:
         def __init__(self) -> None:
             self.answers = [
@@ -149,7 +149,7 @@ async def test_nothing_the_model_says_beside_its_calls_is_lost() -> None:
 
 
 @pytest.mark.parametrize("answer", ["fin", {"content": "fin"}])
-async def test_models_of_the_designs_own_interface(answer: Any) -> None:
+async def test_a_model_with_only_complete_can_be_used(answer: Any) -> None:
     class Completing:
         def complete(self, messages: Any) -> Any:
             return answer
@@ -157,7 +157,7 @@ async def test_models_of_the_designs_own_interface(answer: Any) -> None:
     assert await Agent(Completing()).run("hi") == "fin"
 
 
-async def test_several_chunks_of_calls_are_all_kept() -> None:
+async def test_calls_in_several_chunks_are_all_kept() -> None:
     chunks = [{"type": "tool_calls", "tool_calls": [{"id": id, "name": "t", "arguments": {}}]} for id in ("c1", "c2")]
     said = short(await events_of(AgentWorld().agent(chunks, "fin")))
     assert "LLM_TOOL_CALLS(2)" in said
@@ -168,7 +168,7 @@ async def test_several_chunks_of_calls_are_all_kept() -> None:
 # -- ids ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_has_one_id_and_a_turn_has_one() -> None:
+async def test_all_events_of_a_run_have_one_run_id_and_a_turn_id() -> None:
     agent = AgentWorld().agent([call("t")], "fin", "again")
     events = await events_of(agent)
     assert [event.iteration for event in events] == sorted(event.iteration for event in events)
@@ -177,14 +177,14 @@ async def test_a_run_has_one_id_and_a_turn_has_one() -> None:
     assert {event.run_id for event in await events_of(agent)} != {events[0].run_id}
 
 
-async def test_two_streams_of_one_agent_at_once_have_an_id_each() -> None:
+async def test_concurrent_streams_of_one_agent_have_different_run_ids() -> None:
     agent = Agent(ScriptedLLM([lambda messages: text(f"to {messages[-1]['content']}")], repeat=True))
     one, other = await asyncio.gather(events_of(agent, "a"), events_of(agent, "b"))
     assert (one[-1].content, other[-1].content) == ("to a", "to b")
     assert one[0].run_id != other[0].run_id
 
 
-async def test_turns_know_where_they_come_from() -> None:
+async def test_an_iteration_start_names_its_parent_turn() -> None:
     events = await events_of(AgentWorld().agent([call("t")], "fin"))
     first, second = (event for event in events if event.type == "iteration_start")
     assert second.metadata["parent_turn_id"] == first.turn_id
@@ -204,7 +204,7 @@ async def test_turns_know_where_they_come_from() -> None:
     ],
 )
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
-async def test_a_call_that_cannot_be_is_an_event_and_a_message(made: Any, words: str, mode: Any) -> None:
+async def test_an_invalid_call_results_in_an_error_event_and_a_tool_message(made: Any, words: str, mode: Any) -> None:
     agent = AgentWorld().agent([made, call("t", id="c2")], "fin", tool_execution=mode)
     events = await events_of(agent)
     failed = next(event for event in events if event.type == "tool_error")
@@ -224,7 +224,7 @@ async def test_a_call_that_cannot_be_is_an_event_and_a_message(made: Any, words:
     assert collector.get_errors() == []
 
 
-async def test_a_tool_tells_how_far_it_is() -> None:
+async def test_progress_of_a_tool_is_streamed_while_it_runs() -> None:
     seen = asyncio.Event()
 
     @tool
@@ -244,7 +244,7 @@ async def test_a_tool_tells_how_far_it_is() -> None:
     assert seen.is_set()
 
 
-async def test_a_model_that_is_asked_again_by_its_client_says_so() -> None:
+async def test_retries_of_a_model_client_are_recovery_events() -> None:
     retry = {"type": "retry", "attempt": 1, "wait": 0.5}
     said = short(await events_of(Agent(ScriptedLLM([[retry, *text("fin")]]))))
     assert said[3:7] == ["LLM_START", "RECOVERY_ATTEMPT", "LLM_DELTA fin", "RECOVERY_SUCCESS"]
@@ -283,7 +283,7 @@ TOKENS: list[Any] = [
 
 
 @pytest.mark.parametrize("make", TOKENS)
-async def test_a_token_that_is_set_from_the_start(make: Any) -> None:
+async def test_a_token_set_before_the_start_cancels_the_stream(make: Any) -> None:
     agent, token = Agent(ScriptedLLM([])), make()
     token.set()
     events = await events_of(agent, cancel_token=token)
@@ -293,7 +293,7 @@ async def test_a_token_that_is_set_from_the_start(make: Any) -> None:
 
 
 @pytest.mark.parametrize("make", TOKENS)
-async def test_a_token_is_looked_at_between_chunks(make: Any) -> None:
+async def test_a_token_is_checked_between_chunks(make: Any) -> None:
     token, said = make(), []
     agent = AgentWorld().agent(says("one two three", call("t")))
     async for event in agent.execute("hi", token):
@@ -306,7 +306,7 @@ async def test_a_token_is_looked_at_between_chunks(make: Any) -> None:
     ]
 
 
-async def test_a_token_is_looked_at_before_each_tool() -> None:
+async def test_a_token_is_checked_before_each_tool() -> None:
     world, token = AgentWorld(), asyncio.Event()
     world.during["c1"] = token.set
     events = await events_of(world.agent(asks("c1", "c2")), cancel_token=token)
@@ -317,7 +317,7 @@ async def test_a_token_is_looked_at_before_each_tool() -> None:
     ]
 
 
-async def test_a_token_is_looked_at_before_each_turn() -> None:
+async def test_a_token_is_checked_before_each_turn() -> None:
     world, token = AgentWorld(), asyncio.Event()
     world.during["c1"] = token.set
     agent = world.agent(asks("c1"), "never")
@@ -327,7 +327,7 @@ async def test_a_token_is_looked_at_before_each_turn() -> None:
 
 
 @pytest.mark.parametrize("position", range(24))
-async def test_a_token_may_be_set_at_any_event(position: int) -> None:
+async def test_a_token_can_be_set_at_any_event(position: int) -> None:
     world, token, said = AgentWorld(), asyncio.Event(), []
     agent = world.agent(says("pre", *asks("c1", "c2")), "fin")
     run = agent.start("hi")
@@ -343,7 +343,7 @@ async def test_a_token_may_be_set_at_any_event(position: int) -> None:
     assert running_tasks() == set()
 
 
-async def test_a_token_is_looked_at_while_a_person_is_asked() -> None:
+async def test_a_token_is_checked_while_an_approval_is_pending() -> None:
     world, token, said = AgentWorld(), asyncio.Event(), []
     agent = world.agent([call("send", {"value": "a"}, id="c1")], "never")
     async with asyncio.timeout(60):
@@ -357,7 +357,7 @@ async def test_a_token_is_looked_at_while_a_person_is_asked() -> None:
     assert running_tasks() == set()
 
 
-async def test_the_limit_goes_before_a_token() -> None:
+async def test_the_limit_has_precedence_over_a_token() -> None:
     world, token = AgentWorld(), asyncio.Event()
     world.during["c1"] = token.set
     events = await events_of(world.agent(asks("c1"), max_iterations=1), cancel_token=token)
@@ -368,7 +368,7 @@ async def test_the_limit_goes_before_a_token() -> None:
     assert short(await events_of(world.agent(max_iterations=0), cancel_token=token)) == ["MAX_ITERATIONS_REACHED"]
 
 
-async def test_a_token_goes_before_an_answer() -> None:
+async def test_a_token_has_precedence_over_an_answer() -> None:
     token, said = asyncio.Event(), []
     async for event in Agent(ScriptedLLM(["fin"])).execute("hi", token):
         said.append(event)
@@ -377,7 +377,7 @@ async def test_a_token_goes_before_an_answer() -> None:
     assert said[-1].type == "execution_cancelled"
 
 
-async def test_a_model_that_failed_goes_before_a_token() -> None:
+async def test_a_failed_model_request_has_precedence_over_a_token() -> None:
     token = asyncio.Event()
 
     def fail(messages: Any) -> Any:
@@ -393,7 +393,7 @@ async def test_a_model_that_failed_goes_before_a_token() -> None:
     assert await run == "again"
 
 
-async def test_a_function_may_be_asked_whether_to_go_on() -> None:
+async def test_a_function_can_be_a_cancel_token() -> None:
     asked: list[str] = []
     agent = Agent(ScriptedLLM([["one", "two", "three"]]))
     async for event in agent.execute("hi", cancel_token=lambda: "one" in asked):
@@ -402,12 +402,12 @@ async def test_a_function_may_be_asked_whether_to_go_on() -> None:
     assert "two" not in asked
 
 
-async def test_what_is_no_token_is_refused() -> None:
+async def test_an_invalid_cancel_token_is_refused() -> None:
     with pytest.raises(UsageError, match="int is not a cancel token"):
         await collect(Agent(ScriptedLLM([])).execute("hi", 3))
 
 
-async def test_running_with_a_token_gives_the_answer() -> None:
+async def test_run_with_a_token_returns_the_answer() -> None:
     assert await Agent(ScriptedLLM(["fin"])).run("hi", asyncio.Event()) == "fin"
     with pytest.raises(ConnectionError, match="cut"):
         await Agent(ScriptedLLM([[ConnectionError("cut")]])).run("hi", asyncio.Event())
@@ -416,13 +416,13 @@ async def test_running_with_a_token_gives_the_answer() -> None:
 # -- pulling and closing --------------------------------------------------------------------------------------------
 
 
-def test_execute_is_an_async_generator_and_does_nothing_by_itself() -> None:
+def test_execute_is_an_async_generator_that_starts_nothing() -> None:
     agent = Agent(ScriptedLLM([]))
     assert inspect.isasyncgenfunction(agent.execute)
     assert inspect.isasyncgen(agent.execute("hi"))
 
 
-async def test_the_run_goes_no_further_than_its_consumer() -> None:
+async def test_the_run_never_advances_beyond_its_consumer() -> None:
     given: list[str] = []
 
     async def speak() -> Any:
@@ -444,7 +444,7 @@ async def test_the_run_goes_no_further_than_its_consumer() -> None:
 
 @pytest.mark.parametrize("mode", ["sequential", "parallel"])
 @pytest.mark.parametrize("position", range(16))
-async def test_a_stream_closed_at_any_event_leaves_nothing_running(position: int, mode: Any) -> None:
+async def test_closing_a_stream_at_any_event_ends_every_task(position: int, mode: Any) -> None:
     world = AgentWorld()
     closed: list[str] = []
 
@@ -472,7 +472,7 @@ async def test_a_stream_closed_at_any_event_leaves_nothing_running(position: int
         await anext(stream)
 
 
-async def test_closing_the_stream_closes_the_models() -> None:
+async def test_closing_the_stream_closes_the_stream_of_the_model() -> None:
     closed = []
 
     class Speaking:
@@ -490,7 +490,7 @@ async def test_closing_the_stream_closes_the_models() -> None:
     assert closed == [True]
 
 
-async def test_whoever_waits_for_an_event_may_be_cancelled() -> None:
+async def test_a_consumer_can_be_cancelled_while_it_waits_for_an_event() -> None:
     world = AgentWorld()
     world.during["c1"] = lambda: asyncio.sleep(60)
     agent = world.agent(asks("c1"))
@@ -503,7 +503,7 @@ async def test_whoever_waits_for_an_event_may_be_cancelled() -> None:
     assert provider_faults(run.messages) == []
 
 
-async def test_a_run_cancelled_from_outside_ends_the_stream() -> None:
+async def test_cancelling_the_run_ends_the_stream() -> None:
     world = AgentWorld()
     agent = world.agent(asks("c1", "c2"), tool_execution="parallel")
     run = agent.start("hi")
@@ -518,7 +518,7 @@ async def test_a_run_cancelled_from_outside_ends_the_stream() -> None:
     assert [e.tool_call.id for e in events if e.type == "tool_result"] == ["c2"]
 
 
-async def test_a_loop_that_crashes_says_error_and_raises() -> None:
+async def test_an_error_in_the_loops_code_is_an_error_event_and_raises() -> None:
     class Broken(Agent):
         def advance(self, state: Any) -> Any:
             if state.turn == 1:
@@ -539,7 +539,7 @@ async def test_a_loop_that_crashes_says_error_and_raises() -> None:
         await Broken(ScriptedLLM([[call("t")]]), AgentWorld().tools).run("hi")
 
 
-async def test_a_limit_of_the_run_is_an_error_of_the_stream() -> None:
+async def test_a_limit_of_the_run_ends_the_stream_with_an_error() -> None:
     agent = AgentWorld().agent(*[[call("t")]] * 3)
     events = await events_of(agent, limits={"turns": 2})
     assert (events[-1].type, events[-1].error.type) == ("error", "LimitReached")
@@ -551,7 +551,7 @@ async def test_a_limit_of_the_run_is_an_error_of_the_stream() -> None:
 
 
 @pytest.mark.parametrize("decision", ["approve", "reject", "edit", "replace", "answer"])
-async def test_a_person_decides_about_a_call(decision: str) -> None:
+async def test_the_decision_of_a_person_about_a_call_is_in_the_stream(decision: str) -> None:
     world = AgentWorld()
     agent = world.agent([call("send", {"value": "a"}, id="c1"), call("t", id="c2")], "fin")
     run = agent.start("hi")
@@ -578,7 +578,7 @@ async def test_a_person_decides_about_a_call(decision: str) -> None:
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_a_run_that_has_gone_on_from_its_models_failure_tells_that_it_did(elsewhere: bool) -> None:
+async def test_the_stream_of_a_resumed_run_is_that_of_a_run_without_a_failure(elsewhere: bool) -> None:
     agent = AgentWorld().agent([call("t", id="c1")], [ConnectionError("cut")], "fin")
     run = agent.start("hi")
     failed = await collect(agent.events(run))
@@ -601,7 +601,7 @@ async def test_a_policy_decides_about_calls() -> None:
     assert events[-1].content == "fin"
 
 
-async def test_a_call_whose_loop_has_failed_took_no_negative_time() -> None:
+async def test_the_execution_time_of_a_failed_nested_loop_is_not_negative() -> None:
     inner = Agent(ScriptedLLM([[RuntimeError("inner down")]]), name="helper")
     agent = Agent(ScriptedLLM([[call("helper", {"input": "q"}, id="h")], "done"]), [inner])
     (failed,) = [event async for event in agent.execute("hi") if event.type == "tool_error"]
@@ -611,14 +611,14 @@ async def test_a_call_whose_loop_has_failed_took_no_negative_time() -> None:
 # -- what the design's consumers read --------------------------------------------------------------------------------
 
 
-async def test_whoever_counts_answers_counts_llm_complete() -> None:
+async def test_the_number_of_answers_is_the_number_of_llm_complete_events() -> None:
     events = await events_of(AgentWorld().agent(asks("c1"), RuntimeError("down")))
     kinds = [event.type for event in events]
     assert (kinds.count("llm_start"), kinds.count("llm_complete")) == (2, 1)
     assert short(events)[-2:] == ["LLM_START", "ERROR"]
 
 
-async def test_a_tool_s_result_is_in_tool_result() -> None:
+async def test_the_result_of_a_tool_is_in_the_field_tool_result() -> None:
     agent = AgentWorld().agent([*asks("c1"), call("boom", id="c2")], "fin")
     ended = [event for event in await events_of(agent) if event.type in ("tool_result", "tool_error")]
     assert [(event.tool_result.content, event.tool_result.is_error) for event in ended] == [
@@ -628,7 +628,7 @@ async def test_a_tool_s_result_is_in_tool_result() -> None:
     assert all(event.result is event.tool_result for event in ended)
 
 
-async def test_the_end_of_context_assembly_says_how_long_the_context_is() -> None:
+async def test_the_end_of_context_assembly_states_the_tokens_of_the_context() -> None:
     agent = AgentWorld().agent(asks("c1"), "fin", system_prompt="x" * 4000)
     events = await events_of(agent, "y" * 400)
     used = [event.metadata["tokens_used"] for event in events if event.type == "phase_end"]
@@ -650,7 +650,7 @@ class Found:
         ("x", "Unknown", 0.0),
     ],
 )
-async def test_each_document_found_has_its_title_and_its_score(document: Any, title: str, score: float) -> None:
+async def test_each_retrieved_document_has_its_title_and_score(document: Any, title: str, score: float) -> None:
     agent = AgentWorld().agent("fin", retriever=lambda query: [document])
     (found,) = [event.metadata for event in await events_of(agent) if event.type == "retrieval_progress"]
     assert (found["doc_title"], found["relevance_score"]) == (title, score)
@@ -665,7 +665,7 @@ TOLD = [
 ]
 
 
-async def test_an_executor_goes_on_from_messages_and_a_turn() -> None:
+async def test_an_executor_continues_from_messages_and_a_turn() -> None:
     agent = AgentWorld().agent(asks("c2"), "fin")
     turn = TurnState.initial(3, run_id="r").next_turn()
     events = [event async for event in agent.executor.execute_stream(TOLD, turn)]
@@ -674,7 +674,7 @@ async def test_an_executor_goes_on_from_messages_and_a_turn() -> None:
     assert (events[-1].type, events[-1].content) == ("agent_finish", "fin")
 
 
-async def test_the_limit_of_the_turn_is_that_of_all_turns() -> None:
+async def test_the_limit_of_a_turn_counts_all_turns_of_the_run() -> None:
     agent = AgentWorld().agent(*[asks("c")] * 5)
     turn = TurnState(turn_counter=3, turn_id="t", max_iterations=5)
     events = [event async for event in agent.executor.execute_stream(TOLD, turn)]
@@ -682,7 +682,7 @@ async def test_the_limit_of_the_turn_is_that_of_all_turns() -> None:
     assert events[-1].type == "max_iterations_reached"
 
 
-async def test_an_executor_without_a_turn_begins_with_the_first() -> None:
+async def test_an_executor_without_a_turn_starts_with_the_first() -> None:
     agent = AgentWorld().agent(*[asks("c")] * 5, max_iterations=1)
     events = [event async for event in agent.executor.execute_stream(TOLD)]
     assert events[0].iteration == 0
@@ -690,5 +690,5 @@ async def test_an_executor_without_a_turn_begins_with_the_first() -> None:
     assert len(agent.llm.requests) == 1
 
 
-async def test_ainvoke_is_run() -> None:
+async def test_ainvoke_is_equivalent_to_run() -> None:
     assert await AgentWorld().agent("fin").ainvoke("hi") == "fin"

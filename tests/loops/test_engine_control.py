@@ -33,7 +33,7 @@ async def paused_after_a(world: World) -> Any:
     return engine, stream
 
 
-async def test_ce_07_the_task_that_runs_is_finished_first() -> None:
+async def test_ce_07_a_pause_takes_effect_after_the_running_task() -> None:
     world = World()
     engine, stream = await paused_after_a(world)
     pulled = asyncio.create_task(anext(stream))
@@ -46,7 +46,7 @@ async def test_ce_07_the_task_that_runs_is_finished_first() -> None:
 
 
 @pytest.mark.parametrize("who", ["the consumer", "another task", "another thread"])
-async def test_ce_08_what_was_paused_goes_on(who: str) -> None:
+async def test_ce_08_a_paused_engine_can_be_resumed(who: str) -> None:
     world = World()
     engine, stream = await paused_after_a(world)
     if who == "the consumer":
@@ -61,7 +61,7 @@ async def test_ce_08_what_was_paused_goes_on(who: str) -> None:
     assert world.ran == ["a", "b"]
 
 
-async def test_ce_09_scheduling_is_finished_before_it_pauses() -> None:
+async def test_ce_09_a_pause_takes_effect_after_scheduling() -> None:
     engine = World().engine()
     stream = engine.run("goal")
     await take(stream, "SCHEDULED a")
@@ -76,7 +76,7 @@ async def test_ce_09_scheduling_is_finished_before_it_pauses() -> None:
     assert await rest(stream) == ["RESUMED(0.0)", *WHOLE[8:]]
 
 
-async def test_a_consumer_that_goes_on_after_pausing_is_told_and_then_waits() -> None:
+async def test_a_consumer_that_pauses_gets_the_paused_event_and_then_waits() -> None:
     engine = World().engine()
     seen: list[str] = []
 
@@ -94,7 +94,7 @@ async def test_a_consumer_that_goes_on_after_pausing_is_told_and_then_waits() ->
     assert seen[-2:] == WHOLE[-2:]
 
 
-async def test_resuming_before_the_pause_has_come_takes_it_back() -> None:
+async def test_resume_before_the_paused_event_revokes_the_pause() -> None:
     engine = World().engine()
     stream = engine.run("goal")
     said = await take(stream, "STARTED a")
@@ -125,7 +125,7 @@ MAY_PAUSE = ("scheduling", "executing")
 
 @pytest.mark.parametrize("anytime", [False, True])
 @pytest.mark.parametrize("position", range(len(WHOLE) + 1))
-async def test_pausing_at_any_event_and_going_on_gives_the_same_run(position: int, anytime: bool) -> None:
+async def test_pausing_and_resuming_at_any_event_results_in_the_same_run(position: int, anytime: bool) -> None:
     world = World()
     engine = world.engine()
     stream = engine.run("goal")
@@ -153,7 +153,7 @@ async def test_pausing_at_any_event_and_going_on_gives_the_same_run(position: in
     assert engine.state is EngineState.COMPLETED
 
 
-async def test_pausing_while_a_task_runs_in_another_task() -> None:
+async def test_another_task_can_pause_the_engine_while_a_task_runs() -> None:
     world, running, release = World(), asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
@@ -185,7 +185,7 @@ async def test_pausing_while_a_task_runs_in_another_task() -> None:
     ] == WHOLE
 
 
-async def test_an_error_goes_before_a_pause() -> None:
+async def test_an_error_has_precedence_over_a_pause() -> None:
     world = World()
     world.during["a"] = boom
     engine = world.engine()
@@ -195,7 +195,7 @@ async def test_an_error_goes_before_a_pause() -> None:
     assert await rest(stream) == ["FAILED a:boom:executing", "SC(executing>error)", "ERROR(boom,executing)"]
 
 
-async def test_a_failure_that_is_passed_over_leaves_the_pause() -> None:
+async def test_a_failed_task_with_on_task_error_continue_keeps_the_pause() -> None:
     world = World()
     world.during["a"] = boom
     engine = world.engine(on_task_error="continue")
@@ -207,7 +207,7 @@ async def test_a_failure_that_is_passed_over_leaves_the_pause() -> None:
     assert (await rest(stream))[-1] == "DONE(2,1,1)"
 
 
-def test_an_engine_that_does_nothing_can_neither_pause_nor_resume_nor_be_cancelled() -> None:
+def test_an_idle_engine_cannot_be_paused_resumed_or_cancelled() -> None:
     engine = ConversationEngine()
     assert (engine.pause(), engine.pause(anytime=True), engine.resume(), engine.cancel()) == (False,) * 4
     assert engine.state is EngineState.IDLE
@@ -217,7 +217,7 @@ def test_an_engine_that_does_nothing_can_neither_pause_nor_resume_nor_be_cancell
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_second_run_needs_a_reset(fails: bool) -> None:
+async def test_a_second_run_requires_a_reset(fails: bool) -> None:
     world = World()
     if fails:
         world.during["context"] = boom
@@ -234,7 +234,7 @@ async def test_a_second_run_needs_a_reset(fails: bool) -> None:
     assert await rest(engine.run("again")) == WHOLE
 
 
-async def test_a_second_run_beside_the_first_is_refused() -> None:
+async def test_a_second_concurrent_run_is_refused() -> None:
     engine = World().engine()
     first, second = engine.run("goal"), engine.run("again")
     said = await take(first, "STARTED a")
@@ -247,7 +247,7 @@ async def test_a_second_run_beside_the_first_is_refused() -> None:
     assert said + await rest(first) == WHOLE
 
 
-async def test_resetting_while_it_runs_is_refused() -> None:
+async def test_a_reset_during_a_run_is_refused() -> None:
     engine = World().engine()
     stream = engine.run("goal")
     said = await take(stream, "STARTED a")
@@ -260,7 +260,7 @@ async def test_resetting_while_it_runs_is_refused() -> None:
     assert said + await rest(stream) == WHOLE
 
 
-async def test_resetting_what_is_paused_ends_its_stream() -> None:
+async def test_a_reset_of_a_paused_engine_ends_its_stream() -> None:
     world = World()
     engine, stream = await paused_after_a(world)
     engine.reset()
@@ -276,7 +276,7 @@ async def test_resetting_what_is_paused_ends_its_stream() -> None:
 
 
 @pytest.mark.parametrize("position", range(1, len(WHOLE) + 1))
-async def test_closing_the_stream_ends_the_engine_in_an_error(position: int) -> None:
+async def test_closing_the_stream_ends_the_engine_with_an_error(position: int) -> None:
     world = World()
     engine = world.engine()
     stream = engine.run("goal")
@@ -295,14 +295,14 @@ async def test_closing_the_stream_ends_the_engine_in_an_error(position: int) -> 
     assert await rest(engine.run("again")) == WHOLE
 
 
-async def test_a_stream_that_was_never_pulled_has_done_nothing() -> None:
+async def test_closing_a_stream_that_was_never_started_has_no_effect() -> None:
     engine = World().engine()
     await engine.run("goal").aclose()
     assert engine.state is EngineState.IDLE
     assert await rest(engine.run("goal")) == WHOLE
 
 
-async def test_leaving_the_loop_ends_the_engine_soon() -> None:
+async def test_leaving_the_stream_by_a_break_ends_the_engine() -> None:
     engine = World().engine()
     async for event in engine.run("goal"):
         if in_words(event) == "STARTED a":
@@ -312,7 +312,7 @@ async def test_leaving_the_loop_ends_the_engine_soon() -> None:
 
 
 @pytest.mark.parametrize("at", WHOLE)
-async def test_an_engine_that_was_left_can_be_reset_at_once(at: str) -> None:
+async def test_an_engine_can_be_reset_immediately_after_a_break(at: str) -> None:
     engine = World().engine()
     async for event in engine.run("goal"):
         if in_words(event) == at:
@@ -321,7 +321,7 @@ async def test_an_engine_that_was_left_can_be_reset_at_once(at: str) -> None:
     assert await rest(engine.run("again")) == WHOLE
 
 
-async def test_an_engine_that_was_left_can_be_restored_at_once() -> None:
+async def test_an_engine_can_be_restored_immediately_after_a_break() -> None:
     world = World()
     engine = world.engine()
     async for event in engine.run("goal"):
@@ -333,7 +333,7 @@ async def test_an_engine_that_was_left_can_be_restored_at_once() -> None:
     assert world.ran == ["b"]
 
 
-async def test_a_run_that_was_left_stays_ended_when_its_engine_is_reset() -> None:
+async def test_a_reset_after_a_break_leaves_the_old_run_cancelled() -> None:
     engine = World().engine()
     async for event in engine.run("goal"):
         if in_words(event) == "STARTED a":
@@ -345,7 +345,7 @@ async def test_a_run_that_was_left_stays_ended_when_its_engine_is_reset() -> Non
     assert_one_terminal_event_last(left.events)
 
 
-async def test_what_somebody_else_drives_is_not_reset_where_a_reader_has_left_it() -> None:
+async def test_a_reset_is_refused_if_another_owner_advances_the_run() -> None:
     world, begun, goes_on = World(), asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
@@ -370,7 +370,7 @@ async def test_what_somebody_else_drives_is_not_reset_where_a_reader_has_left_it
     assert await run == {"a": "A", "b": "B"}
 
 
-async def test_a_run_whose_model_failed_may_go_on_when_its_engine_is_reset() -> None:
+async def test_a_run_whose_model_failed_can_be_resumed_after_a_reset() -> None:
     def fail(messages: Any) -> Any:
         raise RuntimeError("down")
 
@@ -383,7 +383,7 @@ async def test_a_run_whose_model_failed_may_go_on_when_its_engine_is_reset() -> 
     assert await failed == {"a": "a"}
 
 
-async def test_a_consumer_that_is_cancelled_runs_every_finally_first() -> None:
+async def test_cancelling_a_consumer_runs_every_finally_first() -> None:
     cleaned: list[str] = []
 
     async def execute(task: SubTask) -> None:
@@ -427,7 +427,7 @@ async def test_cancelling_at_any_event_ends_the_stream_with_an_error(position: i
     assert engine.cancel() is False
 
 
-async def test_cancelling_while_a_task_runs_closes_it_first() -> None:
+async def test_cancelling_during_a_task_closes_the_task_first() -> None:
     world, begun, closed = World(), asyncio.Event(), asyncio.Event()
 
     async def hold() -> None:
@@ -448,7 +448,7 @@ async def test_cancelling_while_a_task_runs_closes_it_first() -> None:
     assert engine.state is EngineState.ERROR
 
 
-async def test_cancelling_what_is_paused() -> None:
+async def test_cancelling_a_paused_engine_ends_its_stream() -> None:
     engine, stream = await paused_after_a(World())
     pulled = asyncio.create_task(rest(stream))
     assert await is_waiting(pulled)
@@ -456,14 +456,14 @@ async def test_cancelling_what_is_paused() -> None:
     assert await pulled == ["SC(paused>error)", "ERROR(cancelled,executing)"]
 
 
-async def test_closing_what_is_paused() -> None:
+async def test_closing_the_stream_of_a_paused_engine_ends_it_with_an_error() -> None:
     engine, stream = await paused_after_a(World())
     await stream.aclose()
     assert engine.state is EngineState.ERROR
     assert engine.resume() is False
 
 
-async def test_a_task_may_pause_its_own_engine() -> None:
+async def test_a_task_can_pause_its_own_engine() -> None:
     world = World()
     world.during["a"] = lambda: engine.pause()
     engine = world.engine()
@@ -473,7 +473,7 @@ async def test_a_task_may_pause_its_own_engine() -> None:
         assert (await rest(stream))[-1] == "DONE(2,2)"
 
 
-async def test_the_published_usage_runs() -> None:
+async def test_the_published_usage_example_runs() -> None:
     engine = ConversationEngine()
     stream = engine.run("Write a report")
     first = [await stream.__anext__() for _ in range(5)]
@@ -522,7 +522,7 @@ async def test_in_a_kernel_the_events_are_the_same() -> None:
 
 
 @pytest.mark.usefixtures("hosted")
-async def test_in_a_kernel_a_loop_may_execute_a_task() -> None:
+async def test_in_a_kernel_a_loop_can_execute_a_task() -> None:
     engine = World().engine(execute=ConversationEngine())
     said = await rest(engine.run("goal"))
     assert said[-1] == "DONE(2,2)"
@@ -530,7 +530,7 @@ async def test_in_a_kernel_a_loop_may_execute_a_task() -> None:
 
 
 @pytest.mark.usefixtures("hosted")
-async def test_in_a_kernel_closing_the_stream_ends_what_runs() -> None:
+async def test_in_a_kernel_closing_the_stream_ends_the_engine() -> None:
     engine = World().engine()
     stream = engine.run("goal")
     await take(stream, "STARTED a")
@@ -544,7 +544,7 @@ async def test_in_a_kernel_closing_the_stream_ends_what_runs() -> None:
 
 
 @pytest.mark.usefixtures("hosted")
-async def test_in_a_kernel_an_engine_that_was_left_can_be_reset_at_once() -> None:
+async def test_in_a_kernel_an_engine_can_be_reset_immediately_after_a_break() -> None:
     engine = World().engine()
     async for event in engine.run("goal"):
         if in_words(event) == "STARTED a":
@@ -563,7 +563,7 @@ async def facts_of_a_whole_run() -> int:
 
 
 @pytest.mark.parametrize("what", ["pause", "cancel", "steer", "close"])
-async def test_whatever_happens_at_any_fact_the_run_is_valid(what: str) -> None:
+async def test_pause_cancel_steer_or_close_at_any_event_leaves_a_valid_run(what: str) -> None:
     length = await facts_of_a_whole_run()
     for position in range(length):
         world = World()

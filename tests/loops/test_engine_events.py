@@ -28,7 +28,7 @@ from tests.worlds import assert_folds, collect
 # -- the events, in order (conversation_engine/SEMANTICS.md, 3. Events) -----------------------------------------------
 
 
-async def test_ce_01_a_full_run() -> None:
+async def test_ce_01_the_events_of_a_complete_run() -> None:
     world = World()
     engine = world.engine()
     events = await collect(engine.run("goal"))
@@ -45,7 +45,7 @@ async def test_ce_01_a_full_run() -> None:
     assert world.ran == ["a", "b"]
 
 
-async def test_the_state_is_the_one_that_was_said_last() -> None:
+async def test_the_state_of_an_engine_is_that_of_its_last_state_change() -> None:
     engine = World().engine()
     assert engine.state is EngineState.IDLE
     async for event in engine.run("goal"):
@@ -53,7 +53,7 @@ async def test_the_state_is_the_one_that_was_said_last() -> None:
             assert engine.state == event.data["to"]
 
 
-async def test_an_engine_without_anything_has_one_task() -> None:
+async def test_an_engine_without_arguments_has_one_task() -> None:
     engine = ConversationEngine()
     said = await rest(engine.run("the goal"))
     assert "DECOMPOSED(task_default)" in said
@@ -62,7 +62,7 @@ async def test_an_engine_without_anything_has_one_task() -> None:
     ]
 
 
-async def test_it_does_not_run_ahead_of_its_consumer() -> None:
+async def test_an_engine_never_advances_beyond_its_consumer() -> None:
     world = World()
     stream = world.engine().run("goal")
     assert world.asked == []
@@ -88,7 +88,7 @@ async def test_it_does_not_run_ahead_of_its_consumer() -> None:
         ("plan", "decomposing", PLANNED[:4]),
     ],
 )
-async def test_ce_15_a_coordinator_or_planner_that_fails(fails: str, phase: str, before: list[str]) -> None:
+async def test_ce_15_a_failed_coordinator_or_planner_ends_the_engine(fails: str, phase: str, before: list[str]) -> None:
     world = World()
     world.during[fails] = boom
     engine = world.engine()
@@ -99,7 +99,7 @@ async def test_ce_15_a_coordinator_or_planner_that_fails(fails: str, phase: str,
     assert engine.current_progress == 0.0
 
 
-async def test_a_task_that_fails_ends_the_engine() -> None:
+async def test_a_failed_task_ends_the_engine() -> None:
     world = World()
     world.during["a"] = boom
     engine = world.engine()
@@ -118,7 +118,7 @@ async def test_a_task_that_fails_ends_the_engine() -> None:
 @pytest.mark.parametrize(
     ("fails", "phase"), [("context", "context_fetching"), ("plan", "decomposing"), ("a", "executing")]
 )
-async def test_the_error_of_an_engine_is_in_the_words_of_what_was_raised(
+async def test_the_error_of_an_engine_has_the_text_of_the_exception(
     error: Exception, words: str, fails: str, phase: str
 ) -> None:
     def fail() -> None:
@@ -129,7 +129,7 @@ async def test_the_error_of_an_engine_is_in_the_words_of_what_was_raised(
     assert (await rest(world.engine().run("goal")))[-2:] == [f"SC({phase}>error)", f"ERROR({words},{phase})"]
 
 
-async def test_a_task_that_fails_last_leaves_those_before_it_completed() -> None:
+async def test_tasks_before_a_failed_last_task_stay_completed() -> None:
     for options, end in (({}, "ERROR(boom,executing)"), ({"on_task_error": "continue"}, "DONE(2,1,1)")):
         world = World()
         world.during["b"] = boom
@@ -138,7 +138,7 @@ async def test_a_task_that_fails_last_leaves_those_before_it_completed() -> None
         assert engine.completed_tasks == 1
 
 
-async def test_a_task_that_fails_may_be_passed_over() -> None:
+async def test_a_failed_task_is_skipped_with_on_task_error_continue() -> None:
     world = World()
     world.during["a"] = boom
     engine = world.engine(on_task_error="continue")
@@ -152,7 +152,7 @@ async def test_a_task_that_fails_may_be_passed_over() -> None:
     assert (engine.state, engine.completed_tasks, engine.current_progress) == ("completed", 1, 0.5)
 
 
-async def test_what_depends_on_a_task_that_failed_does_not_run() -> None:
+async def test_a_task_that_depends_on_a_failed_task_does_not_run() -> None:
     plan = [
         {"id": "c", "description": "C", "dependencies": ["b"]},
         {"id": "b", "description": "B", "dependencies": ["a"]},
@@ -170,7 +170,7 @@ async def test_what_depends_on_a_task_that_failed_does_not_run() -> None:
     assert world.ran == ["a", "d"]
 
 
-async def test_no_tasks_at_all_is_a_goal_achieved() -> None:
+async def test_a_plan_without_tasks_completes_the_engine() -> None:
     engine = World([]).engine()
     stream = engine.run("goal")
     await take(stream, "DECOMPOSED()")
@@ -190,17 +190,17 @@ async def order(plan: Any, **options: Any) -> list[str]:
     return world.ran
 
 
-async def test_tasks_run_by_priority_and_otherwise_as_they_came() -> None:
+async def test_tasks_run_by_priority_and_then_in_the_order_of_the_plan() -> None:
     assert await order([{"id": id, "priority": p} for id, p in [("x", 1), ("y", 0), ("z", 1), ("v", 0)]]) == list(
         "yvxz"
     )
 
 
-async def test_without_priorities_tasks_run_as_they_came() -> None:
+async def test_tasks_without_priorities_run_in_the_order_of_the_plan() -> None:
     assert await order([{"description": "first"}, {"id": "x"}, "third"]) == ["task_0", "x", "task_2"]
 
 
-async def test_a_task_runs_after_those_it_depends_on() -> None:
+async def test_a_task_runs_after_its_dependencies() -> None:
     plan = [
         {"id": "deploy", "priority": 0, "dependencies": ["test", "build"]},
         {"id": "test", "priority": 1, "dependencies": ["build"]},
@@ -230,7 +230,7 @@ async def test_a_task_runs_after_those_it_depends_on() -> None:
         ([{"id": one, "dependencies": [other]} for one, other in ("ab", "ba", "ca")], "cycle: a, b."),
     ],
 )
-async def test_what_is_no_plan_is_an_error(plan: Any, why: str) -> None:
+async def test_an_invalid_plan_is_an_error(plan: Any, why: str) -> None:
     world = World()
     world.plan = plan
     engine = world.engine()
@@ -242,7 +242,7 @@ async def test_what_is_no_plan_is_an_error(plan: Any, why: str) -> None:
     assert world.ran == []
 
 
-async def test_keys_that_are_missing_or_nobody_knows_do_no_harm() -> None:
+async def test_missing_and_unknown_keys_of_a_task_are_accepted() -> None:
     plan = [{"id": 1, "unknown": object(), "status": "done", "result": 3, "priority": None, "dependencies": None}, {}]
     world = World(plan)
     seen: list[SubTask] = []
@@ -265,11 +265,11 @@ async def test_keys_that_are_missing_or_nobody_knows_do_no_harm() -> None:
         [SimpleNamespace(id="b", priority=2), SimpleNamespace(id="a", priority=1)],
     ],
 )
-async def test_a_plan_may_come_in_other_shapes(plan: Any) -> None:
+async def test_a_plan_can_have_several_forms(plan: Any) -> None:
     assert await order(plan) == ["a", "b"]
 
 
-async def test_a_plan_that_is_cut_off_says_so() -> None:
+async def test_a_truncated_plan_is_an_event_with_the_dropped_tasks() -> None:
     plan = [{"id": f"t{number}"} for number in range(5)]
     events = await collect(World(plan).engine(max_tasks=3).run("goal"))
     said = notation(events)
@@ -281,7 +281,7 @@ async def test_a_plan_that_is_cut_off_says_so() -> None:
     assert await order([{"id": "a"}], max_tasks=0) == []
 
 
-async def test_a_plan_whose_tasks_need_what_is_cut_off_is_an_error() -> None:
+async def test_a_truncated_plan_with_a_missing_dependency_is_an_error() -> None:
     events = await collect(World([{"id": "a", "dependencies": ["b"]}, {"id": "b"}]).engine(max_tasks=1).run("goal"))
     assert "max_tasks=1 leaves out" in events[-1].data["error"]
 
@@ -296,7 +296,7 @@ async def test_a_plan_whose_tasks_need_what_is_cut_off_is_an_error() -> None:
         {"rules": ["r"], "tools": ["t1", "t2"], "knowledge": None, "more": 1},
     ],
 )
-async def test_the_context_is_counted_and_passed_on(context: Any) -> None:
+async def test_the_parts_of_the_context_are_counted_and_passed_on(context: Any) -> None:
     seen: list[Any] = []
 
     class Planner:
@@ -319,7 +319,7 @@ async def test_the_context_is_counted_and_passed_on(context: Any) -> None:
         assert known.knowledge == []
 
 
-async def test_ports_that_take_one_argument_get_one() -> None:
+async def test_a_port_with_one_parameter_gets_one_argument() -> None:
     def plan(user_input: str) -> Any:
         return [{"id": "a"}, {"id": "b"}]
 
@@ -349,7 +349,7 @@ async def test_sync_ports_do_not_block_the_event_loop() -> None:
     await stream.aclose()
 
 
-async def test_a_sync_port_that_raises_stop_iteration_is_an_error_as_any_other() -> None:
+async def test_stop_iteration_of_a_sync_port_is_an_error_of_the_engine() -> None:
     def execute(task: SubTask) -> Any:
         return next(iter(()))
 
@@ -357,7 +357,7 @@ async def test_a_sync_port_that_raises_stop_iteration_is_an_error_as_any_other()
     assert said[-1] == "ERROR(StopIteration: ,executing)"
 
 
-async def test_a_loop_may_execute_a_task() -> None:
+async def test_a_loop_can_execute_a_task() -> None:
     loop = SessionLoop(ScriptedLLM(["did A", "did B"]))
     world = World()
     said = await rest(world.engine(execute=loop).run("goal"))
@@ -368,7 +368,7 @@ async def test_a_loop_may_execute_a_task() -> None:
     assert [request.messages[-1]["content"] for request in loop.llm.requests] == ["A", "B"]
 
 
-async def test_a_loop_that_executes_a_task_hears_what_came_before_it() -> None:
+async def test_a_loop_that_executes_a_task_gets_the_results_of_its_dependencies() -> None:
     loop = SessionLoop(ScriptedLLM(["did A", "did B"]))
     world = World([{"id": "a", "description": "A"}, {"id": "b", "description": "B", "dependencies": ["a"]}])
     engine = world.engine(execute=loop)
@@ -385,13 +385,13 @@ async def test_a_loop_that_executes_a_task_hears_what_came_before_it() -> None:
         assert said == ["B", "[a] came to: did A"]
 
 
-async def test_a_result_that_is_not_json_becomes_its_text() -> None:
+async def test_a_result_that_is_not_json_is_converted() -> None:
     said = await rest(ConversationEngine(execute=lambda task: {1, 2}).run("goal"))
     assert "COMPLETED task_default=[1, 2](1.0)" in said
 
 
 @pytest.mark.parametrize("result", [None, "", 0, {"é": [1, None]}, [1, 2], "☃"])
-async def test_a_task_may_give_any_json(result: Any) -> None:
+async def test_a_task_can_return_any_json(result: Any) -> None:
     events = await collect(World().engine(execute=lambda task: result).run("goal"))
     assert [event.data["result"] for event in events if event.event_type == "task_completed"] == [result, result]
 
@@ -409,12 +409,12 @@ def sync_parts(task: SubTask) -> Generator[Any, None, None]:
 
 
 @pytest.mark.parametrize("execute", [async_parts, sync_parts, lambda task: async_parts(task)])
-async def test_what_executes_a_task_may_yield_its_result_in_parts(execute: Any) -> None:
+async def test_execute_can_yield_its_result_in_parts(execute: Any) -> None:
     done = [event async for event in ConversationEngine(execute=execute).run("goal")][-3]
     assert done.data["result"] == ["task_default", {"part": 2}]
 
 
-async def test_work_that_yields_and_then_fails_is_a_task_that_fails() -> None:
+async def test_a_generator_that_fails_after_a_yield_fails_its_task() -> None:
     async def breaks(task: SubTask) -> AsyncGenerator[str, None]:
         yield "half"
         boom()
@@ -423,7 +423,7 @@ async def test_work_that_yields_and_then_fails_is_a_task_that_fails() -> None:
     assert "FAILED task_default:boom:executing" in said
 
 
-async def test_a_goal_that_is_a_message_without_a_role_is_refused_and_changes_nothing() -> None:
+async def test_a_goal_that_is_a_message_without_a_role_is_refused() -> None:
     engine = ConversationEngine()
     with pytest.raises(UsageError, match="goal"):
         engine.run({"content": "no role"})
@@ -439,7 +439,7 @@ async def test_a_goal_that_is_a_message_without_a_role_is_refused_and_changes_no
         ({}, "{}"),
     ],
 )
-async def test_a_goal_may_be_a_message_or_any_object_also_in_a_snapshot(goal: Any, words: str) -> None:
+async def test_a_goal_can_be_a_message_or_any_object_and_is_kept_in_a_snapshot(goal: Any, words: str) -> None:
     engine = ConversationEngine()
     events = engine.run(goal)
     await anext(events)
@@ -459,12 +459,12 @@ async def test_a_goal_may_be_a_message_or_any_object_also_in_a_snapshot(goal: An
         {"coordinator": 7},
     ],
 )
-def test_what_cannot_work_is_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         ConversationEngine(**options)
 
 
-def test_a_model_in_the_place_of_the_coordinator_is_told_where_it_goes() -> None:
+def test_the_error_for_a_model_as_coordinator_names_the_right_argument() -> None:
     with pytest.raises(UsageError, match="Pass a model as llm="):
         ConversationEngine(ScriptedLLM([]))
 
@@ -474,7 +474,7 @@ def test_a_model_in_the_place_of_the_coordinator_is_told_where_it_goes() -> None
 ANSWER = '{"tasks": [{"id": "b", "description": "B", "priority": 2, "dependencies": []}, {"id": "a", "priority": 1}]}'
 
 
-async def test_a_model_is_asked_with_the_schema_of_a_plan() -> None:
+async def test_a_model_request_has_the_schema_of_a_plan() -> None:
     llm = ScriptedLLM([ANSWER])
     context = {"rules": ["be brief"]}
     said = await rest(World(context=context).engine(llm=llm).run("the goal"))
@@ -487,7 +487,7 @@ async def test_a_model_is_asked_with_the_schema_of_a_plan() -> None:
     assert "be brief" in request.messages[1]["content"]
 
 
-async def test_a_model_that_only_completes_will_do() -> None:
+async def test_a_model_with_only_complete_can_make_the_plan() -> None:
     class Model:
         async def complete(self, messages: Any) -> str:
             return f"Sure:\n```json\n{ANSWER}\n```"
@@ -495,13 +495,13 @@ async def test_a_model_that_only_completes_will_do() -> None:
     assert await rest(World().engine(llm=Model()).run("goal")) == WHOLE
 
 
-async def test_a_model_whose_answer_is_no_plan_is_an_error() -> None:
+async def test_a_model_answer_that_is_not_a_plan_is_an_error() -> None:
     events = await collect(World().engine(llm=ScriptedLLM(["I cannot."])).run("goal"))
     assert notation(events)[-2] == "SC(decomposing>error)"
     assert "I cannot." in events[-1].data["error"]
 
 
-async def test_a_model_that_fails_ends_the_stream_and_not_the_run() -> None:
+async def test_a_failed_model_request_ends_the_stream_and_pauses_the_run() -> None:
     engine = World().engine(llm=ScriptedLLM([[RuntimeError("no line")], ANSWER]))
     said = await rest(engine.run("goal"))
     assert said == [*PLANNED[:4], "SC(decomposing>error)", "ERROR(no line,decomposing)"]
@@ -515,7 +515,7 @@ async def test_a_model_that_fails_ends_the_stream_and_not_the_run() -> None:
     assert engine.state is EngineState.COMPLETED
 
 
-async def test_decompose_goal_goes_before_the_model() -> None:
+async def test_decompose_goal_has_precedence_over_the_model() -> None:
     class Both(ScriptedLLM):
         def decompose_goal(self, user_input: str) -> Any:
             return TWO
@@ -528,7 +528,7 @@ async def test_decompose_goal_goes_before_the_model() -> None:
 # -- the core's run -------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_of_its_own_gives_the_results() -> None:
+async def test_a_run_started_with_start_returns_the_results() -> None:
     world = World()
     engine = world.engine()
     run = engine.start("goal")
@@ -539,7 +539,7 @@ async def test_a_run_of_its_own_gives_the_results() -> None:
     assert_folds(run)
 
 
-async def test_a_run_of_its_own_that_fails_says_why() -> None:
+async def test_a_failed_run_started_with_start_raises_the_error() -> None:
     world = World()
     world.during["plan"] = boom
     run = world.engine().start("goal")
@@ -558,7 +558,7 @@ async def test_a_run_can_be_stepped_phase_by_phase() -> None:
 
 
 @pytest.mark.alone
-def test_the_last_tasks_cost_what_the_first_did() -> None:
+def test_the_cost_of_a_task_does_not_grow_with_the_number_of_tasks() -> None:
     tasks = 800
 
     async def performed() -> list[float]:
@@ -578,7 +578,7 @@ def test_the_last_tasks_cost_what_the_first_did() -> None:
 # -- the machine ----------------------------------------------------------------------------------------------------
 
 
-def test_the_table_is_the_designs_with_what_was_decided() -> None:
+def test_the_transition_table_is_that_of_the_design() -> None:
     table = {state.value: {other.value for other in allowed} for state, allowed in VALID_STATE_TRANSITIONS.items()}
     assert table == {
         "idle": {"receiving"},
@@ -596,7 +596,7 @@ def test_the_table_is_the_designs_with_what_was_decided() -> None:
 
 @pytest.mark.parametrize("source", list(EngineState))
 @pytest.mark.parametrize("target", list(EngineState))
-def test_a_transition_the_table_forbids_raises_and_changes_nothing(source: EngineState, target: EngineState) -> None:
+def test_a_forbidden_transition_raises_and_changes_nothing(source: EngineState, target: EngineState) -> None:
     engine = ConversationEngine()
     ways = {EngineState.PAUSED: ["executing"], EngineState.ERROR: ["receiving"]}
     chain = ["receiving", "context_fetching", "decomposing", "scheduling", "executing", "completed"]
@@ -615,7 +615,7 @@ def test_a_transition_the_table_forbids_raises_and_changes_nothing(source: Engin
         assert engine.state is source
 
 
-async def test_transitions_of_an_engine_that_runs_are_those_it_makes_itself() -> None:
+async def test_a_running_engine_permits_only_a_pause_a_resume_and_an_error() -> None:
     engine = World().engine()
     stream = engine.run("goal")
     await take(stream, "STARTED a")
@@ -633,13 +633,13 @@ async def test_transitions_of_an_engine_that_runs_are_those_it_makes_itself() ->
     assert said[-1] == "ERROR(cancelled,executing)"
 
 
-def test_events_can_be_made() -> None:
+def test_an_event_can_be_constructed() -> None:
     event = EngineEvent(EngineEventType.TASK_STARTED, {"task_id": "a"})
     assert event.event_type == "task_started"
     assert event == EngineEvent(EngineEventType("task_started"), {"task_id": "a"}, event.timestamp)
 
 
-def test_an_engine_has_what_it_was_made_with() -> None:
+def test_an_engine_has_its_arguments_as_attributes() -> None:
     coordinator, llm = (lambda goal: None), (lambda goal: [])
     engine = ConversationEngine(coordinator=coordinator, llm=llm)
     assert engine.coordinator is coordinator

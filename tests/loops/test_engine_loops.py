@@ -50,12 +50,12 @@ def repeats(task: str) -> Any:
 
 
 @pytest.mark.parametrize("design", [SessionLoop, Agent])
-async def test_a_loop_may_make_the_plan(design: Any) -> None:
+async def test_a_loop_can_make_the_plan(design: Any) -> None:
     engine = ConversationEngine(llm=design(ScriptedLLM([PLAN])), execute=execute)
     assert await rest(engine.run("goal")) == WHOLE
 
 
-async def test_a_planner_with_a_model_is_told_the_goal_the_context_and_what_a_plan_looks_like() -> None:
+async def test_a_planner_with_a_model_gets_the_goal_the_context_and_the_form_of_a_plan() -> None:
     llm = ScriptedLLM([PLAN])
     engine = ConversationEngine(lambda goal: {"rules": ["be brief"]}, SessionLoop(llm), execute)
     await rest(engine.run("make tea"))
@@ -65,12 +65,12 @@ async def test_a_planner_with_a_model_is_told_the_goal_the_context_and_what_a_pl
     assert '"dependencies"' in asked
 
 
-async def test_a_planner_without_a_model_is_given_the_goal_alone() -> None:
+async def test_a_planner_without_a_model_gets_only_the_goal() -> None:
     said = await rest(ConversationEngine(llm=planner).run("make tea"))
     assert "COMPLETED asked=make tea(1.0)" in said
 
 
-async def test_a_planner_may_be_a_loop_of_agents() -> None:
+async def test_a_loop_agent_can_be_the_planner() -> None:
     class Plans(K):
         async def _run_async_impl(self, ctx: Any) -> Any:
             yield agentnb.loops.loop_agent.Event(author=self.name, content=PLAN)
@@ -79,7 +79,7 @@ async def test_a_planner_may_be_a_loop_of_agents() -> None:
     assert await rest(engine.run("goal")) == WHOLE
 
 
-async def test_a_planner_whose_answer_is_no_plan_is_an_error_of_the_engine() -> None:
+async def test_a_planner_answer_that_is_not_a_plan_is_an_error_of_the_engine() -> None:
     engine = ConversationEngine(llm=SessionLoop(ScriptedLLM(["I would rather not."])), execute=execute)
     said = await rest(engine.run("goal"))
     assert said[:-1] == [*PLANNED[:4], "SC(decomposing>error)"]
@@ -98,12 +98,12 @@ async def test_a_planner_whose_answer_is_no_plan_is_an_error_of_the_engine() -> 
         ("", "CONTEXT(0,0,0)"),
     ],
 )
-async def test_a_loop_may_give_the_context(answer: str, counted: str) -> None:
+async def test_a_loop_can_return_the_context(answer: str, counted: str) -> None:
     engine = ConversationEngine(SessionLoop(ScriptedLLM([answer])), World(), execute)
     assert await rest(engine.run("goal")) == [*WHOLE[:2], counted, *WHOLE[3:]]
 
 
-async def test_what_a_coordinator_found_out_reaches_the_planner_and_the_tasks() -> None:
+async def test_the_answer_of_a_coordinator_is_passed_to_the_planner_and_the_tasks() -> None:
     told: list[Any] = []
 
     def do(task: Any, context: Any) -> str:
@@ -120,14 +120,14 @@ async def test_what_a_coordinator_found_out_reaches_the_planner_and_the_tasks() 
 @pytest.mark.parametrize(
     ("port", "phase", "before"), [("coordinator", "context_fetching", 2), ("llm", "decomposing", 4)]
 )
-async def test_a_loop_that_fails_is_an_error_in_its_phase(port: str, phase: str, before: int) -> None:
+async def test_a_failed_loop_is_an_error_in_its_phase(port: str, phase: str, before: int) -> None:
     said = await rest(World().engine(**{port: broken}).run("goal"))
     assert said[:-1] == [*PLANNED[:before], f"SC({phase}>error)"]
     assert "boom" in said[-1]
     assert said[-1].endswith(f",{phase})")
 
 
-async def test_a_loop_that_fails_fails_its_task() -> None:
+async def test_a_failed_loop_fails_its_task() -> None:
     engine = World().engine(execute=Agent(ScriptedLLM([RuntimeError("model down")])))
     said = await rest(engine.run("goal"))
     assert said[-4:] == [
@@ -153,7 +153,7 @@ async def test_the_events_of_each_loop_are_nested_under_its_name() -> None:
     assert list(dict.fromkeys(event.path for event in run.events)) == ["", "librarian", "strategist", "worker"]
 
 
-async def test_a_pause_while_the_planner_works_waits_for_its_end() -> None:
+async def test_a_pause_during_planning_takes_effect_after_the_plan() -> None:
     engine = of_loops()
     stream = engine.run("goal")
     await take(stream, "SC(context_fetching>decomposing)")
@@ -186,14 +186,14 @@ async def approve_the_next(run: Any) -> None:
     run.approve(run.pending[0].id)
 
 
-async def test_a_call_inside_a_task_that_asks_is_pending_on_the_run() -> None:
+async def test_a_call_inside_a_task_that_needs_approval_is_pending_on_the_run() -> None:
     run = World().engine(execute=worker(presses("1"), "did a", presses("2"), "did b")).start("goal")
     await approve_the_next(run)
     await approve_the_next(run)
     assert await run == {"a": "did a", "b": "did b"}
 
 
-async def test_a_run_saved_inside_a_task_goes_on_inside_it() -> None:
+async def test_a_run_saved_inside_a_task_continues_inside_it() -> None:
     run = World().engine(execute=worker(presses("1"))).start("goal")
     while not run.pending:
         assert await run.step()
@@ -205,7 +205,7 @@ async def test_a_run_saved_inside_a_task_goes_on_inside_it() -> None:
     assert await again == {"a": "did a", "b": "did b"}
 
 
-async def test_a_pause_inside_a_task_that_a_loop_does_lets_it_end_and_starts_no_other() -> None:
+async def test_a_pause_inside_a_task_of_a_loop_takes_effect_after_the_task() -> None:
     engine = World().engine(execute=SessionLoop(ScriptedLLM(["did a", "did b"])))
     stream = engine.run("goal")
     await take(stream, "STARTED a")
@@ -215,7 +215,7 @@ async def test_a_pause_inside_a_task_that_a_loop_does_lets_it_end_and_starts_no_
     assert [words for words in await rest(stream) if words.startswith("STARTED")] == ["STARTED b"]
 
 
-async def test_a_snapshot_before_the_plan_asks_the_planner_again_and_not_the_coordinator() -> None:
+async def test_a_snapshot_before_the_plan_repeats_the_request_of_the_planner_only() -> None:
     engine = of_loops()
     stream = engine.run("goal")
     await take(stream, "SC(context_fetching>decomposing)")
@@ -228,7 +228,7 @@ async def test_a_snapshot_before_the_plan_asks_the_planner_again_and_not_the_coo
     assert "Water boils." in last_request(llm)
 
 
-async def test_a_run_that_fails_in_the_planner_says_why() -> None:
+async def test_the_error_of_a_failed_planner_is_raised() -> None:
     with pytest.raises(RunFailed, match="boom"):
         await ConversationEngine(llm=broken).start("goal")
 
@@ -236,7 +236,7 @@ async def test_a_run_that_fails_in_the_planner_says_why() -> None:
 # -- the executor ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_loop_that_does_a_task_is_told_what_is_known() -> None:
+async def test_a_loop_that_executes_a_task_gets_the_context() -> None:
     llm = ScriptedLLM(["done"])
     engine = ConversationEngine(lambda goal: {"rules": ["be brief"]}, execute=SessionLoop(llm))
     await rest(engine.run("make tea"))
@@ -250,7 +250,7 @@ def never_done() -> Agent:
 
 
 @pytest.mark.parametrize("position", range(10, 14))
-async def test_an_engine_that_was_closed_while_an_agent_does_its_tasks_is_taken_up_again(position: int) -> None:
+async def test_an_engine_closed_while_an_agent_executes_a_task_can_be_restored(position: int) -> None:
     def engine() -> ConversationEngine:
         return ConversationEngine(llm=World(), execute=Agent(ScriptedLLM(["done", "done"])))
 
@@ -266,7 +266,7 @@ async def test_an_engine_that_was_closed_while_an_agent_does_its_tasks_is_taken_
     assert said + left == whole
 
 
-async def test_a_task_whose_agent_runs_into_its_limit_has_failed() -> None:
+async def test_a_task_whose_agent_reaches_its_limit_has_failed() -> None:
     engine = ConversationEngine(llm=planner, execute=never_done(), on_task_error="continue")
     said = await rest(engine.run("make tea"))
     assert [words for words in said if "2 times (max_iterations)" in words] == said[-3:-2]
@@ -274,7 +274,7 @@ async def test_a_task_whose_agent_runs_into_its_limit_has_failed() -> None:
     assert engine.completed_tasks == 0
 
 
-async def test_an_agent_that_runs_into_its_limit_inside_a_loop_agent_raises_as_it_does_alone() -> None:
+async def test_an_agent_that_reaches_its_limit_in_a_loop_agent_raises_limit_reached() -> None:
     with pytest.raises(LimitReached, match="2 times"):
         await never_done().run("go")
     outer = LoopAgent("outer", [never_done()], 2)
@@ -284,13 +284,13 @@ async def test_an_agent_that_runs_into_its_limit_inside_a_loop_agent_raises_as_i
             pass
 
 
-async def test_a_loop_that_begins_with_no_messages_is_told_a_task_and_what_came_before_it_in_one_text() -> None:
+async def test_a_loop_with_text_input_gets_the_task_and_earlier_results_as_one_text() -> None:
     world = World([{"id": "a", "description": "A"}, {"id": "b", "description": "B", "dependencies": ["a"]}])
     said = await rest(world.engine(execute=repeats).run("goal"))
     assert "COMPLETED b=B\n[a] came to: A(1.0)" in said
 
 
-async def test_a_task_whose_loop_suspends_the_run_is_closed_before_the_engine_ends() -> None:
+async def test_a_task_whose_loop_suspends_the_run_ends_before_the_engine() -> None:
     said = await rest(World().engine(execute=K("worker", pause=1)).run("goal"))
     assert said == [
         *PLANNED,

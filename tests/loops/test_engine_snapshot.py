@@ -48,7 +48,7 @@ def restored(snapshot: Any, world: World, **options: Any) -> ConversationEngine:
 # -- what it holds (conversation_engine/SEMANTICS.md, 7. Snapshots) ---------------------------------------------------
 
 
-async def test_a_snapshot_says_where_the_engine_stands() -> None:
+async def test_a_snapshot_contains_state_progress_context_and_tasks() -> None:
     snapshot = await paused_snapshot(World(context={"rules": ["r"]}))
     assert snapshot["version"] == 1
     assert (snapshot["state"], snapshot["previous_state"]) == ("paused", "executing")
@@ -77,7 +77,7 @@ async def test_a_snapshot_is_a_copy() -> None:
     assert portable(later) == before
 
 
-def test_an_idle_engine_has_a_snapshot_too() -> None:
+def test_an_idle_engine_has_a_snapshot() -> None:
     engine = ConversationEngine()
     snapshot = portable(engine.create_snapshot())
     assert (snapshot["state"], snapshot["tasks"], snapshot["progress"]) == ("idle", [], 0.0)
@@ -91,7 +91,7 @@ def test_an_idle_engine_has_a_snapshot_too() -> None:
 # -- going on -------------------------------------------------------------------------------------------------------
 
 
-async def test_ce_12_a_new_engine_goes_on() -> None:
+async def test_ce_12_a_new_engine_continues_from_a_snapshot() -> None:
     snapshot = await paused_snapshot(World())
     world = World()
     engine = restored(snapshot, world)
@@ -104,14 +104,14 @@ async def test_ce_12_a_new_engine_goes_on() -> None:
     assert (engine.current_progress, engine.state) == (1.0, "completed")
 
 
-async def test_an_engine_without_anything_goes_on_with_what_is_left() -> None:
+async def test_an_engine_without_arguments_continues_with_the_remaining_tasks() -> None:
     snapshot, _ = await snapshot_at("COMPLETED a=A(0.5)", World())
     engine = ConversationEngine()
     assert engine.restore_from_snapshot(snapshot) is True
     assert await rest(engine.continue_()) == ["STARTED b", "COMPLETED b=B(1.0)", *WHOLE[-2:]]
 
 
-async def test_what_was_restored_may_be_resumed_first() -> None:
+async def test_a_restored_engine_can_be_resumed_before_it_continues() -> None:
     engine = restored(await paused_snapshot(World()), World())
     assert engine.pause() is False
     assert engine.resume() is True
@@ -120,7 +120,7 @@ async def test_what_was_restored_may_be_resumed_first() -> None:
     assert await rest(engine.continue_()) == ["SC(paused>executing)", "RESUMED(0.5)", *WHOLE[-4:]]
 
 
-async def test_what_is_restored_must_be_continued_or_reset() -> None:
+async def test_a_restored_engine_must_be_continued_or_reset() -> None:
     snapshot = await paused_snapshot(World())
     engine = restored(snapshot, World())
     with pytest.raises(IllegalTransition):
@@ -141,7 +141,7 @@ async def test_what_is_restored_must_be_continued_or_reset() -> None:
 
 
 @pytest.mark.parametrize("position", range(1, len(WHOLE) + 1))
-async def test_a_snapshot_at_every_event_goes_on_with_what_is_left(position: int) -> None:
+async def test_a_snapshot_at_any_event_continues_with_the_remaining_events(position: int) -> None:
     world = World()
     snapshot, said = await snapshot_at(position, world)
     done = list(world.asked)
@@ -158,7 +158,7 @@ async def test_a_snapshot_at_every_event_goes_on_with_what_is_left(position: int
 
 
 @pytest.mark.parametrize("position", range(1, len(WHOLE) - 1))
-async def test_an_engine_whose_stream_was_closed_can_be_taken_up_again(position: int) -> None:
+async def test_an_engine_whose_stream_was_closed_can_be_restored(position: int) -> None:
     world = World()
     engine = world.engine()
     stream = engine.run("goal")
@@ -196,7 +196,7 @@ PAUSABLE = range(6, len(WHOLE) - 1)
 
 
 @pytest.mark.parametrize("position", PAUSABLE)
-async def test_a_snapshot_while_a_pause_is_asked_for(position: int) -> None:
+async def test_a_snapshot_during_a_requested_pause_is_restored_as_paused(position: int) -> None:
     engine, stream, said = await paused_at(position)
     state = next(words for words in reversed(said) if words.startswith("SC("))[3:-1].split(">")[1]
     snapshot = portable(engine.create_snapshot())
@@ -211,7 +211,7 @@ async def test_a_snapshot_while_a_pause_is_asked_for(position: int) -> None:
 
 @pytest.mark.parametrize("pulled", [0, 1, 2])
 @pytest.mark.parametrize("position", PAUSABLE)
-async def test_a_snapshot_after_resuming_tells_what_of_the_pause_is_unheard(position: int, pulled: int) -> None:
+async def test_a_snapshot_after_resume_keeps_the_pause_events_not_yet_consumed(position: int, pulled: int) -> None:
     engine, stream, said = await paused_at(position)
     while not said[-1].startswith("PAUSED"):
         said += await take(stream, 1)
@@ -224,7 +224,7 @@ async def test_a_snapshot_after_resuming_tells_what_of_the_pause_is_unheard(posi
 
 
 @pytest.mark.parametrize("position", PAUSABLE)
-async def test_what_was_closed_in_a_pause_is_resumed_where_it_is_taken_up_again(position: int) -> None:
+async def test_an_engine_closed_during_a_pause_is_resumed_when_restored(position: int) -> None:
     engine, stream, said = await paused_at(position)
     while not said[-1].startswith("PAUSED"):
         said += await take(stream, 1)
@@ -234,7 +234,7 @@ async def test_what_was_closed_in_a_pause_is_resumed_where_it_is_taken_up_again(
     assert is_chain(heard)
 
 
-async def test_what_was_restored_and_resumed_has_a_snapshot_that_tells_it() -> None:
+async def test_a_snapshot_of_a_restored_and_resumed_engine_keeps_the_resume() -> None:
     engine = restored(await paused_snapshot(World()), World())
     assert engine.resume()
     again = restored(portable(engine.create_snapshot()), World())
@@ -242,7 +242,7 @@ async def test_what_was_restored_and_resumed_has_a_snapshot_that_tells_it() -> N
     assert await rest(again.continue_()) == ["SC(paused>executing)", "RESUMED(0.5)", *WHOLE[-4:]]
 
 
-async def test_a_snapshot_of_an_engine_that_somebody_else_drives_holds_what_its_consumer_has_not_heard() -> None:
+async def test_a_snapshot_keeps_the_events_that_the_consumer_has_not_consumed() -> None:
     engine = restored(await paused_snapshot(World()), World())
     assert engine.current_run is not None
     await engine.current_run
@@ -253,7 +253,7 @@ async def test_a_snapshot_of_an_engine_that_somebody_else_drives_holds_what_its_
     await stream.aclose()
 
 
-async def test_a_task_that_failed_stays_failed() -> None:
+async def test_a_failed_task_stays_failed_after_a_restore() -> None:
     world = World()
     world.during["a"] = boom
     options = {"on_task_error": "continue"}
@@ -267,7 +267,7 @@ async def test_a_task_that_failed_stays_failed() -> None:
     assert again.asked == ["b"]
 
 
-async def test_a_failure_that_had_not_ended_the_engine_yet_ends_it() -> None:
+async def test_a_restored_engine_ends_with_the_error_of_its_failed_task() -> None:
     world = World()
     world.during["a"] = boom
     snapshot, _ = await snapshot_at("FAILED a:boom:executing", world)
@@ -275,7 +275,7 @@ async def test_a_failure_that_had_not_ended_the_engine_yet_ends_it() -> None:
     assert await rest(engine.continue_()) == ["SC(executing>error)", "ERROR(boom,executing)"]
 
 
-async def test_a_failure_goes_before_a_pause_in_a_snapshot_too() -> None:
+async def test_a_failure_has_precedence_over_a_pause_in_a_snapshot() -> None:
     world = World()
     world.during["a"] = boom
     engine = world.engine()
@@ -290,7 +290,7 @@ async def test_a_failure_goes_before_a_pause_in_a_snapshot_too() -> None:
     await stream.aclose()
 
 
-async def test_an_engine_that_has_failed_says_so_where_nobody_has_heard_it() -> None:
+async def test_a_restored_engine_emits_the_error_that_was_not_consumed() -> None:
     world = World()
     world.during["a"] = boom
     snapshot, _ = await snapshot_at("SC(executing>error)", world)
@@ -302,7 +302,7 @@ async def test_an_engine_that_has_failed_says_so_where_nobody_has_heard_it() -> 
 @pytest.mark.parametrize(
     ("fails", "state"), [("context", "context_fetching"), ("plan", "decomposing"), ("a", "executing")]
 )
-async def test_an_engine_that_failed_is_restored_as_one(fails: str, state: str) -> None:
+async def test_a_failed_engine_is_restored_as_failed(fails: str, state: str) -> None:
     world = World()
     world.during[fails] = boom
     engine = world.engine()
@@ -319,21 +319,21 @@ async def test_an_engine_that_failed_is_restored_as_one(fails: str, state: str) 
     assert await rest(again.run("goal")) == WHOLE
 
 
-async def test_a_plan_of_no_tasks_is_not_asked_for_again() -> None:
+async def test_a_plan_without_tasks_is_not_requested_again() -> None:
     snapshot, _ = await snapshot_at("DECOMPOSED()", World([]))
     again = World()
     assert (await rest(restored(snapshot, again).continue_()))[-1] == "DONE(0,0)"
     assert again.asked == []
 
 
-async def test_a_model_is_asked_by_whoever_goes_on() -> None:
+async def test_a_restored_engine_sends_the_model_request_for_the_plan() -> None:
     llm = ScriptedLLM(['{"tasks": [{"id": "b", "priority": 2}, {"id": "a", "priority": 1}]}'])
     snapshot, said = await snapshot_at("SC(context_fetching>decomposing)", World())
     assert said + await rest(restored(snapshot, World(), llm=llm).continue_()) == WHOLE
     llm.assert_complete()
 
 
-async def test_restored_twice_is_the_same_as_once() -> None:
+async def test_an_engine_can_be_restored_twice() -> None:
     snapshot = await paused_snapshot(World([{"id": id} for id in "abc"]))
     assert snapshot["progress"] == pytest.approx(1 / 3)
     engine = restored(snapshot, World())
@@ -360,7 +360,7 @@ PUBLISHED = {
 }
 
 
-async def test_a_snapshot_of_the_published_design_is_understood() -> None:
+async def test_a_snapshot_of_the_published_design_can_be_restored() -> None:
     world = World()
     engine = restored(PUBLISHED, world)
     assert (engine.state, engine.current_progress, engine.completed_tasks) == ("paused", 0.5, 1)
@@ -369,7 +369,7 @@ async def test_a_snapshot_of_the_published_design_is_understood() -> None:
 
 
 @pytest.mark.parametrize("state", ["decomposing", "scheduling", "executing"])
-async def test_a_task_marked_as_completed_does_not_run_again_wherever_the_engine_stood(state: str) -> None:
+async def test_a_completed_task_does_not_run_again_in_any_state_of_the_engine(state: str) -> None:
     world = World()
     engine = restored({**PUBLISHED, "state": state}, world)
     assert (engine.current_progress, engine.completed_tasks) == (0.5, 1)
@@ -377,7 +377,7 @@ async def test_a_task_marked_as_completed_does_not_run_again_wherever_the_engine
     assert world.asked == ["b"]
 
 
-async def test_a_task_marked_as_running_runs_again() -> None:
+async def test_a_task_with_the_status_running_runs_again() -> None:
     snapshot = copy.deepcopy(PUBLISHED)
     snapshot["tasks"][0]["status"] = "running"  # type: ignore[index]
     world = World()
@@ -415,7 +415,7 @@ async def test_a_task_marked_as_running_runs_again() -> None:
         {"user_input": {"content": "no role"}},
     ],
 )
-def test_what_is_no_snapshot_is_refused_and_changes_nothing(change: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_snapshot_is_refused_and_changes_nothing(change: Any, caplog: pytest.LogCaptureFixture) -> None:
     engine = restored(PUBLISHED, World())
     before = portable(engine.create_snapshot()) | {"timestamp": 0}
     with caplog.at_level(logging.WARNING, "agentnb"):
@@ -424,14 +424,14 @@ def test_what_is_no_snapshot_is_refused_and_changes_nothing(change: Any, caplog:
     assert portable(engine.create_snapshot()) | {"timestamp": 0} == before
 
 
-def test_a_snapshot_that_holds_itself_is_refused() -> None:
+def test_a_snapshot_that_contains_itself_is_refused() -> None:
     snapshot: dict[str, Any] = copy.deepcopy(PUBLISHED)
     snapshot["context"] = snapshot
     assert ConversationEngine().restore_from_snapshot(snapshot) is False
 
 
 @pytest.mark.parametrize("given", [None, "", 7, [], {}, {"state": "paused"}, {"tasks": []}])
-def test_what_is_not_even_like_a_snapshot_is_refused(given: Any) -> None:
+def test_a_value_that_is_not_a_snapshot_is_refused(given: Any) -> None:
     engine = ConversationEngine()
     assert engine.restore_from_snapshot(given) is False
     assert engine.state is EngineState.IDLE
@@ -441,7 +441,7 @@ def test_what_is_not_even_like_a_snapshot_is_refused(given: Any) -> None:
 
 
 @pytest.mark.parametrize("model", [False, True])
-async def test_the_runs_own_snapshot_at_every_event(model: bool) -> None:
+async def test_a_run_restored_from_its_own_snapshot_at_any_event_has_the_same_result(model: bool) -> None:
     def engine(world: World, asked: bool = False) -> ConversationEngine:
         llm = ScriptedLLM([] if asked else ['{"tasks": [{"id": "b", "priority": 2}, {"id": "a", "priority": 1}]}'])
         return world.engine(llm=llm) if model else world.engine()
@@ -467,7 +467,7 @@ async def test_the_runs_own_snapshot_at_every_event(model: bool) -> None:
             assert [payload(event) for event in again.events] == [payload(event) for event in whole.events]
 
 
-async def test_a_recording_is_said_in_the_same_words() -> None:
+async def test_the_events_of_a_recording_are_those_of_the_live_run() -> None:
     engine = World().engine()
     live = await collect(engine.run("goal"))
     assert engine.current_run is not None
@@ -476,7 +476,7 @@ async def test_a_recording_is_said_in_the_same_words() -> None:
     assert [said for event in recording.events for said in projection.translate(event)] == live
 
 
-async def test_a_run_of_its_own_pauses_as_the_engine_does() -> None:
+async def test_a_run_started_with_start_can_be_paused_and_restored() -> None:
     world = World()
     run = world.engine().start("goal")
     run.watch(lambda event: event.type == "call_start" and event.name == "execute" and run.pause())

@@ -48,7 +48,7 @@ def continued(**options: Any) -> Any:
 
 
 @pytest.mark.parametrize("made", [Agent, ConversationEngine, ExecutionLoop, SessionLoop, OpenAI, Anthropic])
-def test_what_can_be_said_where_it_is_made_is_in_its_help(made: type) -> None:
+def test_every_parameter_of_a_constructor_is_in_its_docstring(made: type) -> None:
     said = [name for name in inspect.signature(made).parameters if name not in ("model", "name", "options")]
     assert [name for name in said if not re.search(rf"\b{name}\b", inspect.getdoc(made) or "")] == []
 
@@ -68,7 +68,9 @@ ENTRIES: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
 @pytest.mark.parametrize("approve", [True, False])
-async def test_a_policy_decides_and_a_store_keeps_it(entry: Callable[..., Any], approve: bool, tmp_path: Path) -> None:
+async def test_every_entry_point_takes_a_policy_and_a_store(
+    entry: Callable[..., Any], approve: bool, tmp_path: Path
+) -> None:
     DELETED.clear()
     store = Store(tmp_path / "runs.db")
     await collect(entry(approve=approve, store=store, name="mine"))
@@ -81,7 +83,7 @@ async def test_a_policy_decides_and_a_store_keeps_it(entry: Callable[..., Any], 
 
 
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
-def test_a_stream_that_nobody_goes_on_with_ends_with_its_event_loop_and_without_complaint(
+def test_an_abandoned_stream_ends_with_its_event_loop_without_an_error(
     entry: Callable[..., Any],
 ) -> None:
     complaints: list[dict[str, Any]] = []
@@ -110,7 +112,7 @@ def heard() -> ScriptedLLM:
     ],
     ids=["SessionLoop", "Agent", "LoopAgent", "ConversationEngine"],
 )
-async def test_an_object_that_is_no_message_is_said_as_json(loop: Callable[[], Any]) -> None:
+async def test_an_input_object_that_is_not_a_message_is_sent_as_json(loop: Callable[[], Any]) -> None:
     assert '{"city":"Aswan"}' in str(await loop().start({"city": "Aswan"}))
 
 
@@ -128,7 +130,7 @@ every_stream = pytest.mark.parametrize("stream", STREAMS.values(), ids=list(STRE
 
 
 @every_stream
-async def test_awaiting_a_stream_gives_the_output(stream: Callable[[Any], Any]) -> None:
+async def test_awaiting_a_stream_returns_the_output(stream: Callable[[Any], Any]) -> None:
     going = stream(ScriptedLLM(['{"output": "gone"}']))
     assert "gone" in await going
     assert going.ended
@@ -138,7 +140,7 @@ AGAIN: dict[str, Callable[[Any], Any]] = {"SessionLoop": SessionLoop, "Execution
 
 
 @pytest.mark.parametrize("design", AGAIN.values(), ids=list(AGAIN))
-async def test_a_loop_whose_stream_was_left_by_a_break_can_be_run_again(design: Callable[[Any], Any]) -> None:
+async def test_a_loop_can_be_run_again_after_a_break(design: Callable[[Any], Any]) -> None:
     loop = design(ScriptedLLM(['{"output": "gone"}'], repeat=True))
     async for _ in loop.run("go"):
         break
@@ -146,7 +148,7 @@ async def test_a_loop_whose_stream_was_left_by_a_break_can_be_run_again(design: 
 
 
 @pytest.mark.parametrize("design", AGAIN.values(), ids=list(AGAIN))
-async def test_a_stream_that_was_dropped_before_it_began_is_in_nobodys_way(design: Callable[[Any], Any]) -> None:
+async def test_a_stream_deleted_before_its_start_does_not_block_the_next_run(design: Callable[[Any], Any]) -> None:
     loop = design(ScriptedLLM(['{"output": "gone"}']))
     stream = loop.run("go")
     del stream
@@ -155,7 +157,9 @@ async def test_a_stream_that_was_dropped_before_it_began_is_in_nobodys_way(desig
 
 
 @pytest.mark.parametrize("design", AGAIN.values(), ids=list(AGAIN))
-async def test_a_run_that_its_stream_has_left_to_somebody_else_goes_on(design: Callable[[Any], Any]) -> None:
+async def test_a_run_advanced_by_another_owner_blocks_the_next_run_and_can_be_awaited(
+    design: Callable[[Any], Any],
+) -> None:
     loop = design(ScriptedLLM(['{"output": "gone"}']))
     run = loop.run("go").run
     await run.step()
@@ -165,7 +169,7 @@ async def test_a_run_that_its_stream_has_left_to_somebody_else_goes_on(design: C
 
 
 @pytest.mark.parametrize("design", AGAIN.values(), ids=list(AGAIN))
-async def test_a_stream_that_somebody_has_is_gone_on_with_after_a_break(design: Callable[[Any], Any]) -> None:
+async def test_a_referenced_stream_continues_after_a_break(design: Callable[[Any], Any]) -> None:
     loop = design(ScriptedLLM(['{"output": "gone"}']))
     stream = loop.run("go")
     async for _ in stream:
@@ -176,6 +180,6 @@ async def test_a_stream_that_somebody_has_is_gone_on_with_after_a_break(design: 
 
 
 @every_stream
-async def test_awaiting_a_stream_tells_why_there_is_no_output(stream: Callable[[Any], Any]) -> None:
+async def test_awaiting_a_stream_without_an_output_raises_the_reason(stream: Callable[[Any], Any]) -> None:
     with pytest.raises(RunFailed, match="broke"):
         await stream(Breaks())

@@ -45,7 +45,7 @@ def asked(llm: ScriptedLLM) -> str:
     ],
 )
 @pytest.mark.parametrize("how", ["context", "input"])
-async def test_data_may_stand_under_the_name_of_its_type(how: str, message: Any, path: str, value: Any) -> None:
+async def test_data_can_be_given_under_the_name_of_its_type(how: str, message: Any, path: str, value: Any) -> None:
     instance = {"_instance": "one"} if "_instance" in message else {}
     call = {"_tool": "echo", "v": path, "_outputPath": "†data.x", **instance}
     given = {"context": [message]} if how == "context" else {}
@@ -54,27 +54,27 @@ async def test_data_may_stand_under_the_name_of_its_type(how: str, message: Any,
     assert loop.context[-1]["data"] == {"x": value}
 
 
-async def test_the_schema_of_an_input_is_told_to_the_model() -> None:
+async def test_the_schema_of_an_input_is_sent_to_the_model() -> None:
     llm = ScriptedLLM([answer(output=1)])
     schema = {"type": "object", "properties": {"city": {"description": "where to go"}}}
     await ExecutionLoop(llm, context=[{"type": "input", "input": {"city": "Berlin"}, "schema": schema}]).run()
     assert "where to go" in asked(llm)
 
 
-async def test_a_message_of_a_type_with_a_role_is_text() -> None:
+async def test_a_message_with_a_type_and_a_role_is_sent_as_text() -> None:
     llm = ScriptedLLM([answer(output=1)])
     await ExecutionLoop(llm, context=[{"type": "input", "role": "user", "content": "hello you"}]).run()
     assert "hello you" in asked(llm)
 
 
 @pytest.mark.parametrize("message", [{"type": "system", "system": "Be good."}, {"type": "text", "text": "Be good."}])
-async def test_words_may_stand_under_the_name_of_their_type(message: Any) -> None:
+async def test_text_can_be_given_under_the_name_of_its_type(message: Any) -> None:
     llm = ScriptedLLM([answer(output=1)])
     await ExecutionLoop(llm, context=[message]).run()
     assert "Be good." in asked(llm)
 
 
-async def test_the_context_takes_message_objects() -> None:
+async def test_the_context_accepts_message_objects() -> None:
     llm = ScriptedLLM([answer(output=1)])
     await ExecutionLoop(llm, context=[SimpleNamespace(role="user", content="hello you")]).run()
     assert "hello you" in asked(llm)
@@ -90,7 +90,7 @@ GREET = {"type": "object", "properties": {"userName": {"type": "string"}}, "requ
     [{"greet": GREET}, {**GREET, "_tool": "greet"}, {"type": "object", "properties": {"_tool": {"const": "greet"}}}],
 )
 @pytest.mark.parametrize("tools", [None, [echo], {"echo": echo}])
-async def test_a_message_of_the_context_offers_a_tool(tools: Any, offered: Any) -> None:
+async def test_a_message_of_the_context_can_contain_a_tool(tools: Any, offered: Any) -> None:
     llm = ScriptedLLM(
         [answer({"_tool": "greet", "userName": "Al", "_output": "hi", "_outputPath": "†state.x"}, output=1)]
     )
@@ -100,7 +100,7 @@ async def test_a_message_of_the_context_offers_a_tool(tools: Any, offered: Any) 
     assert loop.state == {"x": "hi"}
 
 
-async def test_an_activity_performs_the_tool_that_the_context_offers() -> None:
+async def test_an_activity_performs_a_tool_of_the_context() -> None:
     call = {"_tool": "greet", "userName": "Al", "_outputPath": "†state.x"}
     context = [{"type": "tool", "tool": {"greet": GREET}}, "Greet him."]
     activities = {"greet": lambda call, tool, context: f"hi {call.userName}"}
@@ -110,19 +110,19 @@ async def test_an_activity_performs_the_tool_that_the_context_offers() -> None:
     assert [message.get("content") for message in loop.context[:1]] == ["Greet him."]
 
 
-async def test_a_tool_object_may_be_offered_too() -> None:
+async def test_a_message_of_the_context_can_contain_a_tool_object() -> None:
     loop = ExecutionLoop(ScriptedLLM([reading("y")]), context=[{"type": "tool", "tool": echo}])
     await loop.run()
     assert loop.state == {"x": "y"}
 
 
 @pytest.mark.parametrize("message", [{"type": "tool"}, {"type": "tool", "tool": "greet"}])
-def test_a_message_that_offers_nothing_is_refused(message: Any) -> None:
+def test_a_tool_message_without_a_tool_is_refused(message: Any) -> None:
     with pytest.raises(UsageError, match="has a tool, or tools by name"):
         ExecutionLoop(ScriptedLLM([]), context=[message])
 
 
-def test_tools_are_offered_where_the_loop_is_made() -> None:
+def test_a_tool_message_as_input_is_refused() -> None:
     with pytest.raises(UsageError, match="belongs into context="):
         ExecutionLoop(ScriptedLLM([])).start([{"type": "tool", "tool": {"greet": GREET}}])
 
@@ -130,7 +130,7 @@ def test_tools_are_offered_where_the_loop_is_made() -> None:
 # -- the Solution ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_loop_gives_its_last_solution() -> None:
+async def test_a_loop_returns_its_last_solution() -> None:
     call = {"_tool": "echo", "v": "†input.a", "_outputPath": "†state.x"}
     loop = ExecutionLoop(ScriptedLLM([answer(call), answer(output={"a": 1}, meta={"version": "2"})]), [echo])
     assert loop.solution is None
@@ -141,7 +141,7 @@ async def test_a_loop_gives_its_last_solution() -> None:
     assert loop.solution == Solution(meta={"version": "2"}, output={"a": 1})
 
 
-async def test_a_solution_that_is_done_with_null_says_so() -> None:
+async def test_a_solution_whose_output_is_null_has_done_set() -> None:
     loop = ExecutionLoop(ScriptedLLM([answer(output=None, done=True)]))
     await loop.run()
     assert loop.solution == Solution(done=True)

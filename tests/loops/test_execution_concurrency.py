@@ -13,7 +13,7 @@ from tests.benchmarks.measure import least_seconds
 from tests.loops.execution_world import World, c, solution
 
 
-async def test_a_call_that_is_being_confirmed_keeps_no_other_from_running() -> None:
+async def test_a_call_waiting_for_confirm_does_not_block_other_calls() -> None:
     has_run = asyncio.Event()
 
     async def confirm(call: Call) -> bool:
@@ -30,7 +30,7 @@ async def test_a_call_that_is_being_confirmed_keeps_no_other_from_running() -> N
     assert world.ran == ["fast", "slow"]
 
 
-async def test_a_call_that_a_policy_thinks_about_keeps_no_other_from_running() -> None:
+async def test_a_call_waiting_for_a_policy_does_not_block_other_calls() -> None:
     has_run = asyncio.Event()
 
     async def policy(asked: Any) -> bool:
@@ -48,7 +48,7 @@ async def test_a_call_that_a_policy_thinks_about_keeps_no_other_from_running() -
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-async def test_calls_that_are_confirmed_run_no_more_at_once_than_may(limit: int) -> None:
+async def test_confirmed_calls_respect_the_concurrency_limit(limit: int) -> None:
     running, most, asked = 0, 0, 0
     all_are_asked, all_run = asyncio.Event(), asyncio.Event()
 
@@ -78,7 +78,7 @@ async def test_calls_that_are_confirmed_run_no_more_at_once_than_may(limit: int)
     assert (most, asked) == (limit, 6)
 
 
-async def test_a_rejection_waits_for_nothing_that_runs() -> None:
+async def test_a_rejection_takes_effect_while_another_call_runs() -> None:
     is_told = asyncio.Event()
 
     @tool
@@ -98,7 +98,7 @@ async def test_a_rejection_waits_for_nothing_that_runs() -> None:
                 is_told.set()
 
 
-async def test_what_waits_for_room_is_confirmed_again_where_its_data_has_changed() -> None:
+async def test_a_call_waiting_for_the_limit_is_confirmed_again_if_its_data_has_changed() -> None:
     asked: list[Any] = []
 
     def confirm(call: Call) -> bool:
@@ -114,7 +114,7 @@ async def test_what_waits_for_room_is_confirmed_again_where_its_data_has_changed
     assert asked == [("give", {"v": 2}), ("echo", {"v": 1}), ("echo", {"v": 2})]
 
 
-async def test_a_step_over_a_call_that_waits_for_room_ends_where_only_a_person_can_go_on() -> None:
+async def test_a_step_ends_when_only_a_decision_can_advance_the_run() -> None:
     inner = World().loop(solution(c("ask", v=1)), solution(output="in"), name="inner")
     tools = [{"_tool": "deep", "properties": {}, "_delegate": "inner"}, *World().tools]
     loop = World().loop(
@@ -132,7 +132,7 @@ async def test_a_step_over_a_call_that_waits_for_room_ends_where_only_a_person_c
 
 
 @pytest.mark.parametrize("confirm", [None, lambda call: True])
-def test_many_calls_that_wait_are_looked_at_once_for_each_that_ends(confirm: Any) -> None:
+def test_the_cost_of_waiting_calls_is_linear_in_each_completed_call(confirm: Any) -> None:
     def chain(length: int) -> Any:
         calls = [c("give", f"†state.n{n}", v=f"†state.n{n + 1}") for n in range(length)]
         last = c("give", f"†state.n{length}", v=1)

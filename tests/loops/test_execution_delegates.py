@@ -57,7 +57,7 @@ class Looks(World):
 # -- scopes ----------------------------------------------------------------------------------------------------------
 
 
-async def test_without_scopes_an_activity_is_given_the_whole_log() -> None:
+async def test_an_activity_without_scopes_gets_the_whole_log() -> None:
     looks = Looks()
     await told(looks.made(solution(c("look"), output=1), tools=[schema()]))
     (seen,) = looks.seen
@@ -75,14 +75,14 @@ async def test_without_scopes_an_activity_is_given_the_whole_log() -> None:
         (["text"], [{"role": "user", "content": "hello"}]),
     ],
 )
-async def test_scopes_are_what_an_activity_is_given(scopes: Any, seen: Any) -> None:
+async def test_an_activity_gets_only_the_data_of_its_scopes(scopes: Any, seen: Any) -> None:
     looks = Looks()
     loop = looks.made(solution(c("look", _scopes=scopes), output=1), tools=[schema()])
     assert "done c1" in await told(loop)
     assert looks.seen == [seen]
 
 
-async def test_an_instance_sees_everybodys_data_and_its_own() -> None:
+async def test_an_instance_sees_shared_data_and_its_own() -> None:
     looks = Looks()
     calls = [c("look", _scopes=["state"], _instance="one"), c("look", _scopes=["†state.a"], _instance="two")]
     await told(looks.made(solution(*calls, output=1), tools=[schema()]))
@@ -92,14 +92,14 @@ async def test_an_instance_sees_everybodys_data_and_its_own() -> None:
     ]
 
 
-async def test_a_constant_in_the_tool_counts_whatever_the_call_says() -> None:
+async def test_a_constant_of_the_tool_overrides_the_call() -> None:
     looks = Looks()
     provided = schema(_scopes={"const": ["input"]})
     await told(looks.made(solution(c("look", _scopes=["state"]), output=1), tools=[provided]))
     assert [message["kind"] for message in looks.seen[0]] == ["input"]
 
 
-async def test_what_a_tool_does_not_offer_cannot_be_chosen() -> None:
+async def test_a_scope_that_the_tool_does_not_offer_is_a_structural_error() -> None:
     looks = Looks()
     offered = schema(_scopes={"type": "array", "items": {"enum": ["input"]}})
     loop = looks.made(
@@ -123,7 +123,7 @@ def test_a_tool_with_malformed_scopes_is_refused() -> None:
         Looks().made(tools=[schema(_scopes={"const": "state"})])
 
 
-async def test_the_model_is_offered_what_it_is_to_choose_beside_the_parameters() -> None:
+async def test_the_schema_of_a_call_contains_the_choices_next_to_the_parameters() -> None:
     offered = schema(
         _scopes={"type": "array", "items": {"enum": ["input"]}},
         _delegate={"enum": ["one", "anonymous"]},
@@ -141,7 +141,7 @@ async def test_the_model_is_offered_what_it_is_to_choose_beside_the_parameters()
 # -- delegates -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_saved_request_performs_the_call_in_a_context_of_its_own() -> None:
+async def test_a_saved_request_performs_the_call_in_its_own_context() -> None:
     llm = ScriptedLLM([solution(output={"said": "Bonjour"})])
     request = {
         "llm": llm,
@@ -168,7 +168,7 @@ async def test_a_saved_request_performs_the_call_in_a_context_of_its_own() -> No
     assert loop.state["r"] == {"said": "Bonjour"}
 
 
-async def test_a_delegates_events_are_nested_and_its_calls_ask_as_the_outer_ones_do() -> None:
+async def test_the_events_of_a_delegate_are_nested_and_its_calls_need_approval() -> None:
     @tool(approve=True)
     async def send(what: str) -> str:
         return f"sent {what}"
@@ -202,7 +202,7 @@ async def test_a_delegates_events_are_nested_and_its_calls_ask_as_the_outer_ones
         (c("look", text="go"), '{"text":"go"}'),
     ],
 )
-async def test_a_loop_of_another_design_is_given_the_parameters_as_text(call: Any, given: str) -> None:
+async def test_a_loop_of_another_design_gets_the_parameters_as_text(call: Any, given: str) -> None:
     llm = ScriptedLLM([text("done")])
     wants = {**schema(_delegate="helper"), "properties": {**TEXTS, "input": {"type": "string"}}}
     loop = Looks().made(solution(call, output=1), tools=[wants], delegates={"helper": Agent(llm)})
@@ -210,7 +210,7 @@ async def test_a_loop_of_another_design_is_given_the_parameters_as_text(call: An
     assert [m["content"] for m in llm.requests[0].messages if m["role"] == "user"] == [given]
 
 
-async def test_an_anonymous_delegate_is_asked_for_the_output_that_the_caller_need_not_see() -> None:
+async def test_an_anonymous_delegate_returns_output_of_the_tools_output_schema() -> None:
     huge = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     loop = Looks().made(
         solution(c("plan_it", "†state.r", text="go")),
@@ -228,14 +228,14 @@ async def test_an_anonymous_delegate_is_asked_for_the_output_that_the_caller_nee
     assert loop.state["r"] == {"n": 3}
 
 
-async def test_an_anonymous_delegate_of_an_activity_sees_nothing_but_what_is_scoped() -> None:
+async def test_an_anonymous_delegate_of_an_activity_sees_only_its_scopes() -> None:
     looks = Looks()
     calls = [c("look"), c("look", _scopes=["input"])]
     await told(looks.made(solution(*calls, output=1), tools=[schema(_delegate="anonymous")]))
     assert [[message["kind"] for message in seen] for seen in looks.seen] == [[], ["input"]]
 
 
-async def test_the_model_chooses_a_delegate_only_where_the_tool_lets_it() -> None:
+async def test_the_model_can_choose_a_delegate_only_if_the_tool_permits_it() -> None:
     looks = Looks()
     helper = {"llm": ScriptedLLM([solution(output="helped")])}
     choice = schema(_delegate={"enum": ["helper", "nobody"]})
@@ -256,7 +256,7 @@ async def test_the_model_chooses_a_delegate_only_where_the_tool_lets_it() -> Non
     assert looks.ran == []
 
 
-async def test_a_call_that_is_delegated_must_fit_its_tool_and_may_be_rejected() -> None:
+async def test_a_delegated_call_is_checked_and_confirmed() -> None:
     helper = ScriptedLLM([solution(output="helped")])
     loop = Looks().made(
         solution(c("look", text=1), c("look", text="no"), c("look", text="yes")),
@@ -270,7 +270,7 @@ async def test_a_call_that_is_delegated_must_fit_its_tool_and_may_be_rejected() 
     assert len(helper.requests) == 1
 
 
-async def test_delegates_of_two_instances_run_at_once_each_with_its_own_data() -> None:
+async def test_delegates_of_two_instances_run_concurrently_with_their_own_data() -> None:
     llm = ScriptedLLM([solution(output="x"), solution(output="y")])
     calls = [c("look", "†state.r", _instance=one, _scopes=["state"]) for one in ("one", "two")]
     loop = Looks().made(
@@ -281,7 +281,7 @@ async def test_delegates_of_two_instances_run_at_once_each_with_its_own_data() -
     assert sorted(data, key=str) == [{"a": 10, "b": {"c": 2}}, {"a": 20, "b": {"c": 2}}]  # either may ask first
 
 
-async def test_a_delegate_whose_model_fails_pauses_the_run_which_goes_on_when_it_is_resumed() -> None:
+async def test_a_failed_model_request_of_a_delegate_pauses_the_run() -> None:
     helper = {"llm": ScriptedLLM([[RuntimeError("down")], solution(output="helped")])}
     loop = Looks().made(
         solution(c("look", "†state.r"), output=1), tools=[schema(_delegate="helper")], delegates={"helper": helper}
@@ -294,7 +294,7 @@ async def test_a_delegate_whose_model_fails_pauses_the_run_which_goes_on_when_it
     assert loop.state["r"] == "helped"
 
 
-async def test_a_person_may_put_another_tool_in_the_place_of_a_delegate() -> None:
+async def test_a_person_can_replace_a_delegated_call_by_another_tool() -> None:
     looks = Looks()
     choice = schema(_delegate={"enum": ["helper"]}, approve=True)
     loop = looks.made(
@@ -312,7 +312,7 @@ async def test_a_person_may_put_another_tool_in_the_place_of_a_delegate() -> Non
     assert loop.state["r"] == "fast"
 
 
-async def test_a_detached_delegate_works_on_beside_the_next_requests() -> None:
+async def test_a_detached_delegate_runs_during_the_next_requests() -> None:
     gate = asyncio.Event()
 
     @tool
@@ -337,7 +337,7 @@ async def test_a_detached_delegate_works_on_beside_the_next_requests() -> None:
     assert loop.state["r"] == "helped"
 
 
-async def test_a_run_is_restored_inside_a_delegate() -> None:
+async def test_a_run_can_be_restored_inside_a_delegate() -> None:
     turns = [
         solution(c("look", "†state.r", text="go", _scopes=["input"])),
         solution(output="helped"),
@@ -359,7 +359,7 @@ async def test_a_run_is_restored_inside_a_delegate() -> None:
         assert again.loop.state == whole.state  # type: ignore[attr-defined]
 
 
-def test_a_delegate_is_a_loop_or_a_request_with_a_name_of_its_own() -> None:
+def test_an_invalid_delegate_is_refused() -> None:
     for delegates in ({"one": 1}, {"anonymous": {}}, {"one": {"colour": "blue"}}, {"one": "requests/one.json"}):
         with pytest.raises(UsageError):
             World().loop(delegates=delegates)

@@ -49,7 +49,7 @@ async def told(loop: ExecutionLoop) -> list[str]:
         return notation(await collect(loop.run()))
 
 
-async def test_a_request_goes_on_while_a_detached_call_runs_and_the_next_ones_see_what_it_wrote() -> None:
+async def test_the_next_request_starts_during_a_detached_call_and_later_ones_get_its_data() -> None:
     world = Background()
     loop = world.loop(
         solution(c("watch", "†state.w", v="seen")),
@@ -65,7 +65,7 @@ async def test_a_request_goes_on_while_a_detached_call_runs_and_the_next_ones_se
     assert loop.state == {"w": "seen", "e": {"v": "seen"}}
 
 
-async def test_a_turn_ends_where_its_last_detached_call_has_started_and_not_where_that_ends() -> None:
+async def test_a_turn_ends_when_its_last_detached_call_has_started() -> None:
     world = Background()
     loop = world.loop(solution(c("watch", v=1)), solution(c("let_end")), solution(output="ok"))
     run = loop.start(None, approve=lambda proposed: True if proposed.name == "let_end" else None)
@@ -77,7 +77,7 @@ async def test_a_turn_ends_where_its_last_detached_call_has_started_and_not_wher
     assert await run == "ok"
 
 
-async def test_the_end_of_the_run_waits_for_a_detached_call_and_keeps_what_it_wrote() -> None:
+async def test_the_end_of_the_run_waits_for_a_detached_call_and_keeps_its_data() -> None:
     world = Background()
     loop = world.loop(solution(c("watch", "†state.w", v=1), output="early"))
     run = loop.start(None)
@@ -95,7 +95,7 @@ async def test_the_end_of_the_run_waits_for_a_detached_call_and_keeps_what_it_wr
     assert running_tasks() == set()
 
 
-async def test_what_goes_wrong_in_a_detached_call_is_told_to_the_request_after_it() -> None:
+async def test_an_error_of_a_detached_call_is_sent_with_the_next_request() -> None:
     world = Background()
     loop = world.loop(solution(c("watch", v="bad")), solution(c("let_end")), solution(c("fast")), solution(output="ok"))
     said = await told(loop)
@@ -104,7 +104,7 @@ async def test_what_goes_wrong_in_a_detached_call_is_told_to_the_request_after_i
     assert errors_told(loop, 2)[0] == {"call": {"_tool": "watch", "v": "bad"}, "error": "RuntimeError: gone wrong"}
 
 
-async def test_an_error_at_the_end_comes_with_the_result() -> None:
+async def test_an_error_of_a_detached_call_at_the_end_is_in_the_result() -> None:
     world = Background()
     world.gate.set()
     loop = world.loop(solution(c("watch", v="bad"), output="anyway"))
@@ -114,7 +114,7 @@ async def test_an_error_at_the_end_comes_with_the_result() -> None:
     assert [error.error for error in last.errors or ()] == ["RuntimeError: gone wrong"]
 
 
-async def test_who_refers_to_what_a_detached_call_will_write_is_not_kept_waiting() -> None:
+async def test_a_reference_to_data_of_a_detached_call_is_an_error_immediately() -> None:
     world = Background()
     loop = world.loop(
         solution(c("watch", "†state.w", v=1), c("echo", v="†state.w")), solution(c("let_end")), solution(output="ok")
@@ -124,7 +124,7 @@ async def test_who_refers_to_what_a_detached_call_will_write_is_not_kept_waiting
     assert "watch" in str(errors_told(loop, 1)[0]["error"])
 
 
-async def test_a_plain_value_is_dropped_and_a_message_appended_however_late() -> None:
+async def test_a_late_plain_value_is_dropped_and_a_late_message_is_appended() -> None:
     late = asyncio.Event()
 
     @tool(detached=True)
@@ -148,7 +148,7 @@ async def test_a_plain_value_is_dropped_and_a_message_appended_however_late() ->
     assert [m["data"] for m in loop.context if m["kind"] not in ("input", "error")] == [{"a": 1}]
 
 
-async def test_a_request_with_nothing_to_do_waits_for_what_runs_on_and_is_no_stall() -> None:
+async def test_a_request_without_calls_waits_for_a_detached_call_and_is_not_a_stall() -> None:
     world = Background()
     loop = world.loop(solution(c("watch", "†state.w", v=1)), solution(), solution(output="ok"))
     run = loop.start(None)
@@ -160,7 +160,7 @@ async def test_a_request_with_nothing_to_do_waits_for_what_runs_on_and_is_no_sta
     assert run.state.turn == 3
 
 
-async def test_cancelling_cancels_a_detached_call_and_closes_it_once() -> None:
+async def test_cancelling_the_run_closes_a_detached_call_once() -> None:
     world = Background()
     loop = world.loop(solution(c("watch", "†state.w", v=1)), solution(c("slow"), output="ok"))
     run = loop.start(None)
@@ -174,7 +174,7 @@ async def test_cancelling_cancels_a_detached_call_and_closes_it_once() -> None:
     assert running_tasks() == set()
 
 
-async def test_closing_the_stream_closes_what_is_detached() -> None:
+async def test_closing_the_stream_closes_a_detached_call() -> None:
     world = Background()
     stream = world.loop(solution(c("watch", v=1)), solution(output="ok")).run()
     async for event in stream:
@@ -185,7 +185,7 @@ async def test_closing_the_stream_closes_what_is_detached() -> None:
     assert running_tasks() == set()
 
 
-async def test_a_model_that_fails_is_reported_once_what_runs_has_ended_and_nothing_runs_twice() -> None:
+async def test_a_failed_model_request_is_reported_after_detached_calls_and_no_call_runs_twice() -> None:
     world = Background()
     loop = world.loop(solution(c("watch", "†state.w", v=1)), [RuntimeError("down")], solution(output="ok"))
     run = loop.start(None)
@@ -199,7 +199,7 @@ async def test_a_model_that_fails_is_reported_once_what_runs_has_ended_and_nothi
     assert (world.ran, loop.state) == (["watch 1"], {"w": 1})
 
 
-async def test_a_detached_call_of_unknown_outcome_is_asked_about_while_the_run_goes_on() -> None:
+async def test_a_detached_call_of_unknown_outcome_is_pending_while_the_run_continues() -> None:
     world = Background()
     script = [solution(c("watch", "†state.w", v=1)), solution(c("fast")), solution(output="ok")]
 
@@ -225,7 +225,7 @@ async def test_a_detached_call_of_unknown_outcome_is_asked_about_while_the_run_g
     assert again.loop.state == {"w": "it had happened"}  # type: ignore[attr-defined]
 
 
-async def test_a_detached_tool_that_asks_is_not_started_without_a_yes() -> None:
+async def test_a_detached_tool_with_approval_starts_only_after_approval() -> None:
     ran: list[int] = []
 
     @tool(detached=True, approve=True)
@@ -244,7 +244,7 @@ async def test_a_detached_tool_that_asks_is_not_started_without_a_yes() -> None:
     assert [e.detached for e in run.events if isinstance(e, CallStart)] == [True]
 
 
-async def test_detached_calls_take_no_place_among_those_that_run_at_once() -> None:
+async def test_detached_calls_do_not_count_against_the_concurrency_limit() -> None:
     world = Background()
     loop = world.loop(
         solution(c("watch", v=1), c("watch", v=2), c("fast", "†state.f")),
@@ -257,7 +257,7 @@ async def test_detached_calls_take_no_place_among_those_that_run_at_once() -> No
 
 
 @pytest.mark.parametrize("confirm", [None, lambda call: True])
-async def test_a_detached_call_waits_for_no_place_among_those_that_run_at_once(confirm: Any) -> None:
+async def test_a_detached_call_does_not_wait_for_the_concurrency_limit(confirm: Any) -> None:
     world = Background()
 
     @tool
@@ -273,7 +273,7 @@ async def test_a_detached_call_waits_for_no_place_among_those_that_run_at_once(c
         assert await loop.start(None) == "ok"
 
 
-async def test_by_the_providers_own_means_a_detached_call_has_its_one_result_at_once() -> None:
+async def test_a_native_detached_call_has_exactly_one_result_immediately() -> None:
     world = Background()
     turns = [[call("watch", {"v": "bad"}, id="x")], [call("let_end", {}, id="y")], text("done")]
     loop = ExecutionLoop(ScriptedLLM(turns), world.tools, native=True)
@@ -286,7 +286,7 @@ async def test_by_the_providers_own_means_a_detached_call_has_its_one_result_at_
     assert [m["tool_call_id"] for m in requests[2].messages if m["role"] == "tool"] == ["c1", "c2"]
 
 
-async def test_a_step_by_turn_does_not_wait_for_what_is_detached() -> None:
+async def test_a_step_by_turn_does_not_wait_for_a_detached_call() -> None:
     world = Background()
     run = world.loop(solution(c("watch", v=1), c("fast")), solution(output="ok")).start(None)
     async with asyncio.timeout(60):
@@ -298,7 +298,7 @@ async def test_a_step_by_turn_does_not_wait_for_what_is_detached() -> None:
     assert [e.type for e in run.events].count("run_end") == 1
 
 
-async def test_the_model_is_told_which_tools_run_on() -> None:
+async def test_the_prompt_states_which_tools_are_detached() -> None:
     schema = {"_tool": "log", "properties": {}, "detached": True}
     loop = World().loop(solution(output=1), tools=[schema, *Background().tools], activities={"log": lambda *_: None})
     await told(loop)

@@ -28,7 +28,7 @@ def reads(name: str = "reads") -> ExecutionLoop:
     ],
 )
 @pytest.mark.parametrize("depth", [1, 2])
-async def test_what_a_loop_agent_is_started_with_are_its_parameters(given: Any, depth: int) -> None:
+async def test_a_nested_loop_gets_the_parameters_of_the_loop_agent(given: Any, depth: int) -> None:
     first, second = reads("first"), reads("second")
     agents = LoopAgent("outer", [first, second], 1)
     run = (agents if depth == 1 else LoopAgent("around", [agents], 1)).start(given)
@@ -37,14 +37,14 @@ async def test_what_a_loop_agent_is_started_with_are_its_parameters(given: Any, 
     assert first.context[0] == {"type": "data", "kind": "input", "data": PARAMETERS}
 
 
-async def test_beside_its_parameters_it_hears_what_the_loops_beside_it_came_to() -> None:
+async def test_a_nested_loop_gets_the_parameters_and_the_results_of_its_siblings() -> None:
     second = reads("second")
     await LoopAgent("outer", [reads("first"), second], 1).start(PARAMETERS)
     assert second.context[1] == {"role": "user", "content": "[first] said: read"}
 
 
 @pytest.mark.parametrize("given", [PARAMETERS, {"type": "image"}])
-async def test_a_session_beside_it_hears_them_as_json_and_nothing_of_the_loops_own(given: Any) -> None:
+async def test_a_nested_session_loop_gets_the_parameters_as_json(given: Any) -> None:
     llm = ScriptedLLM(["done"])
     inside = LoopAgent("inside", [SessionLoop(llm, name="talks")], 1)
     await LoopAgent("outer", [inside], 1).start(given)
@@ -52,7 +52,7 @@ async def test_a_session_beside_it_hears_them_as_json_and_nothing_of_the_loops_o
     assert "invocation" not in message["content"]
 
 
-async def test_restored_in_the_middle_it_still_has_them() -> None:
+async def test_a_restored_nested_loop_keeps_the_parameters() -> None:
     run = LoopAgent("outer", [reads()], 1).start(PARAMETERS)
     async for event in run:
         if event.type == "call_proposed" and event.path:

@@ -46,7 +46,7 @@ async def test_el_01_an_output_ends_the_loop() -> None:
     assert loop.output == {"x": 1}
 
 
-async def test_el_02_calls_run_in_the_order_of_their_data() -> None:
+async def test_el_02_calls_run_in_the_order_of_their_data_dependencies() -> None:
     loop = World().loop(
         solution(c("sum", "†state.summary", p="†state.prof"), c("fetch", "†state.prof", u="†input.u")),
         solution(output="done"),
@@ -64,7 +64,7 @@ async def test_el_02_calls_run_in_the_order_of_their_data() -> None:
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0, 2]])
-async def test_el_02_whatever_the_order_of_the_calls(order: list[int]) -> None:
+async def test_el_02_the_order_of_the_calls_in_the_answer_does_not_matter(order: list[int]) -> None:
     steps = [
         c("fetch", "†state.prof", u="†input.u"),
         c("sum", "†state.summary", p="†state.prof"),
@@ -76,7 +76,7 @@ async def test_el_02_whatever_the_order_of_the_calls(order: list[int]) -> None:
     assert [word for word in said if word.startswith("done")] == [f"done c{order.index(step) + 1}" for step in range(3)]
 
 
-async def test_el_03_a_call_runs_before_the_next_one_is_received() -> None:
+async def test_el_03_a_call_runs_before_the_next_call_is_received() -> None:
     loop = World().loop([*text('{"calls":[{"_tool":"fast"},'), *MOMENT, *text('{"_tool":"slow"}],"output":"ok"}')])
     assert await told(loop) == [
         *("request 1", "received c1", "unblocked c1", "started c1", "done c1"),
@@ -84,7 +84,7 @@ async def test_el_03_a_call_runs_before_the_next_one_is_received() -> None:
     ]
 
 
-async def test_el_06_a_failed_call_fails_those_that_wait_for_it() -> None:
+async def test_el_06_a_failed_call_fails_the_calls_that_depend_on_it() -> None:
     loop = World().loop(solution(c("boom", "†state.a"), c("echo", v="†state.a")), solution(output=1))
     assert await told(loop) == [
         *("request 1", "received c1", "unblocked c1", "started c1", "received c2"),
@@ -97,7 +97,7 @@ async def test_el_06_a_failed_call_fails_those_that_wait_for_it() -> None:
     assert "†state.a" in second["error"]
 
 
-async def test_el_06_a_failure_goes_down_a_chain() -> None:
+async def test_el_06_a_failure_propagates_along_a_chain_of_references() -> None:
     steps = [c("give", "†state.c", v="†state.b"), c("give", "†state.b", v="†state.a"), c("boom", "†state.a")]
     loop = World().loop(solution(*steps), solution(output="x"))
     first, *others, errors = [word for word in await told(loop) if word.startswith(("failed", "errors"))]
@@ -105,7 +105,7 @@ async def test_el_06_a_failure_goes_down_a_chain() -> None:
     assert sorted(others) == ["failed c1 structural", "failed c2 structural"]
 
 
-async def test_el_09_an_output_before_the_calls_does_not_end_the_loop_before_they_have_run() -> None:
+async def test_el_09_an_output_before_the_calls_ends_the_loop_after_the_calls() -> None:
     world = World()
     before = json.dumps({"output": "ok", "calls": [c("give", "†state.a", v=1)]})
     for words in (before, json.dumps({"calls": [c("give", "†state.a", v=1)], "output": "ok"})):
@@ -116,7 +116,7 @@ async def test_el_09_an_output_before_the_calls_does_not_end_the_loop_before_the
     assert world.ran == ["give 1", "give 1"]
 
 
-async def test_el_12_nothing_to_do_and_nothing_to_say_is_a_stall() -> None:
+async def test_el_12_a_request_without_calls_and_output_is_a_stall() -> None:
     loop = World().loop(solution())
     assert await told(loop) == ["request 1", "completed 1", "stalled"]
     assert loop.output is None
@@ -124,19 +124,19 @@ async def test_el_12_nothing_to_do_and_nothing_to_say_is_a_stall() -> None:
     assert (await run, run.stop_reason) == (None, "stalled")
 
 
-async def test_a_limit_goes_before_a_stall() -> None:
+async def test_a_limit_has_precedence_over_a_stall() -> None:
     assert (await told(World().loop(solution(), max_requests=1)))[-1] == "max_requests"
 
 
 @pytest.mark.parametrize("reason", ["no", ""])
-async def test_a_request_whose_calls_were_all_rejected_is_no_stall(reason: str) -> None:
+async def test_a_request_whose_calls_were_all_rejected_is_not_a_stall(reason: str) -> None:
     loop = World().loop(solution(c("fast"), c("slow")), solution(output="x"), confirm=lambda call: Reject(reason))
     said = await told(loop)
     assert [word for word in said if word.startswith("rejected")] == ["rejected c1", "rejected c2"]
     assert said[-5:] == ["errors 2", "completed 1", "request 2", "completed 2", "output"]
 
 
-async def test_el_14_a_rejection_fails_those_that_wait_for_the_call() -> None:
+async def test_el_14_a_rejected_call_fails_the_calls_that_depend_on_it() -> None:
     loop = World(0.002).loop(
         solution(c("slow", "†state.x"), c("fast"), c("echo", v="†state.x")),
         solution(output=1),
@@ -153,7 +153,7 @@ async def test_el_14_a_rejection_fails_those_that_wait_for_the_call() -> None:
 # -- when calls start ------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_never_starts_before_its_object_has_closed() -> None:
+async def test_a_call_starts_only_after_its_json_object_is_complete() -> None:
     world = World()
     whole = json.dumps({"calls": [c("give", v="x" * 20)], "output": 1})
     closes = whole.index("}") + 1
@@ -171,7 +171,7 @@ async def test_a_call_never_starts_before_its_object_has_closed() -> None:
 
 
 @pytest.mark.parametrize(("at_once", "limit"), [(6, None), (2, 2)])
-async def test_everything_that_can_run_runs_at_once(at_once: int, limit: int | None) -> None:
+async def test_all_unblocked_calls_run_concurrently_up_to_the_limit(at_once: int, limit: int | None) -> None:
     running, most, all_run = 0, 0, asyncio.Event()
 
     @tool
@@ -191,7 +191,7 @@ async def test_everything_that_can_run_runs_at_once(at_once: int, limit: int | N
     assert most == at_once
 
 
-async def test_a_tool_that_runs_alone_has_nothing_beside_it() -> None:
+async def test_a_sequential_tool_runs_without_concurrent_calls() -> None:
     log: list[str] = []
 
     @tool(sequential=True)
@@ -212,7 +212,7 @@ async def test_a_tool_that_runs_alone_has_nothing_beside_it() -> None:
     assert log == ["other", "end", "alone 1", "end 1", "alone 2", "end 2"]
 
 
-async def test_a_diamond_runs_from_its_top() -> None:
+async def test_calls_with_diamond_dependencies_run_in_order() -> None:
     steps = [
         c("give", "†state.d", v="†state.b && †state.c"),
         c("give", "†state.b", v="†state.a"),
@@ -224,7 +224,7 @@ async def test_a_diamond_runs_from_its_top() -> None:
     assert loop.state["d"] == "fast"
 
 
-async def test_a_cycle_ends_as_errors_and_does_not_hang() -> None:
+async def test_a_cycle_of_references_results_in_errors() -> None:
     loop = World().loop(
         solution(c("echo", "†state.a", v="†state.b"), c("echo", "†state.b", v="†state.a")), solution(output=1)
     )
@@ -232,7 +232,7 @@ async def test_a_cycle_ends_as_errors_and_does_not_hang() -> None:
     assert said[3:6] == ["failed c1 structural", "failed c2 structural", "errors 2"]
 
 
-async def test_the_last_to_end_wins_and_not_the_last_called() -> None:
+async def test_the_call_that_ends_last_determines_the_data() -> None:
     fast_is_called = asyncio.Event()
 
     @tool
@@ -253,7 +253,7 @@ async def test_the_last_to_end_wins_and_not_the_last_called() -> None:
     assert [message["data"] for message in loop.context[1:]] == [{"x": "fast"}, {"x": "slow"}]
 
 
-async def test_ids_are_unique_over_the_run() -> None:
+async def test_call_ids_are_unique_within_a_run() -> None:
     loop = World().loop(solution(c("fast"), c("fast")), solution(c("fast")), solution(output=1))
     said = await told(loop)
     assert [word for word in said if word.startswith("received")] == ["received c1", "received c2", "received c3"]
@@ -262,7 +262,7 @@ async def test_ids_are_unique_over_the_run() -> None:
 # -- references and paths --------------------------------------------------------------------------------------------
 
 
-async def test_references_are_found_in_expressions_and_inside_parameters() -> None:
+async def test_references_are_resolved_in_expressions_and_nested_parameters() -> None:
     context = [{"type": "data", "kind": "data", "data": {"a": 1, "none": None, "list": [{"k": "v"}]}}]
     world = World()
     values = [
@@ -285,7 +285,7 @@ async def test_references_are_found_in_expressions_and_inside_parameters() -> No
     ]
 
 
-async def test_keys_may_be_of_any_alphabet_and_the_text_escaped_or_not() -> None:
+async def test_keys_can_be_unicode_and_json_escapes_are_decoded() -> None:
     for ascii in (True, False):
         words = {"calls": [c("give", "†state.ключ", v="†input.ü")], "output": "ж"}
         loop = World().loop(
@@ -296,7 +296,7 @@ async def test_keys_may_be_of_any_alphabet_and_the_text_escaped_or_not() -> None
         assert (loop.state, loop.output) == ({"ключ": "☃"}, "ж")
 
 
-async def test_an_alternative_is_taken_where_the_call_that_writes_the_other_fails() -> None:
+async def test_an_alternative_is_used_if_the_call_for_the_other_fails() -> None:
     loop = World().loop(
         solution(
             c("give", "†state.c", v="†state.a || †state.b"), c("boom", "†state.a"), c("fast", "†state.b"), output=1
@@ -306,7 +306,7 @@ async def test_an_alternative_is_taken_where_the_call_that_writes_the_other_fail
     assert loop.state == {"b": "fast", "c": "fast"}
 
 
-async def test_an_alternative_of_a_kind_that_nobody_writes_does_not_keep_the_other_from_being_waited_for() -> None:
+async def test_a_reference_to_an_unknown_kind_does_not_prevent_waiting_for_its_alternative() -> None:
     world = World(0.002)
     loop = world.loop(
         solution(
@@ -340,7 +340,7 @@ async def test_an_alternative_of_a_kind_that_nobody_writes_does_not_keep_the_oth
         7,
     ],
 )
-async def test_what_is_wrong_with_a_call_is_a_structural_error(bad: Any) -> None:
+async def test_an_invalid_call_is_a_structural_error(bad: Any) -> None:
     world = World()
     loop = world.loop(solution(bad, c("fast")), solution(output=1))
     said = await told(loop)
@@ -363,14 +363,14 @@ async def test_what_is_wrong_with_a_call_is_a_structural_error(bad: Any) -> None
         ("concat", ["ab", "cd"], "abcd"),
     ],
 )
-async def test_output_methods(method: str, values: list[Any], comes_to: Any) -> None:
+async def test_each_output_method_writes_as_defined(method: str, values: list[Any], comes_to: Any) -> None:
     calls = [c("give", "†state.deep.x", v=value, _outputMethod=method) for value in values]
     loop = World().loop(*(solution(made) for made in calls), solution(output=1))
     await told(loop)
     assert loop.state == {"deep": {"x": comes_to}}
 
 
-async def test_what_is_set_forgets_what_was_pushed_before() -> None:
+async def test_set_removes_values_that_were_pushed_before() -> None:
     calls = [c("give", "†state.a", v=1, _outputMethod="push"), c("give", "†state.a", v=[9])]
     calls.append(c("give", "†state.a", v=2, _outputMethod="push"))
     loop = World().loop(*map(solution, calls), solution(output=1))
@@ -378,14 +378,14 @@ async def test_what_is_set_forgets_what_was_pushed_before() -> None:
     assert loop.state == {"a": [9, 2]}
 
 
-async def test_what_a_call_wrote_is_kept_with_the_call_and_its_references() -> None:
+async def test_a_data_message_keeps_its_call_with_unresolved_references() -> None:
     loop = World().loop(solution(c("give", "†state.a", v="†input.u"), output=1))
     await told(loop)
     (wrote,) = [message for message in loop.context if message["kind"] == "state"]
     assert wrote["_call"]["v"] == "†input.u"
 
 
-async def test_the_log_is_folded_at_each_path() -> None:
+async def test_writes_to_nested_paths_are_folded_in_order() -> None:
     loop = World().loop(
         solution(c("give", "†data.user", v={"name": "Al", "status": "off"}), c("give", "†state.a", v={"b": 1})),
         solution(c("give", "†data.user.status", v="on"), c("give", "†state.a", v=9)),
@@ -396,7 +396,7 @@ async def test_the_log_is_folded_at_each_path() -> None:
     assert loop.state == {"a": 9, "user": {"name": "Al", "status": "on"}}
 
 
-async def test_what_was_passed_to_a_call_does_not_change_with_the_data() -> None:
+async def test_the_arguments_of_a_call_do_not_change_with_the_data() -> None:
     loop = World().loop(
         solution(c("give", "†state.list", v=[1])),
         solution(c("give", v="†state.list")),
@@ -409,7 +409,7 @@ async def test_what_was_passed_to_a_call_does_not_change_with_the_data() -> None
     assert next(event.result for event in events if event.type == "call_completed") == [1]
 
 
-async def test_output_paths_choose_or_fan_out() -> None:
+async def test_output_paths_can_be_alternatives_or_several_targets() -> None:
     loop = World().loop(
         solution(c("give", "†state.ok || †state.err", v=1), c("give", "†state.x && †data.y", v=2)),
         solution(c("give", "†state.z", v="†data.y")),
@@ -419,7 +419,7 @@ async def test_output_paths_choose_or_fan_out() -> None:
     assert loop.state == {"ok": 1, "x": 2, "z": 2}
 
 
-async def test_instances_are_objects_of_their_own() -> None:
+async def test_each_instance_has_its_own_data() -> None:
     loop = World().loop(
         solution(c("give", "†state.n", v=1, _instance="a"), c("give", "†state.n", v=2, _instance="b")),
         solution(c("give", "†data.n", v="†state.n", _instance="a"), c("give", "†data.m", v="†state.n")),
@@ -432,7 +432,7 @@ async def test_instances_are_objects_of_their_own() -> None:
     assert data_told(loop, 1) == [{"n": 1}, {"n": 2}]
 
 
-async def test_messages_of_one_identity_are_merged_deep() -> None:
+async def test_data_messages_of_the_same_kind_are_deeply_merged() -> None:
     context = [
         {"type": "data", "kind": "data", "data": {"user": {"name": "Al"}}},
         {"type": "data", "kind": "data", "data": {"user": {"age": 5}}},
@@ -449,7 +449,7 @@ async def test_messages_of_one_identity_are_merged_deep() -> None:
 # -- what tools return -----------------------------------------------------------------------------------------------
 
 
-async def test_a_result_without_a_path_is_dropped_and_a_message_is_appended() -> None:
+async def test_a_result_without_a_path_is_dropped_unless_it_is_a_message() -> None:
     @tool
     async def tell(kind: str) -> Any:
         if kind == "text":
@@ -468,7 +468,7 @@ async def test_a_result_without_a_path_is_dropped_and_a_message_is_appended() ->
     assert "5" not in json.dumps(loop.llm.requests[2].messages)
 
 
-async def test_a_message_may_choose_among_the_alternatives() -> None:
+async def test_a_message_can_choose_among_alternative_output_paths() -> None:
     @tool
     async def attempt() -> Any:
         return {"type": "data", "data": "why", "_outputPath": "†state.err"}
@@ -478,7 +478,7 @@ async def test_a_message_may_choose_among_the_alternatives() -> None:
     assert loop.state == {"err": "why"}
 
 
-async def test_a_latent_tool_gives_what_the_model_has_said() -> None:
+async def test_a_latent_tool_returns_the_output_of_the_model() -> None:
     decide = {
         "_tool": "decide",
         "properties": {"why": {"type": "string"}},
@@ -505,7 +505,7 @@ async def test_a_latent_tool_gives_what_the_model_has_said() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 0, "", {"a": []}])
-async def test_a_latent_call_writes_what_the_model_gave_even_null(value: Any) -> None:
+async def test_a_latent_call_writes_the_output_of_the_model_also_null(value: Any) -> None:
     think = {"_tool": "think", "properties": {"_output": {}}}
     loop = World().loop(
         solution(c("think", "†state.a", _output=value), c("give", "†state.b", v="†state.a"), output=1),
@@ -515,7 +515,7 @@ async def test_a_latent_call_writes_what_the_model_gave_even_null(value: Any) ->
     assert loop.state == {"a": value, "b": value}
 
 
-async def test_a_latent_result_goes_to_the_first_alternative() -> None:
+async def test_a_latent_result_is_written_to_the_first_alternative() -> None:
     decide = {"_tool": "decide", "properties": {}, "_output": {"type": "integer"}}
     loop = World().loop(solution(c("decide", "†state.yes || †state.no", _output=3), output=1), tools=[decide])
     await told(loop)
@@ -526,7 +526,7 @@ async def test_a_latent_result_goes_to_the_first_alternative() -> None:
     ("said", "known", "result"),
     [("look", ["look", "lookup"], "look"), (None, ["look", "lookup"], "lookup"), (None, ["look"], "given")],
 )
-async def test_the_activity_that_is_named_goes_before_one_of_the_tools_name_and_none_is_latent(
+async def test_a_named_activity_has_precedence_over_one_with_the_name_of_the_tool(
     said: str | None, known: list[str], result: str
 ) -> None:
     schema = {"_tool": "lookup", "properties": {}, **({"_activity": said} if said else {})}
@@ -540,7 +540,7 @@ async def test_the_activity_that_is_named_goes_before_one_of_the_tools_name_and_
 
 
 @pytest.mark.parametrize("kind", ["state", "input", "plan", "meta", "preset"])
-async def test_a_message_of_the_context_may_say_its_kind_as_its_type(kind: str) -> None:
+async def test_a_message_of_the_context_can_give_its_kind_as_its_type(kind: str) -> None:
     given = [{"type": kind, "data": {"a": 1}}]
     loop = World().loop(solution(c("echo", "†data.x", v=f"†{kind}.a"), output=1), context=given)
     await told(loop)
@@ -566,7 +566,7 @@ async def test_an_activity_gets_the_call_the_tool_and_the_context() -> None:
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_tool_that_takes_too_long_is_a_runtime_error() -> None:
+async def test_a_tool_that_times_out_is_a_runtime_error() -> None:
     @tool(timeout=0.01)
     async def stuck() -> None:
         await asyncio.Event().wait()
@@ -574,7 +574,7 @@ async def test_a_tool_that_takes_too_long_is_a_runtime_error() -> None:
     assert "failed c1 runtime" in await told(World().loop(solution(c("stuck"), output=1), tools=[stuck]))
 
 
-async def test_of_two_tools_of_one_name_the_last_counts() -> None:
+async def test_the_last_of_two_tools_with_the_same_name_is_used() -> None:
     def defined(value: int) -> Any:
         async def one() -> int:
             return value
@@ -586,14 +586,14 @@ async def test_of_two_tools_of_one_name_the_last_counts() -> None:
     assert loop.state == {"x": 2}
 
 
-async def test_only_the_last_ticks_errors_are_told_and_all_are_kept() -> None:
+async def test_only_errors_of_the_last_tick_are_sent_and_all_are_kept() -> None:
     loop = World().loop(solution(c("boom")), solution(c("fast")), solution(c("boom")), solution(output=1))
     await told(loop)
     assert [len(errors_told(loop, n)) for n in range(4)] == [0, 1, 0, 1]
     assert len([message for message in loop.context if message["kind"] == "error"]) == 2
 
 
-async def test_errors_beside_an_output_come_with_the_result() -> None:
+async def test_errors_in_the_same_answer_as_an_output_are_in_the_result() -> None:
     loop = World().loop(solution(c("boom"), output="anyway"))
     *_, last = await collect(loop.run())
     assert (last.type, last.reason, last.output) == ("loop_completed", "output", "anyway")
@@ -624,7 +624,7 @@ async def test_errors_beside_an_output_come_with_the_result() -> None:
     ],
 )
 @pytest.mark.parametrize("pieces", [1, 3])
-async def test_what_is_no_solution_is_told_to_the_model(words: str, pieces: int) -> None:
+async def test_the_error_for_an_invalid_solution_is_sent_to_the_model(words: str, pieces: int) -> None:
     loop = World().loop(text(words, pieces=pieces), solution(output="ok"))
     assert await told(loop) == ["request 1", "errors 1", "completed 1", "request 2", "completed 2", "output"]
     [error] = errors_told(loop, 1)
@@ -636,7 +636,9 @@ async def test_what_is_no_solution_is_told_to_the_model(words: str, pieces: int)
     "n", ["9" * 5000, "[" * 230 + "]" * 230, "[" * 3000 + "]" * 3000], ids=["digits", "230 levels", "3000 levels"]
 )
 @pytest.mark.parametrize("place", ['"calls": [{"_tool": "fast"}, {"_tool": "echo", "v": %s}]', '"output": %s'])
-async def test_a_solution_that_no_recording_could_hold_is_told_to_the_model(tmp_path: Path, n: str, place: str) -> None:
+async def test_the_error_for_a_solution_that_cannot_be_recorded_is_sent_to_the_model(
+    tmp_path: Path, n: str, place: str
+) -> None:
     loop = World().loop("{" + place % n + "}", solution(output="done"))
     run = loop.start(None)
     assert await run == "done"
@@ -645,26 +647,26 @@ async def test_a_solution_that_no_recording_could_hold_is_told_to_the_model(tmp_
     assert Snapshot.load(run.snapshot().save(tmp_path / "run.json")).position == len(run.events)
 
 
-async def test_a_model_that_says_the_same_nonsense_to_the_same_context_is_stalled() -> None:
+async def test_the_same_invalid_answer_to_the_same_context_is_a_stall() -> None:
     loop = World().loop("I cannot.", "I cannot.")
     *_, last = await told(loop)
     assert last == "stalled"
     assert len(errors_told(loop, 1)) == 1
 
 
-async def test_a_model_that_says_other_nonsense_is_asked_again() -> None:
+async def test_a_different_invalid_answer_is_not_a_stall() -> None:
     loop = World().loop("I cannot.", "I must not.", "I cannot.", solution(output="ok"))
     *_, last = await told(loop)
     assert last == "output"
 
 
-async def test_the_same_nonsense_in_another_context_is_no_standstill() -> None:
+async def test_the_same_invalid_answer_to_another_context_is_not_a_stall() -> None:
     loop = World().loop("Hm.", solution(c("fast", "†state.a")), "Hm.", solution(output="ok"))
     *_, last = await told(loop)
     assert last == "output"
 
 
-async def test_the_calls_before_a_truncation_stand() -> None:
+async def test_calls_before_a_truncation_are_performed() -> None:
     world = World()
     loop = world.loop(text('{"calls": [{"_tool": "fast"}, {"_tool": "slo', pieces=4), solution(output=1))
     said = await told(loop)
@@ -684,7 +686,7 @@ class Answer(BaseModel):
 @pytest.mark.parametrize(
     "schema", [Answer, {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}]
 )
-async def test_an_output_that_does_not_fit_is_told_to_the_model(schema: Any) -> None:
+async def test_the_error_for_an_invalid_output_is_sent_to_the_model(schema: Any) -> None:
     loop = World().loop(solution(output={"n": "x"}), solution(output={"n": 2}), output=schema)
     assert "errors 1" in await told(loop)
     assert errors_told(loop, 1)[0]["call"] is None
@@ -692,14 +694,14 @@ async def test_an_output_that_does_not_fit_is_told_to_the_model(schema: Any) -> 
     assert loop.output == ({"n": 2, "word": "w"} if schema is Answer else {"n": 2})
 
 
-async def test_the_schema_of_the_output_is_asked_of_the_model() -> None:
+async def test_a_model_request_has_the_schema_of_the_output() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     loop = World().loop(solution(output={"n": 1}), output=schema)
     await told(loop)
     assert '"n": {"type": "integer"}' in json.dumps(loop.llm.requests[0].schema)
 
 
-async def test_an_output_that_does_not_fit_a_type_is_told_in_the_words_of_a_call_s_arguments() -> None:
+async def test_the_error_for_an_invalid_output_has_the_text_of_an_argument_error() -> None:
     loop = World().loop(solution(output={"n": "x", "word": None}), solution(output={"n": 2}), output=Answer)
     await told(loop)
     assert errors_told(loop, 1)[0]["error"] == (
@@ -716,7 +718,7 @@ async def test_null_can_be_the_result(said: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("output", [0, False, "", [], {}, {"value": 5}])
-async def test_what_is_not_null_is_an_output(output: Any) -> None:
+async def test_any_value_except_null_is_an_output(output: Any) -> None:
     loop = World().loop(solution(output=output))
     assert await told(loop) == ["request 1", "completed 1", "output"]
     assert loop.output == output
@@ -729,12 +731,12 @@ async def test_the_limit_on_requests_ends_the_loop() -> None:
     assert (await run, run.stop_reason) == (None, "max_requests")
 
 
-async def test_an_output_in_the_last_request_counts() -> None:
+async def test_an_output_in_the_last_permitted_request_is_the_result() -> None:
     loop = World().loop(solution(output=1), max_requests=1)
     assert (await told(loop))[-1] == "output"
 
 
-async def test_a_loop_may_be_started_with_nothing_text_or_parameters() -> None:
+async def test_a_loop_accepts_no_input_text_parameters_or_messages() -> None:
     for given, expected in [
         (None, []),
         ("Hello", [{"role": "user", "content": "Hello"}]),
@@ -746,7 +748,7 @@ async def test_a_loop_may_be_started_with_nothing_text_or_parameters() -> None:
         assert loop.context == expected
 
 
-async def test_a_consumer_that_is_busy_holds_no_call_up() -> None:
+async def test_a_slow_consumer_does_not_block_a_call() -> None:
     begun, gate = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -762,7 +764,7 @@ async def test_a_consumer_that_is_busy_holds_no_call_up() -> None:
     assert event.reason == "output"
 
 
-async def test_what_the_user_says_meanwhile_is_heard() -> None:
+async def test_steering_and_follow_ups_are_sent_with_the_next_requests() -> None:
     loop = World().loop(solution(c("fast")), solution(output=1), solution(output=2))
     run = loop.start(None)
     run.watch(lambda news: run.steer("Careful.") if news.type == "call_start" else None)
@@ -773,7 +775,7 @@ async def test_what_the_user_says_meanwhile_is_heard() -> None:
     assert {"role": "user", "content": "And then?"} in loop.llm.requests[2].messages
 
 
-async def test_cancelling_ends_everything_that_was_begun() -> None:
+async def test_cancelling_ends_every_started_call() -> None:
     loop = World(0.5).loop(solution(c("slow", "†state.x"), c("echo", v="†state.x"), c("fast")))
     stream = loop.run()
     events = []
@@ -790,7 +792,7 @@ async def test_cancelling_ends_everything_that_was_begun() -> None:
         await stream.result()
 
 
-async def test_closing_the_stream_has_run_every_finally() -> None:
+async def test_closing_the_stream_runs_every_finally() -> None:
     closed: list[str] = []
 
     @tool
@@ -817,7 +819,7 @@ async def test_closing_the_stream_has_run_every_finally() -> None:
     assert unopened.run.stop_reason == "cancelled"
 
 
-async def test_a_loop_runs_one_stream_at_a_time() -> None:
+async def test_a_second_concurrent_stream_of_a_loop_is_refused() -> None:
     loop = World().loop(solution(output=1))
     stream = loop.run()
     with pytest.raises(UsageError):
@@ -826,7 +828,7 @@ async def test_a_loop_runs_one_stream_at_a_time() -> None:
     assert await loop.run().result() == 1
 
 
-async def test_a_stream_that_breaks_lets_its_calls_end_and_is_asked_for_again() -> None:
+async def test_a_broken_answer_is_requested_again_after_its_calls_have_ended() -> None:
     world, is_fast_done = World(), asyncio.Event()
 
     @tool
@@ -864,7 +866,7 @@ async def test_a_stream_that_breaks_lets_its_calls_end_and_is_asked_for_again() 
     assert_folds(stream.run)
 
 
-async def test_a_broken_answer_that_is_given_up_leaves_a_valid_history() -> None:
+async def test_cancelling_after_a_broken_answer_leaves_a_valid_history() -> None:
     loop = World().loop([*text('{"calls": [{"_tool": "fast"},'), *MOMENT, ConnectionError("cut")])
     run = loop.start(None)
     with pytest.raises(RunFailed):
@@ -875,7 +877,7 @@ async def test_a_broken_answer_that_is_given_up_leaves_a_valid_history() -> None
     assert_one_terminal_event_last(list(run.events))
 
 
-async def test_a_model_that_fails_while_a_call_is_confirmed_fails_at_once_and_the_call_is_confirmed_again() -> None:
+async def test_a_model_failure_during_confirm_is_reported_immediately_and_the_call_is_confirmed_again() -> None:
     asked: list[str] = []
 
     async def confirm(call: Call) -> bool:
@@ -898,7 +900,7 @@ async def test_a_model_that_fails_while_a_call_is_confirmed_fails_at_once_and_th
     assert (asked, world.ran) == (["c1", "c1"], ["fast"])
 
 
-async def test_limits_of_the_run_hold() -> None:
+async def test_limits_of_the_run_are_enforced() -> None:
     world = World()
     loop = world.loop(solution(c("fast"), c("fast"), c("fast")))
     run = loop.start(None, limits={"calls": 2})
@@ -911,7 +913,7 @@ async def test_limits_of_the_run_hold() -> None:
 # -- native calls ----------------------------------------------------------------------------------------------------
 
 
-async def test_native_calls_are_calls_and_text_is_the_output() -> None:
+async def test_native_calls_are_performed_and_the_final_text_is_the_output() -> None:
     world = World()
     loop = world.loop(
         [
@@ -947,19 +949,21 @@ async def test_native_calls_are_calls_and_text_is_the_output() -> None:
         (None, '{"x": 1}', '{"x": 1}'),
     ],
 )
-async def test_a_text_after_native_calls_is_the_output_whose_json_it_is(output: Any, words: str, expected: Any) -> None:
+async def test_text_after_native_calls_is_parsed_if_the_output_schema_requires_it(
+    output: Any, words: str, expected: Any
+) -> None:
     loop = World().loop([call("fast")], words, output=output)
     assert (await told(loop))[-3:] == ["request 2", "completed 2", "output"]
     assert loop.output == expected
 
 
-async def test_a_text_that_is_no_such_output_is_told_to_the_model() -> None:
+async def test_the_error_for_text_that_is_not_a_valid_output_is_sent_to_the_model() -> None:
     loop = World().loop([call("fast")], "three", "3", output={"type": "integer"})
     assert "errors 1" in await told(loop)
     assert loop.output == 3
 
 
-async def test_native_calls_have_one_result_each_whatever_went_wrong_with_them() -> None:
+async def test_each_native_call_has_exactly_one_result_also_after_an_error() -> None:
     turn = [
         call("boom", id="a"),
         call("fast", id="b"),
@@ -974,14 +978,14 @@ async def test_native_calls_have_one_result_each_whatever_went_wrong_with_them()
     assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == asked
 
 
-async def test_native_arguments_that_are_no_object_are_a_structural_error() -> None:
+async def test_native_arguments_that_are_not_an_object_are_a_structural_error() -> None:
     loop = World().loop(
         [{"type": "tool_call_delta", "index": 0, "id": "a", "name": "fetch", "arguments": '{"u": '}], "ok"
     )
     assert "failed c1 structural" in await told(loop)
 
 
-async def test_the_tools_are_offered_by_the_providers_means_or_in_a_schema() -> None:
+async def test_the_tools_are_sent_natively_or_in_the_schema() -> None:
     native = World().loop("hello", native=True)
     assert await native.start(None) == "hello"
     assert {tool["name"] for tool in native.llm.requests[0].tools} == {t.name for t in World().tools}
@@ -998,7 +1002,7 @@ async def test_the_tools_are_offered_by_the_providers_means_or_in_a_schema() -> 
 
 
 @pytest.mark.parametrize("said", [True, False])
-async def test_what_confirm_does_to_a_call_it_is_shown_does_not_happen_to_the_call(said: bool) -> None:
+async def test_confirm_cannot_modify_the_call_that_it_gets(said: bool) -> None:
     def confirm(call: Call) -> bool:
         call["v"]["x"] = "changed"
         return said
@@ -1012,7 +1016,7 @@ async def test_what_confirm_does_to_a_call_it_is_shown_does_not_happen_to_the_ca
 
 
 @pytest.mark.parametrize("given", [{"x": 0}, "†input"])
-async def test_a_call_that_confirm_has_changed_inside_and_gives_back_is_a_replacement(given: Any) -> None:
+async def test_a_modified_call_returned_by_confirm_is_a_replacement(given: Any) -> None:
     asked = 0
 
     def confirm(call: Call) -> Call:
@@ -1028,13 +1032,13 @@ async def test_a_call_that_confirm_has_changed_inside_and_gives_back_is_a_replac
     assert (asked, world.ran) == (1, ["give {'x': 1}"])
 
 
-async def test_true_in_place_of_one_is_another_call() -> None:
+async def test_a_replacement_with_true_instead_of_one_is_a_different_call() -> None:
     world = World()
     await world.loop(solution(c("give", v=1), output=1), confirm=lambda call: Call(call, v=True)).start(None)
     assert world.ran == ["give True"]
 
 
-async def test_a_confirm_that_is_not_async_holds_up_nothing_else() -> None:
+async def test_a_sync_confirm_does_not_block_other_calls() -> None:
     world, has_run = World(), threading.Event()
 
     @tool
@@ -1050,7 +1054,7 @@ async def test_a_confirm_that_is_not_async_holds_up_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("constant", ["†state.w", {"const": "†state.w"}])
-async def test_where_a_tools_schema_says_its_results_go_they_go(constant: Any) -> None:
+async def test_a_constant_output_path_of_a_tool_schema_is_used(constant: Any) -> None:
     schema = {"_tool": "w", "_outputPath": constant, "_outputMethod": "push", "_instance": {"type": "string"}}
     loop = World().loop(solution(c("w"), c("w"), output=1), tools=[schema], activities={"w": lambda *_: 5})
     await loop.start(None)
@@ -1060,7 +1064,7 @@ async def test_where_a_tools_schema_says_its_results_go_they_go(constant: Any) -
     assert "_outputPath" not in asked
 
 
-async def test_a_call_that_writes_where_its_tools_schema_forbids_it_does_not_run() -> None:
+async def test_a_call_with_an_output_path_that_its_tool_schema_forbids_is_not_performed() -> None:
     schema = {"_tool": "w", "_outputPath": {"type": "string", "pattern": "^†state\\.w"}}
     answers = [solution(c("w", "†state.q")), solution(c("w", "†state.w.a"), output=1)]
     loop = World().loop(*answers, tools=[schema], activities={"w": lambda *_: 5})
@@ -1069,7 +1073,7 @@ async def test_a_call_that_writes_where_its_tools_schema_forbids_it_does_not_run
     assert "the `_outputPath` of w" in errors_told(loop, 1)[0]["error"]
 
 
-async def test_activities_that_are_not_async_run_beside_each_other() -> None:
+async def test_sync_activities_run_concurrently() -> None:
     together = threading.Barrier(3, timeout=60)
     loop = World().loop(
         solution(*[c("meet") for _ in range(3)], output=1),
@@ -1081,7 +1085,7 @@ async def test_activities_that_are_not_async_run_beside_each_other() -> None:
     assert all(call.end.outcome == "returned" for call in run.state.calls.values())
 
 
-async def test_the_context_is_a_copy_of_what_was_given_and_what_is_read_is_a_copy_of_it() -> None:
+async def test_the_context_is_copied_when_it_is_given_and_when_it_is_read() -> None:
     given = [{"type": "data", "kind": "input", "data": {"u": {"name": "alice"}}}]
 
     def meddle(call: Call, tool: Any, context: list[dict[str, Any]]) -> str:
@@ -1103,7 +1107,7 @@ async def test_the_context_is_a_copy_of_what_was_given_and_what_is_read_is_a_cop
 
 
 @pytest.mark.parametrize("made", [Call("fast"), Call(tool="fast"), Call(_tool="fast"), Call({"_tool": "fast"})])
-async def test_confirm_may_give_another_call_made_in_any_way(made: Call) -> None:
+async def test_confirm_can_return_another_call_in_every_form(made: Call) -> None:
     loop = World().loop(
         solution(c("slow", "†state.a"), c("give", "†state.b", v="†state.a"), output=1),
         confirm=lambda asked: made if asked.tool == "slow" else True,
@@ -1112,7 +1116,7 @@ async def test_confirm_may_give_another_call_made_in_any_way(made: Call) -> None
     assert loop.state == {"a": "fast", "b": "fast"}
 
 
-async def test_confirm_sees_the_data_and_may_reject_for_a_reason() -> None:
+async def test_confirm_gets_resolved_data_and_can_reject_with_a_reason() -> None:
     seen: list[Any] = []
 
     async def confirm(call: Call) -> Any:
@@ -1130,7 +1134,7 @@ async def test_confirm_sees_the_data_and_may_reject_for_a_reason() -> None:
     }
 
 
-async def test_a_confirm_that_waited_for_something_cancelled_has_not_said_yes() -> None:
+async def test_a_cancelled_error_in_confirm_rejects_the_call() -> None:
     async def confirm(call: Call) -> bool:
         waited_for = asyncio.get_running_loop().create_future()
         waited_for.cancel()
@@ -1157,7 +1161,7 @@ async def test_a_confirm_that_waited_for_something_cancelled_has_not_said_yes() 
         ({"arguments": {"v": 5}}, ("echo", {"arguments": {"v": 5}})),
     ],
 )
-async def test_confirm_may_write_the_other_call_as_the_model_does_or_as_a_provider(said: Any, runs: Any) -> None:
+async def test_confirm_can_return_a_call_in_the_form_of_the_model_or_of_a_provider(said: Any, runs: Any) -> None:
     loop = World().loop(solution(c("echo", v=1)), solution(output=1), confirm=lambda asked: said)
     run = loop.start(None)
     await run
@@ -1165,7 +1169,7 @@ async def test_confirm_may_write_the_other_call_as_the_model_does_or_as_a_provid
     assert (decision.decision, decision.name, decision.arguments) == ("replace", *runs)
 
 
-async def test_a_decision_about_a_call_that_confirm_replaced_is_taken_back_and_the_replacement_stays() -> None:
+async def test_undoing_a_decision_about_a_replaced_call_keeps_the_replacement() -> None:
     world = World()
     confirm = {"fast": Call("ask", v=5)}
     loop = world.loop(solution(c("fast")), solution(output=1), confirm=lambda asked: confirm.get(asked.name, True))
@@ -1181,7 +1185,7 @@ async def test_a_decision_about_a_call_that_confirm_replaced_is_taken_back_and_t
     assert world.ran == ["ask 5"]
 
 
-async def test_what_a_policy_decided_about_a_reference_is_asked_about_with_what_it_refers_to() -> None:
+async def test_a_decision_of_a_policy_that_was_undone_is_asked_with_resolved_references() -> None:
     world = World()
     run = world.loop(solution(c("fetch", u="†input.u"), output=1)).start(None, approve=True)
     while not run.decided:
@@ -1199,7 +1203,7 @@ async def test_what_a_policy_decided_about_a_reference_is_asked_about_with_what_
     assert types(run.events).count("approval_request") == 3, "what was shown is what ran"
 
 
-async def test_a_call_that_confirm_puts_in_anothers_place_is_checked_again_and_may_wait() -> None:
+async def test_a_replacement_from_confirm_is_checked_and_can_wait_for_data() -> None:
     world = World(0.002)
 
     def confirm(call: Call) -> Any:
@@ -1223,7 +1227,7 @@ async def test_a_call_that_confirm_puts_in_anothers_place_is_checked_again_and_m
 
 
 @pytest.mark.parametrize("answer", [None, "yes", 1, {"name": "fast", "arguments": {}}])
-async def test_only_true_lets_a_call_run(answer: Any) -> None:
+async def test_only_true_permits_a_call(answer: Any) -> None:
     world = World()
     loop = world.loop(solution(c("give", v=1)), solution(output=1), confirm=lambda call: answer)
     said = await told(loop)
@@ -1232,7 +1236,7 @@ async def test_only_true_lets_a_call_run(answer: Any) -> None:
 
 
 @pytest.mark.parametrize(("answer", "ran"), [(np.bool_(True), ["give 1"]), (np.bool_(False), [])], ids=["yes", "no"])
-async def test_what_numpy_calls_true_is_true(answer: Any, ran: list[str]) -> None:
+async def test_a_numpy_boolean_is_accepted_as_an_answer_of_confirm(answer: Any, ran: list[str]) -> None:
     world = World()
     loop = world.loop(solution(c("give", v=1)), solution(output=1), confirm=lambda call: answer)
     assert ("rejected c1" in await told(loop)) is not bool(ran)
@@ -1247,7 +1251,7 @@ async def test_what_numpy_calls_true_is_true(answer: Any, ran: list[str]) -> Non
         (c("give", "†state.other", v=3, _outputMethod="push"), {"list": [1], "other": [0, 3]}),
     ],
 )
-async def test_a_replacement_writes_as_the_call_it_replaces_unless_it_names_a_path_of_its_own(
+async def test_a_replacement_has_the_output_path_of_the_replaced_call_unless_it_has_its_own(
     instead: dict[str, Any], state: dict[str, Any]
 ) -> None:
     loop = World().loop(
@@ -1260,7 +1264,7 @@ async def test_a_replacement_writes_as_the_call_it_replaces_unless_it_names_a_pa
 
 
 @pytest.mark.parametrize("instead", [c("echo", v="†state.x"), c("echo", "†state.y", v="††"), c("give", v=[1])])
-async def test_a_recording_of_calls_that_confirm_put_in_anothers_place_is_what_the_loop_does(
+async def test_a_run_with_calls_replaced_by_confirm_can_be_replayed(
     instead: dict[str, Any],
 ) -> None:
     def loop() -> ExecutionLoop:
@@ -1273,7 +1277,7 @@ async def test_a_recording_of_calls_that_confirm_put_in_anothers_place_is_what_t
     assert recording.to(len(run.events) - 1).output == 1
 
 
-async def test_a_confirm_that_fails_is_a_no() -> None:
+async def test_an_exception_in_confirm_rejects_the_call() -> None:
     world = World()
 
     def confirm(call: Call) -> Any:
@@ -1286,14 +1290,14 @@ async def test_a_confirm_that_fails_is_a_no() -> None:
 
 
 @pytest.mark.parametrize("said", [lambda call: Reject(5), lambda call: Call("echo", v="half a \ud83d")])
-async def test_whatever_confirm_says_is_a_fact_that_can_be_read_again(said: Any) -> None:
+async def test_every_answer_of_confirm_can_be_recorded_and_read(said: Any) -> None:
     loop = World().loop(solution(c("give", v=1)), solution(output=1), confirm=said)
     run = loop.start("hi")
     assert await run == 1
     assert Snapshot.from_json(run.snapshot().to_json()).events == tuple(run.events)
 
 
-async def test_confirm_holds_back_its_own_call_only_and_is_asked_again_where_the_data_has_changed() -> None:
+async def test_confirm_blocks_only_its_own_call_and_is_repeated_if_the_data_has_changed() -> None:
     asked: list[Any] = []
     go_on = asyncio.Event()
 
@@ -1321,7 +1325,7 @@ async def test_confirm_holds_back_its_own_call_only_and_is_asked_again_where_the
 # -- a person --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_person_is_asked_about_the_data_and_again_where_it_has_changed() -> None:
+async def test_an_approval_request_has_the_current_data_and_is_repeated_if_the_data_has_changed() -> None:
     world = World()
     context = [{"type": "data", "kind": "state", "data": {"a": 1}}]
     loop = world.loop(
@@ -1348,7 +1352,7 @@ async def test_a_person_is_asked_about_the_data_and_again_where_it_has_changed()
     assert world.ran == ["give 2", "ask 2"]
 
 
-async def test_while_a_person_thinks_others_run_and_those_that_need_the_call_wait() -> None:
+async def test_a_pending_approval_blocks_only_the_calls_that_depend_on_the_call() -> None:
     steps = [c("ask", "†state.p", v=1), c("give", "†state.q", v="†state.p"), c("fast", "†state.r")]
     loop = World().loop(solution(*steps, output=1))
     run = loop.start(None)
@@ -1360,7 +1364,7 @@ async def test_while_a_person_thinks_others_run_and_those_that_need_the_call_wai
     assert loop.state == {"p": 1, "q": 1, "r": "fast"}
 
 
-async def test_a_person_may_edit_replace_reject_and_answer() -> None:
+async def test_a_person_can_edit_replace_reject_and_answer_calls() -> None:
     world = World()
     calls = [c("ask", f"†state.r{n}", v="†input.u") for n in range(4)]
     loop = world.loop(solution(*calls), solution(output=1))
@@ -1389,7 +1393,7 @@ async def test_a_person_may_edit_replace_reject_and_answer() -> None:
         ),
     ],
 )
-async def test_policies_decide_about_the_data(approve: Any, ran: list[str]) -> None:
+async def test_policies_decide_with_resolved_references(approve: Any, ran: list[str]) -> None:
     world = World()
     loop = world.loop(solution(c("fetch", u="†input.u"), c("ask", v=1), output=1))
     await loop.start(None, approve=approve)
@@ -1415,12 +1419,12 @@ def test_a_call_is_a_mapping_with_attributes() -> None:
         _ = made.missing
 
 
-async def test_a_solution_is_what_a_model_would_say() -> None:
+async def test_the_json_of_a_solution_is_a_valid_model_answer() -> None:
     loop = World().loop(Solution(calls=[Call(_tool="fast")], output=5).to_json())
     assert (await told(loop))[-1] == "output"
 
 
-async def test_tools_may_be_a_mapping() -> None:
+async def test_tools_can_be_passed_as_a_mapping() -> None:
     async def give() -> str:
         return "given"
 
@@ -1429,7 +1433,7 @@ async def test_tools_may_be_a_mapping() -> None:
     assert loop.state == {"a": "given"}
 
 
-def test_what_a_loop_cannot_be_made_of_is_refused() -> None:
+def test_invalid_options_of_a_loop_are_refused() -> None:
     for options in ({"max_requests": -1}, {"max_concurrency": 0}, {"context": [5]}, {"context": [{"no": 1}]}):
         with pytest.raises(UsageError):
             ExecutionLoop(ScriptedLLM([]), **options)
@@ -1437,7 +1441,7 @@ def test_what_a_loop_cannot_be_made_of_is_refused() -> None:
         ExecutionLoop(ScriptedLLM([]), [{"properties": {}}])
 
 
-async def test_a_call_that_its_tools_schema_cannot_check_is_told_as_an_error() -> None:
+async def test_the_error_for_an_invalid_tool_schema_is_sent_to_the_model() -> None:
     tools = [{"_tool": "w", "properties": {"n": {"type": "nonsense"}}}]
     loop = World().loop(solution(c("w", n=1)), solution(output=2), tools=tools, activities={"w": lambda *_: 5})
     assert await loop.run() == 2
@@ -1445,7 +1449,7 @@ async def test_a_call_that_its_tools_schema_cannot_check_is_told_as_an_error() -
     assert told_of["error"].startswith("The arguments of w cannot be checked: Unknown type 'nonsense'")
 
 
-async def test_what_a_schema_refers_to_elsewhere_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_remote_reference_of_a_schema_is_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[Any] = []
     monkeypatch.setattr("urllib.request.urlopen", fetched.append)
     tools = [{"_tool": "w", "properties": {"n": {"$ref": "http://127.0.0.1:1/number.json"}}}]
@@ -1457,6 +1461,6 @@ async def test_what_a_schema_refers_to_elsewhere_is_not_fetched(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("output", [{"type": "text"}, {"n": int}, {"type": "object", "required": True}])
-def test_an_output_that_is_no_json_schema_is_refused(output: Any) -> None:
+def test_an_invalid_output_schema_is_refused(output: Any) -> None:
     with pytest.raises(UsageError, match="output= takes a JSON schema, or a type that has one"):
         ExecutionLoop(ScriptedLLM([]), output=output)

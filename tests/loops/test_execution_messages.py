@@ -44,7 +44,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("to", [None, "†state.o"])
 @pytest.mark.parametrize("fields", MALFORMED)
-async def test_a_tool_that_returns_a_malformed_message_has_failed_and_the_loop_goes_on(fields: Any, to: Any) -> None:
+async def test_a_tool_that_returns_a_malformed_message_fails_and_the_loop_continues(fields: Any, to: Any) -> None:
     loop = returning({"type": "data", "data": {"a": 1}, **fields}, to)
     said = notation(await collect(loop.run()))
     assert [*said[4:6], said[-1]] == ["failed c1 runtime", "errors 1", "output"]
@@ -52,7 +52,7 @@ async def test_a_tool_that_returns_a_malformed_message_has_failed_and_the_loop_g
 
 
 @pytest.mark.parametrize("fields", [*MALFORMED, {"_outputPath": "†state.elsewhere"}])
-def test_a_context_with_a_malformed_message_is_refused_at_once(fields: Any) -> None:
+def test_a_context_with_a_malformed_message_is_refused_immediately(fields: Any) -> None:
     message = {"type": "data", "kind": "state", "data": {"x": 1}, **fields}
     with pytest.raises(UsageError):
         World().loop(context=[message])
@@ -60,7 +60,7 @@ def test_a_context_with_a_malformed_message_is_refused_at_once(fields: Any) -> N
         World().loop().start([message])
 
 
-async def test_a_context_may_be_the_log_of_another_run() -> None:
+async def test_the_log_of_another_run_can_be_the_context() -> None:
     first = World().loop(solution(c("give", "†state.l", v=1, _outputMethod="push")), solution(output=1))
     await first.start(None)
     again = World().loop(solution(c("give", "†state.l", v=2, _outputMethod="push"), output=1), context=first.context)
@@ -69,14 +69,14 @@ async def test_a_context_may_be_the_log_of_another_run() -> None:
 
 
 @pytest.mark.parametrize("made", [dict, Message.model_validate])
-async def test_a_message_says_how_it_is_written_as_well_as_where(made: Any) -> None:
+async def test_the_output_method_of_a_message_has_precedence_over_that_of_its_call(made: Any) -> None:
     message = {"role": "data", "type": "data", "data": 1, "_outputPath": "†state.l", "_outputMethod": "push"}
     loop = returning(made(message), "†state.other", _outputMethod="concat")
     assert await loop.start(None) == "on"
     assert loop.state == {"l": [1]}
 
 
-async def test_a_message_that_says_where_alone_is_written_as_its_call_says() -> None:
+async def test_a_message_with_only_an_output_path_uses_the_method_of_its_call() -> None:
     message = {"type": "data", "data": 1, "_outputPath": "†state.l"}
     loop = returning(message, "†state.l || †state.other", _outputMethod="push")
     assert await loop.start(None) == "on"
@@ -84,7 +84,7 @@ async def test_a_message_that_says_where_alone_is_written_as_its_call_says() -> 
 
 
 @pytest.mark.parametrize("made", [dict, lambda message: ErrorMessage(data=message["data"])])
-async def test_an_error_message_that_a_tool_returns_is_told_once_and_is_no_data(made: Any) -> None:
+async def test_an_error_message_returned_by_a_tool_is_sent_once_and_is_not_data(made: Any) -> None:
     loop = returning(made({"type": "data", "kind": "error", "data": {"call": None, "error": "half of it is gone"}}))
     assert "errors 1" in notation(await collect(loop.run()))
     assert errors_told(loop, 1) == [{"call": None, "error": "half of it is gone"}]
@@ -99,20 +99,20 @@ async def test_an_error_message_that_a_tool_returns_is_told_once_and_is_no_data(
         {"type": "text", "text": "Look.", "role": "user"},
     ],
 )
-async def test_a_message_of_text_is_told_to_the_model(message: Any) -> None:
+async def test_a_text_message_returned_by_a_tool_is_sent_to_the_model(message: Any) -> None:
     loop = returning(message)
     assert await loop.start(None) == "on"
     assert texts_told(loop)[1:] == ["Look."]
 
 
 @pytest.mark.parametrize("value", [{"content": "x"}, {"role": "user"}, {"role": "user", "content": "x", "id": 1}, "x"])
-async def test_what_only_resembles_a_message_of_text_is_dropped_as_any_value(value: Any) -> None:
+async def test_a_value_that_is_not_exactly_a_text_message_is_dropped(value: Any) -> None:
     loop = returning(value)
     assert await loop.start(None) == "on"
     assert texts_told(loop)[1:] == []
 
 
-async def test_an_object_that_reads_as_a_message_of_text_is_written_where_its_call_says() -> None:
+async def test_a_text_message_of_a_call_with_an_output_path_is_written_as_data() -> None:
     mail = {"role": "user", "content": "a mail that was fetched"}
     loop = returning(mail, "†state.mail")
     assert await loop.start(None) == "on"
@@ -120,12 +120,12 @@ async def test_an_object_that_reads_as_a_message_of_text_is_written_where_its_ca
     assert texts_told(loop)[1:] == []
 
 
-async def test_a_call_that_would_write_errors_is_a_structural_error() -> None:
+async def test_a_call_that_writes_to_the_kind_error_is_a_structural_error() -> None:
     loop = World().loop(solution(c("give", "†error.x", v=1)), solution(output=1))
     assert "failed c1 structural" in notation(await collect(loop.run()))
 
 
-async def test_a_path_too_long_to_be_recorded_is_a_structural_error_and_the_run_can_be_saved() -> None:
+async def test_an_output_path_too_long_for_a_recording_is_a_structural_error() -> None:
     loop = World().loop(solution(c("give", "†state" + ".a" * 300, v=1)), solution(output=1))
     run = loop.start(None)
     assert await run == 1
@@ -133,7 +133,7 @@ async def test_a_path_too_long_to_be_recorded_is_a_structural_error_and_the_run_
     assert "300 keys" in errors_told(loop, 1)[0]["error"]
 
 
-async def test_the_errors_of_calls_come_with_the_failure_of_the_model_that_would_have_been_told_of_them() -> None:
+async def test_errors_of_calls_are_reported_with_the_failure_of_the_next_model_request() -> None:
     whole = json.dumps({"calls": [c("boom"), c("fast", "†state.f")], "output": None})
     loop = World().loop([*text(whole, pieces=5)[:-1], ConnectionError("gone")])
     *_, last = await collect(loop.run())
@@ -141,7 +141,7 @@ async def test_the_errors_of_calls_come_with_the_failure_of_the_model_that_would
     assert [(error.call, error.error) for error in last.errors] == [({"_tool": "boom"}, "RuntimeError: api down")]
 
 
-async def test_the_errors_of_a_tick_that_was_cut_off_come_with_the_end() -> None:
+async def test_errors_of_a_cancelled_tick_are_in_the_last_event() -> None:
     loop = World().loop(solution(c("boom"), c("slow", "†state.s")))
     stream = loop.run()
     said = []
@@ -154,7 +154,7 @@ async def test_the_errors_of_a_tick_that_was_cut_off_come_with_the_end() -> None
 
 
 @pytest.mark.parametrize("native", [False, True])
-async def test_answers_in_a_conversation_that_is_given_are_told_and_the_runs_own_are_not_data(native: bool) -> None:
+async def test_answers_in_a_given_conversation_are_sent_and_the_runs_own_answers_are_not_data(native: bool) -> None:
     said = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello, Al."}]
     loop = World().loop(solution(c("fast", "†state.f")), solution(output=1), context=said, native=native)
     assert await loop.start({"role": "user", "content": "Go."}) == 1
@@ -165,7 +165,7 @@ async def test_answers_in_a_conversation_that_is_given_are_told_and_the_runs_own
     assert [message.get("role") for message in loop.context].count("assistant") == 1
 
 
-async def test_calls_in_a_conversation_that_is_given_are_told_with_their_results_to_a_model_of_native_calls() -> None:
+async def test_calls_in_a_given_conversation_are_sent_natively_with_their_results() -> None:
     call = {"id": "x1", "name": "fast", "arguments": {}}
     answer = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
     result = {"role": "tool", "content": "fast", "tool_call_id": "x1"}
@@ -175,7 +175,7 @@ async def test_calls_in_a_conversation_that_is_given_are_told_with_their_results
     assert loop.llm.requests[0].messages[-4:-1] == said
 
 
-async def test_of_an_answer_with_calls_in_a_conversation_that_is_given_a_model_of_solutions_is_told_the_text() -> None:
+async def test_calls_in_a_given_conversation_are_left_out_for_a_model_without_native_calls() -> None:
     call = {"id": "x1", "name": "fast", "arguments": {}}
     answer = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
     result = {"role": "tool", "content": "fast", "tool_call_id": "x1"}
@@ -187,7 +187,7 @@ async def test_of_an_answer_with_calls_in_a_conversation_that_is_given_a_model_o
     assert [message["content"] for message in loop.context] == ["Hello.", "I look.", "Go."]
 
 
-async def test_a_loop_that_has_not_run_stands_where_its_context_does() -> None:
+async def test_a_loop_that_has_not_run_has_the_state_of_its_context() -> None:
     failed = {"type": "data", "kind": "error", "data": {"call": None, "error": "e"}}
     given = [{"type": "data", "kind": "state", "data": {"a": 1}}, failed]
     loop = World().loop(solution(c("give", "†state.b", v="†state.a"), output=1), context=given)

@@ -27,7 +27,7 @@ def plans_told(loop: ExecutionLoop, request: int) -> list[Any]:
     return data_told(loop, request, "plan")
 
 
-async def test_no_plan_is_kept_where_none_is_enabled() -> None:
+async def test_without_a_plan_mode_no_plan_is_recorded() -> None:
     loop = World().loop(solution(*STEPS), solution(output=1))
     await told(loop)
     assert plans_told(loop, 1) == []
@@ -35,7 +35,7 @@ async def test_no_plan_is_kept_where_none_is_enabled() -> None:
 
 
 @pytest.mark.parametrize("mode", ["eager", "lazy"])
-async def test_the_calls_of_a_request_are_the_plan_of_the_next_one(mode: Any) -> None:
+async def test_the_calls_of_a_request_are_the_plan_in_the_next_request(mode: Any) -> None:
     loop = World().loop(solution(*STEPS), solution(c("boom")), solution(), plan=mode)
     said = await told(loop)
     assert said[-1] == "stalled"
@@ -47,7 +47,7 @@ async def test_the_calls_of_a_request_are_the_plan_of_the_next_one(mode: Any) ->
     assert loop.state == {"a": "fast", "b": {"v": "fast"}}
 
 
-async def test_calls_become_a_plan_only_where_there_is_a_next_request() -> None:
+async def test_a_plan_is_recorded_only_if_there_is_a_next_request() -> None:
     loop = World().loop(solution(*STEPS, output=1), plan="eager")
     await told(loop)
     assert "plan" not in [message["kind"] for message in loop.context]
@@ -56,14 +56,14 @@ async def test_calls_become_a_plan_only_where_there_is_a_next_request() -> None:
     assert "plan" not in [message["kind"] for message in loop.context]
 
 
-async def test_a_request_without_calls_leaves_the_plan_as_it_is() -> None:
+async def test_a_request_without_calls_does_not_change_the_plan() -> None:
     loop = World().loop(solution(*STEPS), "no solution", solution(output=1), plan="eager")
     await told(loop)
     assert plans_told(loop, 2) == [{"mode": "eager", "calls": STEPS}]
 
 
 @pytest.mark.parametrize(("mode", "ran_while_it_came"), [("eager", True), ("lazy", False)])
-async def test_an_eager_plan_runs_as_it_comes_and_a_lazy_one_once_all_of_it_is_there(
+async def test_an_eager_plan_runs_while_it_is_streamed_and_a_lazy_plan_after_the_answer(
     mode: Any, ran_while_it_came: bool
 ) -> None:
     loop = World().loop(solution(*STEPS, pieces=40), solution(output=1), plan=mode)
@@ -74,7 +74,7 @@ async def test_an_eager_plan_runs_as_it_comes_and_a_lazy_one_once_all_of_it_is_t
     assert types.index(("call_end", "c2")) < types.index(("call_start", "c1"))
 
 
-async def test_a_lazy_plan_can_be_looked_at_before_any_of_it_has_happened() -> None:
+async def test_a_lazy_plan_can_be_inspected_before_its_calls_run() -> None:
     world = World()
     loop = world.loop(solution(*STEPS), solution(output=1), plan="lazy")
     run = loop.start(None, breakpoints=["model_end"])
@@ -92,7 +92,7 @@ async def test_a_lazy_plan_can_be_looked_at_before_any_of_it_has_happened() -> N
     assert world.ran == ["fast", "echo fast"]
 
 
-async def test_nothing_of_a_lazy_plan_with_a_cycle_is_run() -> None:
+async def test_no_call_of_a_cycle_in_a_lazy_plan_runs() -> None:
     world = World()
     loop = world.loop(solution(*CIRCLE), solution(c("fast", "†state.f")), solution(output=1), plan="lazy")
     said = await told(loop)
@@ -104,14 +104,14 @@ async def test_nothing_of_a_lazy_plan_with_a_cycle_is_run() -> None:
     assert world.ran == ["fast"]
 
 
-async def test_what_is_no_graph_without_a_cycle_is_no_plan_in_an_eager_loop_either() -> None:
+async def test_calls_with_a_cycle_are_not_a_plan_in_an_eager_loop() -> None:
     loop = World().loop(solution(*CIRCLE), solution(output=1), plan="eager")
     await told(loop)
     assert loop.state == {"f": "fast"}
     assert plans_told(loop, 1) == []
 
 
-async def test_reading_what_stands_and_writing_it_anew_is_no_cycle() -> None:
+async def test_reading_and_overwriting_existing_data_is_not_a_cycle() -> None:
     again = c("give", "†state.n", v="†state.n")
     loop = World().loop(solution(c("give", "†state.n", v=1)), solution(again), solution(output=1), plan="lazy")
     said = await told(loop)
@@ -127,7 +127,7 @@ async def test_each_call_of_a_lazy_plan_is_confirmed() -> None:
     assert asked == ["fast", "echo"]
 
 
-async def test_a_plan_may_be_given_and_is_replaced_by_what_is_called() -> None:
+async def test_a_given_plan_is_replaced_by_the_calls_of_the_next_request() -> None:
     given = {"type": "plan", "data": {"mode": "eager", "calls": STEPS}}
     loop = World().loop(solution(c("fast")), solution(output=1), plan="eager", context=[given])
     await told(loop)
@@ -143,23 +143,23 @@ def test_a_given_plan_with_a_cycle_or_a_malformed_reference_is_refused(calls: An
         World().loop().start({"type": "plan", "data": calls})
 
 
-def test_a_given_plan_that_reads_what_is_given_has_no_cycle() -> None:
+def test_a_given_plan_that_reads_given_data_has_no_cycle() -> None:
     state = {"type": "state", "data": {"a": {"b": 1}}}
     plan = {"type": "plan", "data": [c("echo", "†state.a", v="†state.a.b")]}
     World().loop(context=[state, plan]).start(None)
 
 
-def test_a_plan_is_of_no_instance() -> None:
+def test_a_plan_with_an_instance_is_refused() -> None:
     with pytest.raises(UsageError, match="instance"):
         World().loop(context=[{"type": "plan", "_instance": "one", "data": {"calls": []}}]).start(None)
 
 
-def test_the_modes_are_eager_and_lazy() -> None:
+def test_an_unknown_plan_mode_is_refused() -> None:
     with pytest.raises(UsageError, match="eager, lazy"):
         World().loop(plan="soon")
 
 
-async def test_the_model_is_told_what_a_plan_is() -> None:
+async def test_the_prompt_explains_plans_if_a_plan_mode_is_set() -> None:
     words = []
     for mode in (None, "eager", "lazy"):
         loop = World().loop(solution(output=1), plan=mode)
@@ -169,7 +169,7 @@ async def test_the_model_is_told_what_a_plan_is() -> None:
     assert ["in a circle" in said for said in words] == [False, False, True]
 
 
-async def test_a_lazy_plan_is_restored_at_every_event() -> None:
+async def test_a_run_with_a_lazy_plan_can_be_restored_at_every_event() -> None:
     def loop() -> ExecutionLoop:
         return World().loop(solution(*CIRCLE), solution(*STEPS), solution(output=1), plan="lazy")
 
@@ -190,7 +190,7 @@ async def test_a_lazy_plan_is_restored_at_every_event() -> None:
         assert (again.output, again.loop.state) == (1, {"a": "fast", "b": {"v": "fast"}}), f"from event {position}"  # type: ignore[attr-defined]
 
 
-def test_a_cycle_is_found_among_a_thousand_who_write_to_one_list_and_a_thousand_who_read_it() -> None:
+def test_a_cycle_is_found_among_a_thousand_writers_and_readers_of_one_list() -> None:
     (items,) = parse_expression("†state.items").paths
     (found,) = parse_expression("†state.found").paths
     writers = [Node(f"w{n}", None, [], [items]) for n in range(1000)]
@@ -199,7 +199,7 @@ def test_a_cycle_is_found_among_a_thousand_who_write_to_one_list_and_a_thousand_
     assert sorted(find_cycle([*writers, *readers, Node("x", None, [found], [items])])) != []
 
 
-def test_instances_do_not_wait_for_one_another() -> None:
+def test_calls_of_different_instances_form_no_cycle() -> None:
     (a,), (b,) = parse_expression("†state.a").paths, parse_expression("†state.b.c").paths
     (above,) = parse_expression("†state.b").paths
     assert find_cycle([Node("1", "x", [a], [b]), Node("2", "y", [above], [a])]) == []

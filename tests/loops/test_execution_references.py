@@ -31,12 +31,12 @@ def look(path: Path) -> Any:
         ("", ""),
     ],
 )
-def test_what_a_text_stands_for(reference: str, value: Any) -> None:
+def test_a_reference_is_resolved_to_its_value(reference: str, value: Any) -> None:
     assert resolve(reference, look) == value
 
 
 @pytest.mark.parametrize("reference", ["†state.x", "†nothing", "†state.a.b.9", "†state.n.x", "†state.x && †state.n"])
-def test_what_is_not_there_is_unresolved(reference: str) -> None:
+def test_a_reference_to_missing_data_is_unresolved(reference: str) -> None:
     with pytest.raises(InvalidArguments, match="unresolved reference †"):
         resolve(reference, look)
 
@@ -47,7 +47,7 @@ def test_a_malformed_reference_is_refused(text: str) -> None:
         list(expressions_in({"deep": [text]}))
 
 
-def test_an_expression_reads_as_it_was_written() -> None:
+def test_the_text_of_a_parsed_expression_is_normalised() -> None:
     assert str(parse_expression("†a.b&&†c||†d")) == "†a.b && †c || †d"
 
 
@@ -68,18 +68,18 @@ def test_an_expression_reads_as_it_was_written() -> None:
         ({"a": 1}, "", {"b": 2}, "assign", {"a": 1, "b": 2}),
     ],
 )
-def test_what_a_write_comes_to(root: Any, keys: str, value: Any, method: str, comes_to: Any) -> None:
+def test_each_method_writes_at_its_path(root: Any, keys: str, value: Any, method: str, comes_to: Any) -> None:
     assert write_at(root, keys.split(".") if keys else [], value, method) == comes_to
 
 
-def test_what_was_written_is_a_copy() -> None:
+def test_a_written_value_is_copied() -> None:
     value = {"list": [1]}
     root = write_at(write_at(MISSING, ["a"], value), ["a", "list"], 2, "push")
     assert (root, value) == ({"a": {"list": [1, 2]}}, {"list": [1]})
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_calls_are_given_as_they_close_however_the_text_is_cut(size: int) -> None:
+def test_complete_calls_are_returned_for_any_split_of_the_text(size: int) -> None:
     text = '{"meta": {"calls": [{}]}, '
     text += '"calls": [{"_tool": "ü†", "n": 1.5, "deep": {"a": []}}, 5, {"_tool": "b"}], "output": 1e3}'
     reader, given = SolutionText(), []
@@ -96,7 +96,7 @@ HALVES = '{"calls": [{"v": "a\ud83d\ude00\u2020"}], "output": "\ud83d\ude00 and 
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, len(HALVES)])
-def test_characters_that_come_in_halves_are_put_together_however_the_text_is_cut(size: int) -> None:
+def test_surrogate_halves_are_joined_for_any_split_of_the_text(size: int) -> None:
     reader, given = SolutionText(), []
     for start in range(0, len(HALVES), size):
         given += reader.feed(HALVES[start : start + size])
@@ -105,14 +105,14 @@ def test_characters_that_come_in_halves_are_put_together_however_the_text_is_cut
     assert (reader.fault, reader.fields["output"]) == (None, "\U0001f600 and half: \ufffd")
 
 
-def test_half_a_character_behind_the_object_is_something_behind_it() -> None:
+def test_half_a_surrogate_after_the_object_is_a_fault() -> None:
     reader = SolutionText()
     reader.feed('{"output": 1}\ud83d')
     reader.end()
     assert reader.fault is not None
 
 
-def test_a_call_is_made_of_what_its_answer_is_recorded_to_say() -> None:
+def test_a_call_has_the_arguments_of_the_recorded_answer() -> None:
     reply = SolutionReply(1, 0, (), native=False)
     for character in HALVES.replace('"v"', '"_tool": "t", "v"'):
         reply.feed({"type": "text_delta", "content": character}, 0)
@@ -127,7 +127,7 @@ def test_a_call_is_made_of_what_its_answer_is_recorded_to_say() -> None:
     "text", ['{"calls": [{"_tool": "a"}, {"v": %s}, {"_tool": "b"}]}', '{"calls": [{"_tool": "a"}], "output": %s}']
 )
 @pytest.mark.parametrize("size", [7, 100_000])
-def test_what_no_recording_could_hold_is_a_fault_behind_the_calls_before_it(text: str, value: str, size: int) -> None:
+def test_a_value_that_cannot_be_recorded_is_a_fault_after_the_earlier_calls(text: str, value: str, size: int) -> None:
     reader, given, whole = SolutionText(), [], text % value
     for start in range(0, len(whole), size):
         given += reader.feed(whole[start : start + size])

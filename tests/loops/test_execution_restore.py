@@ -74,7 +74,7 @@ async def whole() -> Any:
     return run
 
 
-async def test_a_run_restored_at_any_event_comes_to_the_same(whole: Any) -> None:
+async def test_a_run_restored_at_any_event_has_the_same_result(whole: Any) -> None:
     for position in range(1, len(whole.events)):
         snapshot = Snapshot.from_json(Snapshot.of(whole.events[:position]).to_json())
         world = World()
@@ -96,7 +96,7 @@ def restore_quietly(snapshot: Snapshot, loop: ExecutionLoop) -> Any:
     return restore(snapshot, loop)
 
 
-async def test_between_effects_the_same_facts_follow(whole: Any) -> None:
+async def test_a_run_restored_without_effects_in_flight_has_the_same_events(whole: Any) -> None:
     for position in range(1, len(whole.events)):
         state = fold(whole.events[:position])
         if state.model == "asked" or any(call.status in ("running", "asking") for call in state.open.values()):
@@ -128,7 +128,7 @@ async def test_the_stream_of_a_recording_is_that_of_the_live_run(whole: Any) -> 
     assert notation(live)[-1] == "output"
 
 
-async def test_a_call_that_runs_again_after_a_crash_is_told_to_start_once() -> None:
+async def test_a_call_repeated_after_a_crash_has_one_started_event() -> None:
     @tool(idempotent=True)
     async def again() -> str:
         return "done"
@@ -144,7 +144,7 @@ async def test_a_call_that_runs_again_after_a_crash_is_told_to_start_once() -> N
     assert notation(told) == notation(whole)
 
 
-async def test_a_call_in_flight_is_asked_about_and_never_dropped() -> None:
+async def test_a_call_in_flight_is_pending_after_a_restore() -> None:
     world = World(0.05)
     run = world.loop(solution(c("slow", "†state.x"), c("sum", "†state.y", p="†state.x")), *TURNS[-1:]).start(None)
     run.play()
@@ -163,7 +163,7 @@ async def test_a_call_in_flight_is_asked_about_and_never_dropped() -> None:
     assert world.ran == ["slow", "sum"]
 
 
-async def test_nobody_is_asked_whether_a_latent_call_has_happened_whose_result_the_model_has_given() -> None:
+async def test_a_started_latent_call_runs_again_without_a_question() -> None:
     def loop(*turns: Any) -> ExecutionLoop:
         decide = {"_tool": "decide", "properties": {}, "_output": {"type": "integer"}}
         return World().loop(*turns, tools=[decide])
@@ -178,7 +178,7 @@ async def test_nobody_is_asked_whether_a_latent_call_has_happened_whose_result_t
     assert (run.output, again.state) == ("ok", {"n": 3})
 
 
-async def test_what_was_decided_holds_at_every_position() -> None:
+async def test_decisions_are_kept_when_restored_at_any_event() -> None:
     turns = [
         solution(c("slow"), c("echo", "†state.y", v=1), c("ask", v=2), c("fast"), c("ask", v=3)),
         solution(output=1),
@@ -229,7 +229,7 @@ async def test_a_run_can_be_stepped_event_by_event() -> None:
 
 
 @pytest.mark.parametrize("what", ["pause", "cancel", "steer", "close"])
-async def test_whatever_is_done_at_whatever_event_the_history_is_valid(whole: Any, what: str) -> None:
+async def test_pause_cancel_steer_or_close_at_any_event_leaves_a_valid_history(whole: Any, what: str) -> None:
     for position in range(len(whole.events)):
         loop = World(0.0005).loop(*TURNS, *([solution(output={"done": True})] * 3))
         run = loop.start(None)
@@ -257,7 +257,7 @@ async def test_whatever_is_done_at_whatever_event_the_history_is_valid(whole: An
 
 
 @pytest.mark.parametrize("cut", range(1, 30, 2))
-async def test_an_answer_cut_anywhere_is_asked_for_again_and_nothing_runs_twice(cut: int) -> None:
+async def test_an_answer_interrupted_anywhere_is_requested_again_and_no_call_runs_twice(cut: int) -> None:
     turn = solution(c("fetch", "†state.prof", u="†input.u"), c("sum", "†state.s", p="†state.prof"), pieces=30)
     slow_turn = [part for chunk in turn for part in (chunk, delay(0.0005))]
     world = World()
@@ -274,7 +274,7 @@ async def test_an_answer_cut_anywhere_is_asked_for_again_and_nothing_runs_twice(
 
 
 @pytest.mark.alone
-def test_the_last_requests_cost_what_the_first_did() -> None:
+def test_the_cost_of_a_request_does_not_grow_with_the_length_of_the_run() -> None:
     turns = 800
 
     async def requests() -> list[float]:
@@ -295,7 +295,7 @@ def test_the_last_requests_cost_what_the_first_did() -> None:
 
 
 @pytest.mark.alone
-async def test_a_long_answer_is_linear() -> None:
+async def test_the_cost_of_an_answer_is_linear_in_its_length() -> None:
     async def seconds(calls: int) -> float:
         answer = solution(*(c("give", v="x" * 50) for _ in range(calls)), output=1, pieces=60 * calls)
         loop = World().loop(answer)
@@ -309,7 +309,7 @@ async def test_a_long_answer_is_linear() -> None:
     assert long < 9 * short
 
 
-async def test_native_calls_are_restored_too() -> None:
+async def test_native_calls_can_be_restored() -> None:
     turns: list[Any] = [[call("fetch", {"u": "†input.u", "_outputPath": "†state.p"})], "The end."]
     run = World().loop(*turns).start(None)
     assert await run == "The end."

@@ -115,7 +115,7 @@ def answers(events: Any) -> int:
 # -- what may be wanted ---------------------------------------------------------------------------------------------
 
 
-async def test_a_loop_reads_from_top_to_bottom() -> None:
+async def test_the_statements_of_a_generator_run_in_order() -> None:
     world = World()
     run = world.loop().start("cats")
     assert await run == OUTPUT
@@ -131,7 +131,7 @@ async def test_a_loop_reads_from_top_to_bottom() -> None:
     assert run.stop_reason == "completed"
 
 
-async def test_asking_gives_the_message_when_its_calls_have_their_results() -> None:
+async def test_ask_returns_the_message_after_its_calls_have_results() -> None:
     seen: list[Any] = []
 
     @tool
@@ -153,7 +153,7 @@ async def test_asking_gives_the_message_when_its_calls_have_their_results() -> N
     assert [message["content"] for message in llm.requests[1].messages] == ["hi", "", "R:a"]
 
 
-async def test_a_question_may_have_a_schema_and_options() -> None:
+async def test_ask_takes_a_schema_and_options() -> None:
     class Verdict(pydantic.BaseModel):
         good: bool
 
@@ -173,7 +173,7 @@ async def test_a_question_may_have_a_schema_and_options() -> None:
     assert (second.schema, second.tools) == ({"type": "object"}, None)
 
 
-async def test_functions_are_called_with_what_they_are_given() -> None:
+async def test_functions_are_called_with_the_given_arguments() -> None:
     def positional(a: int, /, *rest: int, key: str = "k", **more: int) -> list[Any]:
         return [a, rest, key, more]
 
@@ -199,7 +199,7 @@ async def test_functions_are_called_with_what_they_are_given() -> None:
     assert names[:4] == ["positional", "positional", "Scorer", "<lambda>"]
 
 
-async def test_what_is_called_at_once_runs_at_once() -> None:
+async def test_calls_yielded_in_a_list_run_concurrently() -> None:
     met = asyncio.Barrier(3)
 
     async def meet(number: int) -> int:
@@ -213,7 +213,7 @@ async def test_what_is_called_at_once_runs_at_once() -> None:
     assert await asyncio.wait_for(output_of(together.start(None)), 60) == [1, 2, 3]
 
 
-async def test_a_failed_call_is_raised_where_it_was_wanted() -> None:
+async def test_a_failed_call_raises_at_its_yield() -> None:
     async def fail() -> None:
         raise ValueError("broken")
 
@@ -227,7 +227,7 @@ async def test_a_failed_call_is_raised_where_it_was_wanted() -> None:
     assert await careful.start(None) == ["ValueError: broken", True]
 
 
-async def test_a_failed_call_that_nobody_catches_ends_the_run_with_both_tracebacks() -> None:
+async def test_a_failed_call_that_is_not_caught_ends_the_run_with_both_tracebacks() -> None:
     async def fail() -> None:
         raise ValueError("broken")
 
@@ -244,7 +244,7 @@ async def test_a_failed_call_that_nobody_catches_ends_the_run_with_both_tracebac
     assert "in fail" in run.state.error.traceback
 
 
-async def test_what_came_of_a_call_is_a_copy_of_the_fact() -> None:
+async def test_the_result_of_a_call_is_a_copy_of_the_recorded_result() -> None:
     @Loop.from_generator
     def spoiler(given: Any) -> Steps:
         given.append("spoiled")
@@ -281,7 +281,7 @@ def sending(sent: list[str], **options: Any) -> GeneratorLoop:
     return sender
 
 
-async def test_the_loops_calls_and_the_models_ask_alike() -> None:
+async def test_calls_of_the_loop_and_of_the_model_need_approval_alike() -> None:
     sent: list[str] = []
     run = sending(sent).start(None)
     await run.step("turn")
@@ -304,7 +304,7 @@ async def test_the_loops_calls_and_the_models_ask_alike() -> None:
         (lambda run, id: run.edit(id, {"to": "Zoe"}), "sent to Zoe"),
     ],
 )
-async def test_what_was_decided_holds_also_when_the_generator_is_run_again(decide: Any, own: str) -> None:
+async def test_decisions_are_kept_when_the_generator_runs_again(decide: Any, own: str) -> None:
     run = sending([]).start(None)
     await run.step("turn")
     decide(run, run.pending[0].id)
@@ -315,7 +315,7 @@ async def test_what_was_decided_holds_also_when_the_generator_is_run_again(decid
     assert await restored == [own, "done"]
 
 
-async def test_a_loop_runs_inside_and_has_a_history_of_its_own() -> None:
+async def test_a_nested_loop_has_its_own_history() -> None:
     inner = SessionLoop(ScriptedLLM(["three drafts"], repeat=True), name="writer")
 
     @Loop.from_generator(llm=ScriptedLLM(["thanks"]))
@@ -331,7 +331,7 @@ async def test_a_loop_runs_inside_and_has_a_history_of_its_own() -> None:
     assert run.state.children["writer"].messages[0].content == "cats 0"
 
 
-async def test_the_panel_draws_the_loops_inside() -> None:
+async def test_the_panel_draws_nested_loops() -> None:
     inner = Loop.from_generator(lambda given: (yield phase("b")), name="inner", phases=["a", "b"])
 
     def made() -> GeneratorLoop:
@@ -350,7 +350,7 @@ async def test_the_panel_draws_the_loops_inside() -> None:
     assert GeneratorCalls(made(), {}).loop_for(run.state.own_calls[0]) is None
 
 
-async def test_loops_are_made_inside_the_generator_and_restored() -> None:
+async def test_a_loop_constructed_inside_the_generator_is_restored() -> None:
     def made() -> GeneratorLoop:
         @Loop.from_generator
         def outer(topics: list[str]) -> Steps:
@@ -368,7 +368,7 @@ async def test_loops_are_made_inside_the_generator_and_restored() -> None:
         assert await restore(at(run.events, position), made()) == ["A", "B"]
 
 
-async def test_a_generator_is_a_tool_and_a_sub_agent_of_other_loops() -> None:
+async def test_a_generator_loop_can_be_a_tool_and_a_sub_agent() -> None:
     @Loop.from_generator
     def shout(words: Any) -> Steps:
         """Say it loudly."""
@@ -382,7 +382,7 @@ async def test_a_generator_is_a_tool_and_a_sub_agent_of_other_loops() -> None:
     assert llm.requests[0].tools[0]["description"] == "Say it loudly."
 
 
-async def test_a_loop_that_fails_inside_is_raised() -> None:
+async def test_the_error_of_a_nested_loop_raises_at_its_yield() -> None:
     @Loop.from_generator
     def broken(_: Any) -> Steps:
         yield phase("working")
@@ -401,7 +401,7 @@ async def test_a_loop_that_fails_inside_is_raised() -> None:
     assert_one_terminal_event_last(run.events)
 
 
-async def test_a_model_that_fails_pauses_the_run() -> None:
+async def test_a_failed_model_request_pauses_the_run() -> None:
     llm = ScriptedLLM([[RuntimeError("overloaded")], "done"])
 
     @Loop.from_generator(llm=llm)
@@ -417,7 +417,7 @@ async def test_a_model_that_fails_pauses_the_run() -> None:
     assert [message.content for message in run.messages] == ["hi", "done"]
 
 
-async def test_what_the_user_says_meanwhile_is_heard_before_the_model_is_asked() -> None:
+async def test_queued_user_messages_are_added_before_the_next_model_request() -> None:
     llm = ScriptedLLM(["one", "two"])
 
     def made() -> GeneratorLoop:
@@ -441,7 +441,7 @@ async def test_what_the_user_says_meanwhile_is_heard_before_the_model_is_asked()
         assert await restored == "end"
 
 
-async def test_a_loop_without_a_model_leaves_listening_to_those_inside() -> None:
+async def test_user_messages_to_a_loop_without_a_model_go_to_its_nested_loops() -> None:
     inner = SessionLoop(ScriptedLLM(["one", "two"]), name="inner")
 
     @Loop.from_generator
@@ -462,7 +462,7 @@ async def until_type(run: Any, kind: str) -> None:
 # -- phases ---------------------------------------------------------------------------------------------------------
 
 
-async def test_without_phases_of_its_own_a_loop_says_what_it_does() -> None:
+async def test_a_loop_without_declared_phases_has_default_phases() -> None:
     @Loop.from_generator(llm=ScriptedLLM(["x"]))
     def plain(_: Any) -> Steps:
         yield ask("hi")
@@ -473,7 +473,7 @@ async def test_without_phases_of_its_own_a_loop_says_what_it_does() -> None:
     assert [event.phase for event in run.events if event.phase] == ["working", "asking", "acting", "done"]
 
 
-async def test_stepping_by_phase_and_by_turn() -> None:
+async def test_a_generator_loop_can_be_stepped_by_phase_and_turn() -> None:
     run = World().loop().start("cats")
     await run.step("turn")
     assert [message.role for message in run.messages] == ["user", "user", "assistant", "tool", "tool"]
@@ -489,7 +489,7 @@ async def test_stepping_by_phase_and_by_turn() -> None:
     assert await run == OUTPUT
 
 
-async def test_it_pauses_where_it_is_and_goes_on() -> None:
+async def test_a_generator_loop_pauses_at_a_breakpoint_and_resumes() -> None:
     run = World().loop().start("cats", breakpoints=["reviewing"])
     run.play()
     for _ in range(2):  # it enters that phase twice
@@ -499,7 +499,7 @@ async def test_it_pauses_where_it_is_and_goes_on() -> None:
     assert await run == OUTPUT
 
 
-async def test_a_table_of_phases_is_held_to() -> None:
+async def test_a_transition_that_is_not_in_the_phase_table_ends_the_run() -> None:
     @Loop.from_generator(phases={"a": ["b"], "b": []})
     def wrong(_: Any) -> Steps:
         yield phase("b")
@@ -512,7 +512,7 @@ async def test_a_table_of_phases_is_held_to() -> None:
     assert isinstance(failed.value.__cause__, IllegalTransition)
 
 
-async def test_a_phase_that_nobody_declared_is_refused_at_its_yield() -> None:
+async def test_an_undeclared_phase_is_refused_at_its_yield() -> None:
     @Loop.from_generator(phases=["a", "b"])
     def wrong(_: Any) -> Steps:
         try:
@@ -546,7 +546,7 @@ async def finish(run: Any) -> Any:
     return await task
 
 
-async def test_a_run_goes_on_from_every_event_in_a_fresh_loop() -> None:
+async def test_a_run_restored_at_any_event_in_a_new_loop_has_the_same_result() -> None:
     whole = World().loop().start("cats")
     await whole
     events = list(whole.events)
@@ -564,7 +564,7 @@ async def test_a_run_goes_on_from_every_event_in_a_fresh_loop() -> None:
         assert_folds(restored)
 
 
-async def test_advance_is_a_function_of_the_state() -> None:
+async def test_advance_depends_only_on_the_state() -> None:
     loop = World().loop()
     run = loop.start("cats")
     await run
@@ -574,7 +574,7 @@ async def test_advance_is_a_function_of_the_state() -> None:
         assert (fact.type, fact.phase) == ("phase_change", run.events[position].phase)
 
 
-async def test_a_call_that_a_crash_broke_off_runs_again_and_a_tool_asks_first() -> None:
+async def test_a_call_interrupted_by_a_crash_is_repeated_and_a_tool_call_is_pending() -> None:
     sent: list[str] = []
     run = sending(sent).start(None, approve=True)
     started = next(n for n, event in enumerate(run_events(await _ended(run))) if event.type == "call_start")
@@ -595,7 +595,7 @@ def run_events(run: Any) -> list[Event]:
     return list(run.events)
 
 
-async def test_a_store_brings_it_back(tmp_path: Path) -> None:
+async def test_a_run_in_a_store_can_be_restored(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     run = World().loop().start("cats", name="x", store=store)
     await run.step("turn")
@@ -604,7 +604,7 @@ async def test_a_store_brings_it_back(tmp_path: Path) -> None:
     assert await restored == OUTPUT
 
 
-async def test_a_generator_that_was_mended_goes_on_from_its_error() -> None:
+async def test_a_corrected_generator_continues_before_its_error() -> None:
     asked = ScriptedLLM(["one"])
 
     def made(*, broken: bool) -> GeneratorLoop:
@@ -659,7 +659,7 @@ def two(n: int) -> int:
         ([say("x"), say("y")], [say("x")], 2, ["'y'", "call(<lambda>)"]),
     ],
 )
-async def test_a_generator_that_wants_something_else_than_is_recorded_is_told_where(
+async def test_a_generator_that_differs_from_its_recording_is_an_error_with_the_step(
     recorded: Any, now: Any, step: int, shown: list[str]
 ) -> None:
     run = differing(*recorded).start(None)
@@ -670,7 +670,7 @@ async def test_a_generator_that_wants_something_else_than_is_recorded_is_told_wh
     assert all(words in str(failed.value) for words in shown)
 
 
-async def test_a_generator_that_ends_too_early_is_told_so() -> None:
+async def test_a_generator_that_ends_before_its_recording_is_an_error() -> None:
     run = differing(say("x"), say("y")).start(None)
     await run.step("event")
     await run.step("event")
@@ -683,7 +683,7 @@ async def test_a_generator_that_ends_too_early_is_told_so() -> None:
         await restore(at(run.events, 3), Loop.from_generator(short, name="recorded"))
 
 
-async def test_chance_in_a_generator_shows_as_soon_as_it_is_run_again() -> None:
+async def test_a_nondeterministic_generator_is_an_error_when_it_runs_again() -> None:
     draws = iter(range(100))
 
     @Loop.from_generator
@@ -697,7 +697,7 @@ async def test_chance_in_a_generator_shows_as_soon_as_it_is_run_again() -> None:
         await restore(at(run.events, 5), gambling)
 
 
-async def test_another_function_is_warned_about() -> None:
+async def test_restoring_with_another_function_warns() -> None:
     def first(_: Any) -> Steps:
         yield say("x")
 
@@ -723,7 +723,7 @@ async def test_another_function_is_warned_about() -> None:
         ([1], "only calls, not 1"),
     ],
 )
-async def test_yielding_nonsense_says_what_may_be_yielded(nonsense: Any, words: str) -> None:
+async def test_the_error_for_an_invalid_yield_states_the_valid_values(nonsense: Any, words: str) -> None:
     @Loop.from_generator(llm=ScriptedLLM([]))
     def wrong(_: Any) -> Steps:
         yield nonsense
@@ -736,7 +736,7 @@ async def test_yielding_nonsense_says_what_may_be_yielded(nonsense: Any, words: 
     assert "yield nonsense" in str(run.state.error.traceback)
 
 
-async def test_a_generator_that_raises_ends_the_run_with_its_traceback() -> None:
+async def test_an_exception_in_the_generator_ends_the_run_with_its_traceback() -> None:
     @Loop.from_generator
     def broken(_: Any) -> Steps:
         yield want.call(one, 1)
@@ -764,13 +764,13 @@ async def test_a_generator_that_raises_ends_the_run_with_its_traceback() -> None
         (lambda: ask("x", temperature=object()), NotSerializable),
     ],
 )
-async def test_a_want_that_cannot_be_is_refused_where_it_is_made(mistake: Callable[[], Any], error: Any) -> None:
+async def test_an_invalid_request_is_refused_where_it_is_constructed(mistake: Callable[[], Any], error: Any) -> None:
     with pytest.raises(error):
         mistake()
 
 
 @pytest.mark.parametrize("number", [np.int64(3), np.float32(0.5), np.bool_(True)], ids=["int", "float", "bool"])
-async def test_a_number_of_numpy_is_an_argument_like_any_number(number: Any) -> None:
+async def test_a_numpy_number_is_accepted_as_an_argument(number: Any) -> None:
     @Loop.from_generator
     def doubling(_: Any) -> Steps:
         return (yield want.call(lambda value: [value, value], number))
@@ -778,7 +778,7 @@ async def test_a_number_of_numpy_is_an_argument_like_any_number(number: Any) -> 
     assert await doubling.start(None) == [number.item()] * 2
 
 
-async def test_a_tool_must_be_the_loops() -> None:
+async def test_a_tool_that_is_not_a_tool_of_the_loop_is_refused() -> None:
     @tool(approve=True)
     async def send(to: str) -> str:
         return to
@@ -802,7 +802,7 @@ def named(_: Any) -> Steps:
     yield want.call("send", to="x")
 
 
-async def test_a_plain_function_among_the_tools_is_called_as_a_tool() -> None:
+async def test_a_plain_function_in_tools_is_called_as_a_tool() -> None:
     def add(a: int, b: int) -> int:
         return a + b
 
@@ -817,7 +817,7 @@ async def test_a_plain_function_among_the_tools_is_called_as_a_tool() -> None:
 
 
 @pytest.mark.parametrize("given", [{"topic": "x"}, [1, [2]], None, 3.5, "x", [{"role": "user", "content": "hi"}]])
-async def test_any_json_may_be_the_input(given: Any) -> None:
+async def test_the_input_can_be_any_json(given: Any) -> None:
     @Loop.from_generator
     def same(input: Any) -> Steps:
         yield phase("working")
@@ -828,7 +828,7 @@ async def test_any_json_may_be_the_input(given: Any) -> None:
     assert await restore(at(run.events, 1), same) == given
 
 
-async def test_an_input_that_is_not_json_is_its_text() -> None:
+async def test_an_input_that_is_not_json_is_converted_to_text() -> None:
     class Thing:
         def __str__(self) -> str:
             return "a thing"
@@ -854,12 +854,12 @@ async def test_an_output_that_is_not_json_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("function", [one, asyncio.sleep, 7])
-def test_only_a_generator_function_is_one(function: Any) -> None:
+def test_a_function_that_is_not_a_generator_function_is_refused(function: Any) -> None:
     with pytest.raises(UsageError, match="not a generator function"):
         Loop.from_generator(function)
 
 
-def test_one_that_does_not_take_the_input_is_refused_by_its_name() -> None:
+def test_a_generator_function_without_one_parameter_is_refused_by_name() -> None:
     def nothing() -> Steps:
         yield phase("working")
 
@@ -872,7 +872,7 @@ def test_one_that_does_not_take_the_input_is_refused_by_its_name() -> None:
 # -- cancelling, and many at once -----------------------------------------------------------------------------------
 
 
-async def test_closing_at_every_event_ends_the_run_once() -> None:
+async def test_closing_at_any_event_ends_the_run_once() -> None:
     whole = World().loop().start("cats")
     length = len(await collect(whole))
     for taken in range(1, length):
@@ -887,7 +887,7 @@ async def test_closing_at_every_event_ends_the_run_once() -> None:
         assert_folds(run)
 
 
-async def test_a_generator_goes_with_its_run() -> None:
+async def test_a_generator_is_closed_with_its_run() -> None:
     dropped: list[int] = []
 
     @Loop.from_generator
@@ -910,14 +910,14 @@ async def test_a_generator_goes_with_its_run() -> None:
     assert dropped == [1, 2]
 
 
-async def test_a_state_is_looked_at_by_another_loop() -> None:
+async def test_another_loop_can_advance_the_same_state() -> None:
     run = World().loop().start("cats")
     await run.step("turn")
     other = World().loop()
     assert other.advance(run.state) == run.loop.advance(run.state)
 
 
-async def test_a_thousand_runs_of_one_loop_at_once() -> None:
+async def test_a_thousand_concurrent_runs_of_one_loop_are_independent() -> None:
     started = 0
 
     def counting(number: int) -> Steps:
@@ -939,7 +939,7 @@ async def test_a_thousand_runs_of_one_loop_at_once() -> None:
     assert all(run.state.memo is None for run in runs)
 
 
-async def test_two_runs_that_one_recording_goes_on_in() -> None:
+async def test_one_recording_can_be_continued_in_two_runs() -> None:
     run = World().loop().start("cats")
     await run.step("turn")
     loop = World().loop()
@@ -949,7 +949,7 @@ async def test_two_runs_that_one_recording_goes_on_in() -> None:
 
 
 @pytest.mark.alone
-async def test_a_turn_costs_the_same_after_two_thousand() -> None:
+async def test_the_cost_of_a_turn_is_constant_over_two_thousand_turns() -> None:
     marks: list[float] = []
 
     def long(turns: int) -> Steps:
@@ -970,7 +970,7 @@ async def test_a_turn_costs_the_same_after_two_thousand() -> None:
 
 
 @pytest.mark.alone
-async def test_a_long_run_is_run_again_in_linear_time() -> None:
+async def test_running_a_generator_again_takes_time_linear_in_its_length() -> None:
     def long(turns: int) -> Steps:
         for n in range(turns):
             yield want.call(one, n)
@@ -992,7 +992,7 @@ async def test_a_long_run_is_run_again_in_linear_time() -> None:
     assert seconds[2000] < 12 * seconds[500]
 
 
-async def test_deltas_and_nested_loops_show_as_everywhere() -> None:
+async def test_deltas_of_a_generator_loop_are_streamed() -> None:
     llm = ScriptedLLM(["some words"])
 
     @Loop.from_generator(llm=llm)
@@ -1003,7 +1003,7 @@ async def test_deltas_and_nested_loops_show_as_everywhere() -> None:
     assert [item.content for item in news if isinstance(item, Delta)] == ["some", " words"]
 
 
-async def test_a_generator_among_sub_agents() -> None:
+async def test_a_generator_loop_in_a_loop_agent_runs_in_each_pass() -> None:
     @Loop.from_generator
     def first(given: Any) -> Steps:
         return (yield want.call(lambda: "one"))
@@ -1013,7 +1013,7 @@ async def test_a_generator_among_sub_agents() -> None:
     assert [event.path for event in run.events if event.type == "run_start"] == ["", "first", "first"]
 
 
-async def test_parts_of_a_loop_are_generators_too() -> None:
+async def test_a_generator_can_delegate_with_yield_from() -> None:
     def twice(function: Callable[[], int]) -> Steps:
         first = yield want.call(function)
         second = yield want.call(function)
@@ -1026,7 +1026,7 @@ async def test_parts_of_a_loop_are_generators_too() -> None:
     assert await whole.start(None) == 24
 
 
-async def test_a_batch_that_was_running_goes_on_in_another_process() -> None:
+async def test_a_running_batch_continues_in_another_process() -> None:
     holding, done = asyncio.Event(), []
 
     def made(*, held: bool) -> GeneratorLoop:

@@ -89,26 +89,26 @@ def raised_from(world: World) -> Callable[[Any], Steps]:
     return steps
 
 
-async def test_the_step_that_failed_is_done_again_and_those_before_it_are_not(tmp_path: Path) -> None:
+async def test_a_failed_step_is_repeated_and_earlier_steps_are_not(tmp_path: Path) -> None:
     world, restored, _ = await failed_and_restored(one_by_one, "b", path=tmp_path / "s.json")
     assert await restored == "ab"
     assert world.called == {"b": 1}
 
 
 @pytest.mark.parametrize("bad", [("a",), ("b",), ("c",), ("a", "c")])
-async def test_of_several_steps_at_once_only_those_that_failed_are_done_again(bad: tuple[str, ...]) -> None:
+async def test_of_concurrent_steps_only_the_failed_ones_are_repeated(bad: tuple[str, ...]) -> None:
     world, restored, _ = await failed_and_restored(at_once, *bad)
     assert await restored == "abc"
     assert world.called == dict.fromkeys(bad, 1)
 
 
-async def test_a_step_whose_failure_the_generator_caught_is_not_done_again() -> None:
+async def test_a_step_whose_failure_was_caught_is_not_repeated() -> None:
     world, restored, _ = await failed_and_restored(caught, "a", "b")
     assert await restored == "b"
     assert world.called == {"b": 1}
 
 
-async def test_a_step_whose_failure_was_caught_is_not_done_again_where_the_generator_then_failed_itself() -> None:
+async def test_a_step_whose_failure_was_caught_is_not_repeated_after_a_later_error() -> None:
     def steps_of(world: World, *, mended: bool) -> Callable[[Any], Steps]:
         def steps(_: Any) -> Steps:
             with contextlib.suppress(ToolError):
@@ -127,13 +127,13 @@ async def test_a_step_whose_failure_was_caught_is_not_done_again_where_the_gener
     assert world.called == {"a": 1}
 
 
-async def test_a_step_is_done_again_where_the_generator_raised_its_own_error_from_its_failure() -> None:
+async def test_a_step_is_repeated_if_the_generator_raised_from_its_failure() -> None:
     world, restored, _ = await failed_and_restored(raised_from, "a")
     assert await restored == "a"
     assert world.called == {"a": 1}
 
 
-async def test_a_step_that_fails_again_can_be_done_once_more() -> None:
+async def test_a_step_that_fails_again_can_be_repeated_again() -> None:
     world, restored, _ = await failed_and_restored(one_by_one, "b")
     world.bad = {"b"}
     with pytest.raises(RunFailed, match="b is down"):
@@ -144,7 +144,7 @@ async def test_a_step_that_fails_again_can_be_done_once_more() -> None:
     assert last.called == {"b": 1}
 
 
-async def test_a_run_with_a_step_that_was_done_again_folds_and_is_replayed() -> None:
+async def test_a_run_with_a_repeated_step_can_be_folded_and_replayed() -> None:
     _, restored, _ = await failed_and_restored(at_once, "b")
     await restored
     assert fold(restored.events).dump() == restored.state.dump()
@@ -152,7 +152,7 @@ async def test_a_run_with_a_step_that_was_done_again_folds_and_is_replayed() -> 
     assert replay(restored, loop).to(len(restored.events) - 1).output == "abc"
 
 
-async def test_a_failed_step_is_done_again_from_a_store(tmp_path: Path) -> None:
+async def test_a_failed_step_of_a_stored_run_is_repeated(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     run = Loop.from_generator(one_by_one(World("b")), name="g").start(None, store=store, name="x")
     with pytest.raises(RunFailed):
@@ -164,7 +164,7 @@ async def test_a_failed_step_is_done_again_from_a_store(tmp_path: Path) -> None:
     store.close()
 
 
-async def test_the_failed_step_of_a_generator_inside_another_is_done_again() -> None:
+async def test_the_failed_step_of_a_nested_generator_is_repeated() -> None:
     def outer(world: World) -> Callable[[Any], Steps]:
         inner = Loop.from_generator(one_by_one(world), name="inner")
 
@@ -178,7 +178,7 @@ async def test_the_failed_step_of_a_generator_inside_another_is_done_again() -> 
     assert world.called == {"b": 1}
 
 
-async def test_a_loop_that_failed_as_a_step_runs_again_from_its_beginning() -> None:
+async def test_a_failed_loop_as_a_step_runs_again_from_the_start() -> None:
     @tool
     def look() -> str:
         return "seen"
@@ -198,7 +198,7 @@ async def test_a_loop_that_failed_as_a_step_runs_again_from_its_beginning() -> N
 
 
 @pytest.mark.parametrize("approve", [True, False])
-async def test_a_tool_that_failed_as_a_step_is_asked_about_again(approve: bool) -> None:
+async def test_a_failed_tool_as_a_step_needs_a_new_approval(approve: bool) -> None:
     def flow(error: Exception | None) -> Any:
         @tool(approve=True)
         def delete(path: str) -> str:
@@ -227,7 +227,7 @@ async def test_a_tool_that_failed_as_a_step_is_asked_about_again(approve: bool) 
             await restored
 
 
-async def test_a_step_that_was_rejected_stays_rejected() -> None:
+async def test_a_rejected_step_stays_rejected() -> None:
     @tool(approve=True)
     def delete(path: str) -> str:
         return "gone"

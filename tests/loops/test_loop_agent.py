@@ -38,19 +38,19 @@ def abc(max_iterations: int | None = None, **options: Any) -> LoopAgent:
 # -- passes --------------------------------------------------------------------------------------------------------
 
 
-async def test_adk_01_a_pass_is_a_checkpoint_and_a_run_of_each() -> None:
+async def test_adk_01_each_pass_emits_a_checkpoint_and_runs_each_sub_agent() -> None:
     assert await said_in(LoopAgent("L", [K("A")], 2), is_resumable=True) == "CK(L,A,0) A#1 CK(L,A,1) A#2 END(L)"
     assert await said_in(LoopAgent("L", [K("A")], 2)) == "A#1 A#2"
 
 
-async def test_adk_02_sub_agents_run_in_order_pass_after_pass() -> None:
+async def test_adk_02_sub_agents_run_in_order_in_every_pass() -> None:
     assert await said_in(abc(2), is_resumable=True) == (
         "CK(L,A,0) A#1 CK(L,B,0) B#1 CK(L,C,0) C#1 CK(L,A,1) A#2 CK(L,B,1) B#2 CK(L,C,1) C#2 END(L)"
     )
 
 
 @pytest.mark.parametrize("limit", [0, -1, -7])
-async def test_a_limit_of_zero_or_less_is_no_pass(limit: int) -> None:
+async def test_a_limit_of_zero_or_less_runs_no_pass(limit: int) -> None:
     ctx = InvocationContext(is_resumable=True)
     [end] = await events_in(abc(limit), ctx)
     assert (short(end), end.reason) == ("END(L)", "max_iterations")
@@ -58,13 +58,13 @@ async def test_a_limit_of_zero_or_less_is_no_pass(limit: int) -> None:
     assert await said_in(abc(limit)) == ""
 
 
-async def test_an_empty_loop_only_ends() -> None:
+async def test_an_empty_loop_emits_only_its_end() -> None:
     [end] = await events_in(LoopAgent("L", []), InvocationContext(is_resumable=True))
     assert (short(end), end.reason) == ("END(L)", "empty")
     assert await said_in(LoopAgent("L", [])) == ""
 
 
-async def test_an_empty_loop_inside_a_loop_is_passed_over() -> None:
+async def test_an_empty_nested_loop_emits_only_its_end() -> None:
     loop = LoopAgent("OUT", [LoopAgent("E", []), K("A")], 2)
     assert await said_in(loop, is_resumable=True) == (
         "CK(OUT,E,0) END(E) CK(OUT,A,0) A#1 CK(OUT,E,1) END(E) CK(OUT,A,1) A#2 END(OUT)"
@@ -72,7 +72,7 @@ async def test_an_empty_loop_inside_a_loop_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("inside", [lambda: Silent("S"), lambda: LoopAgent("E", [])])
-async def test_an_endless_loop_over_silence_warns_and_lets_others_run(inside: Any, caplog: Any) -> None:
+async def test_an_endless_loop_without_events_warns_and_does_not_block_other_tasks(inside: Any, caplog: Any) -> None:
     ctx = InvocationContext()
 
     async def stop() -> None:
@@ -88,12 +88,12 @@ async def test_an_endless_loop_over_silence_warns_and_lets_others_run(inside: An
     ]
 
 
-async def test_a_sub_agent_that_says_nothing_is_checkpointed_all_the_same() -> None:
+async def test_a_sub_agent_without_events_has_a_checkpoint() -> None:
     loop = LoopAgent("L", [Silent("S"), K("A")], 1)
     assert await said_in(loop, is_resumable=True) == "CK(L,S,0) CK(L,A,0) A#1 END(L)"
 
 
-async def test_every_event_is_handed_on_as_the_very_same_object() -> None:
+async def test_every_event_is_passed_on_as_the_same_object() -> None:
     made: list[Event] = []
 
     class Maker(BaseAgent):
@@ -123,31 +123,31 @@ def recites(*said: Event) -> Recites:
     return Recites("X", said=said)
 
 
-async def test_an_event_that_is_said_again_escalates_again() -> None:
+async def test_an_event_object_emitted_again_escalates_again() -> None:
     out = Event(author="X", content="out", actions=EventActions(escalate=True))
     inner = LoopAgent("IN", [recites(Event(author="X", content="x"), out)], 4)
     assert await said_in(LoopAgent("OUT", [inner, K("Y")], 2)) == "x out[esc] Y#1 x out[esc] Y#2"
 
 
-async def test_an_event_that_is_said_again_pauses_again() -> None:
+async def test_an_event_object_emitted_again_pauses_again() -> None:
     loop, ctx = LoopAgent("L", [recites(pausing("X", "wait")), K("Y")]), InvocationContext(is_resumable=True)
     assert await said_in(loop, ctx) == "CK(L,X,0) wait[pause]"
     assert await said_in(loop, resumed(ctx)) == "wait[pause]"
 
 
-async def test_an_event_that_is_said_again_is_kept_again() -> None:
+async def test_an_event_object_emitted_again_is_recorded_again() -> None:
     ctx = InvocationContext()
     await events_in(LoopAgent("L", [recites(Event(author="X", content="x"))], 3), ctx)
     assert [event.text for event in ctx.session.events] == ["x", "x", "x"]
 
 
-async def test_a_session_keeps_all_events_but_partial_ones() -> None:
+async def test_a_session_keeps_all_events_except_partial_ones() -> None:
     ctx = InvocationContext(is_resumable=True)
     await events_in(LoopAgent("L", [recites(Event("X", "par", partial=True), Event("X", "whole"))], 1), ctx)
     assert [short(event) for event in ctx.session.events] == ["CK(L,X,0)", "whole", "END(L)"]
 
 
-async def test_every_event_is_json_and_carries_its_invocation() -> None:
+async def test_every_event_is_json_and_has_its_invocation_id() -> None:
     ctx = InvocationContext(is_resumable=True)
     events = await events_in(abc(2, b={"pause": 2}), ctx)
     assert len({event.id for event in events}) == len(events)
@@ -157,7 +157,7 @@ async def test_every_event_is_json_and_carries_its_invocation() -> None:
     assert {event.invocation_id for event in events if event.author == "L"} == {ctx.invocation_id}
 
 
-async def test_two_invocations_of_one_loop_do_not_meet() -> None:
+async def test_two_concurrent_invocations_of_one_loop_are_independent() -> None:
     loop = abc(2)
     both = await asyncio.gather(*(events_in(loop, InvocationContext(is_resumable=True)) for _ in range(2)))
     one, other = ([short(event).split("#")[0] for event in events] for events in both)
@@ -165,7 +165,7 @@ async def test_two_invocations_of_one_loop_do_not_meet() -> None:
     assert one[-1] == "END(L)"
 
 
-async def test_what_is_said_may_be_anything() -> None:
+async def test_an_event_can_have_any_content() -> None:
     odd = [None, "", "\ud800", {"parts": [{"text": "x"}, {"blob": b"\xff"}]}, object(), float("nan"), ["a"], {1: {2}}]
 
     class Odd(BaseAgent):
@@ -182,7 +182,7 @@ async def test_what_is_said_may_be_anything() -> None:
 # -- escalating ----------------------------------------------------------------------------------------------------
 
 
-async def test_adk_05_an_escalation_lets_its_agent_finish_and_ends_the_loop() -> None:
+async def test_adk_05_an_escalation_ends_the_loop_after_its_agent_has_finished() -> None:
     loop = abc(b={"escalate": 1, "says": 1})
     assert await said_in(loop, is_resumable=True) == "CK(L,A,0) A#1 CK(L,B,0) B#1[esc] B#1+1 END(L)"
     assert await said_in(abc(b={"escalate": 1, "says": 1})) == "A#1 B#1[esc] B#1+1"
@@ -192,7 +192,7 @@ async def test_adk_05_an_escalation_lets_its_agent_finish_and_ends_the_loop() ->
     ("who", "said"),
     [("a", "A#1 B#1 C#1 A#2[esc]"), ("b", "A#1 B#1 C#1 A#2 B#2[esc]"), ("c", "A#1 B#1 C#1 A#2 B#2 C#2[esc]")],
 )
-async def test_any_sub_agent_may_escalate_in_any_pass(who: str, said: str) -> None:
+async def test_any_sub_agent_can_escalate_in_any_pass(who: str, said: str) -> None:
     ctx = InvocationContext(is_resumable=True)
     events = await events_in(abc(**{who: {"escalate": 2}}), ctx)
     assert events[-1].reason == "escalated"
@@ -200,12 +200,12 @@ async def test_any_sub_agent_may_escalate_in_any_pass(who: str, said: str) -> No
     assert (ctx.agent_states, ctx.end_of_agents) == ({}, {"L": True})
 
 
-async def test_an_escalation_in_the_last_pass_is_one_all_the_same() -> None:
+async def test_an_escalation_in_the_last_pass_is_the_reason_of_the_end() -> None:
     events = await events_in(abc(1, c={"escalate": 1}), InvocationContext(is_resumable=True))
     assert events[-1].reason == "escalated"
 
 
-async def test_escalate_false_is_none() -> None:
+async def test_escalate_false_does_not_escalate() -> None:
     class Checker(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             yield Event(author=self.name, content="no", actions=EventActions(escalate=False))
@@ -213,7 +213,7 @@ async def test_escalate_false_is_none() -> None:
     assert await said_in(LoopAgent("L", [Checker("A")], 2)) == "no no"
 
 
-async def test_flags_on_a_partial_event_decide_nothing() -> None:
+async def test_flags_on_a_partial_event_have_no_effect() -> None:
     loop = abc(1, a={"escalate": 1, "partial": True})
     assert await said_in(loop, is_resumable=True) == ("CK(L,A,0) A#1[esc][partial] CK(L,B,0) B#1 CK(L,C,0) C#1 END(L)")
 
@@ -226,7 +226,7 @@ async def test_flags_on_a_partial_event_decide_nothing() -> None:
     assert await said_in(LoopAgent("L", [Asks("P"), K("A")], 1)) == "ask[pause][partial] A#1"
 
 
-async def test_adk_15_an_escalation_leaves_the_nearest_loop() -> None:
+async def test_adk_15_an_escalation_ends_the_nearest_loop() -> None:
     def loop(scope: str | None) -> LoopAgent:
         return LoopAgent("OUT", [LoopAgent("IN", [K("X", escalate=2, scope=scope)], 3), K("Y")], 2)
 
@@ -239,17 +239,17 @@ async def test_adk_15_an_escalation_leaves_the_nearest_loop() -> None:
         )
 
 
-async def test_an_escalation_may_name_a_loop_in_the_middle() -> None:
+async def test_an_escalation_can_name_a_loop_between_the_nearest_and_the_root() -> None:
     inner = LoopAgent("IN", [K("X", escalate=1, scope="MID")], 3)
     loop = LoopAgent("OUT", [LoopAgent("MID", [inner, K("Y")], 3), K("Z")], 2)
     assert await said_in(loop) == "X#1[esc] Z#1 X#2 X#3 X#4 Y#1 X#5 X#6 X#7 Y#2 X#8 X#9 X#10 Y#3 Z#2"
 
 
-async def test_an_escalation_to_nobody_in_the_tree_leaves_the_loop() -> None:
+async def test_an_escalation_with_an_unknown_scope_ends_the_loop() -> None:
     assert await said_in(LoopAgent("L", [K("X", escalate="all", scope="nobody")], 3)) == "X#1[esc]"
 
 
-async def test_of_several_escalations_in_one_run_the_widest_counts() -> None:
+async def test_of_several_escalations_in_one_run_the_widest_takes_effect() -> None:
     class Twice(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             yield Event(author=self.name, content="a", actions=EventActions(escalate=True))
@@ -262,7 +262,7 @@ async def test_of_several_escalations_in_one_run_the_widest_counts() -> None:
 
 
 @pytest.mark.parametrize("scopes", [("MID", "OUT"), ("OUT", "MID"), ("IN", "OUT"), ("OUT", "IN")])
-async def test_of_several_loops_named_in_one_run_the_outermost_is_left(scopes: tuple[str, str]) -> None:
+async def test_of_several_named_loops_in_one_run_the_outermost_ends(scopes: tuple[str, str]) -> None:
     class Twice(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             for scope in scopes:
@@ -273,7 +273,7 @@ async def test_of_several_loops_named_in_one_run_the_outermost_is_left(scopes: t
     assert await said_in(loop) == f"{scopes[0]}[esc] {scopes[1]}[esc] Z#1"
 
 
-async def test_a_model_in_a_resumed_invocation_hears_what_was_said_before_its_checkpoint() -> None:
+async def test_a_model_in_a_resumed_invocation_gets_the_messages_before_its_checkpoint() -> None:
     def loop(*turns: str) -> tuple[LoopAgent, ScriptedLLM]:
         llm = ScriptedLLM(turns)
         return LoopAgent("L", [SessionLoop(llm, name="writer"), SessionLoop(llm, name="critic")], 2), llm
@@ -317,7 +317,7 @@ COME_TO: dict[str, Callable[[], Loop]] = {
 
 
 @pytest.mark.parametrize("child", COME_TO)
-async def test_a_model_in_a_resumed_invocation_hears_what_the_loops_beside_it_came_to(child: str) -> None:
+async def test_a_model_in_a_resumed_invocation_gets_the_results_of_its_siblings(child: str) -> None:
     def loop(ear: Ear) -> LoopAgent:
         return LoopAgent("L", [COME_TO[child](), SessionLoop(ear, name="first"), SessionLoop(ear, name="second")], 1)
 
@@ -336,7 +336,7 @@ async def test_a_model_in_a_resumed_invocation_hears_what_the_loops_beside_it_ca
         assert ear.heard or short(event) in ("END(L)", "heard 3")
 
 
-async def test_a_model_in_a_resumed_pass_hears_nothing_of_the_pass_before_inside_its_loop() -> None:
+async def test_a_model_in_a_resumed_pass_gets_no_messages_of_the_previous_pass() -> None:
     def loop(ear: Ear) -> LoopAgent:
         return LoopAgent("OUT", [LoopAgent("IN", [SessionLoop(ear, name="first"), solves()], 1)], 2)
 
@@ -349,7 +349,7 @@ async def test_a_model_in_a_resumed_pass_hears_nothing_of_the_pass_before_inside
     assert ear.heard == [["go"]]
 
 
-async def test_a_model_leaves_the_loop_by_the_tool_exit_loop() -> None:
+async def test_a_model_ends_the_loop_with_the_tool_exit_loop() -> None:
     llm = ScriptedLLM(["draft", says("good", call("exit_loop", id="x"))])
     loop = LoopAgent("L", [SessionLoop(llm, [exit_loop], name="critic"), K("A")])
     events = await events_in(loop, InvocationContext(is_resumable=True, user_content="write"))
@@ -364,7 +364,7 @@ async def test_a_model_leaves_the_loop_by_the_tool_exit_loop() -> None:
 # -- pausing -------------------------------------------------------------------------------------------------------
 
 
-async def test_adk_06_a_pause_stops_at_its_agent_without_an_end() -> None:
+async def test_adk_06_a_pause_ends_the_stream_without_an_end_event() -> None:
     ctx = InvocationContext(is_resumable=True)
     assert await said_in(abc(3, b={"pause": 1}), ctx) == "CK(L,A,0) A#1 CK(L,B,0) B#1[pause]"
     assert ctx.agent_states == {"L": {"current_sub_agent": "B", "times_looped": 0}}
@@ -381,20 +381,20 @@ async def test_adk_06_a_pause_stops_at_its_agent_without_an_end() -> None:
         ("c", "CK(L,A,0) A#1 CK(L,B,0) B#1 CK(L,C,0) C#1[pause]", "C#2 END(L)"),
     ],
 )
-async def test_whoever_has_paused_runs_again_when_it_is_resumed(who: str, first: str, rest: str) -> None:
+async def test_a_paused_agent_runs_again_when_resumed(who: str, first: str, rest: str) -> None:
     loop = abc(1, **{who: {"pause": 1}})
     ctx = InvocationContext(is_resumable=True)
     assert await said_in(loop, ctx) == first
     assert await said_in(loop, resumed(ctx)) == rest
 
 
-async def test_resuming_with_the_same_context_does_the_same() -> None:
+async def test_resuming_with_the_same_context_is_equivalent_to_a_new_one() -> None:
     loop, ctx = abc(1, b={"pause": 1}), InvocationContext(is_resumable=True)
     await said_in(loop, ctx)
     assert await said_in(loop, ctx) == "B#2 CK(L,C,0) C#1 END(L)"
 
 
-async def test_a_pause_may_follow_a_pause() -> None:
+async def test_a_resumed_agent_can_pause_again() -> None:
     loop, ctx = abc(1, b={"pause": "all"}), InvocationContext(is_resumable=True)
     assert await said_in(loop, ctx) == "CK(L,A,0) A#1 CK(L,B,0) B#1[pause]"
     for run in (2, 3):
@@ -403,11 +403,11 @@ async def test_a_pause_may_follow_a_pause() -> None:
         assert ctx.agent_states == {"L": {"current_sub_agent": "B", "times_looped": 0}}
 
 
-async def test_an_agent_that_pauses_is_drained_first() -> None:
+async def test_an_agent_that_pauses_finishes_its_events_first() -> None:
     assert await said_in(abc(1, b={"pause": 1, "says": 2})) == "A#1 B#1[pause] B#1+1 B#1+2"
 
 
-async def test_a_pause_beats_an_escalation_which_is_lost() -> None:
+async def test_a_pause_has_precedence_over_an_escalation() -> None:
     class Both(BaseAgent):
         runs = 0
 
@@ -424,7 +424,7 @@ async def test_a_pause_beats_an_escalation_which_is_lost() -> None:
     assert await said_in(loop, resumed(ctx)) == "done CK(L,C,0) C#1 END(L)"
 
 
-async def test_an_invocation_that_is_not_resumable_stops_at_a_pause_and_says_so() -> None:
+async def test_an_invocation_that_is_not_resumable_is_suspended_by_a_pause() -> None:
     ctx = InvocationContext()
     assert await said_in(abc(3, b={"pause": 1}), ctx) == "A#1 B#1[pause]"
     assert ctx.run is not None
@@ -438,13 +438,13 @@ def calling(*ids: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("content", [calling("f"), {"role": "model", **calling("g", "f")}])
 @pytest.mark.parametrize("ids", [{"f"}, ["f"], ("f",), {"f", "other"}])
-async def test_a_call_whose_id_is_a_long_running_one_pauses(content: Any, ids: Any) -> None:
+async def test_a_call_with_a_long_running_id_pauses(content: Any, ids: Any) -> None:
     loop = LoopAgent("L", [recites(Event(author="X", content=content, long_running_tool_ids=ids)), K("B")], 1)
     assert await said_in(loop) == "-[pause]"
 
 
 @pytest.mark.parametrize("name", ["adk_request_input", "adk_request_credential"])
-async def test_a_call_that_asks_a_person_pauses_whatever_its_id(name: str) -> None:
+async def test_a_call_that_asks_a_person_pauses_independent_of_its_id(name: str) -> None:
     event = Event(author="X", content={"parts": [{"function_call": {"id": "f", "name": name}}]})
     assert await said_in(LoopAgent("L", [recites(event), K("B")], 1)) == "-[pause]"
 
@@ -461,12 +461,12 @@ async def test_a_call_that_asks_a_person_pauses_whatever_its_id(name: str) -> No
         ({"parts": [{"function_response": {"id": "f", "name": "n", "response": {}}}]}, {"f"}),
     ],
 )
-async def test_a_long_running_id_that_no_call_has_does_not_pause(content: Any, ids: Any) -> None:
+async def test_a_long_running_id_without_a_call_does_not_pause(content: Any, ids: Any) -> None:
     event = Event(author="X", content=content, **({} if ids is None else {"long_running_tool_ids": ids}))
     assert (await said_in(LoopAgent("L", [recites(event), K("B")], 1))).endswith(" B#1")
 
 
-async def test_adk_17_a_pause_inside_a_loop_inside_a_loop() -> None:
+async def test_adk_17_a_pause_in_a_nested_loop_is_resumed_inside_it() -> None:
     inner = LoopAgent("IN", [K("X"), K("P", pause=2)], 3)
     loop, ctx = LoopAgent("OUT", [K("A"), inner, K("C")], 2), InvocationContext(is_resumable=True)
     await said_in(loop, ctx)
@@ -485,21 +485,21 @@ async def test_adk_17_a_pause_inside_a_loop_inside_a_loop() -> None:
 # -- resuming ------------------------------------------------------------------------------------------------------
 
 
-async def test_after_the_end_there_is_nothing_more() -> None:
+async def test_an_ended_invocation_has_no_further_events() -> None:
     loop, ctx = abc(1), InvocationContext(is_resumable=True)
     await said_in(loop, ctx)
     assert await said_in(loop, ctx) == ""
     assert await said_in(loop, resumed(ctx)) == ""
 
 
-async def test_a_log_that_was_cut_after_an_agent_had_finished_runs_it_again() -> None:
+async def test_an_agent_whose_end_is_not_in_the_log_runs_again() -> None:
     loop, ctx = abc(1), InvocationContext(is_resumable=True)
     await events_in(loop, ctx, upto=2)  # CK(L,A,0) A#1
     assert await said_in(loop, resumed(ctx)) == "A#2 CK(L,B,0) B#1 CK(L,C,0) C#1 END(L)"
 
 
 @pytest.mark.parametrize("upto", range(1, 13))
-async def test_a_log_may_be_cut_after_every_event(upto: int) -> None:
+async def test_an_invocation_can_be_resumed_after_every_event(upto: int) -> None:
     loop, ctx = abc(2), InvocationContext(is_resumable=True)
     first = [short(event) for event in await events_in(loop, ctx, upto=upto)]
     rest = (await said_in(loop, resumed(ctx))).split()
@@ -515,7 +515,7 @@ async def test_a_log_may_be_cut_after_every_event(upto: int) -> None:
 
 @pytest.mark.parametrize("position", range(3))
 @pytest.mark.parametrize("run", [1, 2])
-async def test_adk_09_an_exception_comes_out_unchanged_and_its_agent_runs_again(position: int, run: int) -> None:
+async def test_adk_09_an_exception_is_raised_unchanged_and_its_agent_runs_again(position: int, run: int) -> None:
     error = ValueError("mine")
     error.__cause__ = KeyError("why")
     name = "ABC"[position]
@@ -533,7 +533,7 @@ async def test_adk_09_an_exception_comes_out_unchanged_and_its_agent_runs_again(
     assert rest[-1] == "END(L)"
 
 
-async def test_an_exception_in_the_middle_of_what_an_agent_says() -> None:
+async def test_an_exception_after_an_event_of_an_agent_is_raised() -> None:
     class Breaks(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             yield Event(author=self.name, content="a", actions=EventActions(escalate=True))
@@ -549,14 +549,14 @@ async def test_an_exception_in_the_middle_of_what_an_agent_says() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("k"), ExceptionGroup("g", [ValueError("x")])])
-async def test_any_exception_comes_out_of_a_loop_inside_a_loop_as_it_is(error: Exception) -> None:
+async def test_an_exception_of_a_nested_loop_is_raised_unchanged(error: Exception) -> None:
     inner = LoopAgent("IN", [K("X", boom=1, error=error)])
     with pytest.raises(type(error)) as raised:
         await said_in(LoopAgent("OUT", [inner]), is_resumable=True)
     assert raised.value is error
 
 
-async def test_a_cancellation_that_an_agent_raises_itself_comes_out_as_it_is() -> None:
+async def test_a_cancelled_error_raised_by_an_agent_is_raised_unchanged() -> None:
     error = asyncio.CancelledError("its own")
 
     class Gives(BaseAgent):
@@ -571,7 +571,7 @@ async def test_a_cancellation_that_an_agent_raises_itself_comes_out_as_it_is() -
     assert ctx.agent_states["L"] == {"current_sub_agent": "X", "times_looped": 0}
 
 
-async def test_what_is_thrown_into_the_stream_ends_it_where_it_is() -> None:
+async def test_an_exception_thrown_into_the_stream_ends_it_at_its_position() -> None:
     log: list[str] = []
     ctx = InvocationContext(is_resumable=True)
     stream = abc(a={"log": log, "says": 1}).run_async(ctx)
@@ -582,7 +582,7 @@ async def test_what_is_thrown_into_the_stream_ends_it_where_it_is() -> None:
     assert ctx.agent_states["L"] == {"current_sub_agent": "A", "times_looped": 0}
 
 
-async def test_an_exception_goes_before_a_pause() -> None:
+async def test_an_exception_has_precedence_over_a_pause() -> None:
     class Breaks(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             yield pausing(self.name, "ask")
@@ -593,7 +593,7 @@ async def test_an_exception_goes_before_a_pause() -> None:
 
 
 @pytest.mark.parametrize("upto", range(1, 9))
-async def test_the_maps_are_what_the_events_say(upto: int) -> None:
+async def test_the_states_of_a_context_are_those_of_its_events(upto: int) -> None:
     def loop() -> LoopAgent:
         return LoopAgent("OUT", [K("A"), LoopAgent("IN", [K("X")], 1)], 2)
 
@@ -612,9 +612,7 @@ async def test_the_maps_are_what_the_events_say(upto: int) -> None:
 
 
 @pytest.mark.parametrize(("saved", "said"), [(1, "A#1 B#1 C#1"), (0, "A#1 B#1 C#1 A#2 B#2 C#2")])
-async def test_a_sub_agent_that_is_gone_restarts_the_pass_with_its_checkpoint(
-    saved: int, said: str, caplog: Any
-) -> None:
+async def test_a_removed_sub_agent_restarts_the_pass_with_its_checkpoint(saved: int, said: str, caplog: Any) -> None:
     states = {"L": {"current_sub_agent": "GONE", "times_looped": saved}}
     events = (await said_in(abc(2), is_resumable=True, agent_states=states)).split()
     assert events[0] == f"CK(L,A,{saved})"
@@ -622,13 +620,13 @@ async def test_a_sub_agent_that_is_gone_restarts_the_pass_with_its_checkpoint(
     assert "no sub-agent 'GONE'" in caplog.text
 
 
-async def test_a_sub_agent_that_was_added_since_runs_in_its_place() -> None:
+async def test_an_added_sub_agent_runs_at_its_position() -> None:
     loop = LoopAgent("L", [K("A"), K("B"), K("N")], 1)
     states = {"L": {"current_sub_agent": "B", "times_looped": 0}}
     assert await said_in(loop, is_resumable=True, agent_states=states) == "B#1 CK(L,N,0) N#1 END(L)"
 
 
-async def test_those_inside_a_pass_that_begins_anew_stand_nowhere_from_its_checkpoint_on() -> None:
+async def test_nested_states_are_cleared_by_the_checkpoint_of_a_restarted_pass() -> None:
     """Broken off at that checkpoint, or not: what follows it is the same."""
     loop = LoopAgent("OUT", [LoopAgent("IN", [K("X"), K("P")], 1)], 1)
     states = {
@@ -644,29 +642,29 @@ async def test_those_inside_a_pass_that_begins_anew_stand_nowhere_from_its_check
 
 @pytest.mark.parametrize("current", ["A", "C", "GONE", ""])
 @pytest.mark.parametrize("passes", [2, 3])
-async def test_a_state_with_all_its_passes_only_ends(current: str, passes: int) -> None:
+async def test_a_state_with_all_passes_complete_emits_only_the_end(current: str, passes: int) -> None:
     states = {"L": {"current_sub_agent": current, "times_looped": passes}}
     assert await said_in(abc(2), is_resumable=True, agent_states=states) == "END(L)"
 
 
-async def test_a_state_may_be_given_as_the_model_it_is() -> None:
+async def test_a_state_can_be_given_as_its_model() -> None:
     states: Any = {"L": LoopAgentState(current_sub_agent="C", times_looped=1)}
     ctx = InvocationContext(is_resumable=True, agent_states=states)
     assert await said_in(abc(2), ctx) == "C#1 END(L)"
 
 
-async def test_an_invocation_that_says_nothing_of_checkpoints_goes_on_from_the_maps_too() -> None:
+async def test_an_invocation_that_is_not_resumable_continues_from_given_states() -> None:
     ctx = InvocationContext(agent_states={"L": {"current_sub_agent": "C", "times_looped": 1}})
     assert await said_in(abc(2), ctx) == "C#1"
     assert (ctx.agent_states, ctx.end_of_agents) == ({}, {})
 
 
-async def test_a_state_that_is_none_is_refused() -> None:
+async def test_an_invalid_state_is_refused() -> None:
     with pytest.raises(ValueError, match="extra"):
         await said_in(abc(2), is_resumable=True, agent_states={"L": {"extra": 1}})
 
 
-async def test_agents_may_be_reset_where_an_invocation_has_paused() -> None:
+async def test_states_of_sub_agents_can_be_reset_during_a_pause() -> None:
     loop = LoopAgent("OUT", [LoopAgent("IN", [K("X"), K("P", pause=1)], 3)], 1)
     ctx = InvocationContext(is_resumable=True)
     await events_in(loop, ctx)
@@ -695,7 +693,7 @@ async def test_a_nested_loop_that_had_ended_does_not_run_again() -> None:
         (None, "END(IN) CK(MID,Y,0) Y#1 END(MID) CK(OUT,Z,0) Z#1 END(OUT)"),
     ],
 )
-async def test_an_escalation_goes_on_where_it_was_when_the_stream_was_closed(scope: str | None, rest: str) -> None:
+async def test_an_escalation_continues_after_the_stream_was_closed(scope: str | None, rest: str) -> None:
     def loop() -> LoopAgent:
         inner = LoopAgent("IN", [K("X", escalate=1, scope=scope)])
         return LoopAgent("OUT", [LoopAgent("MID", [inner, K("Y")], 1), K("Z")], 1)
@@ -710,14 +708,14 @@ async def test_an_escalation_goes_on_where_it_was_when_the_stream_was_closed(sco
             assert await said_in(loop(), resumed(ctx)) == " ".join(whole[upto:])
 
 
-async def test_an_escalation_that_was_cut_off_leaves_a_loop_though_the_one_inside_is_gone() -> None:
+async def test_an_interrupted_escalation_ends_the_outer_loop_without_the_removed_inner_loop() -> None:
     ctx = InvocationContext(is_resumable=True)
     inner = LoopAgent("IN", [K("X", escalate=1, scope="root")])
     assert short((await events_in(LoopAgent("OUT", [inner, K("Z")], 1), ctx, upto=4))[-1]) == "END(IN)"
     assert await said_in(LoopAgent("OUT", [K("Z")], 1), resumed(ctx)) == "END(OUT)"
 
 
-async def test_an_escalation_that_was_cut_off_twice_is_no_less_one() -> None:
+async def test_an_escalation_interrupted_twice_still_takes_effect() -> None:
     def loop() -> LoopAgent:
         inner = LoopAgent("IN", [K("X", escalate=1, scope="root")])
         return LoopAgent("OUT", [LoopAgent("MID", [inner, K("Y")], 1), K("Z")], 1)
@@ -732,7 +730,7 @@ async def test_an_escalation_that_was_cut_off_twice_is_no_less_one() -> None:
     assert (ctx.agent_states, ctx.end_of_agents) == ({}, {"OUT": True, "MID": True, "IN": True})
 
 
-async def test_a_pass_that_is_complete_lets_those_inside_begin_anew() -> None:
+async def test_a_complete_pass_clears_the_states_of_nested_loops() -> None:
     loop, ctx = (
         LoopAgent("OUT", [LoopAgent("IN", [K("X")], 1), K("Y", pause=2)], 3),
         InvocationContext(is_resumable=True),
@@ -765,7 +763,7 @@ async def test_an_abort_ends_the_stream_with_one_event_and_can_be_resumed(upto: 
     assert [said for said in before + rest if said[:2] == "CK"] == [said for said in whole if said[:2] == "CK"]
 
 
-async def test_a_call_that_an_abort_leaves_open_is_answered_by_the_event_that_says_so() -> None:
+async def test_the_abort_event_has_a_response_for_each_open_call() -> None:
     """Whoever sends the session to a model sends one result for each call."""
 
     def made(id: str) -> dict[str, Any]:
@@ -787,7 +785,7 @@ async def test_a_call_that_an_abort_leaves_open_is_answered_by_the_event_that_sa
     assert ctx.session.open_calls() == []
 
 
-async def test_an_agent_may_abort_its_own_invocation() -> None:
+async def test_an_agent_can_abort_its_own_invocation() -> None:
     class Aborts(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             yield Event(author=self.name, content="one")
@@ -798,14 +796,14 @@ async def test_an_agent_may_abort_its_own_invocation() -> None:
     assert await said_in(LoopAgent("L", [Aborts("A"), K("B")])) == "one two INVOCATION_ABORTED"
 
 
-async def test_what_was_aborted_before_it_began_does_nothing() -> None:
+async def test_an_invocation_aborted_before_its_start_runs_no_agent() -> None:
     ctx, log = InvocationContext(is_resumable=True), []
     ctx.abort()
     assert await said_in(abc(a={"log": log}), ctx) == "INVOCATION_ABORTED"
     assert log == []
 
 
-async def test_an_abort_reaches_an_agent_that_waits() -> None:
+async def test_an_abort_cancels_a_waiting_agent() -> None:
     waiting = asyncio.Event()
 
     class Waits(BaseAgent):
@@ -823,7 +821,7 @@ async def test_an_abort_reaches_an_agent_that_waits() -> None:
 
 
 @pytest.mark.parametrize("upto", range(1, 16))
-async def test_closing_the_stream_early_has_run_every_finally(upto: int) -> None:
+async def test_closing_the_stream_early_runs_every_finally(upto: int) -> None:
     log: list[str] = []
     inner = LoopAgent("IN", [K("X", says=2, log=log), K("Y", log=log)], 2)
     await events_in(
@@ -833,7 +831,7 @@ async def test_closing_the_stream_early_has_run_every_finally(upto: int) -> None
     assert running_tasks() == set()
 
 
-async def test_a_stream_that_is_cancelled_or_left_to_the_collector_has_run_every_finally() -> None:
+async def test_closing_the_stream_in_another_task_runs_every_finally() -> None:
     log: list[str] = []
     stream = abc(a={"log": log, "says": 3}).run_async(InvocationContext())
     await anext(stream)
@@ -841,7 +839,7 @@ async def test_a_stream_that_is_cancelled_or_left_to_the_collector_has_run_every
     assert log[-1] == "A#1 ends"
 
 
-async def test_a_stream_that_is_left_by_a_break_is_closed_by_the_collector() -> None:
+async def test_a_stream_left_by_a_break_is_closed_by_the_garbage_collector() -> None:
     log: list[str] = []
 
     async def read() -> None:
@@ -859,7 +857,7 @@ async def test_a_stream_that_is_left_by_a_break_is_closed_by_the_collector() -> 
 
 
 @pytest.mark.parametrize("is_resumable", [True, False])
-async def test_nothing_runs_before_the_consumer_asks(is_resumable: bool) -> None:
+async def test_an_agent_starts_only_when_the_consumer_requests_the_next_event(is_resumable: bool) -> None:
     log: list[str] = []
     inner = LoopAgent("IN", [K("X", says=1, log=log), K("Y", log=log)], 2)
     loop = LoopAgent("OUT", [K("A", log=log), inner], 2)
@@ -875,7 +873,7 @@ async def test_nothing_runs_before_the_consumer_asks(is_resumable: bool) -> None
 
 
 @pytest.mark.alone
-def test_the_last_passes_cost_what_the_first_did() -> None:
+def test_the_cost_of_a_pass_does_not_grow_with_the_number_of_passes() -> None:
     async def passes() -> list[float]:
         loop, times = LoopAgent("OUT", [LoopAgent("IN", [K("X")], 1), K("A")], 600), [time.process_time()]
         async for event in loop.run_async(InvocationContext(is_resumable=True)):
@@ -887,7 +885,7 @@ def test_the_last_passes_cost_what_the_first_did() -> None:
     assert median_growth(lambda: asyncio.run(passes()), 60) < 3
 
 
-async def test_loops_may_be_nested_deeply() -> None:
+async def test_loops_can_be_nested_deeply() -> None:
     loop = LoopAgent("L0", [K("A")], 1)
     for depth in range(1, 60):
         loop = LoopAgent(f"L{depth}", [loop], 1)
@@ -905,14 +903,14 @@ async def test_loops_may_be_nested_deeply() -> None:
 
 
 @pytest.mark.parametrize("name", ["user", "", "a b", "1a", "a-b"])
-def test_a_name_is_an_identifier(name: str) -> None:
+def test_a_name_must_be_an_identifier(name: str) -> None:
     if name:
         with pytest.raises(ValueError, match="identifier"):
             LoopAgent(name, [])
     assert (LoopAgent(sub_agents=[]).name, K().name) == ("loop_agent", "k")
 
 
-def test_siblings_may_not_share_a_name() -> None:
+def test_siblings_must_have_different_names() -> None:
     free = K("B")
     with pytest.raises(ValueError, match="Two sub-agents of L have the name A"):
         LoopAgent("L", [free, K("A"), K("A")])
@@ -921,7 +919,7 @@ def test_siblings_may_not_share_a_name() -> None:
     LoopAgent("L", [free])  # what was refused has adopted nobody
 
 
-def test_an_agent_has_one_parent() -> None:
+def test_an_agent_can_have_only_one_parent() -> None:
     agent = K("A")
     parent = LoopAgent("L", [agent])
     assert agent.parent_agent is parent
@@ -929,19 +927,19 @@ def test_an_agent_has_one_parent() -> None:
         LoopAgent("M", [agent])
 
 
-def test_what_is_no_loop_is_refused() -> None:
+def test_invalid_arguments_of_a_loop_are_refused() -> None:
     with pytest.raises(ValueError, match="not 'A'"):
         LoopAgent("L", ["A"])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="whole number"):
         LoopAgent("L", [], 1.5)  # type: ignore[arg-type]
 
 
-def test_a_name_twice_in_the_tree_is_said(caplog: Any) -> None:
+def test_a_name_used_twice_in_the_tree_is_logged(caplog: Any) -> None:
     LoopAgent("OUT", [LoopAgent("IN", [K("A")]), K("A")])
     assert "Agents of OUT share a name (['A'])" in caplog.text
 
 
-async def test_a_loop_may_be_inside_one_of_the_same_name() -> None:
+async def test_a_nested_loop_can_have_the_name_of_the_outer_loop() -> None:
     loop = LoopAgent("L", [LoopAgent("L", [K("A")], 2)], 2)
     assert await said_in(loop) == "A#1 A#2 A#3 A#4"
     assert (await said_in(LoopAgent("L", [LoopAgent("L", [K("A")], 2)], 2), is_resumable=True)).endswith(
@@ -957,7 +955,7 @@ def test_agents_are_found_by_name() -> None:
     assert loop.find_agent("Z") is None
 
 
-def test_an_agent_finds_those_below_it_and_not_itself() -> None:
+def test_find_sub_agent_searches_below_the_agent_and_not_the_agent_itself() -> None:
     x = K("X")
     loop = LoopAgent("OUT", [LoopAgent("IN", [x])])
     assert (loop.find_sub_agent("X"), loop.find_sub_agent("OUT"), x.find_sub_agent("X")) == (x, None, None)
@@ -974,11 +972,11 @@ def test_an_agent_finds_those_below_it_and_not_itself() -> None:
         (Event("A", {"parts": [{"function_response": {}}]}, EventActions(skip_summarization=True)), True),
     ],
 )
-def test_an_event_says_whether_it_is_a_final_response(event: Event, is_final: bool) -> None:
+def test_is_final_response_depends_on_the_content_of_an_event(event: Event, is_final: bool) -> None:
     assert event.is_final_response() is is_final
 
 
-async def test_a_context_may_be_given_its_agent_and_has_the_one_that_runs_meanwhile() -> None:
+async def test_the_agent_of_a_context_is_the_running_agent_and_then_the_given_one() -> None:
     class Looks(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
             yield Event(author=self.name, content=ctx.agent.name)
@@ -989,7 +987,7 @@ async def test_a_context_may_be_given_its_agent_and_has_the_one_that_runs_meanwh
     assert ctx.agent is loop
 
 
-def test_the_design_s_models_take_their_fields_in_order() -> None:
+def test_the_models_of_the_design_accept_positional_fields() -> None:
     event = Event("A", "hi", EventActions(True), {"x"})
     assert (event.author, event.content, event.actions.escalate, event.long_running_tool_ids) == (
         "A",
@@ -1002,7 +1000,7 @@ def test_the_design_s_models_take_their_fields_in_order() -> None:
         LoopAgentState(other=1)
 
 
-async def test_what_an_agent_says_has_to_be_an_event() -> None:
+async def test_an_agent_that_yields_no_event_object_is_an_error() -> None:
     class Wrong(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             yield "text"
@@ -1013,7 +1011,7 @@ async def test_what_an_agent_says_has_to_be_an_event() -> None:
         await said_in(LoopAgent("L", [BaseAgent("B")], 1))
 
 
-async def test_a_model_s_failure_comes_out_unchanged() -> None:
+async def test_the_failure_of_a_model_is_raised_unchanged() -> None:
     failure = ConnectionError("down")
     ctx = InvocationContext(is_resumable=True, user_content="hi")
     session = SessionLoop(ScriptedLLM([[failure]]), name="s")

@@ -35,7 +35,7 @@ class Story(BaseAgent):
 # -- agents that run agents ----------------------------------------------------------------------------------------
 
 
-async def test_an_agent_may_run_its_sub_agents_by_hand() -> None:
+async def test_an_agent_can_run_its_sub_agents_itself() -> None:
     def loop() -> LoopAgent:
         return LoopAgent("L", [Story("S", [K("A"), LoopAgent("IN", [K("X")], 2)])], 2)
 
@@ -51,7 +51,7 @@ async def test_an_agent_may_run_its_sub_agents_by_hand() -> None:
     assert [said for said in said_by(run) if said] == ["A#1", "X#1", "X#2", "S done", "A#2", "X#3", "X#4", "S done"]
 
 
-async def test_an_agent_may_run_loops_of_every_design_by_hand() -> None:
+async def test_an_agent_can_run_loops_of_every_design_itself() -> None:
     @agentnb.Loop.from_generator(llm=ScriptedLLM(["ever"]))
     def asks(topic: str) -> Any:
         yield want.ask(topic)
@@ -67,7 +67,7 @@ async def test_an_agent_may_run_loops_of_every_design_by_hand() -> None:
     assert [event.text for event in ctx.session.events] == [event.text for event in events]
 
 
-async def test_a_loop_that_is_run_by_hand_is_told_what_the_user_and_the_agents_have_said() -> None:
+async def test_a_loop_run_by_an_agent_gets_the_messages_of_the_user_and_the_agents() -> None:
     session = SessionLoop(ScriptedLLM(["one", "two"]), name="s")
     assert await said_in(LoopAgent("L", [Story("S", [K("A"), session])], 2), user_content="go")
     heard = [[message["content"] for message in request.messages] for request in session.llm.requests]
@@ -77,13 +77,13 @@ async def test_a_loop_that_is_run_by_hand_is_told_what_the_user_and_the_agents_h
     ]
 
 
-async def test_what_the_model_of_a_loop_that_is_run_by_hand_raises_comes_out_unchanged() -> None:
+async def test_the_model_error_of_a_loop_run_by_an_agent_is_raised_unchanged() -> None:
     session = SessionLoop(ScriptedLLM([[LookupError("down")]]), name="any name")
     with pytest.raises(LookupError, match="down"):
         await said_in(LoopAgent("L", [Story("S", [session])], 1))
 
 
-async def test_an_abort_reaches_a_loop_that_is_run_by_hand() -> None:
+async def test_an_abort_cancels_a_loop_run_by_an_agent() -> None:
     @tool
     async def stops() -> str:
         ctx.abort()
@@ -96,7 +96,7 @@ async def test_an_abort_reaches_a_loop_that_is_run_by_hand() -> None:
     assert [answer["id"] for event in events for answer in event.get_function_responses()] == ["c1"]
 
 
-async def test_events_stay_the_same_objects_through_every_hand() -> None:
+async def test_events_passed_on_by_agents_stay_the_same_objects() -> None:
     made: list[Event] = []
 
     class Maker(BaseAgent):
@@ -112,7 +112,7 @@ async def test_events_stay_the_same_objects_through_every_hand() -> None:
     assert len(ctx.session.events) == 8  # each once, however many hands it went through
 
 
-async def test_an_escalation_that_a_loop_run_by_hand_has_taken_goes_no_further() -> None:
+async def test_an_escalation_handled_by_a_loop_run_by_an_agent_has_no_further_effect() -> None:
     def loop(scope: str | None) -> LoopAgent:
         inside = LoopAgent("IN", [K("X", escalate="all", scope=scope)])
         return LoopAgent("L", [Story("S", [inside]), K("Y")], 2)
@@ -123,11 +123,11 @@ async def test_an_escalation_that_a_loop_run_by_hand_has_taken_goes_no_further()
     assert await said_in(loop("L")) == "X#1[esc] S done"
 
 
-async def test_an_agent_that_is_no_loop_lets_escalations_through() -> None:
+async def test_an_escalation_passes_through_an_agent_that_is_not_a_loop() -> None:
     assert await said_in(LoopAgent("L", [Story("S", [K("X", escalate=1), K("Z")]), K("Y")])) == "X#1[esc] Z#1 S done"
 
 
-async def test_a_pause_of_an_agent_that_is_run_by_hand_pauses_the_loop() -> None:
+async def test_a_pause_of_an_agent_run_by_another_pauses_the_loop() -> None:
     loop = LoopAgent("L", [K("A"), Story("S", [LoopAgent("IN", [K("X"), K("P", pause=1)], 2)])], 1)
     ctx = InvocationContext(is_resumable=True)
     assert await said_in(loop, ctx) == "CK(L,A,0) A#1 CK(L,S,0) CK(IN,X,0) X#1 CK(IN,P,0) P#1[pause] S done"
@@ -136,7 +136,7 @@ async def test_a_pause_of_an_agent_that_is_run_by_hand_pauses_the_loop() -> None
     assert await said_in(loop, resumed(ctx)) == "P#2 CK(IN,X,1) X#2 CK(IN,P,1) P#3 END(IN) S done END(L)"
 
 
-async def test_a_loop_may_be_run_by_hand_more_than_once() -> None:
+async def test_an_agent_can_run_a_loop_more_than_once() -> None:
     class Twice(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             for _ in range(2):
@@ -147,7 +147,7 @@ async def test_a_loop_may_be_run_by_hand_more_than_once() -> None:
     assert await said_in(loop, is_resumable=True) == "CK(L,T,0) CK(IN,X,0) X#1 END(IN) CK(IN,X,0) X#2 END(IN) END(L)"
 
 
-async def test_an_agent_may_handle_what_another_raises() -> None:
+async def test_an_agent_can_handle_exceptions_of_another_agent() -> None:
     class Retries(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             for _ in range(2):
@@ -171,14 +171,14 @@ async def test_an_agent_may_handle_what_another_raises() -> None:
 
 
 @pytest.mark.parametrize("upto", range(1, 8))
-async def test_closing_the_stream_closes_what_is_run_by_hand(upto: int) -> None:
+async def test_closing_the_stream_closes_agents_run_by_an_agent(upto: int) -> None:
     log: list[str] = []
     inside = [K("A", log=log, says=1), LoopAgent("IN", [K("X", log=log, says=1)], 2)]
     await events_in(LoopAgent("L", [Story("S", inside)], 1), InvocationContext(is_resumable=True), upto=upto)
     assert sum(entry.endswith("begins") for entry in log) == sum(entry.endswith("ends") for entry in log)
 
 
-async def test_agents_that_live_on_agentnb_s_own_thread_may_run_others_by_hand(monkeypatch: Any) -> None:
+async def test_agents_on_agentnbs_own_thread_can_run_other_agents(monkeypatch: Any) -> None:
     class Hosted(environment.PlainPython):
         hosted = True
 
@@ -190,7 +190,7 @@ async def test_agents_that_live_on_agentnb_s_own_thread_may_run_others_by_hand(m
     assert await said_in(loop, resumed(ctx)) == "A#3 X#3 CK(IN,X,1) X#4 END(IN) S done END(L)"
 
 
-async def test_an_abort_reaches_what_is_run_by_hand() -> None:
+async def test_an_abort_cancels_an_agent_run_by_another() -> None:
     ctx, events = InvocationContext(), []
     async for event in LoopAgent("L", [Story("S", [LoopAgent("IN", [K("X", says=9)])])]).run_async(ctx):
         events.append(short(event))
@@ -199,7 +199,7 @@ async def test_an_abort_reaches_what_is_run_by_hand() -> None:
     assert events == ["X#1", "X#1+1", "INVOCATION_ABORTED"]
 
 
-async def test_a_single_agent_has_a_stream_of_its_own() -> None:
+async def test_a_single_agent_can_be_streamed_and_started() -> None:
     ctx = InvocationContext(is_resumable=True)
     assert await said_in(K("A", says=1), ctx) == "A#1 A#1+1"
     assert await said_in(K("A", pause=1), ctx) == "A#1[pause]"
@@ -234,14 +234,14 @@ class Careful(BaseAgent):
         yield Event(author=self.name, content=f"{self._seen}", actions=EventActions(escalate=escalate))
 
 
-async def test_agents_may_be_declared_as_pydantic_models_are() -> None:
+async def test_agents_can_be_declared_like_pydantic_models() -> None:
     one, other = Careful("one", K("A"), threshold=2), Careful(name="other", helper=K("B"), description="x")
     assert await said_in(LoopAgent(name="L", sub_agents=[one, other])) == "A#1 [0] B#1 [0] A#2 [0, 1][esc]"
     assert (one.words, other.words) == (["one", "one"], ["other"])
     assert (other.threshold, other.description) == (3, "x")
 
 
-def test_an_event_that_says_nothing_of_an_action_of_the_design_has_none_of_it() -> None:
+def test_unset_actions_of_the_design_have_their_default_values() -> None:
     actions = Event(author="A").actions
     assert (actions.transfer_to_agent, actions.skip_summarization, actions.route, actions.compaction) == (None,) * 4
     assert (actions.artifact_delta, actions.requested_auth_configs, actions.requested_tool_confirmations) == ({},) * 3
@@ -249,7 +249,7 @@ def test_an_event_that_says_nothing_of_an_action_of_the_design_has_none_of_it() 
     assert Event.model_validate_json(given.model_dump_json()) == given
 
 
-def test_no_two_agents_share_the_list_that_an_attribute_is_declared_with() -> None:
+def test_a_mutable_class_attribute_is_copied_for_each_agent() -> None:
     class Noting(BaseAgent):
         notes: list[str] = []  # noqa: RUF012 - as a pydantic model declares it
         of_all: ClassVar[list[str]] = []
@@ -308,7 +308,7 @@ def counted(events: list[str]) -> str:
     return " ".join(said for said in events if said and not said.startswith("CK"))
 
 
-async def test_an_agent_may_keep_a_state_of_its_own_in_the_context() -> None:
+async def test_an_agent_can_keep_its_own_state_in_the_context() -> None:
     for fields in ({}, {"is_resumable": True}):
         said = await said_in(LoopAgent("L", [Counter("N")], 2), **fields)
         assert counted(said.split()).removesuffix(" END(L)") == "1 2 3 1 2 3"  # each pass begins anew
@@ -319,7 +319,7 @@ async def test_an_agent_may_keep_a_state_of_its_own_in_the_context() -> None:
     assert counted((await said_in(loop, resumed(ctx))).split()) == "3 END(L)"
 
 
-async def test_a_state_of_its_own_survives_in_a_snapshot() -> None:
+async def test_the_own_state_of_an_agent_is_kept_in_a_snapshot() -> None:
     run = LoopAgent("L", [Counter("N", pauses_at=2)], 2).start(None)
     await run
     assert run.stop_reason == "suspended"
@@ -329,7 +329,7 @@ async def test_a_state_of_its_own_survives_in_a_snapshot() -> None:
     assert_folds(again)
 
 
-def test_where_an_agent_stands_is_told_to_the_context_and_asked_of_it() -> None:
+def test_the_context_sets_and_returns_the_state_of_an_agent() -> None:
     ctx = InvocationContext()
     assert ctx.get_agent_state("N") is None
     ctx.set_agent_state("N", {"at": 2})  # as the design's sketch gives it
@@ -338,7 +338,7 @@ def test_where_an_agent_stands_is_told_to_the_context_and_asked_of_it() -> None:
     assert ctx.get_agent_state("N") is None
 
 
-async def test_a_state_may_be_a_model() -> None:
+async def test_a_state_can_be_a_model() -> None:
     class Where(BaseModel):
         at: int = 0
 
@@ -351,7 +351,7 @@ async def test_a_state_may_be_a_model() -> None:
     assert (ctx.agent_states, ctx.end_of_agents) == ({}, {})
 
 
-async def test_an_agent_may_let_those_below_it_begin_anew() -> None:
+async def test_an_agent_can_reset_the_states_of_its_sub_agents() -> None:
     class Resets(Story):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             ctx.set_agent_state("IN", agent_state={"current_sub_agent": "X", "times_looped": 1})
@@ -364,14 +364,14 @@ async def test_an_agent_may_let_those_below_it_begin_anew() -> None:
     assert await said_in(LoopAgent("L", [Resets("R", [LoopAgent("IN", [K("X")], 2)])], 1)) == "X#1 X#2 R done"
 
 
-async def test_a_context_does_not_change_the_maps_it_was_made_from() -> None:
+async def test_a_context_does_not_change_the_mappings_that_were_passed() -> None:
     states, ends = {"L": {"current_sub_agent": "A", "times_looped": 0}}, {"L": False}
     ctx = InvocationContext(True, states, ends)
     assert await said_in(LoopAgent("L", [K("A")], 1), ctx) == "A#1 END(L)"
     assert (states, ends) == ({"L": {"current_sub_agent": "A", "times_looped": 0}}, {"L": False})
 
 
-async def test_an_agent_hears_what_the_user_said() -> None:
+async def test_an_agent_gets_the_content_of_the_user() -> None:
     class Listens(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             yield Event(author=self.name, content=f"heard {Event(content=ctx.user_content).text}")
@@ -392,7 +392,7 @@ class Asks(BaseAgent):
 ANSWER = {"role": "user", "parts": [{"function_response": {"id": "lr", "name": "ask", "response": "yes"}}]}
 
 
-async def test_an_agent_that_has_paused_finds_its_answer_in_the_session() -> None:
+async def test_a_paused_agent_gets_its_answer_from_the_session() -> None:
     loop, ctx = LoopAgent("L", [Asks("P"), K("A")], 1), InvocationContext(is_resumable=True)
     assert await said_in(loop, ctx) == "CK(L,P,0) well?[pause]"
     again = resumed(ctx)
@@ -403,7 +403,7 @@ async def test_an_agent_that_has_paused_finds_its_answer_in_the_session() -> Non
     assert await said_in(loop, ctx) == "yes CK(L,A,0) A#2 END(L)"
 
 
-async def test_an_answer_is_found_by_a_run_that_goes_on_from_a_recording() -> None:
+async def test_a_run_restored_from_a_recording_finds_the_answer() -> None:
     loop = LoopAgent("L", [Asks("P")], 1)
     ctx = InvocationContext(is_resumable=True, user_content=ANSWER)
     async with aclosing(loop.run_async(ctx)) as events:
@@ -413,7 +413,7 @@ async def test_an_answer_is_found_by_a_run_that_goes_on_from_a_recording() -> No
     assert await restore(snapshot, loop) == "yes"
 
 
-async def test_an_agent_may_end_the_invocation() -> None:
+async def test_an_agent_can_end_the_invocation() -> None:
     class Ends(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             ctx.end_invocation = True
@@ -448,7 +448,7 @@ async def test_callbacks_are_called_around_every_run() -> None:
     ]  # fmt: skip
 
 
-async def test_what_the_callback_before_says_stands_for_the_run() -> None:
+async def test_content_of_a_before_callback_replaces_the_run() -> None:
     log: list[str] = []
     agents = [K("A", before_agent_callback=lambda ctx: "cached"), K("B")]
     assert await said_in(LoopAgent("L", agents, 1)) == "cached B#1"
@@ -459,7 +459,7 @@ async def test_what_the_callback_before_says_stands_for_the_run() -> None:
     assert log == []
 
 
-async def test_what_the_callback_after_says_comes_last() -> None:
+async def test_content_of_an_after_callback_is_the_last_event() -> None:
     def loop(**options: Any) -> LoopAgent:
         agent = K("A", after_agent_callback=lambda ctx: "after A", **options)
         return LoopAgent("L", [agent], 1, after_agent_callback=noting([], "", "after L"))
@@ -473,7 +473,7 @@ async def test_what_the_callback_after_says_comes_last() -> None:
     assert run.stop_reason == "max_iterations"
 
 
-async def test_of_several_callbacks_each_is_called_until_one_says_something() -> None:
+async def test_callbacks_are_called_until_one_returns_content() -> None:
     log: list[str] = []
     callbacks = [noting(log, "one"), noting(log, "two", "said"), noting(log, "three")]
     for agent in (K("A"), LoopAgent("A", [K("X")], 1)):
@@ -485,7 +485,7 @@ async def test_of_several_callbacks_each_is_called_until_one_says_something() ->
     assert log == ["one", "two"] * 4
 
 
-async def test_the_callback_before_is_called_again_on_resume() -> None:
+async def test_the_before_callback_is_called_again_on_resume() -> None:
     log: list[str] = []
     loop = LoopAgent("L", [K("A", pause=1)], 1, before_agent_callback=noting(log, "before"))
     ctx = InvocationContext(is_resumable=True)
@@ -499,7 +499,7 @@ async def test_the_callback_before_is_called_again_on_resume() -> None:
 
 
 @pytest.mark.parametrize("callback", ["before_agent_callback", "after_agent_callback"])
-async def test_what_a_callback_raises_comes_out(callback: str) -> None:
+async def test_an_exception_of_a_callback_is_raised(callback: str) -> None:
     def fails(ctx: InvocationContext) -> None:
         raise LookupError(callback)
 
@@ -517,7 +517,7 @@ async def look(at: str) -> str:
     return f"saw {at}"
 
 
-async def test_a_session_inside_says_its_answers_calls_and_results() -> None:
+async def test_a_nested_session_emits_its_answers_calls_and_results() -> None:
     llm = ScriptedLLM([[call("look", {"at": "it"}, id="c1")], "one", "two"])
     loop = LoopAgent("L", [SessionLoop(llm, [look], name="s"), K("A")], 2)
     ctx = InvocationContext(is_resumable=True, user_content="go")
@@ -533,14 +533,14 @@ async def test_a_session_inside_says_its_answers_calls_and_results() -> None:
 @pytest.mark.parametrize(
     ("output", "words"), [({"x": 2}, '{"x":2}'), ([1], "[1]"), (0, "0"), (False, "false"), ("so", "so")]
 )
-async def test_a_session_hears_what_another_loop_came_to_as_json(output: Any, words: str) -> None:
+async def test_a_session_gets_the_output_of_another_loop_as_json(output: Any, words: str) -> None:
     solves = ExecutionLoop(ScriptedLLM([json.dumps({"calls": [], "output": output})]), name="E")
     session = SessionLoop(ScriptedLLM(["done"]), name="S")
     await LoopAgent("L", [solves, session], 1).start("go")
     assert [message["content"] for message in session.llm.requests[0].messages] == ["go", f"[E] said: {words}"]
 
 
-async def test_a_session_that_nobody_has_told_anything_is_told_to_go_on() -> None:
+async def test_a_session_without_input_gets_a_default_prompt() -> None:
     llm = ScriptedLLM(["one"])
     loop = LoopAgent("L", [SessionLoop(llm, name="s")], 1)
     assert await loop.start(None) == "one"
@@ -557,7 +557,7 @@ async def test_a_session_that_nobody_has_told_anything_is_told_to_go_on() -> Non
         (None, [K("A")], "[A] said: A#1"),
     ],
 )
-async def test_a_loop_that_begins_with_no_messages_is_told_in_one_text_what_was_said(
+async def test_a_loop_with_text_input_gets_earlier_messages_as_one_text(
     input: Any, before: list[Any], given: Any
 ) -> None:
     @agentnb.Loop.from_generator
@@ -568,7 +568,7 @@ async def test_a_loop_that_begins_with_no_messages_is_told_in_one_text_what_was_
     assert await LoopAgent("L", [*before, line], 1).start(input) == given
 
 
-async def test_a_loop_is_told_what_the_user_said_in_an_invocation_as_text() -> None:
+async def test_a_loop_in_an_invocation_gets_the_user_content_as_text() -> None:
     @agentnb.Loop.from_generator(llm=ScriptedLLM(["They sleep."]))
     def line(topic: str) -> Any:
         yield want.ask(topic)
@@ -577,14 +577,14 @@ async def test_a_loop_is_told_what_the_user_said_in_an_invocation_as_text() -> N
     assert [event.text for event in events if not event.partial] == ["They sleep."]
 
 
-async def test_a_planner_inside_is_asked_in_one_text() -> None:
+async def test_a_nested_engine_gets_its_goal_as_one_text() -> None:
     goals: list[Any] = []
     engine = ConversationEngine(llm=lambda goal: goals.append(goal) or [])
     await LoopAgent("L", [K("A"), engine], 1).start("cats")
     assert goals == ["cats\n[A] said: A#1"]
 
 
-async def test_a_call_that_waits_for_a_person_is_said_and_decided_through_the_context() -> None:
+async def test_a_call_that_needs_approval_is_an_event_and_is_decided_through_the_context() -> None:
     @tool(approve=True)
     async def send(to: str) -> str:
         return f"sent to {to}"
@@ -599,7 +599,7 @@ async def test_a_call_that_waits_for_a_person_is_said_and_decided_through_the_co
     llm.assert_complete()
 
 
-async def test_every_design_may_be_a_sub_agent() -> None:
+async def test_every_design_can_be_a_sub_agent() -> None:
     goals: list[Any] = []
 
     async def execute(task: Any) -> str:
@@ -638,13 +638,13 @@ def engine_of(agent: Any) -> ConversationEngine:
 
 
 @pytest.mark.parametrize("kind", ["agent", "loop"])
-async def test_an_agent_that_executes_tasks_is_told_each_of_them_and_begins_anew(kind: str) -> None:
+async def test_an_agent_that_executes_tasks_gets_each_task_with_an_empty_history(kind: str) -> None:
     assert await engine_of(hearing(kind)).start("go") == {"a": "do a []", "b": "do b []", "c": "do c []"}
 
 
 @pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
 @pytest.mark.parametrize("kind", ["agent", "loop"])
-async def test_an_agent_that_a_model_calls_is_told_what_the_call_says(kind: str, tool_execution: Any) -> None:
+async def test_an_agent_called_by_a_model_gets_the_input_of_the_call(kind: str, tool_execution: Any) -> None:
     calls = [call("A", {"input": said}, id=said) for said in ("one", "two")]
     session = SessionLoop(ScriptedLLM([calls, "done"]), [hearing(kind)], tool_execution=tool_execution)
     run = session.start("hi")
@@ -653,7 +653,7 @@ async def test_an_agent_that_a_model_calls_is_told_what_the_call_says(kind: str,
 
 
 @pytest.mark.parametrize("kind", ["agent", "loop"])
-async def test_agents_inside_an_engine_go_on_from_a_recording_as_if_it_had_not_been_broken_off(kind: str) -> None:
+async def test_agents_inside_a_restored_engine_have_the_same_output(kind: str) -> None:
     whole = engine_of(hearing(kind)).start("go")
     output = await whole
     ends = [event.seq + 1 for event in whole.events if event.type == "call_end" and not event.path]
@@ -662,7 +662,7 @@ async def test_agents_inside_an_engine_go_on_from_a_recording_as_if_it_had_not_b
         assert await restore(Snapshot.of(whole.events[:position]), engine_of(hearing(kind))) == output
 
 
-async def test_two_runs_of_one_recording_do_not_hear_each_other() -> None:
+async def test_two_runs_of_one_recording_are_independent() -> None:
     def loop() -> LoopAgent:
         return LoopAgent("L", [Hears("X")], 2)
 
@@ -673,7 +673,7 @@ async def test_two_runs_of_one_recording_do_not_hear_each_other() -> None:
     assert await copy == await run == "go ['go []']"
 
 
-async def test_an_agent_inside_a_session_inside_an_invocation_is_an_invocation_in_it() -> None:
+async def test_an_agent_inside_a_session_takes_part_in_the_invocation() -> None:
     """It is told its own, and what it says is said in the session and the stream around."""
     session = SessionLoop(ScriptedLLM([[call("A", {"input": "one"})], "done"]), [hearing("loop")], name="S")
     ctx = InvocationContext(is_resumable=True, user_content="go")
@@ -684,7 +684,7 @@ async def test_an_agent_inside_a_session_inside_an_invocation_is_an_invocation_i
     assert ctx.session.state == {"told": "one"}
 
 
-async def test_an_agent_inside_a_session_may_abort_the_invocation_around() -> None:
+async def test_an_agent_inside_a_session_can_abort_the_invocation() -> None:
     class Aborts(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             ctx.abort()
@@ -707,7 +707,7 @@ async def test_an_agent_inside_a_session_may_abort_the_invocation_around() -> No
         ({"after_agent_callback": [print, None]}, "callback of L must be a function or a list, not None"),
     ],
 )
-def test_what_a_loop_agent_cannot_be_made_of_is_refused_in_words(options: dict[str, Any], said: str) -> None:
+def test_the_error_for_invalid_arguments_of_a_loop_agent_names_them(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidArguments, match=said):
         LoopAgent("L", **options)
 
@@ -720,29 +720,29 @@ def test_what_a_loop_agent_cannot_be_made_of_is_refused_in_words(options: dict[s
         ({"end_of_agents": 3}, "end_of_agents must be a mapping"),
     ],
 )
-def test_what_a_context_cannot_be_made_of_is_refused_in_words(maps: dict[str, Any], said: str) -> None:
+def test_the_error_for_invalid_arguments_of_a_context_names_them(maps: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidArguments, match=said):
         InvocationContext(**maps)
 
 
-def test_a_state_that_is_refused_changes_nothing() -> None:
+def test_a_refused_state_changes_nothing() -> None:
     ctx = InvocationContext(agent_states={"A": {"n": 1}})
     with pytest.raises(InvalidArguments):
         ctx.set_agent_state("A", agent_state=5)
     assert ctx.agent_states == {"A": {"n": 1}}
 
 
-def test_a_loop_is_run_by_hand_in_a_context() -> None:
+def test_run_async_of_a_loop_requires_a_context() -> None:
     with pytest.raises(UsageError, match=r"s.run_async\(ctx\) takes an InvocationContext, not 'go'"):
         SessionLoop(ScriptedLLM([]), name="s").run_async("go")
 
 
-def test_a_stream_needs_a_context() -> None:
+def test_run_async_of_a_loop_agent_requires_a_context() -> None:
     with pytest.raises(UsageError, match="takes an InvocationContext, not None"):
         LoopAgent("L", [K("A")], 1).run_async(None)  # type: ignore[arg-type]
 
 
-async def test_an_agent_without_a_yield_says_nothing() -> None:
+async def test_an_agent_without_a_yield_emits_no_events() -> None:
     class Quiet(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> None:  # type: ignore[override]
             log.append(self.name)
@@ -764,6 +764,6 @@ class IsNotAsync(BaseAgent):
 
 
 @pytest.mark.parametrize("agent", [Returns, IsNotAsync])
-async def test_an_agent_that_returns_its_events_is_told_to_yield_them(agent: Any) -> None:
+async def test_the_error_for_an_agent_that_returns_events_states_that_it_must_yield(agent: Any) -> None:
     with pytest.raises(TypeError, match=r"A\._run_async_impl returned a .*\. It must be `async def`, and yield Events"):
         await said_in(LoopAgent("L", [agent("A")], 1))

@@ -72,7 +72,7 @@ ASKED = ["CK(one)", "one#1", "CK(two)", ["send"], ["adk_request_confirmation"]]
 REST = ["done", "CK(three)", ["exit_loop"], ["The loop ends."], "END"]
 
 
-async def test_the_stream_ends_with_the_question() -> None:
+async def test_the_stream_ends_with_the_confirmation_request() -> None:
     world, ctx = World(), InvocationContext(is_resumable=True, user_content="go")
     events = await events_of(world.loop, ctx)
     assert [short(event) for event in events] == ASKED
@@ -83,7 +83,7 @@ async def test_the_stream_ends_with_the_question() -> None:
     assert world.sent == []
 
 
-async def test_calls_beside_the_question_come_to_their_end_first() -> None:
+async def test_other_calls_of_the_same_answer_finish_before_the_stream_ends() -> None:
     world = World([call("send", {"to": "all"}, id="c1"), call("look", {"at": "it"}, id="c2")])
     assert (await said(world.loop, InvocationContext()))[-1] == ["seen"]
     assert world.sent == ["looked at it"]
@@ -91,7 +91,7 @@ async def test_calls_beside_the_question_come_to_their_end_first() -> None:
 
 @pytest.mark.parametrize("is_resumable", [True, False])
 @pytest.mark.parametrize("response", [{"confirmed": True}, {"response": '{"confirmed": true}'}])
-async def test_a_confirmed_call_runs_and_its_run_goes_on(response: Any, is_resumable: bool) -> None:
+async def test_a_confirmed_call_runs_and_its_run_continues(response: Any, is_resumable: bool) -> None:
     world, ctx = World(), InvocationContext(is_resumable=is_resumable, user_content="go")
     await events_of(world.loop, ctx)
     again = answered(ctx, "c1", response)
@@ -106,7 +106,7 @@ async def test_a_confirmed_call_runs_and_its_run_goes_on(response: Any, is_resum
     assert again.run.stop_reason == "escalated"
 
 
-async def test_the_answer_may_be_an_object() -> None:
+async def test_the_answer_can_be_an_object() -> None:
     world, ctx = World(), InvocationContext(is_resumable=True, user_content="go")
     await events_of(world.loop, ctx)
     again = answered(ctx, "c1", None)
@@ -123,7 +123,7 @@ async def test_a_call_that_is_not_confirmed_is_rejected() -> None:
     assert world.sent == []
 
 
-async def test_of_two_questions_one_may_be_answered_first() -> None:
+async def test_two_confirmation_requests_can_be_answered_in_any_order() -> None:
     world = World([call("send", {"to": "a"}, id="c1"), call("send", {"to": "b"}, id="c2")])
     ctx = InvocationContext(is_resumable=True, user_content="go")
     assert (await said(world.loop, ctx))[-2:] == 2 * [["adk_request_confirmation"]]
@@ -137,14 +137,14 @@ async def test_of_two_questions_one_may_be_answered_first() -> None:
 @pytest.mark.parametrize(
     ("id", "response"), [("other", {"confirmed": True}), ("c1", {"ok": 1}), ("c1", {"confirmed": 1})]
 )
-async def test_what_is_no_answer_to_the_question_decides_nothing(id: str, response: Any) -> None:
+async def test_an_invalid_answer_decides_nothing(id: str, response: Any) -> None:
     world, ctx = World(), InvocationContext(is_resumable=True, user_content="go")
     await events_of(world.loop, ctx)
     assert await said(world.loop, answered(ctx, id, response)) == [["send"], ["adk_request_confirmation"]]
     assert world.sent == []
 
 
-async def test_an_answer_counts_once() -> None:
+async def test_an_answer_takes_effect_only_once() -> None:
     world, ctx = World(), InvocationContext(is_resumable=True, user_content="go")
     await events_of(world.loop, ctx)
     await events_of(world.loop, answered(ctx, "c1", {"confirmed": True}))
@@ -152,7 +152,7 @@ async def test_an_answer_counts_once() -> None:
     assert world.sent == ["all"]
 
 
-async def test_another_process_asks_the_model_again_and_the_answer_decides_about_the_same_call() -> None:
+async def test_in_another_process_the_answer_decides_the_same_call_of_a_repeated_request() -> None:
     world, ctx = World(), InvocationContext(is_resumable=True, user_content="go")
     await events_of(world.loop, ctx)
     session, there = Session.model_validate(json.loads(ctx.session.model_dump_json())), World()
@@ -162,7 +162,7 @@ async def test_another_process_asks_the_model_again_and_the_answer_decides_about
 
 
 @pytest.mark.parametrize("made", [call("send", {"to": "everybody"}, id="c1"), call("send", {"to": "all"}, id="c2")])
-async def test_an_answer_decides_about_no_other_call_than_the_one_that_was_shown(made: Any) -> None:
+async def test_an_answer_decides_only_the_call_that_was_shown(made: Any) -> None:
     world, ctx = World(), InvocationContext(is_resumable=True, user_content="go")
     await events_of(world.loop, ctx)
     session, there = Session.model_validate(json.loads(ctx.session.model_dump_json())), World([made])
@@ -178,7 +178,7 @@ async def test_without_an_answer_the_agent_runs_again() -> None:
     assert await said(world.loop, again) == [["send"], ["adk_request_confirmation"]]
 
 
-async def test_a_run_that_stands_at_the_question_can_be_restored() -> None:
+async def test_a_run_suspended_at_a_confirmation_request_can_be_restored() -> None:
     world, ctx = World(), InvocationContext(is_resumable=True, user_content="go")
     await events_of(world.loop, ctx)
     assert ctx.run is not None
@@ -189,7 +189,7 @@ async def test_a_run_that_stands_at_the_question_can_be_restored() -> None:
     assert world.sent == ["all"]
 
 
-async def test_whoever_reads_the_stream_may_decide_while_it_is_open() -> None:
+async def test_a_consumer_can_decide_while_the_stream_is_open() -> None:
     world, ctx, words = World(), InvocationContext(user_content="go"), []
     async with asyncio.timeout(4):
         async for event in world.loop.run_async(ctx):
@@ -201,7 +201,7 @@ async def test_whoever_reads_the_stream_may_decide_while_it_is_open() -> None:
     assert words[-1] == ["The loop ends."]
 
 
-async def test_a_policy_answers_before_anybody_is_asked() -> None:
+async def test_a_policy_decides_before_a_confirmation_request_is_emitted() -> None:
     world = World()
     async with asyncio.timeout(4):
         words = [short(event) async for event in world.loop.run_async(InvocationContext(), approve=True)]
@@ -209,7 +209,7 @@ async def test_a_policy_answers_before_anybody_is_asked() -> None:
     assert world.sent == ["all"]
 
 
-async def test_a_policy_for_when_nobody_is_there_answers_where_one_is_declared() -> None:
+async def test_a_declared_headless_policy_decides() -> None:
     agentnb.headless("approve", after=0, attended=False)
     try:
         world = World()
@@ -219,7 +219,7 @@ async def test_a_policy_for_when_nobody_is_there_answers_where_one_is_declared()
         agentnb.headless(None)
 
 
-async def test_an_agent_that_runs_a_loop_by_hand_pauses_at_its_question() -> None:
+async def test_an_agent_that_runs_a_loop_pauses_at_its_confirmation_request() -> None:
     world = World()
 
     class Boss(BaseAgent):
@@ -236,12 +236,12 @@ async def test_an_agent_that_runs_a_loop_by_hand_pauses_at_its_question() -> Non
     assert len(world.llm.requests) == 2
 
 
-async def test_a_slow_model_is_not_taken_for_a_question() -> None:
+async def test_a_slow_model_does_not_end_the_stream() -> None:
     world = World([delay(0.05), call("send", {"to": "all"}, id="c1")])
     assert (await said(world.loop, InvocationContext()))[-1] == ["adk_request_confirmation"]
 
 
-async def test_a_question_of_a_loop_run_by_hand_waits_where_the_invocation_was_started_and_nobody_streams_it() -> None:
+async def test_without_a_stream_a_confirmation_request_waits_for_a_decision_on_the_run() -> None:
     world = World()
     inner: Any = world.loop.find_sub_agent("two")
 

@@ -45,19 +45,19 @@ def logged(name: str, agents: list[Any], passes: int | None = 1, **options: Any)
     return Logged(name, agents, passes, log=[], **options)
 
 
-async def test_a_subclass_may_override_the_loop() -> None:
+async def test_a_subclass_can_override_the_loop() -> None:
     loop = logged("L", [K("A"), K("B")], 2)
     assert await said_in(loop) == "A#1 B#1 A#2 B#2"
     assert loop.log == ["begins", "ends"]
 
 
-async def test_an_overridden_loop_runs_its_override_however_it_is_started() -> None:
+async def test_start_runs_the_overridden_loop() -> None:
     loop = logged("L", [K("A")])
     assert await loop.start(None) == "A#1"
     assert loop.log == ["begins", "ends"]
 
 
-async def test_an_overridden_loop_says_where_it_stands() -> None:
+async def test_an_overridden_loop_emits_checkpoints() -> None:
     said = await said_in(logged("L", [K("A"), K("B")], 2), is_resumable=True)
     assert said == "CK(L,A,0) A#1 CK(L,B,0) B#1 CK(L,A,1) A#2 CK(L,B,1) B#2 END(L)"
 
@@ -69,12 +69,14 @@ async def test_an_overridden_loop_says_where_it_stands() -> None:
         ("root", "CK(O,L,0) CK(L,A,0) A#1[esc] END(L) END(O)"),
     ],
 )
-async def test_an_escalation_leaves_the_overridden_loop_and_no_other(scope: str | None, said: str) -> None:
+async def test_an_escalation_ends_only_the_overridden_loop_unless_it_names_another(
+    scope: str | None, said: str
+) -> None:
     inner = logged("L", [K("A", escalate=1, scope=scope)], None)
     assert await said_in(LoopAgent("O", [inner, K("Z")], 1), is_resumable=True) == said
 
 
-async def test_an_overridden_loop_is_resumed_where_it_was_paused() -> None:
+async def test_an_overridden_loop_is_resumed_at_its_pause() -> None:
     loop, ctx = logged("L", [K("A"), K("B", pause=1)]), InvocationContext(is_resumable=True)
     outer = LoopAgent("O", [loop, K("Z")], 1)
     assert await said_in(outer, ctx) == "CK(O,L,0) CK(L,A,0) A#1 CK(L,B,0) B#1[pause]"
@@ -82,7 +84,7 @@ async def test_an_overridden_loop_is_resumed_where_it_was_paused() -> None:
     assert loop.log == ["begins", "ends"] * 2
 
 
-async def test_an_overridden_loop_is_resumed_where_it_failed() -> None:
+async def test_an_overridden_loop_is_resumed_at_its_failure() -> None:
     loop, ctx = logged("L", [K("A"), K("B", boom=1)]), InvocationContext(is_resumable=True)
     with pytest.raises(RuntimeError, match="boom"):
         await said_in(loop, ctx)
@@ -98,7 +100,7 @@ async def test_callbacks_are_called_once_around_an_override() -> None:
     assert log == ["before", "after"]
 
 
-async def test_an_override_may_run_the_loop_twice_or_not_at_all() -> None:
+async def test_an_override_can_run_the_loop_twice_or_never() -> None:
     class Twice(LoopAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             for _ in range(2):
@@ -114,7 +116,7 @@ async def test_an_override_may_run_the_loop_twice_or_not_at_all() -> None:
     assert await said_in(Never("L", [K("A")], 1)) == "nothing to do"
 
 
-async def test_an_override_may_filter_and_change_what_is_said() -> None:
+async def test_an_override_can_filter_and_change_events() -> None:
     class Loud(LoopAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             async for event in super()._run_async_impl(ctx):
@@ -124,7 +126,7 @@ async def test_an_override_may_filter_and_change_what_is_said() -> None:
     assert await said_in(Loud("L", [K("A"), K("b")], 1)) == "B#1"
 
 
-async def test_overridden_loops_may_be_inside_each_other() -> None:
+async def test_overridden_loops_can_be_nested() -> None:
     inner = logged("IN", [K("A")])
     outer = logged("OUT", [inner], 2)
     assert await said_in(outer) == "A#1 A#2"
@@ -132,14 +134,14 @@ async def test_overridden_loops_may_be_inside_each_other() -> None:
     assert outer.log == ["begins", "ends"]
 
 
-async def test_an_object_whose_loop_was_replaced_runs_that() -> None:
+async def test_a_method_replaced_on_an_instance_is_used() -> None:
     loop = LoopAgent("L", [K("A")], 1)
     with mock.patch.object(loop, "_run_async_impl", wraps=loop._run_async_impl) as spied:
         assert await said_in(loop) == "A#1"
     spied.assert_called_once()
 
 
-async def test_the_loop_s_own_method_runs_the_loop() -> None:
+async def test_run_async_impl_of_a_loop_agent_runs_the_loop() -> None:
     loop = LoopAgent("L", [K("A")], 1, before_agent_callback=lambda context: "instead")
     assert [event.text async for event in loop._run_async_impl(InvocationContext())] == ["A#1"]
 
@@ -147,7 +149,7 @@ async def test_the_loop_s_own_method_runs_the_loop() -> None:
 # -- the context -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_context_is_made_as_in_the_design() -> None:
+async def test_a_context_accepts_the_arguments_of_the_design() -> None:
     loop = LoopAgent(name="loop", max_iterations=1, sub_agents=[K(name="a")])
     session = Session(id="s", app_name="app", user_id="me", state={"k": 1})
     ctx = InvocationContext(
@@ -164,7 +166,7 @@ async def test_a_context_is_made_as_in_the_design() -> None:
     assert session.last_update_time == session.events[-1].timestamp
 
 
-async def test_run_async_takes_its_context_by_name() -> None:
+async def test_run_async_accepts_its_context_by_name() -> None:
     assert [event.text async for event in K("A").run_async(parent_context=InvocationContext())] == ["A#1"]
     loop = SessionLoop(ScriptedLLM(["hi"]))
     events = [event async for event in loop.run_async(parent_context=InvocationContext(user_content="go"))]
@@ -172,18 +174,18 @@ async def test_run_async_takes_its_context_by_name() -> None:
 
 
 @pytest.mark.parametrize("config", [None, ResumabilityConfig(), ResumabilityConfig(is_resumable=False)])
-def test_a_context_is_not_resumable_by_itself(config: Any) -> None:
+def test_a_context_is_not_resumable_by_default(config: Any) -> None:
     assert not InvocationContext(resumability_config=config).is_resumable
 
 
-def test_a_session_is_json() -> None:
+def test_a_session_can_be_dumped_and_read_as_json() -> None:
     session = Session(events=[Event(author="a", content={"parts": [{"text": "hi"}]})], state={"k": [1]})
     again = Session.model_validate(json.loads(session.model_dump_json()))
     assert again.events[0].content.parts[0].text == "hi"
     assert again.state == {"k": [1]}
 
 
-def test_the_log_says_where_agents_stand() -> None:
+def test_the_states_of_agents_are_read_from_the_log() -> None:
     ctx = InvocationContext(is_resumable=True, invocation_id="i")
     ctx.session.events = [
         Event(invocation_id="i", author="a", actions=EventActions(agent_state={"current_sub_agent": "x"})),
@@ -198,14 +200,14 @@ def test_the_log_says_where_agents_stand() -> None:
     assert ctx.end_of_agents == {"a": False, "b": True, "x": False}
 
 
-def test_a_context_that_is_not_resumable_reads_no_log() -> None:
+def test_a_context_that_is_not_resumable_does_not_read_the_log() -> None:
     ctx = InvocationContext(invocation_id="i")
     ctx.session.events = [Event(invocation_id="i", author="b", actions=EventActions(end_of_agent=True))]
     ctx.populate_invocation_agent_states()
     assert (ctx.agent_states, ctx.end_of_agents) == ({}, {})
 
 
-async def test_an_invocation_is_resumed_from_its_log_alone() -> None:
+async def test_an_invocation_can_be_resumed_from_its_log_alone() -> None:
     loop, ctx = LoopAgent("L", [K("A"), K("B", pause=1)], 1), InvocationContext(is_resumable=True)
     await said_in(loop, ctx)
     again = InvocationContext(is_resumable=True, invocation_id=ctx.invocation_id, session=ctx.session)
@@ -213,7 +215,7 @@ async def test_an_invocation_is_resumed_from_its_log_alone() -> None:
     assert await said_in(loop, again) == "B#2 END(L)"
 
 
-def test_the_state_of_an_agent_is_set_as_the_design_writes_it() -> None:
+def test_set_agent_state_accepts_the_arguments_of_the_design() -> None:
     ctx = InvocationContext(is_resumable=True)
     ctx.set_agent_state(agent_name="a", agent_state=LoopAgentState(current_sub_agent="x"))
     ctx.set_agent_state("b", None, True)
@@ -224,7 +226,7 @@ def test_the_state_of_an_agent_is_set_as_the_design_writes_it() -> None:
     assert (ctx.agent_states, ctx.end_of_agents) == ({}, {"b": True})
 
 
-def test_requests_are_counted_up_to_the_limit_of_the_run() -> None:
+def test_model_requests_are_counted_up_to_the_limit_of_the_run() -> None:
     ctx = InvocationContext(run_config=SimpleNamespace(max_llm_calls=2))
     ctx.increment_llm_call_count()
     ctx.increment_llm_call_count()
@@ -235,7 +237,7 @@ def test_requests_are_counted_up_to_the_limit_of_the_run() -> None:
         free.increment_llm_call_count()
 
 
-def test_a_copy_of_a_context_shares_its_session_and_its_maps() -> None:
+def test_a_copy_of_a_context_shares_its_session_and_states() -> None:
     ctx = InvocationContext(branch="a")
     copied = ctx.model_copy(update={"branch": "a.b"})
     copied.set_agent_state("x", {})
@@ -246,7 +248,7 @@ def test_a_copy_of_a_context_shares_its_session_and_its_maps() -> None:
         ctx.model_copy(update={"brunch": "x"})
 
 
-def test_an_aborted_context_says_so() -> None:
+def test_is_aborted_is_true_after_an_abort() -> None:
     ctx = InvocationContext()
     assert not ctx.is_aborted
     ctx.abort()
@@ -273,7 +275,7 @@ class Counting(BaseAgent):
         yield self._create_agent_state_event(ctx)
 
 
-async def test_an_agent_keeps_where_it_stands_in_the_words_of_the_design() -> None:
+async def test_an_agent_can_save_and_load_its_state_with_the_methods_of_the_design() -> None:
     ctx = InvocationContext(is_resumable=True, branch="b")
     events = await events_in(Counting("C"), ctx, upto=4)
     assert events[-1].actions.agent_state == {"done": 2}
@@ -283,20 +285,20 @@ async def test_an_agent_keeps_where_it_stands_in_the_words_of_the_design() -> No
     assert rest[-1].actions.end_of_agent
 
 
-def test_an_agent_that_has_not_begun_has_no_state() -> None:
+def test_an_agent_that_has_not_started_has_no_state() -> None:
     ctx = InvocationContext()
     assert BaseAgent(name="a")._load_agent_state(ctx, LoopAgentState) is None
     assert BaseAgent(name="a")._create_agent_state_event(ctx).actions == EventActions()
 
 
-def test_a_state_has_no_other_fields_than_it_declares() -> None:
+def test_an_unknown_field_of_a_state_is_refused() -> None:
     with pytest.raises(ValueError, match="times_loped"):
         LoopAgentState(times_loped=1)
     with pytest.raises(ValueError, match="x"):
         BaseAgentState(x=1)
 
 
-def test_names_of_the_design() -> None:
+def test_aliases_of_the_design_are_available() -> None:
     assert Event.Actions is EventActions
     assert Aclosing(K("A").run_async(InvocationContext())) is not None
 
@@ -305,13 +307,13 @@ def tree() -> LoopAgent:
     return LoopAgent("top", [LoopAgent("one", [K("deep")]), K("two")], 3)
 
 
-def test_every_agent_knows_the_root_of_its_tree() -> None:
+def test_every_agent_has_the_root_of_its_tree() -> None:
     top = tree()
     agents: list[Any] = [top, top.find_agent("one"), top.find_agent("two"), top.find_sub_agent("deep")]
     assert [agent.root_agent for agent in agents] == [top] * 4
 
 
-async def test_a_clone_is_a_tree_of_its_own() -> None:
+async def test_a_clone_is_a_separate_tree() -> None:
     top = tree()
     copied = top.clone({"name": "other", "max_iterations": 1})
     assert (copied.name, copied.max_iterations, copied.parent_agent) == ("other", 1, None)
@@ -324,7 +326,7 @@ async def test_a_clone_is_a_tree_of_its_own() -> None:
     assert await said_in(copied) == "deep#1 two#1"
 
 
-def test_a_callback_of_the_agent_s_own_becomes_the_clone_s() -> None:
+def test_a_callback_that_is_a_method_of_the_agent_is_bound_to_the_clone() -> None:
     class Own(K):
         def notice(self, callback_context: CallbackContext) -> None: ...
 
@@ -334,17 +336,17 @@ def test_a_callback_of_the_agent_s_own_becomes_the_clone_s() -> None:
 
 
 @pytest.mark.parametrize(("update", "words"), [({"parent_agent": None}, "parent_agent"), ({"nme": "x"}, "'nme'")])
-def test_a_clone_refuses_what_an_agent_is_not_made_with(update: Any, words: str) -> None:
+def test_a_clone_refuses_unknown_fields(update: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         K("A").clone(update)
 
 
-def test_a_clone_keeps_the_rule_of_names() -> None:
+def test_the_name_of_a_clone_must_be_an_identifier() -> None:
     with pytest.raises(ValueError, match="identifier"):
         K("A").clone({"name": "not one"})
 
 
-async def test_an_agent_runs_live_by_its_own_method() -> None:
+async def test_run_live_calls_the_method_of_the_agent() -> None:
     class Live(K):
         async def _run_live_impl(self, ctx: InvocationContext) -> Any:
             yield Event(author=self.name, content="live", branch=ctx.branch)
@@ -363,7 +365,7 @@ async def called_with(callback: Any) -> None:
     await said_in(K("A", before_agent_callback=callback))
 
 
-async def test_a_callback_is_called_by_its_keyword() -> None:
+async def test_a_callback_is_called_with_its_keyword() -> None:
     seen: list[Any] = []
 
     def only_by_keyword(*, callback_context: CallbackContext) -> None:
@@ -384,14 +386,14 @@ async def test_a_callback_is_called_by_its_keyword() -> None:
     assert list(noted.call_args.kwargs) == ["callback_context"]
 
 
-async def test_a_callback_with_another_parameter_is_called_by_position() -> None:
+async def test_a_callback_with_another_parameter_name_is_called_positionally() -> None:
     seen: list[Any] = []
     await called_with(lambda ctx: seen.append(ctx))
     await called_with(lambda ctx, more=1: seen.append(ctx))
     assert [type(context) for context in seen] == [CallbackContext] * 2
 
 
-async def test_what_a_callback_reads_of_its_invocation() -> None:
+async def test_a_callback_context_has_the_fields_of_its_invocation() -> None:
     read: list[Any] = []
 
     def before(context: CallbackContext) -> None:
@@ -406,7 +408,7 @@ async def test_what_a_callback_reads_of_its_invocation() -> None:
 
 @pytest.mark.parametrize("which", ["before_agent_callback", "after_agent_callback"])
 @pytest.mark.parametrize("design", [K, LoopAgent])
-async def test_a_callback_changes_the_state_of_the_session(design: Any, which: str) -> None:
+async def test_a_callback_can_change_the_state_of_the_session(design: Any, which: str) -> None:
     def callback(callback_context: CallbackContext) -> None:
         callback_context.state["k"] = "v"
         callback_context.state.update({"n": callback_context.state.get("n", 0) + 1})
@@ -420,7 +422,7 @@ async def test_a_callback_changes_the_state_of_the_session(design: Any, which: s
     assert [e.text for e in events if e.content is not None] == ["X#1" if inside else "A#1"]  # it has run all the same
 
 
-async def test_a_change_inside_a_list_of_the_state_is_a_change() -> None:
+async def test_a_change_inside_a_list_of_the_state_is_recorded() -> None:
     def callback(callback_context: CallbackContext) -> None:
         callback_context.state["list"].append(2)
         assert callback_context.state.has_delta()
@@ -440,7 +442,7 @@ async def test_content_and_changes_of_a_callback_are_one_event() -> None:
     assert (event.text, event.actions.state_delta, event.actions.escalate) == ("cached", {"k": "v"}, True)
 
 
-async def test_a_callback_that_only_reads_says_nothing() -> None:
+async def test_a_callback_that_only_reads_emits_no_event() -> None:
     def callback(callback_context: CallbackContext) -> None:
         assert callback_context.state["k"] == [1]
         assert "k" in callback_context.state
@@ -451,14 +453,14 @@ async def test_a_callback_that_only_reads_says_nothing() -> None:
     assert len(await events_in(K("A", before_agent_callback=callback), ctx)) == 1
 
 
-async def test_a_callback_may_end_the_invocation() -> None:
+async def test_a_callback_can_end_the_invocation() -> None:
     def callback(callback_context: CallbackContext) -> None:
         callback_context.end_invocation = True
 
     assert await said_in(LoopAgent("L", [K("A", before_agent_callback=callback), K("B")], 2)) == ""
 
 
-def test_a_readonly_context_changes_nothing() -> None:
+def test_a_readonly_context_refuses_changes() -> None:
     ctx = InvocationContext(session=Session(state={"k": 1}))
     readonly = ReadonlyContext(ctx)
     assert readonly.state["k"] == 1
@@ -496,7 +498,7 @@ def test_a_misspelt_keyword_of_a_context_is_refused(name: str) -> None:
         InvocationContext(**{name: True})
 
 
-def test_attributes_that_a_subclass_declares_are_keywords() -> None:
+def test_attributes_declared_by_a_subclass_are_keywords() -> None:
     class Writer(BaseAgent):
         style: str
         pages = 1
@@ -513,7 +515,7 @@ def test_attributes_that_a_subclass_declares_are_keywords() -> None:
 # -- what else contexts have -----------------------------------------------------------------------------------------
 
 
-def test_a_context_about_a_call_asks_a_person() -> None:
+def test_a_context_of_a_call_can_request_a_confirmation() -> None:
     context = CallbackContext(InvocationContext(), function_call_id="c1")
     context.request_confirmation(hint="Sure?", payload={"n": 1})
     asked = context.actions.requested_tool_confirmations["c1"]
@@ -522,13 +524,13 @@ def test_a_context_about_a_call_asks_a_person() -> None:
         CallbackContext(InvocationContext()).request_confirmation()
 
 
-def test_what_is_noted_beside_an_invocation_is_shared() -> None:
+def test_custom_metadata_of_an_invocation_is_shared_between_contexts() -> None:
     ctx = InvocationContext(run_config=SimpleNamespace(custom_metadata={"a": 1}))
     CallbackContext(ctx).custom_metadata["b"] = 2
     assert dict(ReadonlyContext(ctx).custom_metadata) == {"a": 1, "b": 2}
 
 
-def test_a_context_is_given_whatever_the_design_gives_it() -> None:
+def test_a_context_accepts_the_services_of_the_design() -> None:
     fields: Any = dict.fromkeys(("memory_service", "credential_service", "plugin_manager", "live_request_queue"), "x")
     ctx = InvocationContext(**fields, node_path="a/b", credential_by_key={"k": "v"})
     assert {name: getattr(ctx, name) for name in fields} == fields
@@ -543,7 +545,7 @@ def test_a_context_is_given_whatever_the_design_gives_it() -> None:
         ({"current_invocation": True, "current_branch": True}, "acd"),
     ],
 )
-def test_the_events_of_a_branch(chosen: Any, expected: str) -> None:
+def test_events_are_selected_by_invocation_and_branch(chosen: Any, expected: str) -> None:
     def said(text: str, branch: str | None, author: str = "x", invocation: str = "i") -> Event:
         return Event(author=author, content=text, branch=branch, invocation_id=invocation)
 
@@ -559,7 +561,7 @@ def test_the_events_of_a_branch(chosen: Any, expected: str) -> None:
     assert "".join(event.text for event in ctx._get_events(**chosen)) == expected
 
 
-def test_a_session_takes_its_events_and_its_state_by_position() -> None:
+def test_a_session_accepts_events_and_state_positionally() -> None:
     session = Session([Event(author="user", content="go")], {"draft": 1})
     assert [event.author for event in session.events] == ["user"]
     assert session.state == {"draft": 1}

@@ -108,7 +108,7 @@ async def failed(loop: Loop) -> Run:
         (a_decision, ["paid 1"]),
     ],
 )
-async def test_what_had_finished_before_the_failure_does_not_run_again(
+async def test_work_completed_before_the_failure_is_not_repeated(
     sub_agent: Callable[[Mended], Loop], done: list[str]
 ) -> None:
     world = Mended()
@@ -120,7 +120,7 @@ async def test_what_had_finished_before_the_failure_does_not_run_again(
     assert world.done == done
 
 
-async def test_the_sub_agents_before_the_one_that_failed_do_not_run_again() -> None:
+async def test_sub_agents_before_the_failed_one_do_not_run_again() -> None:
     world = Mended()
 
     class Fails(BaseAgent):
@@ -134,7 +134,7 @@ async def test_the_sub_agents_before_the_one_that_failed_do_not_run_again() -> N
     assert world.done == ["paid 1"]
 
 
-async def test_a_sub_agent_that_has_decided_to_end_in_an_error_begins_anew() -> None:
+async def test_a_sub_agent_that_ended_with_an_error_starts_again() -> None:
     world = Mended()
 
     class GivesUp(Loop):

@@ -31,7 +31,7 @@ CALL = {"id": "c1", "name": "look_up", "args": {"functionCall": 1, "deepKey": {"
 # -- events ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_event_is_read_by_its_names_in_json() -> None:
+def test_an_event_can_be_read_with_its_json_names() -> None:
     event = Event.model_validate(
         {
             "author": "a",
@@ -48,7 +48,7 @@ def test_an_event_is_read_by_its_names_in_json() -> None:
     assert event.pauses
 
 
-def test_an_event_is_written_by_its_names_in_json_and_arguments_stay_as_they_are() -> None:
+def test_an_event_can_be_written_with_its_json_names_without_changing_arguments() -> None:
     event = Event(
         author="a", content={"role": "model", "parts": [{"function_call": CALL}]}, long_running_tool_ids={"b"}
     )
@@ -58,12 +58,12 @@ def test_an_event_is_written_by_its_names_in_json_and_arguments_stay_as_they_are
     assert event.model_dump()["content"] == {"role": "model", "parts": [{"function_call": CALL}]}
 
 
-def test_the_ids_of_long_running_calls_are_written_in_order() -> None:
+def test_the_ids_of_long_running_calls_are_sorted() -> None:
     event = Event(author="a", long_running_tool_ids={"c", "a", "b"})
     assert event.model_dump()["long_running_tool_ids"] == ["a", "b", "c"]
 
 
-def test_a_session_goes_through_json_by_either_names() -> None:
+def test_a_session_can_be_restored_from_json_with_either_names() -> None:
     said = Event(author="a", content={"parts": [{"text": "x"}]}, invocation_id="i")
     session = Session(id="s", app_name="app", user_id="u", state={"k": 1}, events=[said])
     for by_alias in (True, False):
@@ -72,7 +72,7 @@ def test_a_session_goes_through_json_by_either_names() -> None:
     assert {"appName", "userId", "lastUpdateTime"} <= session.model_dump(by_alias=True).keys()
 
 
-def test_a_misspelt_name_in_json_is_refused_with_the_one_that_is_meant() -> None:
+def test_the_error_for_a_misspelt_json_name_suggests_the_right_one() -> None:
     with pytest.raises(ValidationError, match="invocationId"):
         Event.model_validate({"author": "a", "invocationIdd": "i"})
 
@@ -81,16 +81,16 @@ def test_a_misspelt_name_in_json_is_refused_with_the_one_that_is_meant() -> None
     "name",
     ["turn_complete", "finish_reason", "interrupted", "usage_metadata", "custom_metadata", "error_code", "branch"],
 )
-def test_what_an_event_does_not_have_reads_as_none(name: str) -> None:
+def test_an_unset_field_of_an_event_is_none(name: str) -> None:
     assert getattr(Event(author="a"), name) is None
 
 
-def test_an_event_with_an_empty_id_gets_one() -> None:
+def test_an_event_with_an_empty_id_gets_a_generated_id() -> None:
     assert Event(author="a", id="").id
     assert Event.new_id() != Event.new_id()
 
 
-def test_an_event_is_made_of_the_short_forms() -> None:
+def test_an_event_accepts_the_short_forms_of_the_design() -> None:
     event = Event(author="a", message="hi", state={"k": 1}, route="r", node_path="A@1/B@2")
     assert event.content == {"role": "user", "parts": [{"text": "hi"}]}
     assert event.message is event.content
@@ -99,17 +99,17 @@ def test_an_event_is_made_of_the_short_forms() -> None:
     assert event.node_name == "B"
 
 
-def test_short_forms_are_added_to_the_actions_that_are_given() -> None:
+def test_short_forms_are_added_to_the_given_actions() -> None:
     event = Event(author="a", actions=EventActions(escalate=True, state_delta={"old": 1}), state={"new": 2})
     assert (event.actions.escalate, event.actions.state_delta) == (True, {"new": 2})
 
 
-def test_an_event_takes_content_or_message_and_not_both() -> None:
+def test_an_event_with_content_and_message_is_refused() -> None:
     with pytest.raises(ValidationError, match="not both"):
         Event(author="a", message="x", content="y")
 
 
-def test_a_message_that_is_set_is_content() -> None:
+def test_assigning_message_sets_the_content() -> None:
     event = Event(author="a")
     event.message = "yes"
     assert event.content.parts[0].text == "yes"
@@ -117,7 +117,7 @@ def test_a_message_that_is_set_is_content() -> None:
     assert event.content is None
 
 
-def test_fields_of_a_part_that_are_not_there_read_as_none() -> None:
+def test_an_unset_field_of_a_part_is_none() -> None:
     part = Event(author="a", content={"parts": [{"text": "x"}]}).content.parts[0]
     assert (part.inline_data, part.thought, part.executable_code, part.function_response) == (None,) * 4
 
@@ -131,11 +131,11 @@ def test_fields_of_a_part_that_are_not_there_read_as_none() -> None:
         ({"error_code": "E", "partial": True}, False),
     ],
 )
-def test_what_is_a_final_response(fields: dict[str, Any], final: bool) -> None:
+def test_is_final_response_depends_on_the_fields_of_an_event(fields: dict[str, Any], final: bool) -> None:
     assert Event(author="a", **fields).is_final_response() is final
 
 
-def test_a_confirmation_is_read_from_a_response_also_one_that_is_text() -> None:
+def test_a_confirmation_is_read_from_a_response_dict_or_its_text() -> None:
     assert ToolConfirmation.from_response_dict({"confirmed": True, "payload": 1}).payload == 1
     assert ToolConfirmation.from_response_dict({"response": '{"confirmed": true}'}).confirmed
 
@@ -150,7 +150,7 @@ def test_copies_of_a_context_share_an_abort() -> None:
     assert copied.is_aborted
 
 
-async def test_an_abort_of_the_context_that_a_copy_was_made_of_ends_the_stream_of_the_copy() -> None:
+async def test_aborting_a_context_ends_the_stream_of_its_copy() -> None:
     ctx, codes = InvocationContext(), []
     async with Aclosing(LoopAgent("L", [K("A")]).run_async(ctx.model_copy())) as events:
         async for event in events:
@@ -159,7 +159,7 @@ async def test_an_abort_of_the_context_that_a_copy_was_made_of_ends_the_stream_o
     assert codes == [None, "INVOCATION_ABORTED"]
 
 
-def test_a_misspelt_keyword_of_a_context_is_told_with_the_close_match() -> None:
+def test_the_error_for_a_misspelt_keyword_of_a_context_suggests_the_right_one() -> None:
     with pytest.raises(TypeError, match="agent_states= is probably meant"):
         InvocationContext(agent_stats={})  # type: ignore[call-arg]  # which is the point
 
@@ -181,13 +181,13 @@ SERVICES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("method", SERVICES)
-async def test_what_is_asked_of_a_service_that_is_not_there_is_refused(method: str) -> None:
+async def test_a_method_that_needs_a_missing_service_is_refused(method: str) -> None:
     context = CallbackContext(InvocationContext())
     with pytest.raises(InvalidArguments, match=r"service|workflows"):
         await getattr(context, method)(**SERVICES[method])
 
 
-async def test_a_service_that_was_given_is_asked() -> None:
+async def test_a_given_service_is_called() -> None:
     async def save_artifact(**given: Any) -> int:
         asked.append(given)
         return 3
@@ -202,13 +202,13 @@ async def test_a_service_that_was_given_is_asked() -> None:
     assert asked == [{**scope, "filename": "f", "artifact": "text", "custom_metadata": None}]
 
 
-def test_a_context_outside_of_a_workflow_says_so() -> None:
+def test_workflow_fields_of_a_context_have_their_default_values() -> None:
     context = CallbackContext(InvocationContext())
     assert (context.node, context.parent_ctx, context.attempt_count, context.resume_inputs) == (None, None, 1, {})
     assert (context.interrupt_ids, context.error, context.route, context.event_author) == (set(), None, None, "")
 
 
-def test_the_output_of_a_context_is_set_once() -> None:
+def test_the_output_of_a_context_can_be_set_only_once() -> None:
     context = CallbackContext(InvocationContext())
     context.output = 1
     with pytest.raises(ValueError, match="already"):
@@ -216,7 +216,7 @@ def test_the_output_of_a_context_is_set_once() -> None:
     assert context.output == 1
 
 
-def test_a_credential_that_was_given_is_found() -> None:
+def test_a_given_credential_is_returned() -> None:
     ctx = InvocationContext(credential_by_key={"k": "v"})
     assert ReadonlyContext(ctx).get_credential("k") == "v"
     assert ReadonlyContext(ctx).get_credential("other") is None
@@ -257,26 +257,26 @@ class ByHand(LoopAgent):
 
 
 @pytest.mark.parametrize("kind", [LoopAgent, ByHand])
-async def test_the_loop_written_by_hand_says_what_the_loop_itself_says(kind: type[LoopAgent]) -> None:
+async def test_a_hand_written_loop_emits_the_events_of_the_loop(kind: type[LoopAgent]) -> None:
     loop = kind("L", [K("A"), K("B")], max_iterations=2)
     ctx = InvocationContext(is_resumable=True, agent_states={"L": {"current_sub_agent": "B", "times_looped": 0}})
     assert await said_in(loop, ctx) == "B#1 CK(L,A,1) A#1 CK(L,B,1) B#2 END(L)"
 
 
-def test_a_position_whose_sub_agent_is_gone_begins_its_pass_anew() -> None:
+def test_a_state_with_a_removed_sub_agent_restarts_its_pass() -> None:
     loop = LoopAgent("L", [K("A")])
     assert loop._get_start_state(None) == (0, 0)
     assert loop._get_start_state(LoopAgentState(current_sub_agent="gone", times_looped=4)) == (4, 0)
 
 
-def test_a_copy_of_an_agent_alone_shares_what_is_below() -> None:
+def test_a_copy_of_an_agent_shares_its_sub_agents() -> None:
     loop = LoopAgent("L", [K("A")], max_iterations=2)
     copied = loop.model_copy(update={"name": "M"})
     assert (copied.name, copied.max_iterations, loop.name) == ("M", 2, "L")
     assert copied.sub_agents[0] is loop.sub_agents[0]
 
 
-def test_an_agent_does_what_it_has_to_do_once_it_is_made() -> None:
+def test_model_post_init_is_called_when_an_agent_is_constructed() -> None:
     class Counts(BaseAgent):
         step: int = 1
 
@@ -287,7 +287,7 @@ def test_an_agent_does_what_it_has_to_do_once_it_is_made() -> None:
     assert Counts("a", step=4).total == 5
 
 
-def test_an_attribute_that_is_declared_without_a_default_has_to_be_given() -> None:
+def test_a_declared_attribute_without_a_default_is_required() -> None:
     class Writer(BaseAgent):
         style: str
 
@@ -296,7 +296,7 @@ def test_an_attribute_that_is_declared_without_a_default_has_to_be_given() -> No
     assert Writer("w", style="dry").style == "dry"
 
 
-def test_an_agent_with_an_init_of_its_own_may_set_its_attributes_later() -> None:
+def test_an_agent_with_its_own_init_can_set_its_attributes_later() -> None:
     class Writer(BaseAgent):
         style: str
 
@@ -308,13 +308,13 @@ def test_an_agent_with_an_init_of_its_own_may_set_its_attributes_later() -> None
 
 
 @pytest.mark.parametrize("name", ["timeout", "retry_config", "input_schema", "state_schema"])
-def test_what_only_a_workflow_heeds_is_refused_and_reads_as_none(name: str) -> None:
+def test_an_option_of_workflows_is_refused_and_reads_as_none(name: str) -> None:
     assert getattr(BaseAgent("a"), name) is None
     with pytest.raises(InvalidArguments, match=f"{name}= is for ADK's workflows"):
         BaseAgent("a", **{name: 3})
 
 
-def test_a_subclass_may_declare_an_attribute_of_that_name() -> None:
+def test_a_subclass_can_declare_an_attribute_named_like_a_workflow_option() -> None:
     class Patient(BaseAgent):
         timeout: float = 2.0
 

@@ -116,7 +116,7 @@ def in_flight(state: State) -> bool:
 # -- promises ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_state_is_what_the_events_fold_to_at_every_one() -> None:
+async def test_the_state_is_the_fold_of_the_events_after_every_event() -> None:
     run, state, checked = World().loop().start("go"), State(), 0
 
     def look(event: Any) -> None:
@@ -134,7 +134,7 @@ async def test_the_state_is_what_the_events_fold_to_at_every_one() -> None:
     assert run.stop_reason == "max_iterations"
 
 
-async def test_a_snapshot_at_every_third_event_goes_on_to_the_same_outcome() -> None:
+async def test_a_run_restored_at_every_third_event_has_the_same_result() -> None:
     world = World()
     whole = world.loop().start("go")
     await finish(whole)
@@ -163,7 +163,7 @@ async def test_a_snapshot_at_every_third_event_goes_on_to_the_same_outcome() -> 
 
 
 @pytest.mark.parametrize("what", ["cancel", "pause", "close", "steer"])
-async def test_whatever_happens_at_every_seventh_event_the_history_stays_valid(what: str) -> None:
+async def test_pause_cancel_steer_or_close_leaves_a_valid_history(what: str) -> None:
     length = len(await _whole())
     for position in range(0, length - 1, 7):
         world = World()
@@ -210,7 +210,7 @@ async def _interfere(run: Any, what: str, position: int) -> None:
         assert what == "cancel"
 
 
-async def test_a_cancelled_run_goes_on_elsewhere_from_where_it_was() -> None:
+async def test_a_cancelled_run_continues_when_restored() -> None:
     world = World()
     for position in range(3, len(await _whole()) - 1, 5):
         run = world.loop().start("go")
@@ -225,7 +225,7 @@ async def test_a_cancelled_run_goes_on_elsewhere_from_where_it_was() -> None:
 # -- suspending ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_loops_callbacks_go_on_from_every_event() -> None:
+async def test_callbacks_run_once_for_a_run_restored_at_any_event() -> None:
     def loop() -> LoopAgent:
         inner = LoopAgent(
             "IN", [K("A")], 1, before_agent_callback=lambda ctx: None, after_agent_callback=lambda ctx: "after"
@@ -242,7 +242,7 @@ async def test_a_loops_callbacks_go_on_from_every_event() -> None:
         assert len({event.call_id for event in callbacks}) == 4
 
 
-async def test_a_turn_of_an_agent_that_asks_no_model_is_its_run_and_those_around_it_have_none() -> None:
+async def test_a_step_by_turn_ends_with_the_run_of_an_agent_without_a_model() -> None:
     critic = SessionLoop(ScriptedLLM(["said"]), name="critic")
     run = LoopAgent("OUT", [LoopAgent("IN", [K("A"), K("B")], 1), critic], 1).start("go")
     ends: list[tuple[str, str]] = []
@@ -251,7 +251,7 @@ async def test_a_turn_of_an_agent_that_asks_no_model_is_its_run_and_those_around
     assert ends == [("run_end", "IN/A"), ("run_end", "IN/B"), ("model_end", "critic"), ("run_end", "")]
 
 
-async def test_a_suspended_run_is_over_here_and_goes_on_elsewhere() -> None:
+async def test_a_suspended_run_has_ended_and_continues_when_restored() -> None:
     inner = LoopAgent("IN", [K("X"), K("P", pause=2)], 3)
     loop = LoopAgent("OUT", [K("A"), inner, K("C")], 1)
     run = loop.start(None)
@@ -268,7 +268,7 @@ async def test_a_suspended_run_is_over_here_and_goes_on_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("name", ["A", "B", "C"])
-async def test_a_pause_anywhere_suspends_and_goes_on(name: str) -> None:
+async def test_a_pause_of_any_sub_agent_suspends_and_can_be_restored(name: str) -> None:
     loop = LoopAgent("L", [K(one, pause=1 if one == name else None) for one in "ABC"], 1)
     run = loop.start(None)
     await run
@@ -278,7 +278,7 @@ async def test_a_pause_anywhere_suspends_and_goes_on(name: str) -> None:
     assert [said[0] for said in said_by(again)] == sorted("ABC" + name)
 
 
-async def test_a_pause_inside_a_loop_that_a_model_called_suspends_everything() -> None:
+async def test_a_pause_in_a_loop_called_by_a_model_suspends_the_whole_run() -> None:
     inner = LoopAgent("worker", [K("P", pause=1)], 1)
     llm = ScriptedLLM([[call("worker", {"input": "do"}, id="c1")], "fine"])
     loop = SessionLoop(llm, [inner])
@@ -291,7 +291,7 @@ async def test_a_pause_inside_a_loop_that_a_model_called_suspends_everything() -
     assert provider_faults(again.messages) == []
 
 
-async def test_a_failed_run_goes_on_from_its_last_checkpoint() -> None:
+async def test_a_failed_run_continues_from_its_last_checkpoint() -> None:
     for position, name in enumerate("ABC"):
         loop = LoopAgent("L", [K(one, boom=2 if one == name else None) for one in "ABC"], 2)
         run = loop.start("x")
@@ -305,7 +305,7 @@ async def test_a_failed_run_goes_on_from_its_last_checkpoint() -> None:
         assert said_by(again) == said
 
 
-async def test_a_failed_model_leaves_the_run_to_be_resumed() -> None:
+async def test_a_failed_model_request_leaves_the_run_resumable() -> None:
     session = SessionLoop(ScriptedLLM([[ConnectionError("down")], "fine"]), name="s")
     run = LoopAgent("L", [K("A"), LoopAgent("IN", [session], 1)], 1).start("go")
     with pytest.raises(RunFailed, match="down"):
@@ -317,7 +317,7 @@ async def test_a_failed_model_leaves_the_run_to_be_resumed() -> None:
 
 
 @pytest.mark.parametrize("upto", ["A", "B"])
-async def test_sub_agents_that_were_renamed_restart_the_pass(upto: str) -> None:
+async def test_renamed_sub_agents_restart_the_pass(upto: str) -> None:
     def loop(*names: str) -> LoopAgent:
         return LoopAgent("L", [K(name) for name in names], 2)
 
@@ -344,7 +344,7 @@ async def test_sub_agents_that_were_renamed_restart_the_pass(upto: str) -> None:
 # -- driving -------------------------------------------------------------------------------------------------------
 
 
-async def test_steps_give_every_event_once() -> None:
+async def test_stepping_returns_every_event_once() -> None:
     whole = await _whole()
     run, seen = World().loop().start("go"), []
     while not run.state.over:
@@ -371,7 +371,7 @@ async def test_a_step_by_turn_or_call_ends_inside_a_sub_agent() -> None:
     assert (await run.step("phase"))[-1].phase is not None
 
 
-async def test_pausing_and_playing() -> None:
+async def test_a_run_pauses_at_each_breakpoint_and_resumes() -> None:
     log: list[str] = []
     run = LoopAgent("L", [K("A", log=log), K("B", log=log)], 3).start(None, breakpoints=["state_update"])
     run.play()
@@ -382,7 +382,7 @@ async def test_pausing_and_playing() -> None:
     assert await run == "B#3"
 
 
-async def test_whoever_pulls_a_run_gets_it_event_by_event() -> None:
+async def test_a_run_never_advances_beyond_its_consumer() -> None:
     log: list[str] = []
     async for event in LoopAgent("L", [K("A", says=2, log=log)], 2).start(None):
         at_the_time = list(log)
@@ -392,7 +392,7 @@ async def test_whoever_pulls_a_run_gets_it_event_by_event() -> None:
             assert log[-1] == f"{event.message.content} begins"
 
 
-async def test_cancelling_between_two_events_breaks_off_an_agent_that_never_ends() -> None:
+async def test_cancel_interrupts_an_agent_that_never_ends() -> None:
     class Endless(BaseAgent):
         closed = False
 
@@ -419,7 +419,7 @@ async def test_cancelling_between_two_events_breaks_off_an_agent_that_never_ends
         assert_one_terminal_event_last(run.events)
 
 
-async def test_the_output_is_what_was_said_last() -> None:
+async def test_the_output_is_the_last_message() -> None:
     assert await LoopAgent("L", [K("A"), K("B", says=1)], 2).start("x") == "B#2+1"
     assert await LoopAgent("L", [K("A"), K("B", escalate=1)]).start("x") == "B#1"
     run = LoopAgent("L", []).start(None)
@@ -432,7 +432,7 @@ async def test_the_output_is_what_was_said_last() -> None:
     assert (await run, run.stop_reason) == ("X#1", "escalated")
 
 
-async def test_usage_and_requests_add_up() -> None:
+async def test_usage_and_model_requests_are_summed() -> None:
     run = World().loop().start("go")
     await finish(run)
     assert run.usage == {"input_tokens": 80, "output_tokens": 8}
@@ -440,7 +440,9 @@ async def test_usage_and_requests_add_up() -> None:
 
 
 @pytest.mark.parametrize(("limits", "said"), [({"calls": 0}, None), ({"turns": 1}, None), ({"seconds": 0}, [])])
-async def test_a_run_of_a_sub_agent_is_no_call_and_no_turn(limits: dict[str, int], said: list[str] | None) -> None:
+async def test_the_run_of_a_sub_agent_counts_neither_as_a_call_nor_as_a_turn(
+    limits: dict[str, int], said: list[str] | None
+) -> None:
     run = LoopAgent("L", [K("A"), K("B")], 2).start(None, limits=limits)
     if said is None:
         assert await run == "B#2"
@@ -453,7 +455,7 @@ async def test_a_run_of_a_sub_agent_is_no_call_and_no_turn(limits: dict[str, int
     assert_folds(run)
 
 
-async def test_limits_hold_for_all_that_runs_inside() -> None:
+async def test_limits_include_everything_that_runs_inside() -> None:
     for limits, answers in (({"turns": 3}, 3), ({"tokens": 22}, 2), ({"turns": 0}, 0)):
         run = World().loop().start("go", limits=limits)
         with pytest.raises(LimitReached):
@@ -465,7 +467,7 @@ async def test_limits_hold_for_all_that_runs_inside() -> None:
 # -- deciding and steering -----------------------------------------------------------------------------------------
 
 
-async def test_a_call_inside_is_decided_by_its_id_or_by_path_and_id() -> None:
+async def test_a_nested_call_is_decided_by_its_id_or_by_path_and_id() -> None:
     for how in ("{id}", "{path}/{id}"):
         world = World()
         run = world.loop().start("go")
@@ -480,7 +482,7 @@ async def test_a_call_inside_is_decided_by_its_id_or_by_path_and_id() -> None:
         assert "changed" in world.ran
 
 
-async def test_steering_reaches_the_session_that_runs() -> None:
+async def test_steering_is_sent_to_the_running_session() -> None:
     llm = ScriptedLLM([[call("work", {"value": "w"}, id="c1")], "heard", "more"])
     world = World()
     run = LoopAgent("L", [SessionLoop(llm, world.tools, name="s")], 1).start("go")
@@ -490,7 +492,7 @@ async def test_steering_reaches_the_session_that_runs() -> None:
 
 
 @pytest.mark.parametrize("when", ["at once", "an agent runs"])
-async def test_what_is_said_while_nobody_listens_is_heard_by_the_next_that_does(when: str) -> None:
+async def test_user_messages_are_kept_until_a_session_can_send_them(when: str) -> None:
     llm, second = ScriptedLLM(["one", "after the follow-up"]), ScriptedLLM(["two"])
     inner = LoopAgent("IN", [SessionLoop(llm, name="s"), SessionLoop(second, name="t")], 1)
     run = LoopAgent("L", [K("A"), inner], 1).start("go")
@@ -509,7 +511,7 @@ async def test_what_is_said_while_nobody_listens_is_heard_by_the_next_that_does(
     assert_folds(run)
 
 
-async def test_what_a_session_has_not_heard_is_heard_by_the_next() -> None:
+async def test_steering_that_a_session_did_not_send_is_sent_by_the_next_session() -> None:
     first, second = ScriptedLLM(["one"]), ScriptedLLM(["two"])
     session = SessionLoop(first, name="s", max_turns=1)
     run = LoopAgent("L", [session, K("A"), SessionLoop(second, name="t")], 1).start("go")
@@ -518,7 +520,7 @@ async def test_what_a_session_has_not_heard_is_heard_by_the_next() -> None:
     assert "late" in [m["content"] for m in second.requests[0].messages]
 
 
-async def test_what_was_said_may_be_taken_back() -> None:
+async def test_queued_messages_can_be_withdrawn() -> None:
     run = LoopAgent("L", [K("A"), SessionLoop(ScriptedLLM(["one"]), name="s")], 1).start("go")
     run.steer("a")
     run.follow_up("b")
@@ -534,7 +536,7 @@ async def test_what_was_said_may_be_taken_back() -> None:
     assert await finish(run) == "B says"
 
 
-async def test_a_session_s_own_queue_is_heard_once() -> None:
+async def test_a_message_in_a_sessions_own_queue_is_sent_once() -> None:
     queue, llm = MessageQueue(), ScriptedLLM(["one", "two", "three"])
     queue.add_steering("once")
     await LoopAgent("L", [SessionLoop(llm, name="s", queue=queue)], 2).start("go")
@@ -543,7 +545,7 @@ async def test_a_session_s_own_queue_is_heard_once() -> None:
     assert queue.dequeue_steering() == []
 
 
-async def test_a_model_leaves_its_loop_and_not_the_one_around_it() -> None:
+async def test_a_model_ends_its_own_loop_and_not_the_outer_loop() -> None:
     llm = ScriptedLLM([says("good", call("exit_loop", id="x"))] * 2)
     inner = LoopAgent("IN", [SessionLoop(llm, [exit_loop], name="s"), K("X")])
     run = LoopAgent("OUT", [inner, K("A")], 2).start("go")
@@ -554,7 +556,7 @@ async def test_a_model_leaves_its_loop_and_not_the_one_around_it() -> None:
 # -- other processes -----------------------------------------------------------------------------------------------
 
 
-async def test_a_run_in_a_store_that_was_suspended_goes_on(tmp_path: Path) -> None:
+async def test_a_suspended_run_in_a_store_can_be_restored(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     loop = LoopAgent("L", [K("A"), K("P", pause=1), K("C")], 1)
     run = loop.start(None, name="x", store=store)
@@ -581,7 +583,7 @@ async def suspended(loop: LoopAgent) -> agentnb.Run:
     return run
 
 
-async def test_a_run_that_was_suspended_goes_on_with_the_answer_to_its_call() -> None:
+async def test_a_suspended_run_continues_with_the_answer_to_its_call() -> None:
     loop = LoopAgent("L", [K("A"), Asking("P"), K("C")], 1)
     run = restore((await suspended(loop)).snapshot(), loop)
     run.answer("lr", "yes")
@@ -592,7 +594,7 @@ async def test_a_run_that_was_suspended_goes_on_with_the_answer_to_its_call() ->
     assert_folds(run)
 
 
-async def test_the_answer_to_a_call_is_kept_where_the_process_is_killed_behind_it(tmp_path: Path) -> None:
+async def test_the_answer_to_a_call_is_in_the_store_immediately(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
     loop = LoopAgent("L", [Asking("P")], 1)
     restore((await suspended(loop)).snapshot(), loop, store=store, name="x").answer("lr", {"said": "yes"})
@@ -601,7 +603,7 @@ async def test_the_answer_to_a_call_is_kept_where_the_process_is_killed_behind_i
 
 
 @pytest.mark.parametrize("pauses", [False, True])
-async def test_an_agent_that_fails_after_its_answer_finds_it_again(pauses: bool) -> None:
+async def test_an_agent_that_fails_after_its_answer_gets_it_again(pauses: bool) -> None:
     class FailsOnce(Asking):
         has_failed = False
 
@@ -641,7 +643,7 @@ async def test_a_second_answer_to_a_call_is_refused() -> None:
         run.answer("lr", "no")
 
 
-async def test_a_suspended_run_says_where_its_call_is_answered() -> None:
+async def test_the_error_for_an_answer_to_a_suspended_run_names_restore() -> None:
     run = await suspended(LoopAgent("L", [Asking("P")], 1))
     with pytest.raises(agentnb.UsageError, match=r"restore\(run.snapshot\(\), loop\)"):
         run.answer("lr", "yes")

@@ -49,7 +49,7 @@ def wait(minutes: int) -> None:
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
-async def test_tools_may_come_one_by_one_and_every_run_has_them(make: Callable[[Any, Any], Loop]) -> None:
+async def test_tools_from_an_iterator_are_available_in_every_run(make: Callable[[Any, Any], Loop]) -> None:
     turn: Any = SOLUTION if make is ExecutionLoop else [call("double", {"n": 2})]
     loop = make(ScriptedLLM([turn, "done"] * 2), (one for one in [double]))
     for _ in range(2):
@@ -60,18 +60,18 @@ async def test_tools_may_come_one_by_one_and_every_run_has_them(make: Callable[[
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
-def test_a_single_tool_that_is_in_no_list_is_told_to_be(make: Callable[[Any, Any], Loop]) -> None:
+def test_the_error_for_a_tool_outside_a_list_shows_the_list(make: Callable[[Any, Any], Loop]) -> None:
     with pytest.raises(UsageError, match=r"Pass tools as a list, also a single tool: \[double\]"):
         make(None, double)
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
-def test_no_tools_may_be_said_by_none(make: Callable[[Any, Any], Loop]) -> None:
+def test_none_is_accepted_for_no_tools(make: Callable[[Any, Any], Loop]) -> None:
     assert make(None, None).tools == ()
 
 
 @pytest.mark.parametrize("shown", SHOWN)
-def test_a_loop_is_shown_with_its_name_and_its_tools(shown: str) -> None:
+def test_the_repr_of_a_loop_contains_its_name_and_tools(shown: str) -> None:
     assert repr(SHOWN[shown]()) == shown
 
 
@@ -85,6 +85,6 @@ def test_a_loop_is_shown_with_its_name_and_its_tools(shown: str) -> None:
         (ConversationEngine, "max_tasks"),
     ],
 )
-def test_a_limit_is_a_whole_number(make: Callable[..., Loop], limit: str) -> None:
+def test_a_limit_must_be_a_whole_number(make: Callable[..., Loop], limit: str) -> None:
     with pytest.raises(UsageError, match=rf"{limit} must be None or .*whole.*, not 1\.5"):
         make(llm=None, **{limit: 1.5})

@@ -70,17 +70,17 @@ async def loops() -> dict[str, Any]:
 FORMS = pytest.mark.parametrize("form", ["generator", "decision"])
 
 
-async def test_the_readmes_loops_run_as_they_stand(capsys: Any) -> None:
+async def test_the_loops_of_the_readme_run_unchanged(capsys: Any) -> None:
     await run_cells(*readme_examples())
     assert capsys.readouterr().out == "Cats sleep all day.\nCats sleep all day.\n"
 
 
-def test_each_has_less_than_thirty_lines() -> None:
+def test_each_loop_of_the_readme_has_less_than_thirty_lines() -> None:
     for example in readme_examples():
         assert len([line for line in example.splitlines() if line.strip()]) < 30
 
 
-async def test_the_docstrings_loop_is_the_readmes() -> None:
+async def test_the_loop_in_the_docstring_is_that_of_the_readme() -> None:
     example = docstring_example(Loop)
     names = await run_cells(example)
     assert await names["Critic"](ScriptedLLM(TURNS)).start("cats") == "Cats sleep all day."
@@ -101,7 +101,7 @@ async def test_the_loop_in_the_docstring_of_from_generator_runs() -> None:
     assert [message.content for message in run.messages] == ["why?", "", "found x", "an answer"]
 
 
-def test_one_whose_init_forgets_the_loops_own_is_told_so() -> None:
+def test_the_error_for_a_missing_super_init_names_the_class() -> None:
     class Forgetful(Loop):
         def __init__(self, llm: Any) -> None:
             self.llm = llm
@@ -124,7 +124,7 @@ def test_one_whose_init_forgets_the_loops_own_is_told_so() -> None:
         ("opened_by", {"run_end": ["done"]}),
     ],
 )
-def test_one_whose_tables_are_none_is_not_started(table: str, given: Any) -> None:
+def test_a_loop_with_an_invalid_phase_table_is_not_started(table: str, given: Any) -> None:
     class Untold(Loop):
         def advance(self, state: State) -> Event:
             return RunEnd(reason="completed")
@@ -153,7 +153,7 @@ class Losing(Loop):
         "await run.step('turn')",
     ],
 )
-async def test_whoever_waits_for_one_whose_end_cannot_be_told_is_told_the_error(wait: str) -> None:
+async def test_every_wait_for_a_run_that_cannot_record_its_end_raises_the_error(wait: str) -> None:
     run = Losing().start(None)
     async with asyncio.timeout(10):
         with pytest.raises(RunFailed, match="LookupError: mine"):
@@ -164,7 +164,7 @@ async def test_whoever_waits_for_one_whose_end_cannot_be_told_is_told_the_error(
 
 
 @FORMS
-async def test_it_says_the_same_in_either_form(form: str) -> None:
+async def test_both_forms_of_the_loop_have_the_same_messages_and_phases(form: str) -> None:
     run = (await loops())[form](TURNS).start("cats")
     assert await run == "Cats sleep all day."
     assert [message.content for message in run.messages][1::2] == TURNS
@@ -177,7 +177,7 @@ async def test_it_says_the_same_in_either_form(form: str) -> None:
 
 
 @FORMS
-async def test_it_goes_on_from_every_event(form: str) -> None:
+async def test_a_run_restored_at_any_event_has_the_same_result(form: str) -> None:
     make = (await loops())[form]
     whole = make(TURNS).start("cats")
     await whole
@@ -192,7 +192,7 @@ async def test_it_goes_on_from_every_event(form: str) -> None:
 
 
 @FORMS
-async def test_it_is_stepped_paused_and_cancelled_as_any_other(form: str) -> None:
+async def test_an_own_loop_can_be_stepped_paused_and_cancelled(form: str) -> None:
     run = (await loops())[form](TURNS).start("cats", breakpoints=["reviewing"])
     await run.step("turn")
     assert run.messages[-1].content == "Cats sleep."
@@ -206,7 +206,7 @@ async def test_it_is_stepped_paused_and_cancelled_as_any_other(form: str) -> Non
 
 
 @FORMS
-async def test_its_panel_draws_its_phases(form: str) -> None:
+async def test_the_panel_draws_the_phases_of_an_own_loop(form: str) -> None:
     run = (await loops())[form](TURNS).start("cats")
     await run
     shown = run.panel()
@@ -216,7 +216,7 @@ async def test_its_panel_draws_its_phases(form: str) -> None:
 
 
 @pytest.mark.parametrize("odd", ["go on", 5, {"type": "run_end"}])
-async def test_a_decision_that_is_no_event_is_told_in_words(odd: Any) -> None:
+async def test_the_error_for_a_decision_that_is_not_an_event_states_what_to_return(odd: Any) -> None:
     class Odd(Loop):
         def advance(self, state: Any) -> Any:
             return odd
@@ -225,7 +225,7 @@ async def test_a_decision_that_is_no_event_is_told_in_words(odd: Any) -> None:
         await Odd().start("go")
 
 
-async def test_an_event_of_a_kind_of_its_own_ends_the_run_and_is_no_fact() -> None:
+async def test_an_unknown_event_type_ends_the_run_and_is_not_recorded() -> None:
     class Remark(Event, frozen=True, tag="remark"):
         pass
 
@@ -248,7 +248,7 @@ async def test_an_event_of_a_kind_of_its_own_ends_the_run_and_is_no_fact() -> No
         (StateUpdate(values=[1]), "StateUpdate is not valid: Expected `object`, got `array`"),  # type: ignore[arg-type]
     ],
 )
-async def test_an_event_with_a_value_that_is_not_valid_ends_the_run_and_names_the_field(
+async def test_an_event_with_an_invalid_value_ends_the_run_and_the_error_names_the_field(
     event: Event, fault: str
 ) -> None:
     class Wrong(Loop):
@@ -261,7 +261,7 @@ async def test_an_event_with_a_value_that_is_not_valid_ends_the_run_and_names_th
     assert types(run.events) == ["run_start", "run_end"]
 
 
-async def test_an_event_may_have_a_message_as_a_dict() -> None:
+async def test_an_event_accepts_a_message_as_a_dict() -> None:
     class Speaking(Loop):
         def advance(self, state: State) -> Event:
             if not state.messages:
@@ -275,7 +275,7 @@ async def test_an_event_may_have_a_message_as_a_dict() -> None:
     "decision",
     [CallEnd(call_id="c1", outcome="odd"), ApprovalDecision(call_id="c1", decision="perhaps")],  # type: ignore[arg-type]
 )
-async def test_a_hook_that_decides_with_a_value_that_is_not_valid_blocks_the_call(decision: Event) -> None:
+async def test_an_invalid_decision_of_a_hook_blocks_the_call(decision: Event) -> None:
     class Hooked(Loop):
         before_call = staticmethod(lambda call, state: decision)  # type: ignore[assignment]
 
@@ -306,21 +306,21 @@ class Own(Loop):
         return RunEnd(reason="completed", output=self.value)
 
 
-async def test_what_a_loop_keeps_and_comes_to_is_json_at_once() -> None:
+async def test_values_and_output_of_a_loop_are_converted_to_json_immediately() -> None:
     run = Own({"when": date(2026, 11, 23), "years": (1871, 1970)}).start("go")
     said = {"when": "2026-11-23", "years": [1871, 1970]}
     assert await run == said
     assert run.state.values["kept"] == said
 
 
-async def test_a_loop_that_keeps_an_object_is_told_so(tmp_path: Path) -> None:
+async def test_a_value_that_is_not_json_ends_the_run_with_an_error(tmp_path: Path) -> None:
     run = Own({"now": [object()]}).start("go")
     with pytest.raises(RunFailed, match="The values of own: data recorded in an event must be JSON"):
         await run
     assert Snapshot.load(run.snapshot().save(tmp_path / "own.agentnb.json")).state.error is not None
 
 
-async def test_what_is_done_to_an_output_does_not_happen_to_the_recording() -> None:
+async def test_changing_a_returned_output_does_not_change_the_recording() -> None:
     run = Own({"found": [1]}).start("go")
     output = await run
     output["found"].append(2)

@@ -22,13 +22,13 @@ kinds = pytest.mark.parametrize(("kind", "values", "fields"), MADE, ids=[kind.__
 
 
 @kinds
-def test_values_in_order_are_the_fields_of_that_order(
+def test_positional_values_are_assigned_in_the_order_of_the_fields(
     kind: type[Any], values: list[Any], fields: dict[str, Any]
 ) -> None:
     assert kind(*values) == kind(**fields)
 
 
 @kinds
-def test_one_value_too_many_is_refused(kind: type[Any], values: list[Any], fields: dict[str, Any]) -> None:
+def test_too_many_positional_values_are_refused(kind: type[Any], values: list[Any], fields: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"{kind.__name__} takes {len(kind.model_fields)} values at most"):
         kind(*[None] * len(kind.model_fields), "more")

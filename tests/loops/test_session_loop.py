@@ -57,7 +57,7 @@ def results(loop: SessionLoop) -> dict[str, str]:
 # -- the ten events, in order (session_loop/SEMANTICS.md, 9. Notation) ------------------------------------------------
 
 
-async def test_pi_01_a_text_turn() -> None:
+async def test_pi_01_the_events_of_a_turn_with_text() -> None:
     loop = World().loop("hello")
     events = await collect(loop.run("hi"))
     assert notation(events) == ["AS", "TS", "M(user:hi)", "M(A)", "TE[]", "AE(2)"]
@@ -65,7 +65,7 @@ async def test_pi_01_a_text_turn() -> None:
     assert events[-2].message.content == "hello"
 
 
-async def test_pi_02_one_call() -> None:
+async def test_pi_02_the_events_of_a_turn_with_a_call() -> None:
     world = World()
     loop = world.loop(asks("t1"), "done")
     assert notation(await collect(loop.run("hi"))) == [
@@ -77,7 +77,7 @@ async def test_pi_02_one_call() -> None:
 
 
 @pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
-async def test_pi_03_steering_is_heard_after_the_whole_batch(tool_execution: Any) -> None:
+async def test_pi_03_steering_is_sent_after_the_whole_batch(tool_execution: Any) -> None:
     world = World()
     loop = world.loop(asks("t1", "t2"), "done", tool_execution=tool_execution)
     world.during["t1"] = lambda: loop.steer("STEER")
@@ -95,7 +95,7 @@ async def test_pi_03_steering_is_heard_after_the_whole_batch(tool_execution: Any
     assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "user:STEER"]
 
 
-async def test_skip_pending_passes_over_what_has_not_started() -> None:
+async def test_skip_pending_skips_calls_that_have_not_started() -> None:
     world = World()
     loop = world.loop(asks("t1", "t2", "t3"), "done", tool_execution="sequential", steering_mode="skip_pending")
     world.during["t1"] = lambda: loop.steer("STEER")
@@ -113,7 +113,7 @@ async def test_skip_pending_passes_over_what_has_not_started() -> None:
     assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "t3", "user:STEER"]
 
 
-async def test_skip_pending_lets_what_runs_go_on() -> None:
+async def test_skip_pending_does_not_interrupt_running_calls() -> None:
     world = World()
     loop = world.loop(asks("t1", "t2"), "done", steering_mode="skip_pending")
     world.during["t1"] = lambda: loop.steer("STEER")
@@ -124,7 +124,7 @@ async def test_skip_pending_lets_what_runs_go_on() -> None:
 
 @pytest.mark.parametrize("with_hook", [False, True])
 @pytest.mark.parametrize("said_at", ["message_end", "tool_execution_start"])
-async def test_steering_passes_over_nothing_before_the_first_call_of_a_sequential_turn(
+async def test_steering_skips_no_call_before_the_first_of_a_sequential_turn_has_ended(
     said_at: str, with_hook: bool
 ) -> None:
     """It is looked for behind each call, and not before one."""
@@ -148,7 +148,7 @@ async def turns(count: int = 20) -> None:
 
 
 @pytest.mark.parametrize("steering_mode", ["skip_pending", "discard"])
-async def test_what_the_user_says_while_a_hook_is_asked_passes_over_what_was_checked_before_it(
+async def test_steering_during_a_hook_skips_calls_that_were_already_checked(
     steering_mode: Any,
 ) -> None:
     async def before(context: Any) -> None:
@@ -168,7 +168,7 @@ async def test_what_the_user_says_while_a_hook_is_asked_passes_over_what_was_che
 
 
 @pytest.mark.parametrize("steering_mode", ["skip_pending", "discard"])
-async def test_what_is_said_as_a_call_begins_passes_over_one_whose_hook_is_not_asked_yet(steering_mode: Any) -> None:
+async def test_steering_at_the_start_of_a_call_skips_it_before_its_hook_is_called(steering_mode: Any) -> None:
     world = World()
     loop = world.loop(asks("t1", "t2"), "done", steering_mode=steering_mode, before_tool_call=lambda context: None)
     run = loop.start("hi")
@@ -180,7 +180,7 @@ async def test_what_is_said_as_a_call_begins_passes_over_one_whose_hook_is_not_a
 
 
 @pytest.mark.parametrize("steering_mode", ["skip_pending", "discard"])
-async def test_steering_passes_over_no_call_that_had_begun_when_the_process_was_gone(steering_mode: Any) -> None:
+async def test_steering_does_not_skip_a_call_that_had_started_before_a_crash(steering_mode: Any) -> None:
     world = World()
     loop = world.loop(asks("t1"), steering_mode=steering_mode)
     steered = asyncio.Event()
@@ -208,7 +208,7 @@ async def test_steering_passes_over_no_call_that_had_begun_when_the_process_was_
 @pytest.mark.parametrize(
     ("steering_mode", "told"), [("skip_pending", "worked"), ("discard", "Skipped due to queued user message.")]
 )
-async def test_a_call_that_runs_when_the_user_steers_runs_to_its_end(steering_mode: Any, told: str) -> None:
+async def test_a_call_that_runs_during_steering_runs_to_its_end(steering_mode: Any, told: str) -> None:
     ended: list[str] = []
 
     @tool
@@ -225,7 +225,7 @@ async def test_a_call_that_runs_when_the_user_steers_runs_to_its_end(steering_mo
 
 
 @pytest.mark.parametrize("moment", ["call_proposed", "call_start"])
-async def test_a_hook_that_is_asked_when_the_user_steers_has_its_say(moment: str) -> None:
+async def test_a_hook_called_during_steering_still_takes_effect(moment: str) -> None:
     asked: list[int] = []
 
     async def stop(context: Any) -> bool:
@@ -257,7 +257,7 @@ async def test_pi_05_discard_replaces_every_result_once(tool_execution: Any, sai
     assert said.count("XS(t1)") == said.count("XS(t2)") == 1
 
 
-async def test_discard_without_steering_is_as_any_other_batch() -> None:
+async def test_discard_without_steering_has_the_events_of_any_other_batch() -> None:
     loop = World().loop(asks("t1"), asks("t2"), "done", steering_mode="discard")
     assert notation(await collect(loop.run("hi"))) == [
         *("AS", "TS", "M(user:hi)", "M(A)", "XS(t1)", "XE(t1)", "M(result:t1)", "TE[t1]"),
@@ -266,7 +266,7 @@ async def test_discard_without_steering_is_as_any_other_batch() -> None:
     ]
 
 
-async def test_steering_that_arrives_during_a_text_turn_is_heard() -> None:
+async def test_steering_during_a_turn_with_text_is_sent_in_the_next_turn() -> None:
     def steer(messages: Any) -> Any:
         loop.steer("STEER")
         return text("first")
@@ -277,7 +277,7 @@ async def test_steering_that_arrives_during_a_text_turn_is_heard() -> None:
     ]
 
 
-async def test_what_was_typed_while_waiting_is_heard_with_the_prompt() -> None:
+async def test_steering_queued_before_the_run_is_sent_with_the_prompt() -> None:
     loop = World().loop("done")
     loop.steer("EARLY")
     assert notation(await collect(loop.run("hi"))) == [
@@ -285,7 +285,7 @@ async def test_what_was_typed_while_waiting_is_heard_with_the_prompt() -> None:
     ]
 
 
-async def test_follow_ups_are_heard_when_the_session_would_stop() -> None:
+async def test_follow_ups_are_sent_when_the_session_would_stop() -> None:
     world = World()
     loop = world.loop(asks("t1"), "first", "second", "third")
     loop.follow_up("F1")
@@ -296,7 +296,7 @@ async def test_follow_ups_are_heard_when_the_session_would_stop() -> None:
     ]
 
 
-async def test_steering_goes_before_follow_ups() -> None:
+async def test_steering_is_sent_before_follow_ups() -> None:
     def both(messages: Any) -> Any:
         loop.follow_up("F")
         loop.steer("S")
@@ -314,7 +314,7 @@ async def test_steering_goes_before_follow_ups() -> None:
         ("all", ["hi", "hi S1 S2", "hi S1 S2 F1 F2"]),
     ],
 )
-async def test_the_two_ways_to_drain_the_queues(drain: Any, users: list[str]) -> None:
+async def test_drain_determines_how_many_queued_messages_are_sent_at_a_time(drain: Any, users: list[str]) -> None:
     def queue(messages: Any) -> Any:
         for words in ("S1", "S2"):
             loop.steer(words)
@@ -328,7 +328,7 @@ async def test_the_two_ways_to_drain_the_queues(drain: Any, users: list[str]) ->
     assert [" ".join(words) for words in heard] == users
 
 
-async def test_pi_16_ends_come_in_the_order_of_completion_and_results_in_that_of_the_calls() -> None:
+async def test_pi_16_ends_have_the_order_of_completion_and_results_the_order_of_the_calls() -> None:
     world = World()
     second = asyncio.Event()
     loop = world.loop(asks("t1", "t2"), "done")
@@ -365,7 +365,7 @@ async def test_a_sequential_tool_makes_its_whole_batch_sequential() -> None:
     assert most == 1
 
 
-async def test_parallel_calls_run_beside_each_other() -> None:
+async def test_parallel_calls_run_concurrently() -> None:
     world = World()
     barrier = asyncio.Barrier(3)
     loop = world.loop(asks("t1", "t2", "t3"), "done")
@@ -375,7 +375,7 @@ async def test_parallel_calls_run_beside_each_other() -> None:
     assert results(loop) == {"t1": "R:t1", "t2": "R:t2", "t3": "R:t3"}
 
 
-async def test_sequential_calls_wait_for_each_other() -> None:
+async def test_sequential_calls_run_one_after_the_other() -> None:
     world = World()
     loop = world.loop(asks("t1", "t2"), "done", tool_execution="sequential")
     world.during["t1"] = lambda: asyncio.sleep(0.001)
@@ -386,7 +386,7 @@ async def test_sequential_calls_wait_for_each_other() -> None:
 # -- calls that do not run ------------------------------------------------------------------------------------------
 
 
-async def test_results_stand_in_the_order_of_the_calls_also_where_one_is_refused() -> None:
+async def test_results_have_the_order_of_the_calls_also_with_a_refused_call() -> None:
     world = World()
     turn = [*asks("t1"), call("no_such_tool", id="t2"), *asks("t3")]
     loop = world.loop(turn, "done")
@@ -397,7 +397,7 @@ async def test_results_stand_in_the_order_of_the_calls_also_where_one_is_refused
     assert said[said.index("XS(t2)") + 1] == "XE(t2!)"
 
 
-async def test_results_have_the_order_of_the_calls_whatever_went_wrong_with_each() -> None:
+async def test_results_have_the_order_of_the_calls_also_with_errors() -> None:
     turn = [call("boom", id="a"), *asks("b"), call("no_such_tool", id="c"), call("echo", {"value": 5}, id="d")]
     loop = World().loop(turn, "done")
     said = notation(await collect(loop.run("hi")))
@@ -407,7 +407,7 @@ async def test_results_have_the_order_of_the_calls_whatever_went_wrong_with_each
     assert sent(loop, 1) == ["user:hi", "assistant", "a", "b", "c", "d"]
 
 
-async def test_arguments_that_do_not_fit_are_named_to_the_model() -> None:
+async def test_the_error_for_invalid_arguments_is_sent_to_the_model() -> None:
     world = World()
     loop = world.loop([call("echo", {"valeu": "x"}, id="t1")], "done")
     await collect(loop.run("hi"))
@@ -416,7 +416,7 @@ async def test_arguments_that_do_not_fit_are_named_to_the_model() -> None:
     assert "Invalid arguments for echo" in results(loop)["t1"]
 
 
-async def test_arguments_that_are_no_object_are_shown_to_the_model() -> None:
+async def test_arguments_that_are_not_an_object_are_quoted_to_the_model() -> None:
     turn = [{"type": "tool_call", "id": "t1", "name": "echo", "arguments": '{"value": "x'}]
     loop = World().loop(turn, "done")
     await collect(loop.run("hi"))
@@ -430,7 +430,7 @@ async def test_a_tool_that_fails_does_not_end_the_run() -> None:
     assert loop.llm.requests[1].messages[2]["is_error"]
 
 
-async def test_calls_cut_off_by_the_output_limit_do_not_run() -> None:
+async def test_calls_truncated_by_the_output_limit_do_not_run() -> None:
     world = World()
     loop = world.loop([*asks("t1", "t2"), {"type": "stop", "reason": "length"}], "done")
     said = notation(await collect(loop.run("hi")))
@@ -439,19 +439,19 @@ async def test_calls_cut_off_by_the_output_limit_do_not_run() -> None:
     assert all("output token limit" in words for words in results(loop).values())
 
 
-async def test_two_calls_with_one_id_become_two_calls() -> None:
+async def test_two_calls_with_the_same_id_get_different_ids() -> None:
     loop = World().loop(asks("t1", "t1"), "done")
     await collect(loop.run("hi"))
     assert provider_faults(loop.messages) == []
     assert len(results(loop)) == 2
 
 
-async def test_every_call_is_told_of_whatever_ids_a_model_gives() -> None:
+async def test_every_call_has_a_start_and_an_end_event_for_any_ids() -> None:
     said = notation(await collect(World().loop(asks("t1", "t1 ended"), "done", tool_execution="sequential").run("hi")))
     assert [one for one in said if one.startswith("X")] == ["XS(t1)", "XE(t1)", "XS(t1 ended)", "XE(t1 ended)"]
 
 
-async def test_calls_without_an_id_get_one() -> None:
+async def test_calls_without_an_id_get_generated_ids() -> None:
     loop = World().loop([call("echo", {"value": "a"}), call("echo", {"value": "b"})], "done")
     await collect(loop.run("hi"))
     assert sorted(results(loop).values()) == ["R:a", "R:b"]
@@ -470,7 +470,7 @@ def sync_and_async(hook: Callable[..., Any]) -> list[Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("form", [0, 1], ids=["sync", "async"])
-async def test_a_hook_blocks_a_call_and_says_why(form: int) -> None:
+async def test_a_hook_can_block_a_call_with_a_reason(form: int) -> None:
     seen: list[Any] = []
 
     def before(context: Any) -> Any:
@@ -488,7 +488,7 @@ async def test_a_hook_blocks_a_call_and_says_why(form: int) -> None:
 
 
 @pytest.mark.parametrize("form", [0, 1], ids=["sync", "async"])
-async def test_a_hook_changes_a_result_field_by_field(form: int) -> None:
+async def test_a_hook_can_change_each_field_of_a_result(form: int) -> None:
     def after(context: Any) -> Any:
         changes: dict[str, Any] = {
             "t1": {"content": "other"},
@@ -511,7 +511,7 @@ async def test_a_hook_changes_a_result_field_by_field(form: int) -> None:
     }
 
 
-async def test_a_hook_makes_an_error_a_success() -> None:
+async def test_a_hook_can_turn_an_error_into_a_success() -> None:
     seen: list[Any] = []
 
     def mend(context: Any) -> dict[str, Any]:
@@ -524,7 +524,7 @@ async def test_a_hook_makes_an_error_a_success() -> None:
     assert results(loop) == {"t1": "fine"}
 
 
-async def test_a_hook_is_not_told_of_calls_that_were_refused() -> None:
+async def test_the_after_hook_is_not_called_for_refused_calls() -> None:
     told: list[str] = []
 
     def after(context: Any) -> None:
@@ -542,7 +542,7 @@ async def test_a_hook_is_not_told_of_calls_that_were_refused() -> None:
 
 
 @pytest.mark.parametrize("which", ["before_tool_call", "after_tool_call"])
-async def test_a_hook_that_fails_is_an_error_result(which: str) -> None:
+async def test_an_exception_of_a_hook_is_an_error_result(which: str) -> None:
     def fail(context: Any) -> None:
         raise LookupError("hook down")
 
@@ -557,7 +557,7 @@ async def test_a_hook_that_fails_is_an_error_result(which: str) -> None:
 
 @pytest.mark.parametrize("said", ["no", 5, ["block"], True])
 @pytest.mark.parametrize("hook", ["before_tool_call", "after_tool_call"])
-async def test_a_hook_that_returns_no_dict_is_told_so(hook: str, said: Any) -> None:
+async def test_a_hook_that_does_not_return_a_dict_is_an_error_result(hook: str, said: Any) -> None:
     loop = World().loop(asks("t1"), "done", **{hook: lambda context: said})
     await collect(loop.run("hi"))
     assert results(loop) == {"t1": f"TypeError: {hook} returned {said!r}; it returns None or a dict."}
@@ -570,7 +570,7 @@ async def test_a_hook_that_returns_no_dict_is_told_so(hook: str, said: Any) -> N
         ("after_tool_call", {"isError": True}, "content, details, is_error, terminate"),
     ],
 )
-async def test_a_hook_that_returns_an_unknown_field_is_told_so(hook: str, said: Any, keys: str) -> None:
+async def test_a_hook_that_returns_an_unknown_field_is_an_error_result(hook: str, said: Any, keys: str) -> None:
     world = World()
     loop = world.loop(asks("t1"), "done", **{hook: lambda context: said})
     await collect(loop.run("hi"))
@@ -579,7 +579,7 @@ async def test_a_hook_that_returns_an_unknown_field_is_told_so(hook: str, said: 
     assert world.ran == ([] if hook == "before_tool_call" else ["t1"])
 
 
-async def test_changing_the_arguments_in_a_hook_changes_the_call_and_not_the_history() -> None:
+async def test_a_hook_that_changes_arguments_changes_the_call_and_not_the_history() -> None:
     def meddle(context: Any) -> None:
         context.args["value"] = "changed"
         context.tool_call.arguments["value"] = "meddled"
@@ -592,7 +592,7 @@ async def test_changing_the_arguments_in_a_hook_changes_the_call_and_not_the_his
 
 
 @pytest.mark.parametrize("form", [0, 1], ids=["sync", "async"])
-async def test_the_context_is_transformed_and_converted_for_the_model_only(form: int) -> None:
+async def test_context_hooks_change_only_the_messages_of_the_request(form: int) -> None:
     asked: list[str] = []
 
     def transform(messages: Any) -> Any:
@@ -615,7 +615,7 @@ async def test_the_context_is_transformed_and_converted_for_the_model_only(form:
     assert asked == ["transform", "convert"]
 
 
-async def test_roles_of_your_own_stay_in_the_history_and_do_not_reach_the_model() -> None:
+async def test_messages_with_other_roles_stay_in_the_history_and_are_not_sent() -> None:
     loop = SessionLoop(ScriptedLLM(["done"]), messages=[{"role": "note", "content": "n"}])
     await collect(loop.run("hi"))
     assert [m["role"] for m in loop.llm.requests[0].messages] == ["user"]
@@ -624,14 +624,14 @@ async def test_roles_of_your_own_stay_in_the_history_and_do_not_reach_the_model(
 
 @pytest.mark.parametrize("said", [None, "text", 5, [5], {"role": "user", "content": "one"}])
 @pytest.mark.parametrize("hook", ["transform_context", "convert_to_llm"])
-async def test_a_context_hook_that_gives_no_messages_is_told_so_and_nothing_is_sent(hook: str, said: Any) -> None:
+async def test_a_context_hook_that_returns_no_messages_is_an_error_before_the_request(hook: str, said: Any) -> None:
     loop = World().loop("done", **{hook: lambda messages: said})
     events = await collect(loop.run("hi"))
     assert loop.llm.requests == []
     assert f"{hook} returned" in events[-1].messages[-1].error_message
 
 
-async def test_a_context_hook_that_fails_is_a_failure_of_the_model() -> None:
+async def test_an_exception_of_a_context_hook_is_a_model_failure() -> None:
     def fail(messages: Any) -> Any:
         raise LookupError("transform down")
 
@@ -642,7 +642,7 @@ async def test_a_context_hook_that_fails_is_a_failure_of_the_model() -> None:
 
 
 @pytest.mark.parametrize("form", [0, 1], ids=["sync", "async"])
-async def test_a_hook_stops_after_a_turn_before_any_queue_is_looked_at(form: int) -> None:
+async def test_should_stop_after_turn_is_called_before_the_queues_are_read(form: int) -> None:
     def stop(messages: Any) -> bool:
         return len(messages) >= 3
 
@@ -654,7 +654,7 @@ async def test_a_hook_stops_after_a_turn_before_any_queue_is_looked_at(form: int
     assert [m.content for m in loop.queue.dequeue_followup()] == ["F"]
 
 
-async def test_a_stop_hook_that_fails_ends_the_stream_with_an_error() -> None:
+async def test_an_exception_of_should_stop_after_turn_ends_the_stream_with_an_error() -> None:
     def fail(messages: Any) -> bool:
         raise LookupError("stop down")
 
@@ -670,7 +670,7 @@ async def test_a_stop_hook_that_fails_ends_the_stream_with_an_error() -> None:
 @pytest.mark.parametrize(
     ("option", "wrong"), [("queue", []), ("messages", "be brief"), ("messages", {"role": "user", "content": "hi"})]
 )
-def test_an_option_that_cannot_be_is_refused_where_the_session_is_made(option: str, wrong: Any) -> None:
+def test_an_invalid_option_is_refused_in_the_constructor(option: str, wrong: Any) -> None:
     with pytest.raises(UsageError, match=f"{option} must be a"):
         SessionLoop(ScriptedLLM([]), **{option: wrong})
 
@@ -678,12 +678,12 @@ def test_an_option_that_cannot_be_is_refused_where_the_session_is_made(option: s
 @pytest.mark.parametrize(
     "hook", ["before_tool_call", "after_tool_call", "transform_context", "convert_to_llm", "should_stop_after_turn"]
 )
-def test_a_hook_that_cannot_be_called_is_refused_where_the_session_is_made(hook: str) -> None:
+def test_a_hook_that_is_not_callable_is_refused_in_the_constructor(hook: str) -> None:
     with pytest.raises(UsageError, match=f"{hook} must be a function or None, not {{}}"):
         SessionLoop(ScriptedLLM([]), **{hook: {}})
 
 
-async def test_no_further_request_where_every_result_says_terminate() -> None:
+async def test_no_further_request_is_sent_if_every_result_has_terminate() -> None:
     @tool
     def finish() -> dict[str, Any]:
         return {"content": "bye", "terminate": True}
@@ -693,13 +693,13 @@ async def test_no_further_request_where_every_result_says_terminate() -> None:
     assert results(loop) == {"t1": "bye", "t2": "bye"}
 
 
-async def test_a_hook_may_say_terminate_for_a_tool() -> None:
+async def test_a_hook_can_set_terminate_for_a_result() -> None:
     loop = World().loop(asks("t1"), "never", after_tool_call=lambda context: {"terminate": True})
     await collect(loop.run("hi"))
     assert [message.role for message in loop.messages] == ["user", "assistant", "tool"]
 
 
-async def test_one_result_that_does_not_say_terminate_goes_on() -> None:
+async def test_one_result_without_terminate_continues_the_session() -> None:
     @tool
     def finish(really: bool) -> dict[str, Any]:
         return {"content": "bye", "terminate": really}
@@ -710,7 +710,7 @@ async def test_one_result_that_does_not_say_terminate_goes_on() -> None:
     loop.llm.assert_complete()
 
 
-async def test_terminating_does_not_lose_what_was_queued() -> None:
+async def test_terminate_does_not_lose_queued_messages() -> None:
     @tool
     def finish() -> dict[str, Any]:
         return {"content": "bye", "terminate": True}
@@ -724,7 +724,7 @@ async def test_terminating_does_not_lose_what_was_queued() -> None:
 # -- ends -----------------------------------------------------------------------------------------------------------
 
 
-async def test_pi_19_abort_inside_a_sequential_batch() -> None:
+async def test_pi_19_abort_inside_a_sequential_batch_ends_it() -> None:
     world = World()
     loop = world.loop(asks("t1", "t2"), tool_execution="sequential")
 
@@ -746,7 +746,7 @@ async def test_pi_19_abort_inside_a_sequential_batch() -> None:
     assert [m.content for m in loop.queue.dequeue_followup()] == ["F"]
 
 
-async def test_calls_that_run_one_by_one_are_told_of_one_by_one_also_when_aborted() -> None:
+async def test_sequential_calls_have_events_one_by_one_also_after_an_abort() -> None:
     world = World()
     loop = world.loop(asks("t1", "t2", "t3"), tool_execution="sequential")
     world.during["t1"] = loop.abort
@@ -757,7 +757,7 @@ async def test_calls_that_run_one_by_one_are_told_of_one_by_one_also_when_aborte
 
 
 @pytest.mark.parametrize("tool_execution", ["sequential", "parallel"])
-async def test_a_tool_that_aborts_its_own_session_is_not_cut_off(tool_execution: Any) -> None:
+async def test_a_tool_that_aborts_its_own_session_is_not_cancelled(tool_execution: Any) -> None:
     world = World()
     loop = world.loop(asks("t1", "t2"), tool_execution=tool_execution)
 
@@ -773,7 +773,7 @@ async def test_a_tool_that_aborts_its_own_session_is_not_cut_off(tool_execution:
     assert results(loop) == {"t1": "R:t1", "t2": "Operation aborted"}
 
 
-async def test_aborting_while_the_model_speaks() -> None:
+async def test_aborting_during_the_answer_keeps_the_text_so_far() -> None:
     loop = World().loop(says("one two three", *asks("t1")))
     said: list[Any] = []
     stream = loop.run("hi")
@@ -807,7 +807,7 @@ async def test_aborting_closes_the_stream_of_the_model() -> None:
     assert closed == [True]
 
 
-async def test_aborting_when_nothing_runs_does_nothing() -> None:
+async def test_aborting_without_a_run_has_no_effect() -> None:
     loop = SessionLoop(ScriptedLLM([lambda messages: text(f"to {messages[-1]['content']}")] * 2))
     for prompt in ("hi", "more"):
         assert loop.abort() is False
@@ -816,7 +816,9 @@ async def test_aborting_when_nothing_runs_does_nothing() -> None:
 
 @pytest.mark.parametrize("tool_execution", ["parallel", "sequential"])
 @pytest.mark.parametrize("position", range(1, 13))
-async def test_a_session_aborted_at_any_event_ends_what_it_has_begun(tool_execution: Any, position: int) -> None:
+async def test_a_session_aborted_at_any_event_ends_everything_that_has_started(
+    tool_execution: Any, position: int
+) -> None:
     loop = World().loop(asks("t1", "t2"), "done", tool_execution=tool_execution)
     events: list[Any] = []
     async with asyncio.timeout(60):
@@ -834,7 +836,7 @@ async def test_a_session_aborted_at_any_event_ends_what_it_has_begun(tool_execut
     assert provider_faults(loop.messages) == []
 
 
-async def test_a_model_is_not_asked_where_the_hook_that_makes_its_context_aborts() -> None:
+async def test_no_request_is_sent_if_a_context_hook_aborts() -> None:
     def transform(messages: Any) -> Any:
         loop.abort()
         return messages
@@ -844,7 +846,7 @@ async def test_a_model_is_not_asked_where_the_hook_that_makes_its_context_aborts
     assert loop.llm.requests == []
 
 
-async def test_the_end_is_the_last_that_is_said_also_where_the_model_s_own_code_aborts() -> None:
+async def test_agent_end_is_the_last_event_also_if_the_model_aborts() -> None:
     class Model:
         async def stream(self, messages: Any, **options: Any) -> Any:
             loop.abort()
@@ -856,7 +858,7 @@ async def test_the_end_is_the_last_that_is_said_also_where_the_model_s_own_code_
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-async def test_what_was_said_to_a_session_that_was_aborted_before_it_came_to_it_is_said(position: int) -> None:
+async def test_the_prompt_is_kept_if_the_session_is_aborted_before_it_was_added(position: int) -> None:
     loop = World().loop("done")
     stream = loop.run("hi")
     events = [await anext(stream) for _ in range(position)]
@@ -866,7 +868,7 @@ async def test_what_was_said_to_a_session_that_was_aborted_before_it_came_to_it_
 
 
 @pytest.mark.parametrize("position", [1, 2])
-async def test_a_session_whose_stream_was_closed_goes_on_with_what_was_said_to_it(position: int) -> None:
+async def test_a_session_whose_stream_was_closed_continues_with_its_prompt(position: int) -> None:
     loop = World().loop("done")
     stream = loop.run("hi")
     for _ in range(position):
@@ -876,7 +878,7 @@ async def test_a_session_whose_stream_was_closed_goes_on_with_what_was_said_to_i
     assert sent(loop, 0) == ["user:hi"]
 
 
-async def test_a_model_that_fails_ends_the_stream_with_the_error() -> None:
+async def test_a_failed_model_request_ends_the_stream_with_the_error() -> None:
     loop = SessionLoop(ScriptedLLM([[*text("one two"), ConnectionError("line cut")], "again"]))
     loop.follow_up("F")
     events = await collect(loop.run("hi"))
@@ -887,7 +889,7 @@ async def test_a_model_that_fails_ends_the_stream_with_the_error() -> None:
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_a_run_that_has_gone_on_from_its_models_failure_tells_that_it_did(elsewhere: bool) -> None:
+async def test_the_stream_of_a_resumed_run_is_that_of_a_run_without_a_failure(elsewhere: bool) -> None:
     loop = World().loop(asks("t1"), [ConnectionError("line cut")], "done")
     run = loop.run("hi").run
     assert "M(A:error)" in notation(await collect(EventStream(run)))
@@ -899,14 +901,14 @@ async def test_a_run_that_has_gone_on_from_its_models_failure_tells_that_it_did(
     assert notation(await collect(EventStream(run))) == notation(whole)
 
 
-async def test_a_session_whose_model_failed_and_that_is_then_aborted_ends_once() -> None:
+async def test_a_session_aborted_after_a_model_failure_ends_once() -> None:
     loop = SessionLoop(ScriptedLLM([[ConnectionError("line cut")]]))
     stream = loop.run("hi")
     stream.run.watch(lambda event: event.type == "model_error" and loop.abort())
     assert notation(await collect(stream)) == ["AS", "TS", "M(user:hi)", "M(A:error)", "TE[]", "AE(2)"]
 
 
-async def test_a_session_whose_model_failed_takes_another_message() -> None:
+async def test_a_session_accepts_another_message_after_a_model_failure() -> None:
     world = World()
     loop = world.loop(asks("t1"), [ConnectionError("line cut")], "again")
     await collect(loop.run("hi"))
@@ -916,7 +918,7 @@ async def test_a_session_whose_model_failed_takes_another_message() -> None:
     assert world.ran == ["t1"]
 
 
-async def test_calls_in_an_answer_that_broke_off_do_not_run() -> None:
+async def test_calls_of_an_interrupted_answer_do_not_run() -> None:
     world = World()
     loop = world.loop([*asks("t1"), ConnectionError("line cut")])
     events = await collect(loop.run("hi"))
@@ -925,7 +927,7 @@ async def test_calls_in_an_answer_that_broke_off_do_not_run() -> None:
 
 
 @pytest.mark.parametrize("reason", ["error", "aborted"])
-async def test_an_answer_whose_stop_reason_is_an_error_ends_the_run_and_its_calls_are_not_run(reason: str) -> None:
+async def test_an_answer_with_the_stop_reason_error_ends_the_run_without_its_calls(reason: str) -> None:
     world = World()
     loop = world.loop([*text("so far"), *asks("t1"), {"type": "stop", "reason": reason, "error": "overheated"}])
     loop.follow_up("F")
@@ -936,7 +938,7 @@ async def test_an_answer_whose_stop_reason_is_an_error_ends_the_run_and_its_call
     assert [message.content for message in loop.queue.dequeue_followup()] == ["F"]
 
 
-async def test_continuing_asks_a_model_that_failed_again() -> None:
+async def test_continue_repeats_a_failed_model_request() -> None:
     loop = SessionLoop(ScriptedLLM([[ConnectionError("line cut")]]))
     await collect(loop.run("hi"))
     loop.llm = ScriptedLLM(["again"])
@@ -944,7 +946,7 @@ async def test_continuing_asks_a_model_that_failed_again() -> None:
     assert [m.content for m in loop.messages] == ["hi", "again"]
 
 
-async def test_what_was_queued_when_a_model_failed_is_heard_by_the_next_run() -> None:
+async def test_messages_queued_at_a_model_failure_are_sent_in_the_next_run() -> None:
     loop = SessionLoop(ScriptedLLM([[ConnectionError("line cut")]]))
     loop.follow_up("F")
     await collect(loop.run("hi"))
@@ -953,7 +955,7 @@ async def test_what_was_queued_when_a_model_failed_is_heard_by_the_next_run() ->
     assert [m.content for m in loop.messages] == ["hi", "again", "F", "then"]
 
 
-async def test_what_was_queued_when_a_model_failed_is_heard_also_where_the_messages_are_assigned() -> None:
+async def test_messages_queued_at_a_model_failure_are_sent_also_after_an_assignment() -> None:
     loop = SessionLoop(ScriptedLLM([RuntimeError("down")]))
     failed = loop.run("hi")
     await collect(failed)
@@ -966,7 +968,7 @@ async def test_what_was_queued_when_a_model_failed_is_heard_also_where_the_messa
 
 
 @pytest.mark.parametrize("first", ["one", RuntimeError("down")])
-async def test_resetting_a_session_forgets_the_conversation_and_what_is_queued(first: Any) -> None:
+async def test_reset_deletes_the_conversation_and_the_queued_messages(first: Any) -> None:
     loop = SessionLoop(ScriptedLLM([first]))
     stream = loop.run("hi")
     await collect(stream)
@@ -979,7 +981,7 @@ async def test_resetting_a_session_forgets_the_conversation_and_what_is_queued(f
     assert [m.content for m in loop.messages] == ["again", "two"]
 
 
-async def test_a_session_that_runs_cannot_be_reset() -> None:
+async def test_a_reset_of_a_running_session_is_refused() -> None:
     loop = SessionLoop(ScriptedLLM(["one", "two"]))
     loop.follow_up("F")
     async for event in loop.run("hi"):
@@ -989,7 +991,7 @@ async def test_a_session_that_runs_cannot_be_reset() -> None:
     assert [m.content for m in loop.messages] == ["hi", "one", "F", "two"]
 
 
-async def test_the_run_of_a_session_raises_where_its_stream_says_error() -> None:
+async def test_the_run_of_a_session_raises_where_its_stream_has_an_error_event() -> None:
     run = SessionLoop(ScriptedLLM([[ConnectionError("line cut")], "again"])).start("hi")
     with pytest.raises(RunFailed, match="line cut"):
         await run
@@ -999,7 +1001,7 @@ async def test_the_run_of_a_session_raises_where_its_stream_says_error() -> None
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2])
-async def test_at_most_max_turns_requests(limit: int) -> None:
+async def test_the_number_of_model_requests_never_exceeds_max_turns(limit: int) -> None:
     loop = World().loop(asks("t1"), asks("t2"), asks("t3"), "done", max_turns=limit)
     events = await collect(loop.run("hi"))
     assert len(loop.llm.requests) == limit
@@ -1009,7 +1011,7 @@ async def test_at_most_max_turns_requests(limit: int) -> None:
     assert provider_faults(loop.messages) == []
 
 
-async def test_reaching_max_turns_loses_nothing_that_was_queued() -> None:
+async def test_queued_messages_are_kept_at_max_turns() -> None:
     loop = World().loop("first", "second", max_turns=1)
     loop.follow_up("F")
     await collect(loop.run("hi"))
@@ -1017,7 +1019,7 @@ async def test_reaching_max_turns_loses_nothing_that_was_queued() -> None:
 
 
 @pytest.mark.parametrize("position", range(12))
-async def test_a_stream_closed_at_any_event_leaves_nothing_running(position: int) -> None:
+async def test_closing_a_stream_at_any_event_ends_every_task(position: int) -> None:
     world = World()
     closed: list[str] = []
 
@@ -1046,7 +1048,7 @@ async def test_a_stream_closed_at_any_event_leaves_nothing_running(position: int
 # -- the session ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_goes_on_from_what_was_said() -> None:
+async def test_a_session_continues_its_conversation() -> None:
     loop = SessionLoop(ScriptedLLM(["one"]))
     await collect(loop.run("a"))
     loop.llm = ScriptedLLM(["two"])
@@ -1055,7 +1057,7 @@ async def test_a_session_goes_on_from_what_was_said() -> None:
     assert [m.content for m in events[-1].messages] == ["b", "two"]  # only the new ones
 
 
-async def test_a_session_is_idle_once_its_end_has_been_told() -> None:
+async def test_a_session_is_idle_after_its_agent_end_event() -> None:
     loop = World().loop("one", "two")
     async for event in loop.run("a"):
         if event.type == "agent_end":
@@ -1063,7 +1065,7 @@ async def test_a_session_is_idle_once_its_end_has_been_told() -> None:
     assert notation(await collect(loop.run("b")))[-1] == "AE(2)"
 
 
-async def test_a_session_runs_once_at_a_time() -> None:
+async def test_a_second_concurrent_run_is_refused() -> None:
     loop = SessionLoop(ScriptedLLM(["one", "two"]))
     stream = loop.run("a")
     await anext(stream)
@@ -1087,7 +1089,7 @@ CUT = {
 
 
 @pytest.mark.parametrize("cut", CUT.values(), ids=CUT)
-async def test_a_conversation_that_was_cut_is_sent_with_a_result_for_every_call(cut: list[Any]) -> None:
+async def test_a_truncated_conversation_is_sent_with_a_result_for_every_call(cut: list[Any]) -> None:
     def message(part: Any) -> dict[str, Any]:
         if isinstance(part, tuple):
             calls = [{"id": id, "name": "echo", "arguments": {"value": id}} for id in part]
@@ -1107,9 +1109,7 @@ async def test_a_conversation_that_was_cut_is_sent_with_a_result_for_every_call(
 
 @pytest.mark.parametrize("results", [["first"], ["first", "second"]])
 @pytest.mark.parametrize("at_once", [1, 2])
-async def test_each_call_of_a_conversation_is_sent_with_one_result_however_many_stand_there(
-    results: list[str], at_once: int
-) -> None:
+async def test_each_call_of_a_conversation_is_sent_with_exactly_one_result(results: list[str], at_once: int) -> None:
     call = {"id": "c1", "name": "echo", "arguments": {}}
     answered = [{"role": "tool", "tool_call_id": "c1", "content": words} for words in results]
     calls = {"role": "assistant", "content": "", "tool_calls": [call] * at_once}
@@ -1119,7 +1119,7 @@ async def test_each_call_of_a_conversation_is_sent_with_one_result_however_many_
     assert told == [*results, "No result provided"][:at_once]
 
 
-async def test_the_results_of_an_answer_that_was_broken_off_are_not_sent_without_it() -> None:
+async def test_results_of_an_interrupted_answer_are_not_sent() -> None:
     failed = {"role": "assistant", "content": "", "stop_reason": "error", "tool_calls": [{"id": "c1", "name": "echo"}]}
     result = {"role": "tool", "tool_call_id": "c1", "content": "Operation aborted", "is_error": True}
     loop = SessionLoop(ScriptedLLM(["done"]), messages=[{"role": "user", "content": "a"}, failed, result])
@@ -1128,14 +1128,14 @@ async def test_the_results_of_an_answer_that_was_broken_off_are_not_sent_without
 
 
 @pytest.mark.parametrize("id", ["gone", None])
-async def test_a_result_whose_call_was_cut_from_the_conversation_is_not_sent(id: str | None) -> None:
+async def test_a_result_without_its_call_is_not_sent(id: str | None) -> None:
     kept = [{"role": "tool", "tool_call_id": id, "content": "R"}, {"role": "assistant", "content": "b"}]
     loop = SessionLoop(ScriptedLLM(["done"]), messages=kept)
     await collect(loop.run("go on"))
     assert sent(loop, 0) == ["assistant", "user:go on"]
 
 
-async def test_an_answer_and_the_results_of_one_that_was_broken_off_are_nothing_to_continue_from() -> None:
+async def test_continue_is_refused_if_only_an_interrupted_answer_follows_an_answer() -> None:
     answer = {"role": "assistant", "content": "b"}
     failed = {"role": "assistant", "content": "", "stop_reason": "error", "tool_calls": [{"id": "c1", "name": "echo"}]}
     result = {"role": "tool", "tool_call_id": "c1", "content": "Operation aborted", "is_error": True}
@@ -1144,7 +1144,7 @@ async def test_an_answer_and_the_results_of_one_that_was_broken_off_are_nothing_
         loop.continue_()
 
 
-async def test_a_conversation_is_continued_as_if_the_answer_that_failed_had_not_been() -> None:
+async def test_a_conversation_is_continued_without_its_failed_answer() -> None:
     loop = World().loop([RuntimeError("down")])
     events = await collect(loop.run("hi"))
     loop.llm = ScriptedLLM(["done"])
@@ -1154,7 +1154,7 @@ async def test_a_conversation_is_continued_as_if_the_answer_that_failed_had_not_
     assert sent(loop, 0) == ["user:hi"]
 
 
-async def test_a_session_that_was_aborted_runs_again_though_nobody_has_read_its_stream_to_the_end() -> None:
+async def test_an_aborted_session_can_run_again_before_its_stream_was_consumed() -> None:
     world = World()
     loop = world.loop(asks("t1"))
     world.during["t1"] = lambda: asyncio.sleep(60)
@@ -1172,7 +1172,7 @@ async def test_a_session_that_was_aborted_runs_again_though_nobody_has_read_its_
     await stream.aclose()
 
 
-def test_pi_20_there_is_nothing_to_continue_from() -> None:
+def test_pi_20_continue_without_a_message_to_answer_is_refused() -> None:
     loop = SessionLoop(ScriptedLLM([]))
     with pytest.raises(UsageError, match="No messages to continue from"):
         loop.continue_()
@@ -1181,7 +1181,7 @@ def test_pi_20_there_is_nothing_to_continue_from() -> None:
         loop.continue_()
 
 
-async def test_pi_20_continuing_from_a_result() -> None:
+async def test_pi_20_continue_from_a_result_requests_an_answer() -> None:
     history = [
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": "", "tool_calls": [{"id": "t1", "name": "echo", "arguments": {}}]},
@@ -1192,7 +1192,7 @@ async def test_pi_20_continuing_from_a_result() -> None:
 
 
 @pytest.mark.parametrize("queue", ["steer", "follow_up"])
-async def test_pi_20_continuing_from_an_answer_takes_what_is_queued_one_at_a_time(queue: str) -> None:
+async def test_pi_20_continue_from_an_answer_sends_queued_messages_one_at_a_time(queue: str) -> None:
     loop = SessionLoop(
         ScriptedLLM(["one", "two"]), messages=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     )
@@ -1204,7 +1204,7 @@ async def test_pi_20_continuing_from_an_answer_takes_what_is_queued_one_at_a_tim
     assert all(r.messages[-1]["role"] == "user" for r in loop.llm.requests)
 
 
-async def test_pi_20_continuing_from_an_answer_takes_all_follow_ups_where_all_are_drained() -> None:
+async def test_pi_20_continue_from_an_answer_sends_all_follow_ups_if_drain_is_all() -> None:
     loop = SessionLoop(ScriptedLLM(["one"]), messages=[{"role": "assistant", "content": "b"}], drain="all")
     for words in ("F1", "F2"):
         loop.follow_up(words)
@@ -1213,7 +1213,7 @@ async def test_pi_20_continuing_from_an_answer_takes_all_follow_ups_where_all_ar
 
 
 @pytest.mark.parametrize("how", ["assign", "append", "extend"])
-async def test_pi_20_continuing_from_messages_that_were_brought_along(how: str) -> None:
+async def test_pi_20_continue_from_assigned_messages_requests_an_answer(how: str) -> None:
     brought: list[Any] = [
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": "", "tool_calls": [{"id": "t1", "name": "echo", "arguments": {}}]},
@@ -1232,7 +1232,7 @@ async def test_pi_20_continuing_from_messages_that_were_brought_along(how: str) 
     assert [message.role for message in loop.messages] == ["user", "assistant", "tool", "assistant"]
 
 
-async def test_messages_may_be_added_and_removed_after_a_run() -> None:
+async def test_messages_can_be_added_and_removed_after_a_run() -> None:
     loop = SessionLoop(ScriptedLLM([lambda messages: text(f"to {messages[-1]['content']}")], repeat=True))
     await collect(loop.run("hi"))
     more: Any = {"role": "user", "content": "more"}
@@ -1246,7 +1246,7 @@ async def test_messages_may_be_added_and_removed_after_a_run() -> None:
     assert sent(loop, 2) == ["user:anew"]
 
 
-async def test_continuing_from_an_answer_takes_steering_first() -> None:
+async def test_continue_from_an_answer_sends_steering_first() -> None:
     loop = SessionLoop(ScriptedLLM(["one", "two"]), messages=[{"role": "assistant", "content": "b"}])
     loop.follow_up("F")
     loop.steer("S")
@@ -1254,7 +1254,7 @@ async def test_continuing_from_an_answer_takes_steering_first() -> None:
     assert [m.content for m in events[-1].messages] == ["S", "one", "F", "two"]
 
 
-async def test_continuing_an_aborted_session_answers_its_results() -> None:
+async def test_continue_after_an_abort_sends_the_results() -> None:
     world = World()
     loop = world.loop(asks("t1"))
     world.during["t1"] = loop.abort
@@ -1264,25 +1264,25 @@ async def test_continuing_an_aborted_session_answers_its_results() -> None:
     assert provider_faults(loop.messages) == []
 
 
-async def test_a_session_with_nothing_to_say_ends_empty() -> None:
+async def test_a_session_without_messages_ends_with_the_reason_empty() -> None:
     run = SessionLoop(ScriptedLLM([])).start(None)
     assert await run is None
     assert run.stop_reason == "empty"
 
 
-async def test_several_prompts_are_heard_together() -> None:
+async def test_several_prompts_are_sent_together() -> None:
     loop = SessionLoop(ScriptedLLM(["done"]))
     said = notation(await collect(loop.run(["a", {"role": "user", "content": "b"}])))
     assert said == ["AS", "TS", "M(user:a)", "M(user:b)", "M(A)", "TE[]", "AE(3)"]
 
 
 @pytest.mark.parametrize(("prompt", "answer"), [("", "done"), ("ü ☃ ж", "☃"), ("hi", [])])
-async def test_pi_01_whatever_is_said_and_answered(prompt: str, answer: Any) -> None:
+async def test_pi_01_prompt_and_answer_can_be_any_text(prompt: str, answer: Any) -> None:
     said = notation(await collect(World().loop(answer).run(prompt)))
     assert said == ["AS", "TS", f"M(user:{prompt})", "M(A)", "TE[]", "AE(2)"]
 
 
-async def test_the_system_prompt_is_sent_and_is_no_message() -> None:
+async def test_the_system_prompt_is_sent_and_is_not_a_message() -> None:
     loop = SessionLoop(ScriptedLLM(["done"]), system_prompt="be brief")
     await collect(loop.run("hi"))
     assert loop.llm.requests[0].messages[0] == {"role": "system", "content": "be brief"}
@@ -1292,7 +1292,7 @@ async def test_the_system_prompt_is_sent_and_is_no_message() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"steering_mode": "never"}, {"drain": "some"}, {"tool_execution": "both"}, {"max_turns": -1}]
 )
-def test_a_mode_it_does_not_know_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_unknown_mode_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         SessionLoop(ScriptedLLM([]), **wrong)
 
@@ -1300,7 +1300,7 @@ def test_a_mode_it_does_not_know_is_refused(wrong: dict[str, Any]) -> None:
 # -- updates --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_answer_is_shown_as_it_comes() -> None:
+async def test_the_answer_is_streamed_as_updates() -> None:
     loop = SessionLoop(ScriptedLLM([says("one two three")]))
     events = await collect(loop.run("hi"))
     updates = [event for event in events if event.type == "message_update"]
@@ -1308,7 +1308,7 @@ async def test_the_answer_is_shown_as_it_comes() -> None:
     assert [event.message.content for event in updates] == ["one", "one two", "one two three"]
 
 
-async def test_an_answer_begins_empty_and_each_update_adds_to_it() -> None:
+async def test_an_answer_starts_empty_and_each_update_appends_to_it() -> None:
     loop = SessionLoop(ScriptedLLM([says("one two three")]))
     shown = ""
     async for event in loop.run("hi"):
@@ -1319,7 +1319,7 @@ async def test_an_answer_begins_empty_and_each_update_adds_to_it() -> None:
     assert shown == "one two three"
 
 
-async def test_an_update_says_what_it_is_of() -> None:
+async def test_an_update_contains_its_kind_of_content() -> None:
     chunks = [
         {"type": "reasoning_delta", "content": "hm"},
         {"type": "text_delta", "content": "so"},
@@ -1337,7 +1337,7 @@ async def test_an_update_says_what_it_is_of() -> None:
     assert [event.type for event in events if event.assistant_message_event] == ["message_update"] * len(said)
 
 
-async def test_progress_is_shown_while_the_call_runs() -> None:
+async def test_progress_is_streamed_while_the_call_runs() -> None:
     seen = asyncio.Event()
 
     @tool
@@ -1375,7 +1375,7 @@ async def test_progress_after_the_result_is_ignored() -> None:
     assert late
 
 
-async def test_events_have_the_designs_fields() -> None:
+async def test_events_have_the_fields_of_the_design() -> None:
     loop = World().loop(asks("t1"), "done")
     events = {event.type: event for event in await collect(loop.run("hi"))}
     start, end = events["tool_execution_start"], events["tool_execution_end"]
@@ -1392,7 +1392,7 @@ async def test_the_end_of_a_turn_has_its_answer_and_its_results() -> None:
     assert (last.message.content, last.tool_results) == ("done", [])
 
 
-async def test_the_start_of_a_call_has_the_arguments_as_the_model_gave_them() -> None:
+async def test_the_start_of_a_call_has_the_arguments_of_the_model() -> None:
     @tool
     def count(to: int) -> int:
         return to
@@ -1412,7 +1412,7 @@ async def test_every_event_is_one_of_the_ten_and_is_json() -> None:
         assert json.loads(event.model_dump_json())["type"] == event.type
 
 
-async def test_a_stream_gives_its_new_messages() -> None:
+async def test_a_stream_returns_its_new_messages() -> None:
     stream = World().loop(asks("t1"), "done").run("hi")
     assert isinstance(stream, EventStream)
     assert [m.role for m in await stream.result()] == ["user", "assistant", "tool", "assistant"]
@@ -1421,7 +1421,7 @@ async def test_a_stream_gives_its_new_messages() -> None:
 # -- the queue ------------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_gives_back_everything_at_once() -> None:
+def test_a_queue_returns_all_its_messages() -> None:
     queue = MessageQueue()
     queue.add_steering("s1")
     queue.add_steering({"role": "user", "content": "s2"})
@@ -1431,7 +1431,7 @@ def test_a_queue_gives_back_everything_at_once() -> None:
     assert [m.content for m in queue.dequeue_followup()] == ["f"]
 
 
-async def test_what_is_taken_back_while_a_session_runs_is_not_heard() -> None:
+async def test_a_message_withdrawn_during_a_run_is_not_sent() -> None:
     taken: list[Any] = []
 
     def change_of_mind(messages: Any) -> Any:
@@ -1445,7 +1445,7 @@ async def test_what_is_taken_back_while_a_session_runs_is_not_heard() -> None:
     assert [m.content for m in loop.messages] == ["hi", "done"]
 
 
-async def test_a_queue_of_your_own_is_filled_before_and_after_a_run() -> None:
+async def test_messages_can_be_added_to_a_given_queue_before_and_after_a_run() -> None:
     queue = MessageQueue()
     queue.add_followup("F")
     loop = SessionLoop(ScriptedLLM(["one", "two"]), queue=queue)
@@ -1455,7 +1455,7 @@ async def test_a_queue_of_your_own_is_filled_before_and_after_a_run() -> None:
     assert [m.content for m in queue.dequeue_steering()] == ["later"]
 
 
-async def test_a_run_that_ends_while_somebody_queues_does_not_lock_up() -> None:
+async def test_queuing_a_message_while_the_run_ends_causes_no_deadlock() -> None:
     loop = World().loop("never")
     run = loop.start("hi")
     steering = threading.Thread(target=loop.steer, args=["S"], daemon=True)
@@ -1486,7 +1486,7 @@ async def test_the_output_of_a_session_is_its_last_answer() -> None:
     assert_folds(run)
 
 
-async def test_steps_by_turn_end_after_the_model_and_its_tools() -> None:
+async def test_a_step_by_turn_ends_after_the_model_and_its_tools() -> None:
     world = World()
     loop = world.loop(asks("t1", "t2"), "the end")
     run = loop.start("hi")
@@ -1500,7 +1500,7 @@ async def test_steps_by_turn_end_after_the_model_and_its_tools() -> None:
     assert await run.step() == []
 
 
-async def test_steering_and_follow_ups_of_the_run_are_heard() -> None:
+async def test_steering_and_follow_ups_of_the_run_are_sent() -> None:
     world = World()
     run = world.loop(asks("t1"), "x", "y").start("hi")
     run.follow_up("F")
@@ -1509,14 +1509,14 @@ async def test_steering_and_follow_ups_of_the_run_are_heard() -> None:
     assert [m.content for m in run.messages if m.role == "user"] == ["hi", "S", "F"]
 
 
-async def test_a_session_passes_through_its_phases() -> None:
+async def test_the_phases_of_a_session_are_recorded_in_order() -> None:
     run = World().loop(asks("t1"), "done").start("hi")
     await run
     phases = [event.phase for event in run.events if event.phase is not None]
     assert phases == ["idle", "listening", "thinking", "acting", "thinking", "done"]
 
 
-async def test_calls_start_in_source_order_however_long_their_hooks_take() -> None:
+async def test_calls_start_in_source_order_independent_of_the_duration_of_their_hooks() -> None:
     second_hook_may_end = asyncio.Event()
 
     async def before(context: Any) -> None:
@@ -1542,7 +1542,7 @@ async def test_calls_start_in_source_order_however_long_their_hooks_take() -> No
         ("sequential", ["XS(t1)", "hook t1", "XE(t1)", "XS(t2)", "hook t2", "XE(t2)"]),
     ],
 )
-async def test_a_call_s_start_is_said_before_its_hook_is_asked(tool_execution: Any, order: list[str]) -> None:
+async def test_the_start_event_of_a_call_precedes_its_hook(tool_execution: Any, order: list[str]) -> None:
     seen: list[str] = []
     loop = World().loop(
         asks("t1", "t2"),
@@ -1556,7 +1556,7 @@ async def test_a_call_s_start_is_said_before_its_hook_is_asked(tool_execution: A
     assert seen == order
 
 
-async def test_a_hook_may_wait_for_the_reader_of_the_stream_to_decide() -> None:
+async def test_a_hook_can_wait_for_a_decision_of_the_consumer() -> None:
     decided: dict[str, asyncio.Event] = {"t1": asyncio.Event(), "t2": asyncio.Event()}
 
     async def before(context: Any) -> dict[str, Any] | None:
@@ -1571,7 +1571,7 @@ async def test_a_hook_may_wait_for_the_reader_of_the_stream_to_decide() -> None:
     assert results(loop) == {"t1": "R:t1", "t2": "no"}
 
 
-async def test_a_call_s_start_is_said_before_a_person_is_asked() -> None:
+async def test_the_start_event_of_a_call_precedes_its_approval() -> None:
     loop = World().loop(asks("t1"), "done")
     stream = loop.run("hi", approve={"tool": "echo", "decision": "ask"})
     said: list[Any] = []
@@ -1586,7 +1586,7 @@ async def test_a_call_s_start_is_said_before_a_person_is_asked() -> None:
 # -- what is told is what happened ---------------------------------------------------------------------------------
 
 
-async def test_an_answer_that_never_came_has_nothing_of_the_one_before() -> None:
+async def test_an_aborted_answer_has_no_content_of_the_previous_answer() -> None:
     @tool
     def stop() -> str:
         loop.abort()
@@ -1601,7 +1601,7 @@ async def test_an_answer_that_never_came_has_nothing_of_the_one_before() -> None
 
 
 @pytest.mark.parametrize("force", [True, "true", 1])
-async def test_hooks_see_the_values_that_the_tool_gets(force: Any) -> None:
+async def test_hooks_get_the_converted_arguments_of_the_tool(force: Any) -> None:
     seen: list[Any] = []
 
     @tool
@@ -1623,7 +1623,7 @@ async def test_hooks_see_the_values_that_the_tool_gets(force: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["after_batch", "skip_pending", "discard"])
-async def test_should_stop_after_turn_sees_the_results_of_the_turn(mode: Any) -> None:
+async def test_should_stop_after_turn_gets_the_results_of_the_turn(mode: Any) -> None:
     loop = World().loop(
         asks("a"),
         "not asked for",
@@ -1635,7 +1635,7 @@ async def test_should_stop_after_turn_sees_the_results_of_the_turn(mode: Any) ->
 
 
 @pytest.mark.parametrize("mode", ["after_batch", "discard"])
-async def test_should_stop_after_turn_is_told_of_the_turn_by_name(mode: Any) -> None:
+async def test_should_stop_after_turn_gets_the_turn_by_parameter_name(mode: Any) -> None:
     told: list[Any] = []
 
     def stop(turn: Any) -> None:
@@ -1649,7 +1649,7 @@ async def test_should_stop_after_turn_is_told_of_the_turn_by_name(mode: Any) -> 
     ]
 
 
-async def test_a_call_whose_loop_has_failed_is_told_of_in_the_same_words_everywhere() -> None:
+async def test_the_error_of_a_failed_nested_loop_has_the_same_text_everywhere() -> None:
     inner = SessionLoop(ScriptedLLM([[RuntimeError("inner down")]]), name="helper")
     loop = SessionLoop(ScriptedLLM([[call("helper", {"input": "q"}, id="h")], "done"]), [inner])
     (end,) = [event for event in await collect(loop.run("hi")) if event.type == "agent_end"]
@@ -1658,14 +1658,14 @@ async def test_a_call_whose_loop_has_failed_is_told_of_in_the_same_words_everywh
     assert told == ["RuntimeError: inner down"] * 3
 
 
-async def test_a_run_goes_on_from_the_conversation_whether_or_not_anybody_has_looked_at_it() -> None:
+async def test_a_new_run_continues_the_conversation_whether_or_not_the_stream_was_consumed() -> None:
     loop = World().loop("one", "two")
     await collect(loop.run("hi"))
     await loop.start("and then?")
     assert sent(loop, 1) == ["user:hi", "assistant", "user:and then?"]
 
 
-async def test_abort_ends_the_run_that_was_begun_last_however_it_was_begun() -> None:
+async def test_abort_cancels_the_run_that_was_started_last() -> None:
     world = World()
     world.during["a"] = lambda: loop.abort("enough")
     loop = world.loop(asks("a"), "not asked for")
@@ -1675,7 +1675,7 @@ async def test_abort_ends_the_run_that_was_begun_last_however_it_was_begun() -> 
     assert not loop.abort()
 
 
-async def test_abort_ends_a_run_that_was_restored() -> None:
+async def test_abort_cancels_a_restored_run() -> None:
     world = World()
     run = world.loop(asks("a"), "not asked for").start("hi")
     await run.step("event")
@@ -1686,7 +1686,7 @@ async def test_abort_ends_a_run_that_was_restored() -> None:
     assert not loop.abort()
 
 
-async def test_what_a_hook_does_to_the_messages_it_prepares_is_not_recorded() -> None:
+async def test_changes_of_messages_in_a_hook_are_not_recorded() -> None:
     def redact(messages: list[Any]) -> list[Any]:
         for message in messages:
             message.content[0]["text"] = "redacted"
@@ -1700,7 +1700,7 @@ async def test_what_a_hook_does_to_the_messages_it_prepares_is_not_recorded() ->
     assert run.messages[0].content == [{"type": "text", "text": "secret"}]
 
 
-async def test_what_a_reader_does_to_the_arguments_it_is_shown_does_not_happen_to_the_call() -> None:
+async def test_changes_of_arguments_by_a_consumer_do_not_change_the_call() -> None:
     world = World()
     async for event in world.loop(asks("a"), "done").run("hi"):
         if event.type == "tool_execution_start":

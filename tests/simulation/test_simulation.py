@@ -27,7 +27,7 @@ CHUNK = 50
 
 
 @pytest.mark.parametrize("first", range(0, PUSH, CHUNK))
-def test_what_ran_in_random_worlds_is_what_was_shown_and_decided(first: int) -> None:
+def test_runs_in_random_worlds_perform_only_what_was_shown_and_decided(first: int) -> None:
     for seed in range(first, first + CHUNK):
         story = play(draw_case(of_seed(seed)))
         if story.faults:
@@ -36,7 +36,7 @@ def test_what_ran_in_random_worlds_is_what_was_shown_and_decided(first: int) -> 
 
 @settings(max_examples=30, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(drawn(draw_case))
-def test_worlds_that_hypothesis_draws_hold_to_the_model(case: Case) -> None:
+def test_worlds_generated_by_hypothesis_agree_with_the_model(case: Case) -> None:
     story = play(case)
     assert not story.faults, "\n".join(story.lines())
 
@@ -103,7 +103,7 @@ def plant_a_lost_partial_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         (plant_a_lost_partial_answer, r"is lost \(broken off\)"),
     ],
 )
-def test_a_fault_that_was_put_in_on_purpose_is_found(
+def test_a_deliberately_planted_fault_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
@@ -111,7 +111,7 @@ def test_a_fault_that_was_put_in_on_purpose_is_found(
     first_that_fails(wanted)
 
 
-def test_a_world_that_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_world_is_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     plant_a_lost_partial_answer(monkeypatch)
     seed, story = first_that_fails("is lost ", most=40)
     wanted = next(kind(fault) for fault in story.faults if "is lost" in fault)
@@ -122,7 +122,7 @@ def test_a_world_that_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> 
     assert smallest.size <= story.case.size * 2 / 3
 
 
-def test_a_seed_gives_the_same_story_in_any_process() -> None:
+def test_a_seed_results_in_the_same_story_in_every_process() -> None:
     printed = [
         subprocess.run(
             [sys.executable, "-m", "tests.simulation", "--seed", "11"],
@@ -142,7 +142,7 @@ def test_a_seed_gives_the_same_story_in_any_process() -> None:
 # -- the virtual loop --------------------------------------------------------------------------------------------------
 
 
-def test_a_day_takes_no_time() -> None:
+def test_a_virtual_day_takes_no_real_time() -> None:
     began = time.monotonic()
 
     async def sleeper(loop: VirtualLoop) -> float:
@@ -154,7 +154,7 @@ def test_a_day_takes_no_time() -> None:
     assert time.monotonic() - began < 10
 
 
-def test_what_can_never_go_on_is_a_hang() -> None:
+def test_a_task_that_can_never_continue_is_reported_as_a_hang() -> None:
     async def waits(loop: VirtualLoop) -> None:
         await loop.create_future()
 
@@ -162,7 +162,7 @@ def test_what_can_never_go_on_is_a_hang() -> None:
         run(waits)
 
 
-def test_what_goes_on_for_ever_is_a_hang() -> None:
+def test_a_task_that_never_ends_is_reported_as_a_hang() -> None:
     async def turns(loop: VirtualLoop) -> None:
         while True:  # noqa: ASYNC110 - this is what has to be found
             await asyncio.sleep(0)
@@ -171,7 +171,7 @@ def test_what_goes_on_for_ever_is_a_hang() -> None:
         run(turns, most_turns=1000)
 
 
-def test_what_is_due_together_comes_in_the_order_of_the_seed() -> None:
+def test_simultaneous_timers_fire_in_the_order_of_the_seed() -> None:
     def order(seed: int) -> list[int]:
         async def main(loop: VirtualLoop) -> list[int]:
             came: list[int] = []
@@ -190,7 +190,7 @@ def test_what_is_due_together_comes_in_the_order_of_the_seed() -> None:
     assert len({tuple(order(seed)) for seed in range(1, 6)}) > 1
 
 
-def test_a_task_that_is_left_running_is_told() -> None:
+def test_a_task_that_is_still_running_at_the_end_is_reported() -> None:
     left = []
 
     async def main(loop: VirtualLoop) -> None:
