@@ -19,12 +19,11 @@ from weakref import WeakKeyDictionary
 
 from agentnb.core.errors import ScriptEnded, UsageError
 from agentnb.core.events import Event, ModelEnd, ModelFailed, ModelStart
-from agentnb.core.loop import Design
+from agentnb.core.loop import Design, design_of
 from agentnb.core.maybe_async import settled
 from agentnb.core.prefix import current_items
 from agentnb.core.protocols import AskedBy, Recording, asked_by
 from agentnb.llms.recorded import RecordedModel
-from agentnb.loops import design_of
 from agentnb.tools.recorded import RecordedTool, recorded_tools
 
 Chunk = Any

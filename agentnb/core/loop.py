@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic_core import to_json
@@ -429,6 +430,23 @@ def check_not_moved(loop: type[Design], attributes: Mapping[str, object]) -> Non
             role = now.partition(".")[0]
             how = f" in a subclass of {role} (agentnb.core.loop), and set {role.lower()}_class of the loop to it"
             raise UsageError(f"{loop.__name__}.{name} has no effect: override {now}{how if role != now else ''}.")
+
+
+_modules_of_designs: dict[str, str] = {}
+
+
+def register_designs(modules: Mapping[str, str]) -> None:
+    """Make designs known by the names that recordings have for them. modules: the module of each, by class name."""
+    _modules_of_designs.update(modules)
+
+
+def design_of(kind: str) -> type[Design] | None:
+    """Return the design class that a recording names, or None if it is not registered.
+
+    Its module is imported at this time. A recording can cause the import of registered modules only.
+    """
+    module = _modules_of_designs.get(kind)
+    return getattr(import_module(module), kind) if module is not None else None
 
 
 def configured(design: Design, tools: Mapping[str, str]) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
-from agentnb.core.events import Delta, Event, Queue
+from agentnb.core.events import Event, Queue
 from agentnb.core.messages import Message
-from agentnb.core.state import State
 
 
 class LoopMailbox(Protocol):
@@ -44,27 +43,6 @@ class Recording(Protocol):
     @property
     def events(self) -> Sequence[Event]:
         """All events of the run so far, oldest first."""
-
-
-class StreamedRun(Recording, Protocol):
-    """A run, as read by the stream of its design's events."""
-
-    @property
-    def state(self) -> State:
-        """The current state of the run."""
-
-    @property
-    def pending(self) -> Sequence[object]:
-        """The calls that await approval."""
-
-    def cancel(self, reason: str) -> bool:
-        """End the run; return False if it has already ended."""
-
-    def __aiter__(self) -> AsyncGenerator[Event | Delta, None]:
-        """Iterate over the events so far, then over events and deltas as they occur, to the end of the run."""
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the end of the run, and return its output."""
 
 
 class Recorder(Protocol):

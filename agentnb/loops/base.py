@@ -1,8 +1,6 @@
 """Loop: the base class of all designs and of user-supplied loops.
 
-A loop combines a pure decision (`agentnb.core.loop.Design`) with the methods that start a run. Starting needs the
-driver, which belongs to a higher layer. `agentnb/__init__.py` registers the driver here (`use_driver`), so that loop
-modules depend on the core only.
+A loop combines a pure decision (`agentnb.core.loop.Design`) with the methods that start a run.
 """
 
 from __future__ import annotations
@@ -19,20 +17,11 @@ from agentnb.core.messages import Message, ToolCall
 from agentnb.core.protocols import RunStore
 from agentnb.core.state import State
 from agentnb.core.tools import check_names, legal_name
-from agentnb.loops.options import StartOptions
+from agentnb.run import Run, restore
+from agentnb.run.validation import StartOptions
 
 if TYPE_CHECKING:
     from agentnb.loops.generator import Function, GeneratorLoop, Phases
-    from agentnb.run import Run
-
-_make_run: Callable[..., Any] | None = None
-_restore: Callable[..., Any] | None = None
-
-
-def use_driver(make_run: Callable[..., Any], restore: Callable[..., Any]) -> None:
-    """Register the functions that start a run, `make_run(loop, input=...)`, and resume one, `restore(run, loop)`."""
-    global _make_run, _restore
-    _make_run, _restore = make_run, restore
 
 
 class Loop(Design):
@@ -145,9 +134,7 @@ class Loop(Design):
 
     def go_on_from(self, run: Run, **options: Unpack[StartOptions]) -> Run:
         """Return a run of this loop that resumes a suspended run. options: as for `start`."""
-        assert _restore is not None  # agentnb/__init__.py registers it before a loop can be created
-        restored: Run = _restore(run, self, **options)
-        return restored
+        return restore(run, self, **options)
 
     def messages_from(self, input: Any) -> list[Message] | None:
         """Return the input from a parent loop as the first messages of this loop's conversation.
@@ -208,11 +195,9 @@ class Loop(Design):
         return GeneratorLoop(function, llm, tools, **options)
 
     def _start(self, **options: Any) -> Run:
-        assert _make_run is not None  # agentnb/__init__.py registers it before a loop can be created
         if not hasattr(self, "name"):
             raise UsageError(f"{type(self).__name__}.__init__ does not call super().__init__().")
-        run: Run = _make_run(self, **options)
-        return run
+        return Run(self, **options)
 
 
 async def _run_to_end(run: Run) -> Any:

@@ -16,7 +16,6 @@ from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
-from agentnb.loops.options import StartOptions
 from agentnb.run.approvals.pending import Decided, Pending, ready
 from agentnb.run.approvals.remembered import Remembered
 from agentnb.run.checkpoints import Checkpoints
@@ -24,6 +23,7 @@ from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.mailbox import QUEUES
 from agentnb.run.past.recorded_loop import recorded_frames
 from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.validation import StartOptions
 
 if TYPE_CHECKING:
     # Not imported at run time: a property annotated with a Literal breaks completion in IPython (jedi's issue 1990).

@@ -298,7 +298,10 @@ class Run(Decisions, Recording):
     def queue(self, queue: Queue, text: str | Message | Mapping[str, Any]) -> None:
         """Put a message into the queue `steering` or `follow_up`. Raises UsageError if the run has ended."""
         if not self.queue_if_open(queue, text):
-            raise UsageError(f"The run is over ({self.stop_reason}); nobody would hear {queue.replace('_', '-')}.")
+            raise UsageError(
+                f"The run has ended ({self.stop_reason}); the {queue.replace('_', '-')} message cannot be delivered."
+                " Start or fork a run to continue."
+            )
 
     def queue_if_open(self, queue: Queue, text: str | Message | Mapping[str, Any]) -> bool:
         """Put a message into the queue `steering` or `follow_up`. Returns False if the run has ended."""

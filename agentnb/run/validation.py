@@ -1,21 +1,34 @@
-"""Validation of arguments that a user passes to a run.
+"""The options of a run, and validation of the arguments that a user passes to it.
 
-Without it, a wrong type would raise an error deep inside agentnb. The errors raised here name the argument, the values
-that it accepts, and the value that was passed.
+Without validation, a wrong type would raise an error deep inside agentnb. The errors raised here name the argument,
+the values that it accepts, and the value that was passed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from agentnb.core.errors import UsageError
 from agentnb.core.json import repair_text
+from agentnb.core.protocols import RunStore
 
 SHOWN = 80
 """The maximum number of characters of a value in an error message."""
+
+
+class StartOptions(TypedDict, total=False):
+    """The keyword options of `Loop.start`, which documents them, for functions that forward them."""
+
+    name: str | None
+    store: RunStore | None
+    approve: Any
+    breakpoints: Sequence[Any]
+    limits: Mapping[str, float] | None
 
 
 def check_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> None:

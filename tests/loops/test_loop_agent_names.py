@@ -1,4 +1,4 @@
-"""The public names of LoopAgent's design: fields, their names in JSON, short forms, and what only services can do."""
+"""The public names of LoopAgent's design: fields, their names in JSON, short forms, and methods that need services."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_given_credential_is_returned() -> None:
 
 
 class ByHand(LoopAgent):
-    """LoopAgent as its design writes it top to bottom."""
+    """A LoopAgent whose loop is written by hand, as in the source of the design."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         agent_state = self._load_agent_state(ctx, LoopAgentState)

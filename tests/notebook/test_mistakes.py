@@ -58,7 +58,7 @@ MISTAKES = [
     ("waiting.edit('w', {'depth': 1})", "InvalidArguments", "path"),
     ("waiting.replace('w', 'red', {})", "UnknownCall", "There is no tool 'red'; the tools are write."),
     ("await waiting.step('line')", "UsageError", "event, call, turn, phase, not 'line'"),
-    ("over.steer('left')", "UsageError", "The run is over (completed)"),
+    ("over.steer('left')", "UsageError", "The run has ended (completed)"),
     ("model('x').start('go', approve='yes')", "UsageError", "approve= must be True, False, a callable"),
     ("model('x').start('go', limits={'turn': 3})", "UsageError", "limits= has no limit 'turn'; it has calls, cost"),
     ("agentnb.Store('/nowhere/runs.db')", "StorageError", "/nowhere/runs.db cannot be used as a store"),

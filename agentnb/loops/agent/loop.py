@@ -15,7 +15,8 @@ earlier turns. As a decision it is `advance`, and its events are a projection of
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import copy
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar, Literal, Unpack
 
@@ -24,14 +25,14 @@ from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
 from agentnb.core.loop import Calls, Requests
 from agentnb.core.maybe_async import InnerGenerator
 from agentnb.core.messages import Message, input_messages, text_of
-from agentnb.core.protocols import StreamedRun
 from agentnb.core.state import CallState, State
 from agentnb.loops.agent.events import AgentEvent
-from agentnb.loops.agent.executor import AgentExecutor
 from agentnb.loops.agent.retrieval import RETRIEVE, documents, retrieve_first, retriever_call, with_documents
 from agentnb.loops.agent.stream import cancel_check, stream
+from agentnb.loops.agent.turns import TurnState
 from agentnb.loops.base import Loop, check_system_prompt, count_of, take
-from agentnb.loops.options import StartOptions
+from agentnb.run import Run
+from agentnb.run.validation import StartOptions
 
 
 class AgentRequests(Requests):
@@ -172,7 +173,7 @@ class Agent(Loop):
         """An executor that runs this agent from given messages and a given turn."""
         return AgentExecutor(self)
 
-    def events(self, run: StreamedRun, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
+    def events(self, run: Run, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
         """Return the stream of events, as of `execute`, for a started or restored run of this agent."""
         return stream(run, cancel_check(cancel_token), self.ends_at_limit)
 
@@ -204,6 +205,40 @@ class Agent(Loop):
                 raise
             failure = error.__cause__
         raise failure
+
+
+class AgentExecutor:
+    """An agent that continues from given messages and a given turn (SEMANTICS.md, 2. Vocabulary).
+
+    The published design stores the messages and the turn state after each turn, and passes them to `execute_stream`
+    again.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    async def execute_stream(
+        self,
+        messages: Iterable[Any],
+        turn_state: TurnState | None = None,
+        cancel_token: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Continue a conversation; yield the agent's events as `Agent.execute` does.
+
+        messages: the conversation so far. turn_state: the next turn. It sets the number of the turn and the limit for
+        all turns, including the earlier ones. None: the first turn, with the agent's own limit. cancel_token, options:
+        as for `Agent.execute`.
+        """
+        agent = copy.copy(self.agent)
+        if turn_state is not None and turn_state.max_iterations is not None:
+            agent.max_iterations = max(0, turn_state.max_iterations - turn_state.turn_counter)
+        elif turn_state is not None:
+            agent.max_iterations = None
+        run = agent.start(list(messages), **options)
+        async with aclosing(stream(run, cancel_check(cancel_token), agent.ends_at_limit, turn_state)) as events:
+            async for event in events:
+                yield event
 
 
 def _answer(state: State) -> ModelEnd | None:

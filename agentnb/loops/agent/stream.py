@@ -10,12 +10,12 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Delta, Event
 from agentnb.core.maybe_async import InnerGenerator
-from agentnb.core.protocols import StreamedRun
 from agentnb.core.state import State
 from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.projection import AgentProjection
 from agentnb.loops.agent.turns import TurnState
 from agentnb.loops.streaming import translated
+from agentnb.run import Run
 
 CHECK_INTERVAL = 0.05
 """Seconds between two checks of the cancel token during an approval, when no events arrive."""
@@ -27,7 +27,7 @@ class _TokenCheck:
     The run is not cancelled while `ends_first(state)` is true, because it is about to end normally.
     """
 
-    def __init__(self, run: StreamedRun, cancelled: Callable[[], bool], ends_first: Callable[[State], bool]) -> None:
+    def __init__(self, run: Run, cancelled: Callable[[], bool], ends_first: Callable[[State], bool]) -> None:
         self._run = run
         self._cancelled = cancelled
         self._ends_first = ends_first
@@ -57,7 +57,7 @@ class _TokenCheck:
 
 
 def stream(
-    run: StreamedRun,
+    run: Run,
     cancelled: Callable[[], bool] | None,
     ends_first: Callable[[State], bool],
     turn: TurnState | None = None,
@@ -74,9 +74,7 @@ def stream(
     return _checked(projection, run, _TokenCheck(run, cancelled, ends_first))
 
 
-async def _checked(
-    projection: AgentProjection, run: StreamedRun, token: _TokenCheck
-) -> AsyncGenerator[AgentEvent, None]:
+async def _checked(projection: AgentProjection, run: Run, token: _TokenCheck) -> AsyncGenerator[AgentEvent, None]:
     """Yield the agent's events of a run, and check the cancel token at the start and after each event of the run."""
     try:
         token.check()

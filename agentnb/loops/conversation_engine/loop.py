@@ -23,7 +23,7 @@ import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 from agentnb.core.errors import IllegalTransition, UsageError
 from agentnb.core.events import Delta, Event, MessageAdded, ModelStart, PhaseChange, RunEnd
@@ -62,11 +62,9 @@ from agentnb.loops.conversation_engine.states import (
 )
 from agentnb.loops.conversation_engine.stream import Delivery, EngineEvent, past_to_resume
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, in_order
-from agentnb.loops.options import StartOptions
 from agentnb.loops.streaming import translated
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
+from agentnb.run import Run
+from agentnb.run.validation import StartOptions
 
 logger = logging.getLogger("agentnb")
 

@@ -57,8 +57,8 @@ from agentnb.loops.execution_loop.tools import (
     with_schemas,
 )
 from agentnb.loops.execution_loop.types import Call, ErrorMessage, Solution, as_it_runs
-from agentnb.loops.options import StartOptions
 from agentnb.loops.streaming import StreamStatus
+from agentnb.run.validation import StartOptions
 
 
 class ExecutionRequests(Requests):

@@ -25,7 +25,6 @@ from agentnb.core.events import (
     ModelStart,
     RunEnd,
 )
-from agentnb.core.protocols import StreamedRun
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
@@ -35,6 +34,7 @@ from agentnb.loops.execution_loop.types import Call, ErrorMessage
 from agentnb.loops.execution_loop.writes import error_of, rejection
 from agentnb.loops.projection import Handlers, Projection
 from agentnb.loops.streaming import RunStream
+from agentnb.run import Run
 
 # -- the events ----------------------------------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Prefetch(Generic[T], AsyncIterator[T]):
 class ExecutionStream(RunStream[ExecutionEvent]):
     """The design's events of one run of an execution loop; `result()` returns the output."""
 
-    def __init__(self, run: StreamedRun, loop: ProjectedLoop) -> None:
+    def __init__(self, run: Run, loop: ProjectedLoop) -> None:
         super().__init__(run, ExecutionProjection(loop.current_calls), items_of=lambda run: Prefetch(aiter(run)))
 
     async def result(self) -> Any:

@@ -44,7 +44,7 @@ from agentnb.loops.loop_agent.context import (
 )
 from agentnb.loops.loop_agent.event import Event, EventActions, read
 from agentnb.loops.loop_agent.stream import LoopAgentProjection
-from agentnb.loops.options import StartOptions
+from agentnb.run.validation import StartOptions
 
 logger = logging.getLogger("agentnb")
 

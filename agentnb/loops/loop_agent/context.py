@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.alias_generators import to_camel
@@ -30,10 +30,7 @@ from agentnb.core.protocols import loop_context
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.event import Event, read
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
-
+from agentnb.run import Run
 
 Stream = AsyncGenerator[Event, None]
 

@@ -17,7 +17,6 @@ from agentnb.core.protocols import LoopMailbox
 from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
-from agentnb.loops.options import StartOptions
 from agentnb.loops.session_loop.history import (
     ENDS_WITH_A_CUT_ANSWER,
     closing_messages,
@@ -28,6 +27,7 @@ from agentnb.loops.session_loop.history import (
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
 from agentnb.loops.streaming import StreamStatus
+from agentnb.run.validation import StartOptions
 
 
 class SessionControls(Loop):

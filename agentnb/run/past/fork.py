@@ -11,11 +11,10 @@ tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from msgspec import structs
 
@@ -65,8 +64,7 @@ BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
 """The origin of a decision that a fork replaces: no person saw the question, and no time was measured."""
 
 
-@dataclass(frozen=True)
-class Past:
+class Past(NamedTuple):
     """The past of a fork: its events, and the state after them.
 
     `shared`: the number of first events that equal those of the recording, except for event 0 and the mark `inherited`.
@@ -77,8 +75,7 @@ class Past:
     shared: int
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(NamedTuple):
     """The past of a fork, and the input to apply at its start.
 
     `suspended`: the fork resumes from a suspension. `steer`: a steering message to queue, or None. `decided`: a
@@ -179,7 +176,7 @@ def branch(
         made = _with_decision(events, event, change, past)
     else:
         made = Branch(past())
-    return _checked(replace(made, suspended=is_suspended(event)), loop)
+    return _checked(made._replace(suspended=is_suspended(event)), loop)
 
 
 def apply_decision(made: Branch, journal: Journal) -> None:
@@ -212,7 +209,7 @@ def _checked(made: Branch, loop: Design) -> Branch:
         _check_fit(frame, call, decision)
     if decision.decision == "answer" and frame.is_own(call):
         result = frame.calls.result_given(call, decision.result)
-        return replace(made, decided=(path, id, structs.replace(decision, result=result)))
+        return made._replace(decided=(path, id, structs.replace(decision, result=result)))
     return made
 
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from agentnb.core.errors import RecordingMismatch, UnknownName, UsageError
 from agentnb.core.events import Event, RunStart
-from agentnb.core.loop import Design
+from agentnb.core.loop import Design, design_of
 from agentnb.core.state import State
-from agentnb.loops import design_of
 from agentnb.run.approvals.pending import RecordedFrame
 from agentnb.run.frame import Frame
 
