@@ -252,6 +252,9 @@ class Driver:
 
     async def _wait(self) -> None:
         """Wait until a wakeup, or until a deadline has passed."""
+        if not self.unattended.needs_person:  # no deadline applies
+            await self.wakeup.wait(None)
+            return
         with self._journal.lock:
             deadline, due = next_deadline(self._journal), self.unattended.due()
             left = [due - time.monotonic()] if due is not None else []

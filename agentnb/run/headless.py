@@ -177,10 +177,15 @@ class Unattended:
             with self._journal.lock:
                 self._waiting -= 1
 
+    @property
+    def needs_person(self) -> bool:
+        """Whether the run is paused, or a call waits for a person."""
+        return self._journal.state.paused or any(frame.state.asking for frame in self._journal.frames)
+
     def due(self) -> float | None:
         """Return when the first question is decided here, by `time.monotonic`; None if none is."""
-        if not self._journal.state.paused and not any(frame.state.asking for frame in self._journal.frames):
-            return None  # no person is needed
+        if not self.needs_person:
+            return None
         headless = in_force()
         stand = [due for _, _, due in self._standing(headless)]
         return min([*stand, *(due for _, due in self._pause(headless))], default=None)

@@ -81,7 +81,7 @@ def test_the_error_for_a_misspelt_json_name_suggests_the_right_one() -> None:
     "name",
     ["turn_complete", "finish_reason", "interrupted", "usage_metadata", "custom_metadata", "error_code", "branch"],
 )
-def test_an_unset_field_of_an_event_is_none(name: str) -> None:
+def test_an_unset_field_of_an_event_reads_as_none(name: str) -> None:
     assert getattr(Event(author="a"), name) is None
 
 
@@ -117,7 +117,7 @@ def test_assigning_message_sets_the_content() -> None:
     assert event.content is None
 
 
-def test_an_unset_field_of_a_part_is_none() -> None:
+def test_an_unset_field_of_a_part_reads_as_none() -> None:
     part = Event(author="a", content={"parts": [{"text": "x"}]}).content.parts[0]
     assert (part.inline_data, part.thought, part.executable_code, part.function_response) == (None,) * 4
 
