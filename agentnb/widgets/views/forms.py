@@ -153,7 +153,7 @@ def _plain_type(declared: Any, schema: Mapping[str, Any]) -> tuple[Mapping[str, 
 
 
 def _resolve(declared: Any, schema: Mapping[str, Any], depth: int = 8) -> Mapping[str, Any]:
-    """Return a schema with its reference resolved. If it has a cycle or cannot be resolved, return {}: any value fits."""
+    """Return a schema with its reference resolved. If it is a cycle or cannot be resolved, return {}: any value."""
     if not isinstance(declared, Mapping):
         return {}
     reference = declared.get("$ref")
