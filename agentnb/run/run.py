@@ -237,8 +237,8 @@ class Run(Decisions, Recording):
         """Pause the run: start no new effects. Returns False if there is nothing to pause.
 
         That is so if the run has ended, a pause is recorded or requested already, or only a step or nothing drives it.
-        Effects in flight finish first, and so does the task of an engine if a nested loop executes it. Then the event
-        `run_paused` is recorded. (A breakpoint and a step do not wait for such tasks.)
+        Effects in flight finish first. If a ConversationEngine executes a task with a nested loop, the task finishes
+        first too; a breakpoint and a step do not wait for such tasks. Then the event `run_paused` is recorded.
         """
         check_text("pause(reason)", reason)
         return self._driving.pause(reason)

@@ -21,8 +21,8 @@ from agentnb.threads import forget_call, unfinished_calls
 logger = logging.getLogger("agentnb")
 
 CLOSE_SECONDS = 2.0
-"""The time, in all, that interrupted effects have for their `finally`. An effect that has not ended then is named in a
-warning and left behind. The end of a run does not wait longer for a locked store either."""
+"""The seconds that all interrupted effects together have for their `finally`. An effect that has not ended by then is
+named in a warning and left behind. The end of a run does not wait longer for a locked store either."""
 
 _left: set[asyncio.Task[None]] = set()
 """The tasks that were left behind: asyncio keeps only weak references to tasks."""
@@ -38,11 +38,12 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         super().__init__()
         self.wakeup = news
         self.resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
-        """The effects that wait at the gate: what wakes each, and whether it may continue."""
+        """The effects that wait at the gate, each with the future that wakes it and a test whether it may continue."""
         self._cancelled: set[asyncio.Task[None]] = set()
         """The tasks that were interrupted here and have not ended."""
         self.broken_off: set[Effect] = set()
-        """The effects whose task was cancelled by other code. If the run is still driven, it was their own code."""
+        """The effects whose task was cancelled, but not by this class. If the run is still driven, the code of the
+        effect itself has done that."""
         self.crash: BaseException | None = None
         """The error of the driver or the store in one of the tasks; None if there is none."""
         self.run_id = ""

@@ -60,7 +60,7 @@ def check_text(what: str, value: Any) -> None:
 
 
 def check_name(what: str, *values: Any) -> None:
-    """Raise UsageError if one of the values cannot be a name in every store: a text, not empty, valid Unicode."""
+    """Raise UsageError if one of the values cannot be a name in every store. A name is a text, not empty, and valid."""
     for value in values:
         if not isinstance(value, str) or not value or "\0" in value or repair_text(value) != value:
             raise UsageError(f"{what} takes a text, not empty and without invalid characters, not {shown(value)}.")

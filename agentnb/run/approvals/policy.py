@@ -79,7 +79,7 @@ Policy = Callable[[ProposedCall, Callable[[], PolicyContext]], "Verdict | Awaita
 """A function that decides about a call. It calls its second argument for the context, which is computed only then."""
 
 FAILED = "The policy failed: "
-"""The beginning of the reason of a verdict that takes the place of a policy that raised an error."""
+"""The beginning of the reason in the verdict that is used if a policy has raised an error."""
 
 NO_POLICY = Verdict("approve", by=None)
 _WORDS = {

@@ -32,9 +32,9 @@ NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
 class Breakpoint:
     """A breakpoint: its `number`, its `label`, its state (`enabled`) and its hits.
 
-    `hits` is the number of hits. `last` is the number of the event after which the run was at the last hit, or None.
-    `nth`: the first hit that stops the run; earlier hits are counted only, later hits stop the run too. A breakpoint
-    whose only condition is a cost is hit once; enabling it again allows another hit.
+    `hits` is the number of hits. `last` is the number of the last recorded event at the time of the last hit; None
+    before the first hit. `nth`: the first hit that stops the run; earlier hits are only counted, later hits stop the
+    run too. A breakpoint whose only condition is a cost is hit once; enabling it again allows another hit.
     """
 
     number: int

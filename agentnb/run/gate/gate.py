@@ -3,11 +3,11 @@
 The gate is closed by a requested pause, by a breakpoint, and by a step whose permit is used up. A permit is valid until
 the event is recorded that ends the step. The gate only prevents starts: effects in flight continue, and their ends are
 always recorded. A loop's own call that yields events (an async generator) is not in flight after it has yielded one:
-to resume it counts as a start.
+resuming it counts as a start.
 
 A breakpoint at the start of a call stops the run before the call: the start is not recorded, and the call has no
-effect. A breakpoint at any other event stops the run directly after the event. If the start of a call is recorded when
-the gate closes, the call is launched nevertheless, because it is recorded as running.
+effect. A breakpoint at any other event stops the run directly after the event. If the start of a call was recorded
+before the gate closes, the call is launched nevertheless, because it is recorded as running.
 
 A requested pause takes effect at a position at which all loops can pause. A nested loop whose parent does not pause
 inside a call finishes first (`Frame.finishes_first`). A breakpoint and a step concern one event, and the run stops

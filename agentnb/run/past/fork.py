@@ -67,7 +67,8 @@ BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
 class Past(NamedTuple):
     """The past of a fork: its events, and the state after them.
 
-    `shared`: the number of first events that equal those of the recording, except for event 0 and the mark `inherited`.
+    `shared`: the number of events at the beginning that equal those of the recording, apart from event 0 and the mark
+    `inherited`.
     """
 
     events: Continued[Event]
@@ -354,7 +355,7 @@ def _ends_of_running_calls(state: State, events: Sequence[Event], begin: int) ->
 def _replacement(
     events: Sequence[Event], event: Event, change: Change, loop: Design, checkpoints: Checkpoints
 ) -> Event | None:
-    """Return the event that replaces this event, or None if the change, if any, comes after it."""
+    """Return the event that replaces this event; None if nothing changes, or if the change comes after this event."""
 
     @cache
     def before() -> Frame | None:

@@ -85,7 +85,7 @@ class Replay(Recording):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The position and the number of moves so far. The second number orders two values of this property."""
+        """The position and the number of moves so far. Of two values, the one with more moves is newer."""
         with self._lock:
             return self.position, self._cursor.moves
 
