@@ -140,7 +140,7 @@ MISTAKES = [
     ("agentnb.runs(5)", "UsageError", "takes the path of a file, not 5."),
     ("agentnb.notebook.step(run='w')", "UsageError", "run must be a run, got 'w'."),
     ("agentnb.tool('name')", "UsageError", "A tool is made from a function, not from 'name'."),
-    ("agentnb.tool(approves=True)", "UsageError", "@tool has no option 'approves'; it has name, description, approve"),
+    ("agentnb.tool(approves=True)", "UsageError", "@tool has no option 'approves'; the options are name, description,"),
     ("agentnb.tool(takes_a_model)", "UsageError", "The tool takes_a_model cannot be described by a JSON schema"),
     ("agentnb.headless('maybe')", "UsageError", "'approve', 'reject', a callable or rules, not 'maybe'"),
     (
