@@ -77,9 +77,14 @@ class MessageReader:
     def finish(self) -> list[Chunk]:
         """Return the closing chunks, `stop` last. Raises a ModelError if the answer is not complete."""
         if self._reason is None and not self._done:
-            raise ModelProtocolError(f"the stream of {self._server} ended without a stop reason")
+            raise ModelProtocolError(
+                f"the stream of {self._server} ended without a stop reason, so the answer may be incomplete; ask again"
+            )
         if not self._begun:
-            raise ModelProtocolError(f"the answer of {self._server} ended before a message in Anthropic's format began")
+            raise ModelProtocolError(
+                f"the answer of {self._server} ended before a message in Anthropic's format began; check that base_url"
+                " is the address of an API in this format"
+            )
         is_said = self._has_text or self._has_blocks
         reason = stop_reason(self._reason, calls=self._number > 0, text=is_said, server=self._server)
         closing: list[Chunk] = []

@@ -231,7 +231,9 @@ def _start(settings: _Settings) -> Any:
     try:
         return engine.Server(parameters)
     except RuntimeError as error:
-        raise ModelUnavailable(f"llama.cpp cannot serve {settings.model_path}: {error}") from error
+        raise ModelUnavailable(
+            f"llama.cpp cannot serve {settings.model_path}: {error}; check that it is a GGUF file"
+        ) from error
 
 
 def _packaged_model() -> Path:

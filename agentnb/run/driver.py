@@ -206,7 +206,7 @@ class Driver:
             end_run(self._journal, "error", error_info(error))
         except Exception as worse:
             why = printable(f"{type(worse).__name__}: {worse}", but="\n\t")
-            error.add_note(f"The run could not be ended by this: {why}")
+            error.add_note(f"The end of the run could not be recorded: {why}")
         self.is_stuck = not self._state.over
 
     async def close(self) -> None:

@@ -106,7 +106,7 @@ def written_atomically(path: Path, what: str) -> Iterator[IO[bytes]]:
     is a database, because it may be a store. After any error the old file is unchanged.
     """
     if _is_database(path):
-        raise UsageError(f"{path} is a database, perhaps a store: {what.lower()} needs a file of its own.")
+        raise UsageError(f"{path} is a database, perhaps a store. Choose another file for {what.lower()}.")
     partial = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(3).hex()}.part")
     try:
         try:

@@ -323,7 +323,7 @@ class Unattended:
                 reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="headless")
         _tell(
             f"The call of {shown(call.name)} with {shown(dict(call.arguments))} was rejected, because no person is"
-            f" present to decide: {headless.absence}. To decide in advance: start(approve=...), {DECLARING}."
+            f" present to decide: {headless.absence}. To decide in advance: start(approve=...), or {DECLARING}."
         )
 
 

@@ -151,7 +151,7 @@ class ModelRequests:
                 # The request stays open: the scheduler repeats it, unless the gate or a limit objects.
                 self._paused = state.turn, reply
             else:
-                words = f"The model has paused its answer {MAX_PAUSES + 1} times without ending it."
+                words = f"The model has paused its answer {MAX_PAUSES + 1} times, and has not completed it."
                 self._failed(ModelProtocolError(words), reply)
         finally:
             if stream is not None and hasattr(stream, "aclose"):

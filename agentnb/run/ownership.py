@@ -51,15 +51,15 @@ _in_tasks: dict[Ownership, object] = {}
 
 
 TAKEN_HERE = (
-    "This code takes the run's events one by one, and the run goes on when it asks for the next; it cannot wait for the"
-    " run in between. Wait for it behind the last event, or let another task take them."
+    "This code iterates over the run's events, and the run advances only when it requests the next one: inside the"
+    " iteration it cannot wait for the run. Wait for the run after the last event, or iterate in another task."
 )
 
 
 GONE = (
-    "Nothing drives this run any more: its event loop was closed, or the thread of that has ended, or both are in the"
-    " process that this one was forked from."
-    " agentnb.restore(run.snapshot(), loop) goes on from there."
+    "Nothing drives this run any more: its event loop was closed, its thread has ended, or both belong to the process"
+    " that this one was forked from. Call agentnb.restore(run.snapshot(), loop) for a run that continues from its last"
+    " event."
 )
 
 
@@ -512,8 +512,8 @@ def wait_for_result(run: Ownership, timeout: float | None) -> Any:
         except TimeoutError:
             asked = ", ".join(call.name for call in run.decisions.pending)
             waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
-            on = "is paused (run.paused_for) until run.resume()" if run.state.paused else "goes on"
-            raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it {on}.{waits}") from None
+            on = "is paused (run.paused_for) until run.resume()" if run.state.paused else "continues"
+            raise WaitTimeoutError(f"The run has not ended after {timeout:g} s; it {on}.{waits}") from None
         except KeyboardInterrupt as stop:
             _stopped(run, stop)
             raise

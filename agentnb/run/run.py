@@ -84,8 +84,9 @@ class Run(Decisions, Recording):
         )
         if approve is None and not kept.over and (name_of_policy := lost_function(kept.approve)) is not None:
             warnings.warn(
-                f"The policy of this run was {printable(name_of_policy)}, which its recording does not keep: every call"
-                f" is asked about until approve= is given again (run {printable(name or self._journal.run_id)}).",
+                f"The policy of this run was {printable(name_of_policy)}, which a recording cannot keep. A person is"
+                " asked about every call until approve= is given again (run"
+                f" {printable(name or self._journal.run_id)}).",
                 UserWarning,
                 stacklevel=3,
             )

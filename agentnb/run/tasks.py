@@ -171,10 +171,10 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         for path, id in dict.fromkeys(running.values()):
             forget_call(self.run_id, path, id)
             warn_of(
-                f"{self.name_of(Effect('call' if id else 'model', id, path))} was broken off with its run, and its"
-                f" function still runs in a thread {CLOSE_SECONDS:g} s later. Nothing ends a thread from outside: it is"
-                " left to itself; what it does from here on is no part of the run. A function that may take long can"
-                " be async, or have a time-out of its own."
+                f"{self.name_of(Effect('call' if id else 'model', id, path))} was cancelled with its run, but its"
+                f" function still runs in a thread {CLOSE_SECONDS:g} s later. A thread cannot be stopped from outside:"
+                " it continues, but its result is not recorded. Make a function that may take long async, or give it a"
+                " timeout of its own."
             )
 
     def leave(self, effect: Effect, task: asyncio.Task[None]) -> None:
@@ -182,9 +182,9 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         _left.add(task)
         task.add_done_callback(_forget)
         warn_of(
-            f"{self.name_of(effect)} was broken off with its run, and has not ended {CLOSE_SECONDS:g} s later. It is"
-            " left to itself; what it does from here on is no part of the run. Code that is cancelled should let"
-            " asyncio.CancelledError through, and a `finally` should be short."
+            f"{self.name_of(effect)} was cancelled with its run, and has not ended {CLOSE_SECONDS:g} s later. It"
+            " continues, but its result is not recorded. Let asyncio.CancelledError propagate in code that can be"
+            " cancelled, and keep each `finally` short."
         )
 
     def _cancel(self, tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -292,7 +292,7 @@ class ToolCalls:
                     result = item.value
                     continue
                 if not isinstance(item, (Event, Delta)):
-                    raise TypeError(f"{call.name} says events on its way, or a Delta to be shown, not {shown(item)}.")
+                    raise TypeError(f"{call.name} may only yield events, deltas and a Result, not {shown(item)}.")
                 if not self._say(item, call) or self._frame.state.cancelled is not None:
                     raise _BrokenOff
                 is_shown = inline == "pull" or (inline is None and isinstance(item, Event))

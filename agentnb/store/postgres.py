@@ -221,7 +221,10 @@ class PostgresDatabase:
     def append(self, rows: Rows) -> None:
         """Commit events. Raises StoreBusy soon if another client locks the table, StoreConflict as `Database` does."""
         if not self._lock.acquire(timeout=LOCK_SECONDS):
-            raise StoreBusy(f"{self.where} could not be written: another thread has been using it for a long time.")
+            raise StoreBusy(
+                f"{self.where} could not be written: another thread has been using it for a long time. Try again"
+                " when it has finished."
+            )
         try:
             some = [tuple(rows[start : start + COLUMNS]) for start in range(0, len(rows), COLUMNS)]
             self._reconnecting(lambda: self._insert(some), "could not be written")

@@ -343,7 +343,10 @@ class SqliteDatabase:
     def _held_soon(self) -> Iterator[None]:
         """Hold the connection; raise StoreBusy if another thread holds it for long."""
         if not self._lock.acquire(timeout=LOCK_SECONDS):
-            raise StoreBusy(f"{self.where} could not be written: another thread has been using it for a long time.")
+            raise StoreBusy(
+                f"{self.where} could not be written: another thread has been using it for a long time. Try again"
+                " when it has finished."
+            )
         try:
             yield
         finally:
@@ -414,7 +417,9 @@ def _check_file(path: Path) -> None:
     if first and not first.startswith(_MAGIC):
         if _TRACE in first:
             raise _damage(str(path), "its first bytes are not those of a store")
-        raise StorageError(f"{path} cannot be used as a store: file is not a database.")
+        raise StorageError(
+            f"{path} cannot be used as a store: it is not a database. Pass the path of a store or of a new file."
+        )
 
 
 def copy_file_and_log(path: Path, folder: Path) -> Path:

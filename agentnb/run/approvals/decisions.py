@@ -213,7 +213,8 @@ class Decisions:
         if isinstance(event, Remembered):
             if event.run_id != self.id:
                 raise AlreadyDecided(
-                    f"That decision is remembered in the run {event.run_id}, not in this one ({self.id})."
+                    f"That decision is remembered in the run {event.run_id}, not in this one ({self.id}). Call forget()"
+                    " of that run."
                 )
             event = event.event
         with self._journal.saying():

@@ -101,7 +101,7 @@ class Breakpoints(Sequence[Breakpoint]):
         Raises UsageError if the arguments do not describe a breakpoint, or if a name is probably misspelt.
         """
         if type(nth) is not int or nth < 1:
-            raise UsageError(f"nth must be the number of the hit that stops the run, from 1, not {nth!r}.")
+            raise UsageError(f"nth must be the number of the hit that stops the run, 1 or more, not {nth!r}.")
         label, holds, once = self._read(spec, conditions)
         with self._lock:
             self._made += 1
@@ -127,7 +127,7 @@ class Breakpoints(Sequence[Breakpoint]):
         if callable(spec):
             if is_async(spec):  # the call would return an awaitable, which is always true
                 raise UsageError(
-                    f"The function of a breakpoint must not be async, because the run waits for it: {spec!r}."
+                    f"The function of a breakpoint must not be async, because its result is not awaited: {spec!r}."
                 )
             return getattr(spec, "__name__", "") or repr(spec), lambda event, state, run: spec(event, run), False
         if spec is not None and not isinstance(spec, Mapping):

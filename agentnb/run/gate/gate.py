@@ -248,7 +248,7 @@ def check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
     numbers = {name: plain_number(limit) for name, limit in limits.items()}
     for name, limit in numbers.items():
         if name not in LIMITS:
-            raise UsageError(f"limits= has no limit {name!r}; it has {', '.join(sorted(LIMITS))}.")
+            raise UsageError(f"limits= has no limit {name!r}; the limits are {', '.join(sorted(LIMITS))}.")
         is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit >= 0
         if not is_number or (isinstance(limit, int) and limit.bit_length() > 1000):  # more than a float can hold
             raise UsageError(f"limits[{name!r}] must be a non-negative number, not {shown(limit)}.")
