@@ -1,6 +1,6 @@
 """The driver: the async shell around scheduler and executor (ARCHITECTURE.md, 2. How a run works).
 
-`pump` is an async generator that moves a run on, and yields whenever there may be new events. The code that iterates
+`pump` is an async generator that advances a run, and yields whenever there may be new events. The code that iterates
 over it sets the pace: a consumer that pulls events, a task that drains it, a step that stops at its boundary. The
 scheduler decides, the executor performs; the driver awaits what takes time, waits for wakeups, and interrupts.
 """

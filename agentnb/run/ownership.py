@@ -455,7 +455,7 @@ class Ownership:
 
 
 async def drive_to_the_end(run: Ownership) -> Any:
-    """Wait until the run is settled; a task drives it if it has no owner. Returns or raises as `outcome` does."""
+    """Wait until the run is settled; a task drives it if it has no owner. Then do the same as `outcome`."""
     _check_may_wait(run)
     while not run.settled:
         try:
@@ -496,7 +496,7 @@ def _end(future: asyncio.Future[None] | concurrent.futures.Future[None]) -> None
 
 
 def wait_for_result(run: Ownership, timeout: float | None) -> Any:
-    """Block until the run is settled. Returns or raises as `outcome` does; TimeoutError after `timeout` seconds."""
+    """Block until the run is settled, then do the same as `outcome`. Raises TimeoutError after `timeout` seconds."""
     _check_may_wait(run)
     if run.is_taken_in_this_task():
         raise UsageError(TAKEN_HERE)
