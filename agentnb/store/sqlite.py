@@ -238,7 +238,9 @@ class SqliteDatabase:
             raise version_mismatch(self.where, "a version from before the first release")
         if (tables and not ours) or (version == 0 and len(ours) < len(STATEMENTS)):
             raise StorageError(f"{self.where} is a database, but not a store of agentnb. Nothing in it was changed.")
-        raise _damage(self.where, f"its tables are not those of a store of version {version}, which is its version number")
+        raise _damage(
+            self.where, f"its tables are not those of a store of version {version}, the version that it names"
+        )
 
     def create(self) -> None:
         """Create the tables, all or none, unless another process has created them."""
