@@ -94,7 +94,7 @@ _WHEN_ASKED_FOR = {
     "attach": "agentnb.notebook.attaching",
     "runs": "agentnb.notebook.runs_table",
 }
-"""Names that are imported at their first use, and their modules: no program needs all of them."""
+"""The modules of the names that are imported at their first use, because no program needs all of these modules."""
 _PACKAGES = frozenset(
     {"analysis", "core", "errors", "llms", "loops", "notebook", "run", "store", "testing", "tools", "widgets"}
 )

@@ -74,9 +74,9 @@ class Request:
 class ScriptedLLM:
     """A model that answers from a script, turn by turn.
 
-    Each run starts at the first turn, including a restored run. Nested loops, and the runs that its tools start, share
-    the script with the run. A fork of a run that this model has answered, and a run restored from one, continue after
-    the turns that were used in the recording. Requests outside of any run use the turns one after the other.
+    Each new run starts at the first turn. Its nested loops, and the runs that its tools start, share the script with
+    it. A restored run, or a fork, continues after the turns by which this same object has answered the recording; with
+    another ScriptedLLM it starts at the first turn. Requests outside of any run use the turns one after the other.
 
     turns: a list. Each turn is a list of chunks (made by `text` and `call`, or any other of `agentnb.llms.protocol`),
     which may contain `delay(seconds)` and exceptions to raise; or a string; or one chunk; or a function, sync or async,
@@ -93,7 +93,7 @@ class ScriptedLLM:
 
     def __init__(self, turns: Iterable[Turn], *, repeat: bool = False) -> None:
         if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):  # a string would be a turn per letter
-            raise UsageError(f"The turns must be a list, also a single turn: [{turns!r:.80}].")
+            raise UsageError(f"The turns must be a list, also for a single turn: [{turns!r:.80}].")
         self.turns = list(turns)
         self.repeat = repeat
         self.requests: list[Request] = []
@@ -131,7 +131,10 @@ class ScriptedLLM:
         if self.repeat and self.turns:
             number %= len(self.turns)
         elif number >= len(self.turns):
-            raise ScriptEnded(f"The script has {len(self.turns)} turns; this is request {number + 1}.")
+            raise ScriptEnded(
+                f"The script has {len(self.turns)} turns; this is request {number + 1}. Add a turn for it, or pass"
+                " repeat=True to start over."
+            )
         self._used.add(number)
         turn: Any = self.turns[number]
         if callable(turn) and not isinstance(turn, Iterable):
@@ -145,7 +148,7 @@ class ScriptedLLM:
                 yield chunk
 
     def _next_number(self, asked: AskedBy | None) -> int:
-        """Return the index of the turn that answers this request; `asked` is the request's run, None outside of any."""
+        """Return the index of the turn that answers a request of the run `asked`; None is a request outside of any."""
         if asked is None:
             self._outside += 1
             return self._outside - 1
@@ -173,7 +176,7 @@ class ScriptedLLM:
     def assert_complete(self) -> None:
         """Raise AssertionError unless every turn was used."""
         if len(self._used) < len(self.turns):
-            raise AssertionError(f"{len(self._used)} of {len(self.turns)} scripted turns were used.")
+            raise AssertionError(f"Only {len(self._used)} of {len(self.turns)} scripted turns were used.")
 
 
 def _chunks(turn: Any) -> Iterable[Chunk]:

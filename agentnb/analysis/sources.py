@@ -29,8 +29,8 @@ NEVER = math.nan
 class Source(NamedTuple):
     """A recorded run. `name` is unique among the sources that are read together.
 
-    `elsewhere` has the positions of the inherited events that are counted only in another source, the one of the run
-    from which this run was forked, or of another of its forks.
+    `elsewhere` has the positions of the inherited events that are not counted here, because another source counts
+    them: that of the run from which this run was forked, or that of another fork of that run.
     """
 
     name: str

@@ -3,7 +3,8 @@
 The rule that keeps a history valid for every provider is implemented here: the results of a turn's calls enter
 `messages` together, one per call, in the order in which the model made the calls, as soon as the last result is known
 and before anything else (`add_results`). While a turn has calls without results, nothing else can enter the history. A
-detached call is the exception: the history has a message that it still runs, and the loop reports its result.
+detached call is the exception: the history has a message that says that it still runs, and the loop reports its result
+later.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def _shortened_blocks(blocks: list[dict[str, Any]], most: int) -> list[dict[str,
 def call_proposed(state: State, event: e.CallProposed) -> None:
     """Open a call that the loop makes itself, or that the model makes before its answer is complete."""
     if event.call.id in state.open:
-        raise ImpossibleEvent(f"The call {event.call.id!r} is already open (seq {event.seq}).")
+        raise ImpossibleEvent(
+            f"The call {event.call.id!r} is already open (seq {event.seq}). Give each call its own id."
+        )
     if state.model == "idle" and not state.open:  # the loop has examined its own earlier calls by now
         state.calls = {call.id: call for call in state.calls.values() if not call.hidden}
     open_call(state, event.call, hidden=event.hidden)
@@ -148,7 +151,7 @@ def _withdraw_decision(state: State, event: e.ApprovalDecision) -> None:
 
 
 def note_rule(state: State, event: e.ApprovalDecision) -> None:
-    """Remember a decision, or forget the one that is withdrawn."""
+    """Remember a decision if it is to be remembered, or forget the earlier one that it withdraws."""
     if event.decision == "ask":
         state.rules = [rule for rule in state.rules if rule.seq != event.earlier]
     elif event.remember is not None:
@@ -202,8 +205,8 @@ def _the_open(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.Ca
 def settle(state: State) -> None:
     """Add the results to the history, now that every call of the turn has one, unless the loop may still replace them.
 
-    Results are also held back while the answer that made the calls is missing. If it never arrives, the end of the run
-    adds them.
+    Results are also deferred while the answer that made the calls is not complete. If that answer never arrives, the
+    end of the run adds them.
     """
     if state.reply is None or not state.unsaid or state.failure is not None:
         return

@@ -219,7 +219,7 @@ class Message(_Fields):
 
     @property
     def name(self) -> str | None:
-        """The name of the tool that this is the result of, or of the author."""
+        """The name of the tool whose result this is, or of the message's author."""
         return self.get("name")
 
     @property
@@ -347,7 +347,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
 def _read_call(call: Any) -> Any:
     """Return a call of an assistant's message in agentnb's format.
 
-    OpenAI's format nests the name and the arguments, as JSON text.
+    In OpenAI's format, the field `function` has the name and the arguments; the arguments are JSON text.
     """
     if isinstance(call, ToolCall):
         return call
@@ -367,7 +367,7 @@ def to_sent_message(value: Any) -> Message:
     """Return a message that a user or code sends to a run. Raises UsageError for a tool call or a tool result."""
     message = to_message(value)
     if message.role == "tool" or message.tool_calls:
-        raise UsageError("Tool calls and tool results cannot be sent as user messages.")
+        raise UsageError("Tool calls and tool results cannot be sent as user messages. Send their content as text.")
     return message
 
 

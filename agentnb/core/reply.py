@@ -20,7 +20,9 @@ TIMING_RESOLUTION = 25
 
 
 _SENT_BACK = ("signature", "redacted", "provider")
-"""Fields of a block of reasoning, besides its text, that its provider needs in later requests and only it can read."""
+"""Fields of a block of reasoning, besides its text. Its provider, which alone can read them, needs them in later
+requests.
+"""
 
 _STOP_REASONS = {"max_tokens": "length", "max_output_tokens": "length"}
 """Stop reasons that a user's own model may pass on unchanged from its server, with agentnb's name for each."""
@@ -29,7 +31,7 @@ _BROKEN_OFF = frozenset({"error", "aborted"})
 """The stop reasons by which a model reports in its stream that the answer has failed."""
 
 CUT_OFF = "(the answer was cut off before them)"
-"""The arguments of a call without any in an answer that was cut short: it is unknown if there would have been some."""
+"""The text that replaces missing arguments of a call in an answer that was cut off: the model might have sent some."""
 
 _COUNTED_AS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
 """OpenAI's names for token counts, mapped to agentnb's names, so that limits and totals include them."""
@@ -119,7 +121,10 @@ class Reply:
                 self._time(milliseconds, len(content))
                 return Delta(type="text_delta", content=content if content.isascii() else repair_text(content))
             if not isinstance(kind, str) or kind not in _HANDLERS:
-                raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
+                raise ModelProtocolError(
+                    f"The model streamed a chunk of unknown type {kind!r} (agentnb.llms.protocol lists the types):"
+                    f" {str(chunk)[:200]}"
+                )
             delta: Delta | None = getattr(self, _HANDLERS[kind])(chunk)
             return delta
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
@@ -178,7 +183,8 @@ class Reply:
             for complete in self._complete_after.get(index, ()):
                 self._add(complete)
         if cut_off and not self._calls and not self.text.strip():
-            raise ModelError(f"The answer was cut off before it had any content ({self._stop_reason}).")
+            advice = " Allow more tokens for an answer." if self._stop_reason == "length" else ""
+            raise ModelError(f"The answer was cut off before it had any content ({self._stop_reason}).{advice}")
         # Derive the stop reason if the model reported none. A pause in an answer with calls is not a pause.
         usage = self.used if self._used_before else self._usage
         reason = self._stop_reason

@@ -31,7 +31,10 @@ _METHODS = ("stream", "generate_with_tools", "complete")
 
 def in_one_piece(answer: Any) -> UsageError:
     """Return the error for a model's `stream` that returned something that cannot be iterated over."""
-    return UsageError(f"A model's stream() must yield chunks, and this one returned {answer!r:.80}.")
+    return UsageError(
+        f"A model's stream() must yield chunks, and this one returned {answer!r:.80}. Make it an async generator:"
+        " `async def` with `yield`."
+    )
 
 
 def as_model(llm: Any) -> Model:
@@ -46,7 +49,10 @@ def as_model(llm: Any) -> Model:
             raise UsageError(f"{llm.__name__} is a class; pass an object of it: {llm.__name__}(...).")
     stream = getattr(llm, "stream", None)
     if callable(stream) and not _takes_messages(stream):
-        raise UsageError(f"{type(llm).__name__} is not a model: its stream() does not take the messages.")
+        raise UsageError(
+            f"{type(llm).__name__} is not a model: its stream() does not take the messages. Define it as"
+            " stream(messages, *, tools, schema, **options)."
+        )
     if inspect.iscoroutinefunction(stream):
         return _InCoroutine(stream)
     if inspect.isgeneratorfunction(stream):
@@ -73,9 +79,8 @@ class _AllAtOnce:
         self._ask = ask
         parameters = inspect.signature(ask).parameters.values()
         by_name = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        if (
-            getattr(ask, "__name__", "") == "generate_with_tools"
-        ):  # it gets tools even if it has no parameter of that name
+        # `generate_with_tools` gets the tools even if it has no parameter of that name.
+        if getattr(ask, "__name__", "") == "generate_with_tools":
             by_name |= {"tools" for p in parameters if p.kind is p.VAR_KEYWORD}
         self._takes_tools = any(p.name == "tools" and p.kind is not p.KEYWORD_ONLY for p in parameters) or (
             sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) > 1
@@ -228,7 +233,7 @@ def _required(method: Any) -> dict[str, Any]:
 
 
 def _signature(function: Any) -> inspect.Signature | None:
-    """Return the signature of a function, None if it has none, as some written in C."""
+    """Return the signature of a function, or None if it has none, like some functions written in C."""
     try:
         return _cached_signature(function)
     except TypeError:  # not hashable

@@ -77,9 +77,14 @@ class MessageReader:
     def finish(self) -> list[Chunk]:
         """Return the closing chunks, `stop` last. Raises a ModelError if the answer is not complete."""
         if self._reason is None and not self._done:
-            raise ModelProtocolError(f"the stream of {self._server} ended without a stop reason")
+            raise ModelProtocolError(
+                f"the stream of {self._server} ended without a stop reason, so the answer may be incomplete; ask again"
+            )
         if not self._begun:
-            raise ModelProtocolError(f"the answer of {self._server} ended before a message in Anthropic's format began")
+            raise ModelProtocolError(
+                f"the answer of {self._server} ended before a message in Anthropic's format began; check that base_url"
+                " is the address of an API in this format"
+            )
         is_said = self._has_text or self._has_blocks
         reason = stop_reason(self._reason, calls=self._number > 0, text=is_said, server=self._server)
         closing: list[Chunk] = []
@@ -129,7 +134,7 @@ class MessageReader:
         return []
 
     def _read_response(self, message: Mapping[str, Any]) -> None:
-        # Counts grow during an answer: a 0 after a count comes from a proxy that does not know it.
+        # Counts grow during an answer: a 0 after a count comes from a proxy that does not know the count.
         usage = _mapping(message.get("usage"))
         output_details = _mapping(usage.get("output_tokens_details"))
         reasoning = {name: output_details.get(name) for name in ("thinking_tokens", "reasoning_tokens")}
@@ -197,7 +202,7 @@ class MessageReader:
         return chunks
 
     def _close_block(self, number: object) -> list[Chunk]:
-        """Close a block, and return what only its server can read, at the position of the block."""
+        """Close a block, and return the chunks for the data in it that only its server can read."""
         block = self._open.pop(_key(number), None)
         if block is None:
             return []

@@ -57,7 +57,7 @@ class HttpModel(ABC):
     url: the address of requests.
     key: the API key, None to send none.
     key_variable: the environment variable that usually has the key, for errors.
-    own_headers, headers: headers of every request, of the dialect and of the user.
+    own_headers, headers: headers of every request: those of the dialect, and those of the user.
     timeout: the longest silence in seconds, None for no limit.
     max_retries: the number of attempts after the first one.
     options: fields of the body of every request.
@@ -67,7 +67,7 @@ class HttpModel(ABC):
     required_options: frozenset[str] = frozenset()
     """Options that every request must have."""
     _base_url_hint: str = ""
-    """What is usually wrong with a base_url."""
+    """The usual fault of a base_url, for errors."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class HttpModel(ABC):
         """Request the next message, and yield it as chunks, `stop` last.
 
         A request that fails before the first event of its answer is sent again, after a `retry` chunk. A later failure
-        is raised: a part of the answer may have been shown and acted on, and a second answer would be another one.
+        is raised: a part of the answer may have been shown and acted on, and a second answer would differ from it.
 
         messages: the conversation.
         tools: the tools that the model may call.
@@ -243,7 +243,9 @@ class HttpModel(ABC):
         if isinstance(error, AuthenticationError) and error.status == 401:
             if (key := self._key_variable) is None:
                 usual = self._usual_variable
-                return error.reworded(f'{message} (no key was sent; api_key_env="{usual}" sends the one in {usual})')
+                return error.reworded(
+                    f'{message} (no key was sent; api_key_env="{usual}" sends the key in the variable {usual})'
+                )
             unset = "" if key in os.environ else ", which is not set"
             return error.reworded(f"{message} (the key is that of the environment variable {key}{unset})")
         if type(error) is not ModelRequestError or error.status is None:
@@ -258,17 +260,17 @@ class HttpModel(ABC):
             if name not in self.required_options and re.search(edge + re.escape(name) + edge, message):
                 wanted = re.search(rf"set {re.escape(name)} to ['\"`]?(\w+)", message)
                 advice.append(
-                    f'{name}="{wanted[1]}" is what it asks for' if wanted else f"{name}=None leaves {name} out"
+                    f'the server asks for {name}="{wanted[1]}"' if wanted else f"{name}=None leaves {name} out"
                 )
         # A wrong address.
         if error.status in (404, 405) and not re.search("model", message, re.IGNORECASE):
-            advice.append(f"the request went to {self._transport.path}, as base_url says{self._base_url_hint}")
+            advice.append(f"base_url leads to the path {self._transport.path}{self._base_url_hint}")
         advice += self._advice(message, body)
         return error.reworded(f"{message} ({'; '.join(advice)})") if advice else error
 
 
 async def _read_next(exchange: Exchange, reader: Reader) -> list[Chunk] | None:
-    """Return the chunks of the next event of the answer, None at its end. Events that only keep alive are skipped."""
+    """Return the chunks of the next event of the answer, None at its end. Keep-alive events are skipped."""
     while not reader.is_done() and (event := await exchange.next_event()) is not None:
         if not errors.is_sign_of_life(event.data, event.event):
             return reader.read(event)
@@ -276,7 +278,7 @@ async def _read_next(exchange: Exchange, reader: Reader) -> list[Chunk] | None:
 
 
 def _wait_before_retry(error: Exception) -> bool | float:
-    """Return whether to retry after this error: False, True for stamina's own wait, or the seconds to wait."""
+    """Return the seconds to wait before a retry of this error, True for stamina's own wait, or False for no retry."""
     if not isinstance(error, ModelOverloaded | ModelUnavailable):
         return False
     if error.retry_after is None:

@@ -68,8 +68,9 @@ def safe_name(name: str) -> str:
 
 
 def name_and_arguments(call: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the name and the arguments of a call. A `convert_to_llm` may give calls in OpenAI's form, which nests
-    them.
+    """Return the name and the arguments of a call.
+
+    A call that the user's `convert_to_llm` returns may have OpenAI's form, with both in a field `function`.
     """
     function = call.get("function", call)
     return function["name"], function["arguments"]
@@ -158,7 +159,9 @@ def as_specification(tool: Any) -> ToolSpecification:
     if isinstance(tool, Mapping) and is_provider_tool(tool):
         return tool
     if not isinstance(specification, Mapping) or not isinstance(specification.get("name"), str):
-        raise UsageError(f"A tool must have a name, and may have a description and parameters, not {tool!r:.200}.")
+        raise UsageError(
+            f"A tool must have a name, and may have a description and parameters. This is not a tool: {tool!r:.200}."
+        )
     if specification is not known:  # OpenAI's form, with fields of gateways next to it
         specification = {
             **specification,

@@ -49,8 +49,8 @@ OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_HOST = "api.openai.com"
 KEY_VARIABLE = "OPENAI_API_KEY"
 OPENAI_ID_LENGTH = 40
-"""The number of characters that OpenAI accepts in the id of a call. vLLM's ids have 46. Some proxies keep in theirs
-what they need later, so ids are shortened for OpenAI's own server only.
+"""The maximum number of characters that OpenAI accepts in the id of a call. Ids from vLLM have 46. Ids are shortened
+for OpenAI's own server only, because some proxies store data in their ids that they need later.
 """
 
 
@@ -69,13 +69,13 @@ class OpenAI(HttpModel):
     headers: headers of every request, as a gateway may require them.
     options: fields of the body of every request: `temperature=0`, `max_tokens=500`, `tool_choice="required"`,
         `extra_body={...}`. None leaves out a field that a server rejects, such as `stream_options=None`. In a run,
-        `tool_choice="required"` ends with the first call, after which the choice is "auto".
+        `tool_choice="required"` applies until the model has made a call; then the choice is "auto".
 
     Raises UsageError if an argument is not valid.
     """
 
     provider = "openai"
-    _base_url_hint = ", which most servers want to end with /v1"
+    _base_url_hint = "; most servers need a base_url that ends with /v1"
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class OpenAI(HttpModel):
     def _advice(self, message: str, body: JsonObject) -> list[str]:
         advice = []
         if "tools" in body and re.search("tool|function", message, re.IGNORECASE):
-            advice.append('OpenAI(..., tool_calls="schema") calls tools without the server\'s help')
+            advice.append('OpenAI(..., tool_calls="schema") works with servers that do not support tools')
         if "response_format" in body and re.search("response_format|json_schema", message):  # DeepSeek
             advice.append('OpenAI(..., response_format={"type": "json_object"}) asks for JSON and enforces no schema')
         return advice

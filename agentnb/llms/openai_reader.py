@@ -82,7 +82,7 @@ class ChatCompletionReader:
         payload = errors.read_event(event.data, event.event, self._server)
         choices, usage = payload.get("choices"), payload.get("usage")
 
-        # Keep what is about the answer as a whole. The first model and id are kept, the last of the other fields.
+        # Keep the data about the whole answer: the first model and id, and the last value of each other field.
         for ours, theirs in _RESPONSE_FIELDS.items():
             value = payload.get(theirs)
             is_fixed = ours in ("model", "response_id") and ours in self._response
@@ -116,9 +116,14 @@ class ChatCompletionReader:
         if self._reason is None and self._last_unknown is not None:
             raise errors.from_payload(self._last_unknown, self._server)
         if self._reason is None and not self._done and not self._has_final_usage:
-            raise ModelProtocolError(f"the stream of {self._server} ended without a finish reason and without {DONE}")
+            raise ModelProtocolError(
+                f"the stream of {self._server} ended without a finish reason and without {DONE}, so the answer may be"
+                " incomplete; ask again"
+            )
         if not self._begun:
-            raise ModelProtocolError(f"the stream of {self._server} ended before its answer began")
+            raise ModelProtocolError(
+                f"the stream of {self._server} ended before its answer began; ask again, or check base_url"
+            )
         reason = stop_reason(self._reason, calls=bool(self._calls), text=self._has_text, server=self._server)
         if reason == "stop" and self._refused:
             reason = "refusal"
@@ -274,7 +279,7 @@ def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
 # twice.
 
 NO_ARGUMENTS = "{}"
-"""Arguments that some servers open every call with, even if the call has others."""
+"""The arguments with which some servers open every call, even if other arguments follow."""
 
 
 @dataclass(slots=True)
@@ -311,7 +316,7 @@ class ToolCallPieces:
 
     @property
     def extras(self) -> dict[int, object]:
-        """What the provider wants to be sent again with a call (Gemini's signature), by the number of the call."""
+        """The data that the provider must be sent again with a call (Gemini's signature), by the number of the call."""
         real = [call for call in self._calls if call.is_real()]
         return {number: call.extra for number, call in enumerate(real) if call.extra is not None}
 

@@ -36,7 +36,7 @@ To answer: {"answer": <answer>}
 Tools:"""
 
 _MAX_OPENING = 1000
-"""The number of characters within which a reply shows that it is an answer."""
+"""The number of characters within which a reply must show what it is. A longer one is read at its end, by `finish`."""
 _OBJECT_OPENS = re.compile(
     r'\s*\{\s*(?:"(?:tool|name)"\s*:\s*"(?P<tool>[^"\\]*)"\s*,\s*"(?:arguments|parameters)"|"answer")\s*:\s*(?=\{)'
 )
@@ -72,7 +72,8 @@ def choose_tools(tools: Sequence[ToolSpecification], choice: object) -> tuple[li
                 return chosen, False
         case _:
             pass
-    raise UsageError(f"tool_choice {choice!r} does not name one of the tools")
+    names = ", ".join(str(tool["name"]) for tool in tools) or "none"
+    raise UsageError(f"tool_choice {choice!r} does not name one of the tools, which are: {names}")
 
 
 def union_schema(tools: Sequence[ToolSpecification], answer: Mapping[str, Any] | None = None) -> JsonObject:

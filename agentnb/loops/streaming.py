@@ -37,7 +37,7 @@ async def translated(
 ) -> AsyncGenerator[DesignEvent, None]:
     """Yield the design's events of a run. Closing the generator before the end of the run cancels the run.
 
-    items_of: returns the run's events. after_each: called after the events for an event of the run were taken.
+    items_of: returns the run's events and deltas. after_each: called with each of them after its translation was taken.
 
     Raises RunFailed if the run has failed and the design's events do not report it.
     """

@@ -3,8 +3,8 @@
 Messages to the run are delivered to the outermost loop that listens (`Design.listens`). If that is a nested loop, it
 may not have started yet, or have ended: the run keeps the messages until the next one starts, and no message is lost.
 
-A message to a loop itself, wherever in the run it is, is delivered to that loop only. If it was not delivered when the
-loop ends, it is kept for the loop's own next run.
+A message can also be addressed to one loop, which may be nested. It is delivered to that loop only. If the loop ends
+first, the message is kept for the next run of that loop.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ QUEUES: tuple[Queue, ...] = ("steering", "follow_up")
 
 
 class Mailbox:
-    """The queues of the loop in `frame`, or, without one, of the loop of the run that listens. Safe from every thread.
+    """The queues for messages to one loop, or to the run. Safe from every thread.
 
-    begin: appends the run's first event, unless it has been appended. cancel: ends the run.
+    frame: the loop; None for the loop of the run that listens. begin: appends the run's first event, unless it has been
+    appended. cancel: ends the run.
     """
 
     def __init__(
@@ -69,24 +70,29 @@ class Mailbox:
         with self._journal.saying():
             if self.over:
                 return None
-            kept = [self._frame] if self._frame is not None else _kept(self._journal)
+            kept = [self._frame] if self._frame is not None else _loops_that_keep(self._journal)
             return _withdraw(self._journal, kept, queue, message)
 
     def cancel(self, reason: str) -> bool:
-        """End the run, if the loop is its outermost one. Returns False if the run has ended already, or it is not."""
+        """End the run, if the loop is its outermost one. Returns False if it is not, or if the run has ended."""
         check_text("cancel(reason)", reason)
         return self._cancel(reason)
 
     def undelivered(self) -> dict[Queue, list[Message]]:
-        """Return the queued messages; of a nested loop that has ended, those to the loop itself."""
+        """Return the queued messages; for a nested loop that has ended, only those that were addressed to it."""
         frame = self._frame or self._journal.root
-        return _unheard(frame.state, frame.said if self._frame is not None and self.over else None)
+        return _undelivered(frame.state, frame.said if self._frame is not None and self.over else None)
 
     @property
     def read_undelivered(self) -> Callable[[], dict[Queue, list[Message]]]:
-        """`undelivered` of a run that has ended, as a function that does not keep the run alive."""
+        """A function that returns `undelivered` once the run or the loop has ended, and before that an empty dict.
+
+        It does not keep the run alive.
+        """
         frame = self._frame or self._journal.root
-        return partial(_left, self._journal.state, frame.state, frame.said if self._frame is not None else None)
+        return partial(
+            _undelivered_at_end, self._journal.state, frame.state, frame.said if self._frame is not None else None
+        )
 
 
 def _check_queue(queue: Any) -> None:
@@ -99,13 +105,13 @@ def open_mailbox(journal: Journal, frame: Frame) -> None:
     frame.mailbox = Mailbox(journal, frame)
 
 
-def _unheard(state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
+def _undelivered(state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
     """Return the queued messages; with `said`, only those that are in it."""
     return {queue: [m for m in state.queues[queue] if said is None or _is_in(said, m)] for queue in QUEUES}
 
 
-def _left(whole: State, state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
-    return _unheard(state, said) if whole.over or state.over else {}
+def _undelivered_at_end(whole: State, state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
+    return _undelivered(state, said) if whole.over or state.over else {}
 
 
 def _is_in(said: list[Message], message: Message) -> bool:
@@ -119,7 +125,12 @@ def listener(journal: Journal) -> Frame:
 
 def queued(journal: Journal) -> list[tuple[Queue, Message]]:
     """Return all messages that were not delivered yet, each queue oldest first."""
-    return [(queue, message) for queue in QUEUES for frame in _kept(journal) for message in frame.state.queues[queue]]
+    return [
+        (queue, message)
+        for queue in QUEUES
+        for frame in _loops_that_keep(journal)
+        for message in frame.state.queues[queue]
+    ]
 
 
 def _withdraw(journal: Journal, kept: list[Frame], queue: Queue, message: Message | None) -> list[Message]:
@@ -133,51 +144,51 @@ def _withdraw(journal: Journal, kept: list[Frame], queue: Queue, message: Messag
     return []
 
 
-def _kept(journal: Journal) -> list[Frame]:
+def _loops_that_keep(journal: Journal) -> list[Frame]:
     """Return the loops that keep messages: the run's own, and the one that listens."""
     root, hears = journal.root, listener(journal)
     return [root, hears] if hears is not root else [root]
 
 
 def hand_on(journal: Journal, frame: Frame) -> None:
-    """Give a loop that has started the messages that the run has kept, if it is the one that listens."""
+    """Pass the messages that the run has kept to a nested loop that has just started, if this loop listens."""
     root = journal.root
     if frame is not root and listener(journal) is frame:
         for queue in QUEUES:
             waiting = list(root.state.queues[queue])
-            for message in waiting[_handed(journal, frame, queue, waiting, frame.path) :]:
+            for message in waiting[_count_handed_on(journal, frame, queue, waiting, frame.path) :]:
                 journal.append(Queued(queue=queue, message=message), frame)
             _take(journal, root, queue)
 
 
 def finish_handing_on(journal: Journal) -> None:
-    """Give a loop that had just started in the recording the kept messages that were not handed on before a crash."""
+    """Complete the `hand_on` to a loop that had just started in the recording, in case a crash has interrupted it."""
     frame = listener(journal)
-    if _handed_last(journal, frame) is not None:
+    if _last_handed_on(journal, frame) is not None:
         with journal.lock:
             hand_on(journal, frame)
 
 
 def hand_back(journal: Journal, frame: Frame) -> None:
-    """Keep the undelivered messages of a loop that has ended for the next one, except those to this loop itself."""
+    """Let the run keep the undelivered messages of a loop that has ended, except those addressed to this loop."""
     if frame.design.listens and not journal.root.design.listens:
         for queue in QUEUES:
             undelivered = [message for message in frame.state.queues[queue] if not _is_in(frame.said, message)]
-            for message in undelivered[_handed(journal, frame, queue, undelivered, journal.root.path) :]:
+            for message in undelivered[_count_handed_on(journal, frame, queue, undelivered, journal.root.path) :]:
                 journal.append(Queued(queue=queue, message=message))
 
 
-def _handed(journal: Journal, frame: Frame, queue: Queue, messages: Sequence[Message], path: str) -> int:
+def _count_handed_on(journal: Journal, frame: Frame, queue: Queue, messages: Sequence[Message], path: str) -> int:
     """Return how many of these messages were put into the queue of the loop at `path` before the recording ended."""
-    come = [event for event in _handed_last(journal, frame) or () if (event.path, event.queue) == (path, queue)]
+    come = [event for event in _last_handed_on(journal, frame) or () if (event.path, event.queue) == (path, queue)]
     return sum(event.message in messages for event in come if isinstance(event, Queued))
 
 
-def _handed_last(journal: Journal, frame: Frame) -> Sequence[Queued | Withdrawn] | None:
-    """Return the last events of the recording that this loop was restored from, if they hand messages on.
+def _last_handed_on(journal: Journal, frame: Frame) -> Sequence[Queued | Withdrawn] | None:
+    """Return the last events of the recording that this loop was restored from, if these events hand messages on.
 
-    These follow the start or the end of the loop; None if the recording ends with something else. Each message that is
-    handed on is an event of its own: the process may have ended after any of them.
+    They follow the start or the end of the loop. Return None if the recording ends with other events. Each message that
+    is handed on is an event of its own: the process may have ended after any of them.
     """
     last: list[Queued | Withdrawn] = []
     for position in range(frame.recorded - 1, -1, -1):  # not over a copy: this is called at every step

@@ -146,7 +146,10 @@ class Recording(ABC):
         return False
 
     def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call `changed` when `driven` may have changed, or a pause was requested. Returns what unsubscribes."""
+        """Call `changed` when `driven` may have changed, or a pause was requested.
+
+        Returns a function that unsubscribes.
+        """
         return lambda: None
 
     @property
@@ -164,7 +167,7 @@ class Recording(ABC):
 
     @property
     def decided(self) -> list[Decided]:
-        """The calls that are decided and have not started, each loop's in the order it made them."""
+        """The calls that are decided and have not started, in the order in which each loop made them."""
         with self.lock:
             return ready(recorded_frames(self.state), run_id=self.id)
 

@@ -84,8 +84,9 @@ class Run(Decisions, Recording):
         )
         if approve is None and not kept.over and (name_of_policy := lost_function(kept.approve)) is not None:
             warnings.warn(
-                f"The policy of this run was {printable(name_of_policy)}, which its recording does not keep: every call"
-                f" is asked about until approve= is given again (run {printable(name or self._journal.run_id)}).",
+                f"The policy of this run was {printable(name_of_policy)}, which a recording cannot keep. A person is"
+                " asked about every call until approve= is given again (run"
+                f" {printable(name or self._journal.run_id)}).",
                 UserWarning,
                 stacklevel=3,
             )
@@ -237,8 +238,8 @@ class Run(Decisions, Recording):
         """Pause the run: start no new effects. Returns False if there is nothing to pause.
 
         That is so if the run has ended, a pause is recorded or requested already, or only a step or nothing drives it.
-        Effects in flight finish first, and so does the task of an engine if a nested loop executes it. Then the event
-        `run_paused` is recorded. (A breakpoint and a step do not wait for such tasks.)
+        Effects in flight finish first. If a ConversationEngine executes a task with a nested loop, the task finishes
+        first too; a breakpoint and a step do not wait for such tasks. Then the event `run_paused` is recorded.
         """
         check_text("pause(reason)", reason)
         return self._driving.pause(reason)

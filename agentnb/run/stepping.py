@@ -31,7 +31,7 @@ async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[
             )
         if run.state.failure is not None:
             run.journal.append(RunResumed())
-        _begin_behind_a_pause(run)
+        _begin_after_a_pause(run)
         if (done := _take(run, unit)) or run.state.over:
             return done
         if taken_here:
@@ -53,7 +53,7 @@ async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[
             await asyncio.wrap_future(permit.done)
         finally:
             stop()
-        run.reported = begins  # the owner has moved it if the run has ended; this step returns its events too
+        run.reported = begins  # `release` has moved it if the run has ended, but this step returns these events too
     if not (taken := _take(run, unit, all_of_them=True)) and not run.state.over:
         run.driver.unattended.stepped_in_vain()
         await asyncio.sleep(0)  # another task may decide; the caller may step again immediately
@@ -75,7 +75,7 @@ async def _step_there(run: Ownership, unit: Unit, home: asyncio.AbstractEventLoo
     return _take(run, unit, all_of_them=True)
 
 
-def _begin_behind_a_pause(run: Ownership) -> None:
+def _begin_after_a_pause(run: Ownership) -> None:
     """If another owner drives and has paused, exclude the events before the pause from the step."""
     if run.gate.owner in (None, "step") or not run.state.paused:
         return

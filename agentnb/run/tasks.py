@@ -21,10 +21,10 @@ from agentnb.threads import forget_call, unfinished_calls
 logger = logging.getLogger("agentnb")
 
 CLOSE_SECONDS = 2.0
-"""The time, in all, that interrupted effects have for their `finally`. An effect that has not ended then is named in a
-warning and left behind. The end of a run does not wait longer for a locked store either."""
+"""The seconds that all interrupted effects together have for their `finally`. An effect that has not ended by then is
+named in a warning and left behind. The end of a run does not wait longer for a locked store either."""
 
-_left: set[asyncio.Task[None]] = set()
+_left_behind: set[asyncio.Task[None]] = set()
 """The tasks that were left behind: asyncio keeps only weak references to tasks."""
 
 
@@ -34,15 +34,16 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     A task may rest at the gate: it waits for the scheduler to let it continue, and nothing happens in it until then.
     """
 
-    def __init__(self, news: Wakeup) -> None:
+    def __init__(self, wakeup: Wakeup) -> None:
         super().__init__()
-        self.wakeup = news
+        self.wakeup = wakeup
         self.resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
-        """The effects that wait at the gate: what wakes each, and whether it may continue."""
+        """The effects that wait at the gate, each with the future that wakes it and a test whether it may continue."""
         self._cancelled: set[asyncio.Task[None]] = set()
         """The tasks that were interrupted here and have not ended."""
         self.broken_off: set[Effect] = set()
-        """The effects whose task was cancelled by other code. If the run is still driven, it was their own code."""
+        """The effects whose task was cancelled, but not by this class. If the run is still driven, the code of the
+        effect itself has done that."""
         self.crash: BaseException | None = None
         """The error of the driver or the store in one of the tasks; None if there is none."""
         self.run_id = ""
@@ -82,20 +83,20 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         """Whether nothing is in flight, or every task rests at the gate."""
         return len(self) == len(self.resting)
 
-    async def rest(self, effect: Effect, may_go_on: Callable[[], bool]) -> None:
+    async def rest(self, effect: Effect, may_continue: Callable[[], bool]) -> None:
         """Wait, in the task of this effect, until the scheduler lets it continue."""
         rests = asyncio.get_running_loop().create_future()
-        self.resting[effect] = rests, may_go_on
+        self.resting[effect] = rests, may_continue
         self.wakeup.wake()
         try:
             await rests
         finally:
             self.resting.pop(effect, None)
 
-    def let_go_on(self) -> None:
+    def let_continue(self) -> None:
         """Let resting effects continue if they may."""
-        for effect, (rests, may_go_on) in list(self.resting.items()):
-            if may_go_on() and not rests.done():
+        for effect, (rests, may_continue) in list(self.resting.items()):
+            if may_continue() and not rests.done():
                 del self.resting[effect]
                 rests.set_result(None)
 
@@ -170,20 +171,20 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         for path, id in dict.fromkeys(running.values()):
             forget_call(self.run_id, path, id)
             warn_of(
-                f"{self.name_of(Effect('call' if id else 'model', id, path))} was broken off with its run, and its"
-                f" function still runs in a thread {CLOSE_SECONDS:g} s later. Nothing ends a thread from outside: it is"
-                " left to itself; what it does from here on is no part of the run. A function that may take long can"
-                " be async, or have a time-out of its own."
+                f"{self.name_of(Effect('call' if id else 'model', id, path))} was cancelled with its run, but its"
+                f" function still runs in a thread {CLOSE_SECONDS:g} s later. A thread cannot be stopped from outside:"
+                " it continues, but its result is not recorded. Make a function that may take long async, or give it a"
+                " timeout of its own."
             )
 
     def leave(self, effect: Effect, task: asyncio.Task[None]) -> None:
         """Leave a task behind that does not end, and warn of it."""
-        _left.add(task)
+        _left_behind.add(task)
         task.add_done_callback(_forget)
         warn_of(
-            f"{self.name_of(effect)} was broken off with its run, and has not ended {CLOSE_SECONDS:g} s later. It is"
-            " left to itself; what it does from here on is no part of the run. Code that is cancelled should let"
-            " asyncio.CancelledError through, and a `finally` should be short."
+            f"{self.name_of(effect)} was cancelled with its run, and has not ended {CLOSE_SECONDS:g} s later. It"
+            " continues, but its result is not recorded. Let asyncio.CancelledError propagate in code that can be"
+            " cancelled, and keep each `finally` short."
         )
 
     def _cancel(self, tasks: Iterable[asyncio.Task[None]]) -> None:
@@ -207,6 +208,6 @@ def warn_of(words: str) -> None:
 
 
 def _forget(task: asyncio.Task[None]) -> None:
-    _left.discard(task)
+    _left_behind.discard(task)
     if not task.cancelled():
         task.exception()  # asyncio logs an exception that nobody retrieves

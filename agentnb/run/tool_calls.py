@@ -1,8 +1,8 @@
 """Tool calls: the steps between an open call and its one result.
 
-A call is checked first: does the tool exist, do the arguments fit, does the loop's hook or the policy object? A refusal
-becomes the result of the call, as a text that the model can act on. The start of a call that may run is recorded by the
-executor; `perform` then runs the tool and records its result.
+A call is checked first: does the tool exist, do the arguments fit, do the loop's hook and the policy allow the call? A
+refusal becomes the result of the call, as a text that the model can act on. If the call may run, the executor records
+its start; `perform` then runs the tool and records its result.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class ToolCalls:
                 if isinstance(said, (ApprovalDecision, CallEnd)):
                     said = checked(said)
             except BaseException as error:  # a hook that fails must not leave the call without a result
-                self._go_if_ended(call, error, task)
+                self._reraise_if_interrupted(call, error, task)
                 return blocked(call, error_text(error))
             if isinstance(said, ApprovalDecision):
                 # Code has decided, not a person: `human` is the default of a decision that names no one.
@@ -150,7 +150,7 @@ class ToolCalls:
         try:
             said = plain_number(await settled(call_with_context(asks, takes_context(asks), proposed, context)))
         except BaseException as error:
-            self._go_if_ended(call, error, task)
+            self._reraise_if_interrupted(call, error, task)
             return Verdict("ask", f"The approve= of {call.name} failed: {error_text(error)}")
         if said is False:
             return NO_POLICY
@@ -160,7 +160,10 @@ class ToolCalls:
         return Verdict("ask", f"{call.name} asks before a call with these arguments.{needs}")
 
     def _for_a_hook(self, call: CallState, arguments: dict[str, Any]) -> CallState:
-        """Return a copy of the call, with the plain values that its function gets: "false" is False for a bool."""
+        """Return a copy of the call for a hook, with the arguments as the tool's function gets them.
+
+        They are plain values, converted to the types of the function: "false" becomes False for a bool.
+        """
         seen = copy.copy(call)
         seen.arguments = propose(call.id, call.name, arguments, self._tools[call.name]).arguments
         return seen
@@ -191,7 +194,7 @@ class ToolCalls:
         try:
             verdict = await settled(self._policy(proposed, context))
         except BaseException as error:  # a policy that fails has not approved the call
-            self._go_if_ended(call, error, task)
+            self._reraise_if_interrupted(call, error, task)
             return Verdict("ask", f"{FAILED}{error_text(error)}", seen=seen)
         return replace(self._with_its_arguments(call, tool, verdict), seen=seen)
 
@@ -240,7 +243,7 @@ class ToolCalls:
             loop_context.set(context_of_loop(frame, journal.events))
         try:
             if is_own:
-                fields = {"result": await self._act(call, inline)}
+                fields = {"result": await self._perform_own(call, inline)}
             else:
                 value = await self._invoke(call)
                 actions = None
@@ -260,22 +263,22 @@ class ToolCalls:
         except _TimedOut as error:
             end = synthetic_end(call, str(error), "timed_out", error.__cause__)
         except BaseException as error:  # ARCHITECTURE.md, 3. Three kinds of failure
-            self._go_if_ended(call, error, task)
+            self._reraise_if_interrupted(call, error, task)
             end = self._raised(call, error)
         if calls.after_call is not None and not is_own:
             end = await self._after(call, end)
         journal.append(end, frame, call)
 
-    def _go_if_ended(self, call: CallState, error: BaseException, task: asyncio.Task[Any] | None) -> None:
-        """Raise the error again if the code was ended from outside; otherwise the code has failed with it."""
+    def _reraise_if_interrupted(self, call: CallState, error: BaseException, task: asyncio.Task[Any] | None) -> None:
+        """Raise the error again if it has interrupted the code from outside. Return if the code itself has failed."""
         if is_thrown_in(error, task):
             raise error
-        state, here = self._frame.state, task_here()  # another than it began in, where each event is taken in one
+        state, here = self._frame.state, task_here()  # not `task`, if a consumer takes each event in another task
         is_wanted = state.cancelled is None and state.open.get(call.id) is call
         if isinstance(error, asyncio.CancelledError) and not (is_wanted and here is not None and not here.cancelling()):
             raise error
 
-    async def _act(self, call: CallState, inline: PumpPace | None) -> Any:
+    async def _perform_own(self, call: CallState, inline: PumpPace | None) -> Any:
         """Run a call of the loop's own. Each event that it yields is recorded while it is suspended."""
         said = self._calls.perform(call, self._frame.state)
         if not hasattr(said, "__aiter__"):
@@ -283,32 +286,32 @@ class ToolCalls:
         result = None
         said = InnerGenerator(said)
         async with aclosing(said):
-            await self._stand(call, inline)
+            await self._wait_at_gate(call, inline)
             async for item in said:
                 if isinstance(item, Result):
                     result = item.value
                     continue
                 if not isinstance(item, (Event, Delta)):
-                    raise TypeError(f"{call.name} says events on its way, or a Delta to be shown, not {shown(item)}.")
-                if not self._say(item, call) or self._frame.state.cancelled is not None:
+                    raise TypeError(f"{call.name} may only yield events, deltas and a Result, not {shown(item)}.")
+                if not self._record_or_show(item, call) or self._frame.state.cancelled is not None:
                     raise _BrokenOff
                 is_shown = inline == "pull" or (inline is None and isinstance(item, Event))
-                await self._stand(call, inline, until_taken=is_shown)
+                await self._wait_at_gate(call, inline, until_taken=is_shown)
         return result
 
-    async def _stand(self, call: CallState, inline: PumpPace | None, *, until_taken: bool = False) -> None:
+    async def _wait_at_gate(self, call: CallState, inline: PumpPace | None, *, until_taken: bool = False) -> None:
         """Suspend the call until the gate is open; with `until_taken`, at least until the driver's next pass."""
-        while until_taken or not self._may_go_on():
+        while until_taken or not self._may_continue():
             until_taken = False
             if inline is not None:
                 await show()
             else:
-                await self._inflight.rest(Effect("call", call.id, self._frame.path), self._may_go_on)
+                await self._inflight.rest(Effect("call", call.id, self._frame.path), self._may_continue)
 
-    def _may_go_on(self) -> bool:
+    def _may_continue(self) -> bool:
         return self._gate.is_open(self._journal.state, finishing=self._frame.finishes_calls)
 
-    def _say(self, said: Event | Delta, call: CallState) -> bool:
+    def _record_or_show(self, said: Event | Delta, call: CallState) -> bool:
         """Record or show an item that a call yields. Returns False if the call has ended meanwhile."""
         if not isinstance(said, Delta):
             return self._journal.append(checked(said), self._frame, call) is not None
@@ -326,9 +329,9 @@ class ToolCalls:
             invocation = self.bind(call, tool, call.arguments)
             del self._bound[call.id]
         progress = partial(self._progress, call)
-        return invocation(progress) if tool.timeout is None else self._in_time(call, tool, invocation(progress))
+        return invocation(progress) if tool.timeout is None else self._with_timeout(call, tool, invocation(progress))
 
-    async def _in_time(self, call: CallState, tool: Tool, running: Awaitable[Any]) -> Any:
+    async def _with_timeout(self, call: CallState, tool: Tool, running: Awaitable[Any]) -> Any:
         clock = asyncio.timeout(tool.timeout)
         try:
             async with clock:
@@ -336,7 +339,7 @@ class ToolCalls:
         except TimeoutError as error:
             if clock.expired():  # otherwise it is the tool's own
                 forget_call(self._journal.run_id, self._frame.path, call.id)  # its result says that it took too long
-                error.args = (f"{call.name} took longer than {tool.timeout:g} s.",)  # it came without words
+                error.args = (f"{call.name} took longer than {tool.timeout:g} s.",)  # it had no message
                 raise _TimedOut(*error.args) from error
             raise
 
@@ -346,18 +349,18 @@ class ToolCalls:
         try:
             changed = await settled(hook(self._for_a_hook(call, call.arguments), end, self._frame.state))
         except BaseException as error:  # an error result
-            self._go_if_ended(call, error, task)
+            self._reraise_if_interrupted(call, error, task)
             return self._raised(call, error)
         if not changed:
             return end
         try:
             return checked(structs.replace(end, **{name: to_json_data(value) for name, value in changed.items()}))
-        except (TypeError, ImpossibleEvent) as error:  # not a mapping, a field that is not there, or of a wrong type
+        except (TypeError, ImpossibleEvent) as error:  # not a mapping, an unknown field, or a value of a wrong type
             return self._raised(call, error)
 
     def _progress(self, call: CallState, data: Any) -> None:
         """Show progress of a call, unless the call has its result."""
-        if self._say(Delta(type="call_delta", call_id=call.id, data=to_json_data(data)), call):
+        if self._record_or_show(Delta(type="call_delta", call_id=call.id, data=to_json_data(data)), call):
             self._inflight.wakeup.nudge()  # a consumer that pulls waits for it
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:

@@ -35,7 +35,7 @@ LONG_SECONDS = 10.0
 """The time after which a store that is still locked is logged; the end of a process waits no longer for it either."""
 
 _unwritten: set[Wakeup] = set()
-"""Those of the runs that have events which could not be written yet."""
+"""The wakeups of the runs with events that could not be written yet."""
 reset_in_forks(_unwritten.clear)
 
 
@@ -44,11 +44,11 @@ def _write_the_rest() -> None:
     """Write the events that wait for a locked store when the process ends; log those that cannot be written."""
     until = time.monotonic() + LONG_SECONDS
     while _unwritten and time.monotonic() < until:
-        for news in _unwritten.copy():
-            news.write_now()
+        for wakeup in _unwritten.copy():
+            wakeup.write_now()
         time.sleep(RETRY_SECONDS if _unwritten else 0)
-    for news in _unwritten.copy():
-        logger.error("The process ends, and %s", news.words_of(news.locked))
+    for wakeup in _unwritten.copy():
+        logger.error("The process ends, and %s", wakeup.words_of(wakeup.locked))
 
 
 class Wakeup:
@@ -69,7 +69,7 @@ class Wakeup:
         self.locked: StoreBusy | None = None
         self._on_disk = len(journal.events)
         if journal.recorder is not None:
-            journal.observe(self._has_come)
+            journal.observe(self._after_append)
             journal.write = self.flush
 
     def move_in(self) -> bool:
@@ -84,8 +84,8 @@ class Wakeup:
         """Return True if the caller runs in the driver's event loop."""
         return self.loop is not None and loop_here() is self.loop
 
-    def _has_come(self, event: Event, frame: Frame) -> None:
-        """An event was appended, in any thread."""
+    def _after_append(self, event: Event, frame: Frame) -> None:
+        """Wake the driver after an event was appended in any thread, and write the event now or soon."""
         loop = self.loop
         if loop is None or not loop.is_running():
             self.flush()
@@ -98,8 +98,8 @@ class Wakeup:
             if self._journal.watchers:  # an event that watchers were notified of is on disk
                 self.flush()
             elif self._scheduled is None and self._journal.recorder is not None:
-                # At the next turn: the pump may append more that belongs to the same write. In a context of its own:
-                # that of a call would hold the run, also where the write is not needed any more.
+                # Write at the next turn, because the pump may append more events that belong to the same write. Use a
+                # new context: the context of a call would keep the run alive, even if the write is not needed any more.
                 self._scheduled = loop.call_soon(self._flush_as_scheduled, context=Context())
 
     @property
@@ -108,10 +108,10 @@ class Wakeup:
         return self._scheduled is not None
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait until something happens, or until so many seconds have passed."""
+        """Wait until `wake` is called or an event was appended, or until `seconds` have passed; None for no limit."""
         assert self.loop is not None
         self._waiter = self.loop.create_future()
-        self._journal.observe(self._has_come)
+        self._journal.observe(self._after_append)
         timer = None if seconds is None else self.loop.call_later(max(0.0, seconds), self.wake)
         try:
             # Checked after the future was created, so that an event from another thread is not missed.
@@ -120,7 +120,7 @@ class Wakeup:
         finally:
             self._waiter = None
             if self._journal.recorder is None:
-                self._journal.ignore(self._has_come)
+                self._journal.ignore(self._after_append)
             if timer is not None:
                 timer.cancel()
 
@@ -200,7 +200,7 @@ class Wakeup:
             self._journal.flush()
         except StoreBusy:
             return
-        except StorageError as error:  # its store is closed, say
+        except StorageError as error:  # for example, its store is closed
             logger.error("The process ends, and %s", self.words_of(error))
         _unwritten.discard(self)
 

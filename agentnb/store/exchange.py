@@ -3,7 +3,7 @@
 The first line has the kind and version of the file, the last the numbers of its runs and events. Between them is a line
 for each run, followed by a line for each of its events and of its named snapshots. Each line ends with a hash of itself
 and of all lines before it, so that a file that was changed, cut off or reassembled is refused with the number of the
-line. What is before that line can still be read (`salvage`).
+line. The lines before it can still be read (`salvage`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _lines(runs: Iterable[ExportedRun]) -> Iterator[bytes]:
 def read(path: Path, *, salvage: bool = False) -> list[ExportedRun]:
     """Return the runs of a file.
 
-    salvage: return what is before the damaged line; the run that it belongs to is cut off there.
+    salvage: read only the lines before the damaged one. The last run then has only the events in these lines.
 
     Raises RecordingMissing, UsageError for a file of another kind, VersionMismatch for one of a newer version, and
     RecordingCorrupt with the number of the damaged line.
@@ -125,7 +125,9 @@ def _read_lines(lines: list[bytes], runs: list[ExportedRun], where: str) -> None
             check = RecordingCheck()
         else:
             _add(entry, runs, check, line_is)
-    raise RecordingCorrupt(f"{where} is cut off: it has no end (line {len(lines)}).")
+    raise RecordingCorrupt(
+        f"{where} is cut off: it has no end (line {len(lines)}). import_(path, salvage=True) reads what it has."
+    )
 
 
 def _entry(line: bytes, chain: Any, where: str) -> dict[str, Any]:
@@ -134,7 +136,10 @@ def _entry(line: bytes, chain: Any, where: str) -> dict[str, Any]:
     content += b"}"
     chain.update(content)
     if not mark or link != chain.hexdigest()[:_LINK].encode() + b'"}':
-        raise RecordingCorrupt(f"{where}: it was changed or cut off after it was written, or is not an export.")
+        raise RecordingCorrupt(
+            f"{where}: it was changed or cut off after it was written, or is not an export. import_(path, salvage=True)"
+            " reads the lines of an export before this one."
+        )
     try:
         entry = from_json(content)
     except ValueError as error:

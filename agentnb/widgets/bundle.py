@@ -28,13 +28,13 @@ _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _JSDOC = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
 _SPACE = re.compile(r"\s*\n\s*")
-# What only a live panel has: buttons, inputs, lists, and text that is streaming.
+# Classes of elements that only a live panel has: buttons, inputs, lists, and text that is streaming.
 _LIVE = re.compile(
     r"-(panel|button|select|input|field|form|talk|joined|waiting|control|link|filter|line|details|live|spacer|row|busy|place)\b"
     r"|:focus"
 )
 _ROOT = re.compile(r"\.agentnb(?![\w-])")
-_COMMA = re.compile(r",(?![^(]*\))")  # between selectors, not in the brackets of one
+_COMMA = re.compile(r",(?![^(]*\))")  # between two selectors, not in the brackets of a selector
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 
@@ -96,16 +96,16 @@ def style_sheet() -> str:
 
 @cache
 def static_style_sheet() -> str:
-    """Return the CSS that a saved notebook carries for each run: what a static panel needs, without comments.
+    """Return the CSS of a static panel, without comments. A saved notebook contains it once for each run.
 
-    It applies to static panels only. A live panel on the same page has a style sheet of its own, which comes before
-    those in the outputs; rules for both would override what only the sheet of the live panel has.
+    It applies to static panels only. A live panel on the same page has its own style sheet, which comes before those
+    in the outputs. So a rule that applied to both kinds of panels would override rules of the live panel.
     """
     lines = _SPACE.sub("\n", _COMMENT.sub("", _styles(STATIC_STYLES))).splitlines()
     kept = []
     for line in lines:
         selectors, brace, rule = line.partition("{")
-        # Leave out a rule on one line whose selectors are all of a live panel.
+        # Leave out a rule on one line if all of its selectors belong to a live panel.
         if brace and line.endswith("}") and all(map(_LIVE.search, _COMMA.split(selectors))):
             continue
         # Let the selectors of any other rule apply to static panels only.

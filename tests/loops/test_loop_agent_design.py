@@ -244,7 +244,7 @@ def test_a_copy_of_a_context_shares_its_session_and_states() -> None:
     assert (ctx.branch, copied.branch) == ("a", "a.b")
     assert copied.session is ctx.session
     assert ctx.agent_states == {"x": {}}
-    with pytest.raises(ValueError, match="no 'brunch'"):
+    with pytest.raises(ValueError, match="no field 'brunch'"):
         ctx.model_copy(update={"brunch": "x"})
 
 

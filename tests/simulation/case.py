@@ -52,7 +52,7 @@ COMES_BACK = 2.5
 """Seconds after the end of a run within which waiting for it must return."""
 FINE = re.compile(
     "configuration of the loop differs|until approve= is given again"
-    "|call 'deaf' .* was broken off with its run, and has not ended"
+    "|call 'deaf' .* was cancelled with its run, and has not ended"
     "|are not written: .*database is locked"
 )
 """Warnings that are expected."""

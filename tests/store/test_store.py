@@ -188,7 +188,7 @@ async def test_runs_have_tags(three: Store) -> None:
 async def test_a_run_can_be_renamed(three: Store) -> None:
     three.rename("nile", "the nile")
     assert three.load("the nile").name == "the nile"
-    with pytest.raises(RecordingMissing, match="it has talk, broken, the nile"):
+    with pytest.raises(RecordingMissing, match="The store has: talk, broken, the nile"):
         three.load("nile")
 
 
@@ -303,7 +303,7 @@ async def test_an_invalid_search_is_refused(store: Store, wanted: Any) -> None:
 async def test_a_name_that_some_stores_cannot_keep_is_refused_by_all(three: Store, name: Any) -> None:
     before = three.runs()
     for name_it in (three.rename, three.tag, three.untag):
-        with pytest.raises(UsageError, match="takes a text, not empty"):
+        with pytest.raises(UsageError, match="takes a text that is not empty"):
             name_it("nile", name)
     with pytest.raises(UsageError):
         three.load(name)

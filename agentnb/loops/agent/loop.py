@@ -10,7 +10,8 @@ Written top to bottom, the algorithm is:
     raise LimitReached
 
 The published design recurses once per turn. Here it is a loop, and the cost of a turn does not depend on the number of
-earlier turns. As a decision it is `advance`, and its events are a projection of the run's events (`stream`).
+earlier turns. `advance` is this algorithm as a decision: it returns the next event for a state. The events of the agent
+are a projection of the run's events (`stream`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class AgentRequests(Requests):
         return with_documents(state)
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
-        """Return the phase and the execution of the reply's calls: sequential or parallel. Empty without calls."""
+        """Return the phase of a reply with calls, and `sequential`: True to run them one by one. Else empty."""
         if not reply.message.tool_calls:
             return {}
         return {"phase": "tool_execution", "sequential": self.loop.tool_execution == "sequential"}
@@ -139,7 +140,7 @@ class Agent(Loop):
         return ModelStart(turn=state.turn + 1)
 
     def ends_at_limit(self, state: State) -> bool:
-        """Return True if the limit ends the run. The limit precedes a cancellation (SEMANTICS.md, 3. Algorithm)."""
+        """Return True if the limit ends the run next. Then the run cannot be cancelled (SEMANTICS.md, 3. Algorithm)."""
         is_between_turns = state.model == "idle" and not state.open and not state.over and _answer(state) is None
         return is_between_turns and self.max_iterations is not None and state.turn >= self.max_iterations
 
@@ -174,11 +175,11 @@ class Agent(Loop):
         return AgentExecutor(self)
 
     def events(self, run: Run, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
-        """Return the stream of events, as of `execute`, for a started or restored run of this agent."""
+        """Return the stream of events that `execute` yields, for a started or restored run of this agent."""
         return stream(run, cancel_check(cancel_token), self.ends_at_limit)
 
     async def ainvoke(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
-        """Run on a prompt and return the text of the answer. This is the published design's other name of `run`."""
+        """Run on a prompt and return the text of the answer. The published design has `run` under both names."""
         return await self.run(prompt, cancel_token, **options)
 
     async def run(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:

@@ -22,7 +22,7 @@ CHECK_INTERVAL = 0.05
 
 
 class _TokenCheck:
-    """Cancels a run when `cancelled()` is true.
+    """The check of a cancel token. It cancels the run when `cancelled()` is true.
 
     The run is not cancelled while `ends_first(state)` is true, because it is about to end normally.
     """
@@ -64,9 +64,10 @@ def stream(
 ) -> AsyncGenerator[AgentEvent, None]:
     """Return the stream of the agent's events of a run, which advances when an event is requested.
 
-    Closing the stream cancels the run. cancelled: returns True to cancel the run; None for no check. It is called first
-    before the run advances. ends_first: returns True if the run is about to end normally and must not be cancelled.
-    turn: the first turn of the run, None for turn 0. The stream raises RunFailed if the loop itself has failed.
+    Closing the stream cancels the run. cancelled: returns True to cancel the run; None for no check. The first call
+    comes before the run advances. ends_first: returns True if the run is about to end normally and must not be
+    cancelled. turn: the first turn of the run, None for turn 0. The stream raises RunFailed if the loop itself has
+    failed.
     """
     projection = AgentProjection(turn)
     if cancelled is None:
@@ -101,6 +102,6 @@ def cancel_check(token: Any) -> Callable[[], bool] | None:
     if callable(token):
         return lambda: bool(token())
     raise UsageError(
-        f"{type(token).__name__} is not a cancel token: it has no is_set(), is_cancelled() or cancelled, and is not"
-        " callable."
+        f"{type(token).__name__} is not a cancel token. Pass an object with is_set(), is_cancelled() or cancelled (such"
+        " as a threading.Event), or a function that returns True to cancel."
     )

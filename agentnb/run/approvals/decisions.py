@@ -88,9 +88,9 @@ class Decisions:
     def approve(self, id: str | Pending, *, remember: Remember | None = None, reviewer: str | None = None) -> None:
         """Approve a call: it runs with exactly the arguments of its question.
 
-        id: an item of `pending`; or the id of the call, if exactly one question with it waits. remember: also approve
-        the waiting and later calls of this run, "tool" for all calls of the same tool, "arguments" for those with
-        exactly the same arguments. reviewer: the name of the person who decided.
+        id: an item of `pending`; or the id of the call, if exactly one question with this id waits. remember: also
+        approve other waiting calls and later calls of this run: "tool" for all calls of the same tool, "arguments" for
+        its calls with exactly the same arguments. reviewer: the name of the person who decided.
 
         Raises AlreadyDecided if the question is decided, was asked again since, or belongs to another run; UnknownCall
         if no question waits under this id; UsageError if several do.
@@ -128,7 +128,7 @@ class Decisions:
     def edit(self, id: str | Pending, arguments: dict[str, Any], *, reviewer: str | None = None) -> None:
         """Approve a call with other arguments.
 
-        Raises InvalidArguments if they do not fit the tool's schema; otherwise as `approve`.
+        Raises InvalidArguments if they do not fit the tool's schema, and the errors of `approve`.
         """
         with self._journal.saying():
             self._replace(*self._waiting(id), "edit", None, arguments, reviewer)
@@ -137,7 +137,7 @@ class Decisions:
         """Run another tool instead of the call.
 
         name: the tool. Raises UnknownCall if the loop has no such tool, InvalidArguments if the arguments do not fit
-        its schema; otherwise as `approve`.
+        its schema, and the errors of `approve`.
         """
         with self._journal.saying():
             self._replace(*self._waiting(id), "replace", name, arguments, reviewer)
@@ -146,7 +146,7 @@ class Decisions:
         """Provide the result of a call without running it, or the answer that a suspended loop waits for.
 
         Restore a suspended run before you answer it, and answer it before it continues. Raises UsageError if the run
-        has ended with a suspension and was not restored; otherwise as `approve`.
+        has ended with a suspension and was not restored, and the errors of `approve`.
         """
         with self._journal.saying():
             if self._answer_suspended_loop(id, result):
@@ -207,13 +207,14 @@ class Decisions:
     def forget(self, event: int | Remembered, *, reviewer: str | None = None) -> None:
         """Remove a remembered decision, so that it decides no more calls. Earlier decisions by it remain.
 
-        event: an item of `remembered`, or the number of its event. Raises UsageError if no such decision is remembered
-        or the run has ended, AlreadyDecided if the item belongs to another run.
+        event: an item of `remembered`, or the number of its event. Raises UsageError if no such decision is remembered,
+        or if the run has ended; AlreadyDecided if the item belongs to another run.
         """
         if isinstance(event, Remembered):
             if event.run_id != self.id:
                 raise AlreadyDecided(
-                    f"That decision is remembered in the run {event.run_id}, not in this one ({self.id})."
+                    f"That decision is remembered in the run {event.run_id}, not in this one ({self.id}). Call forget()"
+                    " of that run."
                 )
             event = event.event
         with self._journal.saying():
@@ -272,8 +273,8 @@ class Decisions:
     def _waiting(self, item: str | Pending) -> Found:
         """Return the call of a waiting question. If its question is not recorded yet, record it now.
 
-        Raises AlreadyDecided if the deadline has passed, after recording the rejections of all such calls; otherwise
-        as `approve`.
+        Raises AlreadyDecided if the deadline has passed; before that, all calls whose deadline has passed are rejected.
+        Also raises the errors of `approve`.
         """
         frame, call = self._find_item(item) if isinstance(item, Pending) else self._find_waiting(item)
         if (frame, call) in self._unasked():
@@ -314,8 +315,8 @@ class Decisions:
     def _find_waiting(self, id: object) -> Found:
         """Return the one call that waits under an id.
 
-        Raises UsageError if several do, AlreadyDecided if a call with this id does not wait, UnknownCall if there is no
-        call with it.
+        Raises UsageError if several calls do, AlreadyDecided if a call with this id exists but does not wait,
+        UnknownCall if there is no call with this id.
         """
         found = self._under(id, lambda frame, call: open_question(call) is not None or (frame, call) in self._unasked())
         if len(found) == 1:
@@ -344,7 +345,7 @@ class Decisions:
         return [(frame, call) for frame, call in by_path if call is not None and fits(frame, call)]
 
     def _decided(self, item: str | Decided | Pending) -> Found:
-        """Return the call with a decision that can be withdrawn. Raises as `undo`."""
+        """Return the call with a decision that can be withdrawn. Raises the errors of `undo`."""
         # Find the call.
         if not isinstance(item, Decided | Pending):
             found = self._under(item, lambda frame, call: call.status == "ready")
@@ -352,7 +353,7 @@ class Decisions:
                 raise _several(found, "are decided", "run.decided")
             found = found or self._under(item, lambda frame, call: True)
             if not found:
-                raise UnknownCall(f"No call {shown(item)} is open.")
+                raise UnknownCall(f"No call {shown(item)} is open. run.decided lists the calls that can be undone.")
             frame, call = found[-1]
         else:
             self._check_run(item)
@@ -390,8 +391,8 @@ class Decisions:
     def _answer_suspended_loop(self, id: str | Pending, result: Any) -> bool:
         """Record the answer that a suspended loop of this run waits for under this id.
 
-        Returns False if no loop does. Raises AlreadyDecided if it was answered before, UsageError if several questions
-        wait under this id or the run has ended.
+        Returns False if no loop waits under this id. Raises AlreadyDecided if the answer was given before, UsageError
+        if several questions wait under this id or the run has ended.
         """
         if not isinstance(id, str):
             return False

@@ -50,7 +50,7 @@ class Remembered:
 
 
 def remembering(call: CallState, arguments: dict[str, Any], remember: Remember | None) -> dict[str, Any]:
-    """Return the fields that make a decision about a call a rule for later calls; empty if `remember` is None."""
+    """Return the fields of a decision that turn it into a rule for later calls; empty if `remember` is None."""
     if remember is None:
         return {}
     return {"remember": remember, "name": call.name, "arguments": arguments if remember == "arguments" else None}
@@ -87,7 +87,10 @@ def apply_to_waiting(journal: Journal) -> None:
 
 
 def lapsed_reason(journal: Journal, frame: Frame, call: CallState) -> str:
-    """Return a text that a remembered decision no longer applies because the tool has changed; empty if none exists."""
+    """Return the message that a remembered decision no longer applies, because its tool has changed.
+
+    The message is empty if this is the case for no decision.
+    """
     changed = [rule for rule in _rules_of(journal.state.rules, frame, call.name) if not _is_same_tool(rule, frame)]
     if not changed:
         return ""

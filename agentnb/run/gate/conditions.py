@@ -113,7 +113,8 @@ class Conditions:
         made = {name: value for name, value in spec.items() if value is not None and value != ""}
         if unknown := set(made) - known:
             raise UsageError(
-                f"A breakpoint has no condition {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}."
+                f"A breakpoint has no condition {', '.join(sorted(unknown))}; the conditions are"
+                f" {', '.join(sorted(known))}."
             )
         if not made:
             raise UsageError("A breakpoint without a condition would stop at every event.")
@@ -146,7 +147,7 @@ class Conditions:
     def hold(self, event: Event, state: State, run: State) -> bool:
         """Return True if all conditions hold at an event.
 
-        state: of the loop that the event belongs to. run: the state of the whole run.
+        state: the state of the event's loop. run: the state of the whole run.
         """
         where = self._where
         about_call = self.tool is not None or self.arguments

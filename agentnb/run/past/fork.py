@@ -67,7 +67,8 @@ BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
 class Past(NamedTuple):
     """The past of a fork: its events, and the state after them.
 
-    `shared`: the number of first events that equal those of the recording, except for event 0 and the mark `inherited`.
+    `shared`: the number of events at the beginning that equal those of the recording, apart from event 0 and the mark
+    `inherited`.
     """
 
     events: Continued[Event]
@@ -223,8 +224,9 @@ def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> Non
         )
     name = decision.name or call.name
     if name not in frame.tools:
-        there = f"there are {', '.join(sorted(frame.tools))}" if frame.tools else f"{frame.design.name} has none"
-        raise UnknownCall(f"There is no tool {name!r}; {there}.")
+        tools = ", ".join(sorted(frame.tools))
+        known = f"the tools are {tools}" if tools else f"{frame.design.name} has no tools"
+        raise UnknownCall(f"There is no tool {name!r}; {known}.")
     if decision.decision != "approve":  # the arguments of an approved call are checked at its start
         frame.calls.bind(frame.tools[name], call, dict(decision.arguments or {}), frame.state)
 
@@ -354,7 +356,7 @@ def _ends_of_running_calls(state: State, events: Sequence[Event], begin: int) ->
 def _replacement(
     events: Sequence[Event], event: Event, change: Change, loop: Design, checkpoints: Checkpoints
 ) -> Event | None:
-    """Return the event that replaces this event, or None if the change, if any, comes after it."""
+    """Return the event that replaces this event; None if nothing changes, or if the change comes after this event."""
 
     @cache
     def before() -> Frame | None:
@@ -494,7 +496,10 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if isinstance(given, ApprovalDecision):
         given = {name: getattr(given, name) for name in ("decision", "reason", "arguments", "name", "result")}
     if not isinstance(given, Mapping) or given.get("decision") not in DECISIONS:
-        raise UsageError(f"decision= is one of {', '.join(DECISIONS)}, or a dict with the key decision.")
+        raise UsageError(
+            f"decision= must be one of {', '.join(DECISIONS)}, or a dict whose decision is one of them, not"
+            f" {change.decision!r:.80}."
+        )
     known = {"decision", "reason", "arguments", "name", "result"}
     if unknown := sorted(set(given) - known - {"call_id", "by"}):
         raise UsageError(f"A decision does not accept {', '.join(unknown)}. Its fields are {', '.join(sorted(known))}.")

@@ -74,7 +74,8 @@ def check_kind(start: RunStart, loop: Design) -> None:
     """Raise RecordingMismatch if the recording with this first event is of another kind of loop."""
     if start.loop != loop.kind():
         raise RecordingMismatch(
-            f"The recording is of a loop of kind {start.loop}, and the given loop is of kind {loop.kind()}."
+            f"The recording is of a loop of kind {start.loop}, but the given loop is of kind {loop.kind()}. Pass a"
+            " loop of the recorded kind."
         )
 
 

@@ -87,9 +87,9 @@ def restore(
 def _kept_events(events: Sequence[Event], loop: Design, *, has_new_limits: bool = False) -> Sequence[Event]:
     """Return the events that a restored run keeps.
 
-    A cancellation or a suspension is dropped: they end a run in its process (ARCHITECTURE.md, 2. How a run works). The
-    end at a limit is dropped if there are new limits (`has_new_limits`). After an error, the loop decides how many
-    events to keep. The incomplete recording of an end is dropped too.
+    A cancellation or a suspension is dropped, because it ends a run in its process only (ARCHITECTURE.md, 2. How a run
+    works). The end at a limit is dropped if there are new limits (`has_new_limits`). After an error, the loop decides
+    how many events to keep. An end that was recorded incompletely is dropped too.
     """
     last = events[-1]
     if isinstance(last, RunEnd) and last.terminal:

@@ -1,7 +1,7 @@
 """Spans: when each loop, model request, call and pause of a run waited and ran; for the timeline and the totals.
 
 Spans are computed here once, for the live page, the static page and the analyses. `Causes` maps an event to its span;
-the type of the event says how the span changes. The changes travel to the live page with the row of the event
+the type of the event determines how the span changes. The changes are sent to the live page with the row of the event
 (`changes`), so that a page that shows a replay at any position has the spans of that position (`page/spans.js`).
 """
 
@@ -29,14 +29,14 @@ _STARTS: Mapping[str, Literal["run", "wait"]] = {
 }
 _ENDS = frozenset({"model_end", "model_error", "approval_decision", "call_end", "run_resumed", "run_end"})
 INTERVALS = 60
-"""Intervals of one span at most, for example of a call that is retried; later ones extend the last."""
+"""The maximum number of intervals of one span, for example of a call that is retried; later ones extend the last."""
 
 
 @dataclass(slots=True)
 class Interval:
     """A time in which a span ran (`run`) or waited for a person (`wait`). `end` is None while it is open.
 
-    A call with an unknown outcome has waited since it started, because nothing says for how long it ran.
+    A call with an unknown outcome has waited since it started, because it is unknown how long it ran.
     position: the event that started it. since: the time from which the span could have started it. after: the event
     that it had to wait for, if there is one.
     """
@@ -54,8 +54,8 @@ class Span:
     """A loop, a model request, a call or a pause. Times are those of events, in seconds since the epoch.
 
     position: its first event. parent: the loop that it belongs to. turn: of a call, the request that made it.
-    performed: of a call, whether a nested loop performs it. calls, call_time: of a request, how many calls it made and
-    the seconds that they waited and ran. inside: of a loop, the spans that belong to it.
+    performed: of a call, True if a nested loop performs it. calls, call_time: of a request, the number of calls that it
+    made and the seconds that they ran, added up. inside: of a loop, the spans that belong to it.
     """
 
     number: int
@@ -126,7 +126,7 @@ class Spans:
         return self
 
     def marks(self, position: int) -> dict[str, Any]:
-        """Return what the row of an event says about its cause and its span: `cause`, `span` and `after`."""
+        """Return the fields of an event's row about its cause and its span: `cause`, `span` and `after`, if present."""
         cause, span = self.causes.causes[position], self.causes.spans[position]
         after = self.causes.awaited.get(position)
         marks = {"cause": cause if cause >= 0 else None, "span": span if span >= 0 else None, "after": after}
@@ -150,8 +150,8 @@ class Spans:
             return
         span = self.all[number] if number < len(self.all) else self._add(events, position, number)
 
-        # End the open interval and start the next one. A person who is asked how a lost call ended was waited for
-        # since the call started.
+        # End the open interval and start the next one. If a person is asked how a lost call ended, the call has waited
+        # for the person since it started.
         starts = _STARTS.get(event.type)
         is_running = bool(span.intervals) and span.intervals[-1].end is None
         if is_running and event.type == "approval_request" and event.unknown:
@@ -162,7 +162,7 @@ class Spans:
         if starts:
             self._start(span, starts, now, position)
 
-        # Note what the event says about the span.
+        # Note the usage or the failure in the event.
         if event.type == "model_end":
             self._set(span, usage=event.usage)
         elif event.type == "model_error" or getattr(event, "is_error", False) or getattr(event, "error", None):
@@ -243,7 +243,7 @@ class Spans:
                 self._set(span.turn, call_time=span.turn.call_time + seconds)
 
     def _count_wait(self, start: float, end: float) -> None:
-        """Add a time in which a person was waited for, without the part that has been counted."""
+        """Add the time of a wait for a person, without the part that has already been counted."""
         while self._waits and self._waits[-1][1] >= start:
             earlier = self._waits.pop()
             self.spent["wait"] -= earlier[1] - earlier[0]
@@ -252,14 +252,14 @@ class Spans:
         self.spent["wait"] += end - start
 
     def _set(self, span: Span, **fields: Any) -> None:
-        """Set fields of a span, and note them as changes by the current event. Other spans are noted by number."""
+        """Set fields of a span, and note them as changes by the current event. A span as a value is noted by number."""
         changes = self._changed.setdefault(span.number, {})
         for name, value in fields.items():
             setattr(span, name, value)
             changes[name] = value.number if isinstance(value, Span) else value
 
     def _set_interval(self, span: Span, **fields: Any) -> None:
-        """Do the same with the last interval of a span."""
+        """Set fields of the last interval of a span, and note them as changes by the current event."""
         index = len(span.intervals) - 1
         changes = self._changed.setdefault(span.number, {}).setdefault("intervals", {}).setdefault(str(index), {})
         for name, value in fields.items():
