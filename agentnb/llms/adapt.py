@@ -61,18 +61,18 @@ def as_model(llm: Any) -> Model:
         model: Model = llm if _takes(stream, "schema") and not _required(stream) else _Fitted(stream)
         return model
     asks = [ask for name in _METHODS[1:] if callable(ask := getattr(llm, name, None))]
-    at_once = _AllAtOnce(asks[0]) if asks else None
+    whole = _WholeAnswer(asks[0]) if asks else None
     if callable(stream):
-        return _WithoutTools(stream, at_once)
-    if at_once is not None:
-        return at_once
+        return _WithoutTools(stream, whole)
+    if whole is not None:
+        return whole
     raise UsageError(
         f"{type(llm).__name__} is not a model: it has neither stream(messages, *, tools, schema, **options),"
         " nor generate_with_tools nor complete."
     )
 
 
-class _AllAtOnce:
+class _WholeAnswer:
     """A method that returns the whole answer."""
 
     def __init__(self, ask: Any) -> None:
@@ -136,7 +136,7 @@ class _AllAtOnce:
 class _WithoutTools:
     """A `stream` that accepts no tools, with another method for requests that have tools."""
 
-    def __init__(self, stream: Any, with_tools: _AllAtOnce | None) -> None:
+    def __init__(self, stream: Any, with_tools: _WholeAnswer | None) -> None:
         self._stream = stream
         self._with_tools = with_tools
 

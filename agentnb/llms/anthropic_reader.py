@@ -85,8 +85,8 @@ class MessageReader:
                 f"the answer of {self._server} ended before a message in Anthropic's format began; check that base_url"
                 " is the address of an API in this format"
             )
-        is_said = self._has_text or self._has_blocks
-        reason = stop_reason(self._reason, calls=self._number > 0, text=is_said, server=self._server)
+        has_content = self._has_text or self._has_blocks
+        reason = stop_reason(self._reason, calls=self._number > 0, text=has_content, server=self._server)
         closing: list[Chunk] = []
         if reason == "tool_calls":  # a call without arguments may come without deltas
             closing += [{"type": "tool_call_delta", "index": index, "arguments": "{}"} for index in sorted(self._empty)]

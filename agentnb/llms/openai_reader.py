@@ -342,7 +342,7 @@ class ToolCallPieces:
             if index is None or not last.arguments.has_closed():  # some servers increase the index within a call
                 call = last
 
-        # Otherwise start a new call. Nothing more comes for the one before it.
+        # Otherwise start a new call. The call before it is then complete.
         chunks: list[Chunk] = []
         if call is None or self._starts_another(call, call_id, name, text):
             if self._calls and (last := self._calls[-1]).has_empty_opening and last.is_real():

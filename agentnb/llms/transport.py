@@ -96,7 +96,8 @@ class Transport:
         self._clients: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[httpx.AsyncClient]]] = {}
         self._lock = threading.Lock()
         # A transport in a reference cycle must not be collected together with its clients: each connection would raise
-        # a ResourceWarning. The finalizer holds the clients until then, and a dropped generator is closed in its loop.
+        # a ResourceWarning. So the finalizer holds the clients until the transport is collected. Then the generators
+        # are dropped, and each is closed in its event loop.
         weakref.finalize(self, self._clients.clear).atexit = False
 
     async def open(

@@ -118,7 +118,7 @@ class PostgresDatabase:
             self._connection.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_connection"):  # a notebook opens stores for a look, and does not close them
+        if hasattr(self, "_connection"):  # a notebook may open a store to inspect it, and not close it
             self._connection.close()
 
     # -- tables ----------------------------------------------------------------------------------------------------

@@ -121,7 +121,11 @@ class Store:
         """
         check_name("load(name_or_id)", name_or_id)
         number, position = self._resolve(name_or_id, salvage=salvage)
-        events = recordings.events(self._database, number, position, salvage=salvage)
+        try:
+            events = recordings.events(self._database, number, position, salvage=salvage)
+        except RecordingCorrupt as error:
+            advice = f"store.load({name_or_id!r}, salvage=True) returns the events before the damage."
+            raise RecordingCorrupt(f"{error} {advice}") from error
         if salvage and not events:  # no event of the run can be read: raise the cause
             events = recordings.events(self._database, number, position)
         return Snapshot.of(events, name=name_or_id)
