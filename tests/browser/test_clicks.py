@@ -85,7 +85,7 @@ def test_with_two_tabs_the_first_click_decides_and_the_other_tab_shows_the_decis
 
     notebook.do(reject_and_approve)
     notebook.wait_cell(WAIT)
-    notebook.wait_output(SHOW, "What was said")  # frozen, which a page that has not run the cell does not take
+    notebook.wait_output(SHOW, "Saved copy of")  # frozen, which a page that has not run the cell does not take
     other.wait_output(SHOW, "completed")
     for tab in (notebook, other):
         assert "1 call waits for you" not in tab.outputs(SHOW)

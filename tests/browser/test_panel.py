@@ -183,7 +183,7 @@ def test_the_texts_of_the_panel_have_enough_contrast_in_each_theme(notebook: Not
     notebook.do(lambda page: page.evaluate(CONTRAST.read_text()))
     notebook.do(find_no_poor_contrast)
     approve(notebook)
-    notebook.wait_output(SHOW, "What was said")  # frozen
+    notebook.wait_output(SHOW, "Saved copy of")  # frozen
     notebook.do(find_no_poor_contrast)
 
 
@@ -270,14 +270,14 @@ def test_a_call_of_a_nested_loop_is_decided_by_button(notebook: Notebook, decisi
     DECISIONS[decision][0](notebook)
     notebook.set_cell(LOOK, "run.result(30); print(ran, [e.path for e in run.events if e.type == 'approval_decision'])")
     assert notebook.run(LOOK).strip() == f"{DECISIONS[decision][1].split(' ')[0]} ['worker']"
-    notebook.wait_output(SHOW, "What was said in worker")
+    notebook.wait_output(SHOW, "Saved copy of")
     wait_until(lambda: notebook.do(look_at_phases), ("completed", "done"))
 
 
 def look_at_phases(page: Any) -> tuple[Any, ...]:
-    """The phases that a panel shows, live or frozen."""
-    outermost = page.get_by_role("img", name="State diagram").get_attribute("data-phase")
-    return outermost, page.locator("[data-nested-phase]").get_attribute("data-nested-phase")
+    """The phases that a frozen panel shows."""
+    pictures = page.locator(".agentnb-static img[alt^='State diagram']")
+    return tuple(pictures.evaluate_all("all => all.map((image) => /Now: (\\w+)/.exec(image.alt)[1])"))
 
 
 GRAPH = """
@@ -339,9 +339,11 @@ def test_the_graph_of_an_execution_loop_is_updated_while_its_calls_run(notebook:
     approve(notebook)
     notebook.set_cell(LOOK, "run.result(30)")
     assert "done" in notebook.run(LOOK)
-    notebook.wait_output(SHOW, "What was said")
+    notebook.wait_output(SHOW, "Saved copy of")
     # The value is not a number of seconds, so c1 is refused.
-    wait_for("nap c1 ✗ failed", "write c2 ✓ completed", "broken c3 ✗ failed", "nap c4 ✓ completed")
+    frozen = notebook.do(lambda page: page.locator(".agentnb-static").first.text_content())
+    for words in ("c1 nap: failed", "c2 write: completed", "c3 broken: failed", "c4 nap: completed"):
+        assert words in frozen
 
 
 def rows_scrolled_through(page: Any) -> list[int]:
@@ -383,7 +385,7 @@ def test_an_ended_run_is_readable_after_the_notebook_is_reopened_without_its_ker
     begin(notebook, "returned")
     approve(notebook)
     notebook.run(LOOK)
-    notebook.wait_output(SHOW, "What was said")
+    notebook.wait_output(SHOW, "Saved copy of")
     notebook.save()
     saved = notebook.path.with_name("saved.ipynb")  # under its own path it would be given the same kernel
     shutil.copy(notebook.path, saved)
@@ -477,7 +479,7 @@ def test_hostile_text_from_model_and_tools_is_text_in_every_view(notebook: Noteb
     notebook.do(look_everywhere)
     notebook.set_cell(LOOK, "for item in run.pending: run.approve(item)\nrun.result(60); print(run.stop_reason)")
     assert "completed" in notebook.run(LOOK, timeout=60)
-    notebook.wait_output(SHOW, "What was said")
+    notebook.wait_output(SHOW, "Saved copy of")
     assert notebook.do(lambda page: page.evaluate("() => window.pwned")) is None
     alive = ".jp-OutputArea :is(script, iframe, [onerror], [onload], [href^=javascript])"
     assert notebook.do(lambda page: page.locator(alive).count()) == 0
@@ -530,8 +532,8 @@ def test_twenty_thousand_events_reach_an_open_panel(notebook: Notebook, capsys: 
     notebook.set_cell(LOOK, "run.play(); print(run.result(120), len(run.events))")
     assert notebook.run(LOOK, timeout=120).strip() == "flooded 20005"
     ended = time.monotonic()
-    last = ":is(.agentnb-row, .agentnb-event)"  # of the live panel, or of the frozen one already
-    notebook.do(lambda page: page.locator(last, has_text="run_end").first.wait_for(state="attached"))
+    last = ".agentnb-row:has-text('run_end'), .agentnb-static:has-text('Saved copy of')"
+    notebook.do(lambda page: page.locator(last).first.wait_for(state="attached"))
     shown = time.monotonic() - ended
     live = seen()
     notebook.do(lambda page: page.locator(".agentnb-panel").wait_for(state="detached"))

@@ -62,7 +62,7 @@ def test_a_panel_is_live_during_the_run_and_replaced_by_a_static_one_at_its_end(
     assert frozen["update"]
     assert frozen["transient"] == live["transient"]
     assert set(frozen["data"]) == {"text/html", "text/plain"}
-    assert "run_end" in frozen["data"]["text/html"]
+    assert "Saved copy of" in frozen["data"]["text/html"]
     assert frozen["data"]["text/plain"].startswith("tidy (SessionLoop): completed")
     wait_for(lambda: set(COMM_IDS) == before)
 
@@ -110,7 +110,7 @@ def test_a_displayed_panel_object_stays_live_with_a_static_copy_below_it(
     assert "State of 20" in displayed()[-1]["data"]["text/html"]
     run.approve("c0")
     run.result(30)
-    wait_for(lambda: "run_end" in displayed()[-1]["data"]["text/html"])
+    wait_for(lambda: "✓ done" in displayed()[-1]["data"]["text/html"])
     assert displayed()[-1]["transient"] == copy["transient"]
     assert displayed()[-1]["data"]["text/plain"].startswith("tidy (SessionLoop): completed")
     assert "State of 20" not in displayed()[-1]["data"]["text/html"]
