@@ -14,8 +14,8 @@ The packages, each of which imports only those below it (`ARCHITECTURE.md` says 
     analysis     recordings as tables, figures and differences
     widgets      the panel and its parts, live and static
     store        where journals are kept: SQLite, PostgreSQL
-    run          a run: driver, effects, approvals, gate, journal, snapshot, fork, replay
     loops        the five designs, and loops of your own
+    run          a run: driver, effects, approvals, gate, journal, snapshot, fork, replay
     llms         clients for language models
     tools        tools from functions, loops and MCP servers
     json_schema  checking of arguments against a JSON schema
@@ -40,7 +40,7 @@ from agentnb.core.errors import (
     UsageError,
 )
 from agentnb.loops import DESIGNS
-from agentnb.loops.base import Loop, use_driver
+from agentnb.loops.base import Loop
 from agentnb.notebook.kernel import in_kernel, in_terminal
 from agentnb.run import Run, Snapshot, replay, restore
 from agentnb.run.approvals.reviewer import reviewer
@@ -94,7 +94,7 @@ _WHEN_ASKED_FOR = {
     "attach": "agentnb.notebook.attaching",
     "runs": "agentnb.notebook.runs_table",
 }
-"""Names that are imported at their first use, and their modules: no program needs all of them."""
+"""The modules of the names that are imported at their first use, because no program needs all of these modules."""
 _PACKAGES = frozenset(
     {"analysis", "core", "errors", "llms", "loops", "notebook", "run", "store", "testing", "tools", "widgets"}
 )
@@ -116,9 +116,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_PACKAGES, *(name for name in globals() if name.startswith("__"))})
-
-
-use_driver(Run, restore)
 
 
 def _widgets() -> Any:

@@ -1,11 +1,11 @@
 """JSON schemas of tools: reading and checking values by them, nesting them, and describing faults in arguments.
 
 A schema may come from any source: an MCP server, an object of another toolkit, a user. It may be written for any draft,
-use keywords of OpenAPI, contain keywords that no draft has, and refer to addresses. A part that cannot be read is not
-checked here: the code that performs the call may understand it. Nothing is fetched.
+use keywords of OpenAPI, contain keywords that no draft has, and refer to other documents by their addresses, which are
+not fetched. A part that cannot be read is not checked here: the code that performs the call may understand it.
 
 The checks are those of jsonschema-rs. Its regular expressions are those of ECMA 262, as JSON Schema requires, and their
-backtracking is limited: a foreign pattern must not block the event loop, in which all these checks run.
+backtracking is limited: a pattern from another party must not block the event loop, in which all these checks run.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from agentnb.core.json import repair_texts
 Path = tuple[str | int, ...]
 
 BACKTRACKS = 50_000
-"""The maximum number of backtracking steps of one search for a pattern, which take some milliseconds.
+"""The maximum number of backtracking steps in one search for a pattern. So many steps take some milliseconds.
 
-If one pattern of a schema needs more, its patterns are no longer checked.
+If one pattern of a schema needs more, no pattern of that schema is checked any longer.
 """
 
 _SHOWN = 80
-"""The maximum number of characters of a value at fault in an error."""
+"""The maximum number of characters that an error shows of an invalid value."""
 
 _FAULT = 500
-"""The maximum number of characters of one fault in an error."""
+"""The maximum number of characters of the description of one fault."""
 
 _DRAFTS = {
     "2020-12": ("Draft202012Validator", "https://json-schema.org/draft/2020-12/schema"),
@@ -42,7 +42,8 @@ _DRAFTS = {
     "draft-06": ("Draft6Validator", "http://json-schema.org/draft-06/schema#"),
     "draft-04": ("Draft4Validator", "http://json-schema.org/draft-04/schema#"),
 }
-"""The drafts: the substring of `$schema`, the class of the validator, and the address of the metaschema."""
+"""The drafts, by the substring of `$schema` that names each: the class of its validator, the address of its metaschema.
+"""
 
 _UNDECLARED = ("2020-12", "draft-07", "draft-04")
 """The drafts that a schema without `$schema` may be written for, the most likely first."""
@@ -53,10 +54,12 @@ _OF_ONE = frozenset(
     {"items", "additionalItems", "additionalProperties", "contains", "else", "if", "not", "propertyNames", "then"}
     | {"unevaluatedItems", "unevaluatedProperties"}
 )
-"""The keywords whose values hold schemas: by name, in a list, or a single one."""
+"""These three sets are the keywords whose values hold schemas: by name, in a list, or a single one."""
 
 _INVERTING = frozenset({"not", "oneOf", "if"})
-"""Keywords that reject a value because a schema inside them accepts it. No part of their value can be removed alone."""
+"""Keywords that may reject a value because a schema inside them accepts it. If a part of that schema were removed, it
+would accept more values and the keyword would reject more. So such a keyword is removed as a whole.
+"""
 
 _RESTS = {
     "properties": ("additionalProperties",),
@@ -64,10 +67,12 @@ _RESTS = {
     "prefixItems": ("items",),
     "items": ("additionalItems",),
 }
-"""The keywords that apply to what the first keyword does not cover. Without it, they would apply to everything."""
+"""By keyword: the keywords that apply to the properties or items that it does not cover. If it is removed, they are
+removed too, because they would then apply to all properties or items.
+"""
 
 _ELSEWHERE = {"$comment": "elsewhere"}
-"""The content that is returned for every address outside of the schema."""
+"""The placeholder for the content of every address outside of the schema."""
 
 _READ_AS: dict[str, type[int | float]] = {"integer": int, "number": float, "boolean": bool}
 _CONTAINERS: dict[str, type] = {"array": list, "object": dict}
@@ -76,9 +81,9 @@ _CONTAINERS: dict[str, type] = {"array": list, "object": dict}
 class JsonSchema:
     """A checker of values against a JSON schema of any draft.
 
-    `unread` describes each part that cannot be read, and is therefore not checked. `sendable` is the schema without
-    these parts and in the keywords of the newest draft, for a model: providers refuse a request with a schema that they
-    cannot read, and some support no other draft.
+    `unread` has a description of each part that cannot be read and is therefore not checked. `sendable` is the schema
+    without these parts and in the keywords of the newest draft, for a model: providers refuse a request with a schema
+    that they cannot read, and some support no other draft.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -156,10 +161,7 @@ class JsonSchema:
             return True
 
     def _take_out(self, path: Path) -> None:
-        """Remove the smallest part around this path that can be removed.
-
-        The removal of that part does not change the meaning of the rest of the schema.
-        """
+        """Remove the smallest part around this path whose removal does not change the meaning of the rest."""
         cut, is_schema = _cut(path)
         holder: Any = self._schema
         for key in cut[:-1]:
@@ -204,7 +206,7 @@ def _metaschema(draft: str) -> Any:
 
 
 def _faults_of_schema(draft: str, schema: Any) -> list[Path]:
-    """Return the paths in a schema that a draft does not allow, the shortest first."""
+    """Return the paths of the parts of a schema that a draft does not allow, the shortest first."""
     return sorted({tuple(fault.instance_path) for fault in _metaschema(draft).iter_errors(schema)}, key=len)
 
 
@@ -245,7 +247,7 @@ def _cut(path: Path) -> tuple[Path, bool]:
 
 
 def _in_newest_draft(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a schema of any draft, with the keywords of the newest."""
+    """Return a copy of a schema of any draft, with the keywords of the newest draft."""
     schema = copy.deepcopy(schema)
     for _, part in list(_schemas(schema)):
         rest = part.pop("additionalItems", None)
@@ -327,7 +329,7 @@ def _fault_text(fault: Any) -> str:
 
 
 def read_by(schema: Any, value: Any) -> Any:
-    """Return the value converted to the types that the schema requires, if it expresses them in another form.
+    """Return the value, with its parts converted to the types that the schema requires if that is possible.
 
     Text is parsed as a number, a boolean, a list or an object if the schema does not accept text. A null property is
     removed if it is optional and must not be null.

@@ -19,12 +19,11 @@ from weakref import WeakKeyDictionary
 
 from agentnb.core.errors import ScriptEnded, UsageError
 from agentnb.core.events import Event, ModelEnd, ModelFailed, ModelStart
-from agentnb.core.loop import Design
+from agentnb.core.loop import Design, design_of
 from agentnb.core.maybe_async import settled
 from agentnb.core.prefix import current_items
 from agentnb.core.protocols import AskedBy, Recording, asked_by
 from agentnb.llms.recorded import RecordedModel
-from agentnb.loops import design_of
 from agentnb.tools.recorded import RecordedTool, recorded_tools
 
 Chunk = Any
@@ -75,9 +74,9 @@ class Request:
 class ScriptedLLM:
     """A model that answers from a script, turn by turn.
 
-    Each run starts at the first turn, including a restored run. Nested loops, and the runs that its tools start, share
-    the script with the run. A fork of a run that this model has answered, and a run restored from one, continue after
-    the turns that were used in the recording. Requests outside of any run use the turns one after the other.
+    Each new run starts at the first turn. Its nested loops, and the runs that its tools start, share the script with
+    it. A restored run, or a fork, continues after the turns by which this same object has answered the recording; with
+    another ScriptedLLM it starts at the first turn. Requests outside of any run use the turns one after the other.
 
     turns: a list. Each turn is a list of chunks (made by `text` and `call`, or any other of `agentnb.llms.protocol`),
     which may contain `delay(seconds)` and exceptions to raise; or a string; or one chunk; or a function, sync or async,
@@ -146,7 +145,7 @@ class ScriptedLLM:
                 yield chunk
 
     def _next_number(self, asked: AskedBy | None) -> int:
-        """Return the index of the turn that answers this request; `asked` is the request's run, None outside of any."""
+        """Return the index of the turn that answers a request of the run `asked`; None is a request outside of any."""
         if asked is None:
             self._outside += 1
             return self._outside - 1

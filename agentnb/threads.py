@@ -50,7 +50,7 @@ _tracked: dict[Future[Any], tuple[str, str, str]] = {}
 
 
 def track(future: Future[Any]) -> None:
-    """Record that this function runs for the same call as the caller, until it has ended."""
+    """Record the call for which this function runs, the caller's one, until the function has ended."""
     if (work := working_for.get()) is not None:
         _tracked[future] = work
         future.add_done_callback(_forget)
@@ -61,7 +61,7 @@ def _forget(future: Future[Any]) -> None:
 
 
 def unfinished_calls(run_id: str) -> dict[Future[Any], tuple[str, str]]:
-    """Return the functions that have not ended and run for this run, with the path and the call of each."""
+    """Return the unfinished functions of this run, each with the path and the call that it runs for."""
     return {future: (path, id) for future, (run, path, id) in _tracked.copy().items() if run == run_id}
 
 
@@ -83,7 +83,7 @@ def reset_in_forks(forget: Callable[[], None]) -> None:
 
 
 def _nothing() -> None:
-    """The replacement for the work of a call that has started, so that the call does not keep it alive."""
+    """Do nothing, in place of the function of a started call, so that the call does not keep that function alive."""
 
 
 class _Call(Future[Any]):
@@ -179,7 +179,7 @@ class Threads:
     def _serve_one(self) -> bool:
         """Wait for a call and perform it. Return False if it was abandoned meanwhile, which ends this thread.
 
-        It has a frame of its own, so that a waiting thread does not keep the last call alive.
+        This is a method of its own so that a waiting thread does not keep its last call alive.
         """
         call = self._next()
         call.perform()

@@ -1,4 +1,4 @@
-"""Settings of the tests as a whole."""
+"""Settings of all tests: marks, the order of the files, sampling."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 
-import numpy  # noqa: F401 - hypothesis looks into it where it is there, and a panel's thread could be half-way through
+import numpy  # noqa: F401 - hypothesis uses numpy if it is imported, and a thread could still be importing it
 import pytest
 from hypothesis import HealthCheck, settings
 
 from agentnb.run import headless
 
-# Three test processes on two cores: how long an example takes says nothing here.
+# No deadline: with three test processes on two cores, the duration of an example has no meaning.
 settings.register_profile("agentnb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("agentnb")
 
-# What a test needs beside Python is told by its fixtures; `.ci/test fast` leaves these out.
+# Fixtures that need more than Python, and the marks of the tests that use them; `.ci/test fast` leaves these tests out.
 MARK_OF_FIXTURE = {
     "kernel": "kernel",
     "newest": "kernel",
@@ -33,7 +33,7 @@ LONG_FILES = {
     "test_notebooks.py",
     "test_sigkill.py",
 }
-"""They make environments, run notebooks with a model, and kill kernels."""
+"""Files that take minutes: they create environments, run notebooks with a model, and kill kernels."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,26 +42,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by their fixtures, and keep one case in n of those marked `sampled(n)`.
+    """Mark tests by their fixtures and parameters, sort them, and keep one case in n of those marked `sampled(n)`.
 
-    Of the cases that are run in both releases of ipykernel, the older release runs every second one.
+    Of the tests that run on both releases of ipykernel, every second case runs on the older release.
     """
     for item in items:
         for fixture in MARK_OF_FIXTURE.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARK_OF_FIXTURE[fixture])
-        if "postgres" in item.name:  # a parameter of the fixture `place`
+        if "postgres" in text_parameters(item):  # a parameter of the fixture `place`
             item.add_marker("postgres")
-    # Files that take minutes come first, then those that use a browser or a kernel. At the end quick ones are left, so
-    # that no process works alone on a long one.
+    # Files that take minutes run first, then files that use a browser or a kernel. The quick files run last, so that no
+    # process is left alone with a long one.
     slow = {item.path for item in items if item.get_closest_marker("browser") or item.get_closest_marker("kernel")}
     items.sort(key=lambda item: (item.path.name not in LONG_FILES, item.path not in slow))
-    # A case that is named on the command line runs, sampled or not.
+    # A case that is named on the command line always runs.
     if config.option.all_cases or any("[" in arg for arg in config.args):
         return
     left_out = []
     for item in items:
         sampled = item.get_closest_marker("sampled")
-        one_in = sampled.args[0] if sampled is not None else 2 if "ipykernel6" in item.name else 1
+        one_in = sampled.args[0] if sampled is not None else 2 if "ipykernel6" in text_parameters(item) else 1
         if zlib.crc32(item.nodeid.encode()) % one_in:
             left_out.append(item)
     if left_out:
@@ -69,9 +69,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(left_out)]
 
 
+def text_parameters(item: pytest.Item) -> set[str]:
+    """Return the parameters of a test and of its fixtures that are strings."""
+    callspec = getattr(item, "callspec", None)
+    return {value for value in callspec.params.values() if isinstance(value, str)} if callspec is not None else set()
+
+
 @pytest.fixture
 def some_of(pytestconfig: pytest.Config) -> Callable[[range], range]:
-    """Take at most forty positions of a long run, evenly, and all of them with --all-cases."""
+    """Return a function that selects at most forty evenly spaced positions, and all positions with --all-cases."""
 
     def take(positions: range) -> range:
         return positions if pytestconfig.option.all_cases else positions[:: -(-len(positions) // 40) or 1]
@@ -80,8 +86,8 @@ def some_of(pytestconfig: pytest.Config) -> Callable[[range], range]:
 
 
 @pytest.fixture(autouse=True)
-def _nobody_stays() -> Iterator[None]:
-    """Forget who was there in a test: where a page has spoken or a shell had a prompt, a run waits for a person."""
+def _reset_attendance() -> Iterator[None]:
+    """Reset, after each test, what makes a run wait for a person: a message from a page, a declaration, a prompt."""
     yield
     headless._has_page, headless._declared = False, None
     sys.__dict__.pop("ps1", None)

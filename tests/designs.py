@@ -1,7 +1,7 @@
-"""The five designs and nestings of them, each as a small world that can be built again in any process.
+"""The five designs and nestings of them, each as a small world that can be constructed in any process.
 
-Models here keep no state: what they answer follows from the conversation, so a run that goes on elsewhere is answered
-as the one that was never interrupted.
+The models have no state: their answers follow from the conversation. So a run restored in another process gets the
+answers of a run that was never interrupted.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.worlds import provider_faults
 Turn = Sequence[Mapping[str, Any]]
 
 FAULTS: list[str] = []
-"""What providers would have refused of what the models here were sent."""
+"""Faults that a provider would find in the messages that the models were sent."""
 
 
 class Answers:
-    """A model whose n-th answer of a conversation is the n-th turn; afterwards it says `words`."""
+    """A model whose n-th answer in a conversation is the n-th turn; later answers are `words`."""
 
     def __init__(self, *turns: Turn, words: str = "done") -> None:
         self.turns = turns
@@ -77,7 +77,7 @@ WORK: list[Turn] = [
 
 
 class Says(BaseAgent):
-    """Says its name twice; the second time it leaves the loop, where it is told to."""
+    """An agent that emits its name in two runs; in the second it escalates, if this option is set."""
 
     leaves = False
 
@@ -129,12 +129,12 @@ def loop_agent() -> Loop:
 
 
 class Solves:
-    """A model that answers with Solutions: calls first, one of which waits for another, then the output."""
+    """A model that answers with Solutions: first calls, one of which depends on another, then the output."""
 
     async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
         FAULTS.extend(provider_faults(messages))
         solution: Mapping[str, Any] = {"calls": SOLUTION, "output": None}
-        if any('"kind":"error"' in str(message["content"]) for message in messages):  # the first tick is over
+        if any('"kind":"error"' in str(message["content"]) for message in messages):  # the first tick has ended
             solution = {"calls": [], "output": "solved"}
         text = json.dumps(solution)
         for start in range(0, len(text), 20):
@@ -169,7 +169,7 @@ async def fail_later(n: int) -> None:
 
 
 class Plans:
-    """A model that makes its Solutions one by one: the one behind that of which the plan is, and then the output."""
+    """A model that answers with one Solution after another: the one after that of the plan, and then the output."""
 
     def __init__(self, *solutions: list[dict[str, Any]]) -> None:
         self.solutions = solutions
@@ -190,7 +190,7 @@ class Plans:
 
 
 def detached_execution() -> Loop:
-    """Calls that run on while the next requests are made, one of which asks first and one of which fails."""
+    """Detached calls, which run during the next requests; one needs approval and one fails."""
     steps = [
         [
             {"_tool": "tell_later", "n": 1, "_outputPath": "†state.told"},
@@ -203,7 +203,7 @@ def detached_execution() -> Loop:
 
 
 def planned_execution() -> Loop:
-    """A lazy plan, told to the next request; one of its calls is a delegate's, with a part of the context."""
+    """A lazy plan, which is sent with the next request; one of its calls is delegated, with a part of the context."""
     ask = {
         "_tool": "ask",
         "properties": {"n": {"type": "integer"}},
@@ -249,14 +249,14 @@ def loop_of_loops() -> Loop:
 
 
 def session_of_agents() -> Loop:
-    """Two agents at once, as the tools of a session; each has a call that asks, of the same id."""
+    """Two concurrent agents as the tools of a session; each has a call that needs approval, with the same id."""
     turn = [call("one", {"input": "go"}, id="c1"), call("two", {"input": "go"}, id="c2")]
     one, two = (Agent(Answers(*WORK), TOOLS, name=name) for name in ("one", "two"))
     return SessionLoop(Answers(turn, turn), [one, two], name="boss")
 
 
 def _top_to_bottom(given: Any) -> Generator[Any, Any, Any]:
-    """Everything a generator may want: it says, asks, calls one by one and at once, and runs a loop inside."""
+    """A generator with all kinds of yields: a message, a model request, calls one by one and at once, a nested loop."""
     yield want.say("Be brief.")
     reply = yield want.ask("Go on.")
     while reply.tool_calls:
@@ -301,7 +301,7 @@ WORLDS: dict[str, Callable[[], Loop]] = {
 
 
 def states(state: State) -> Iterator[State]:
-    """A state, and those of the loops inside it."""
+    """Return a state and the states of its nested loops."""
     yield state
     for child in state.children.values():
         yield from states(child)

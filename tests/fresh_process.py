@@ -1,4 +1,4 @@
-"""A process that has never seen a run: it restores a snapshot from its file, goes on to the end, and says what came.
+"""A process without knowledge of a run: it restores a snapshot from its file, runs to the end, and prints the result.
 
 Run as a warm server: it imports agentnb once and forks a child for each line `world snapshot answers` on its standard
 input, because starting Python for every event of every design would take longer than everything else.
@@ -20,7 +20,7 @@ from tests.designs import WORLDS
 
 
 async def go_on(world: str, snapshot: str, answers: dict[str, Any]) -> dict[str, Any]:
-    """Finish a run; calls of unknown outcome are answered with what they gave where nobody interrupted them."""
+    """Finish a run; answer calls of unknown outcome with their results in the uninterrupted run."""
     run = restore(Snapshot.load(snapshot), WORLDS[world]())
     run.play()
     async with asyncio.timeout(60):

@@ -1,7 +1,7 @@
-"""The ipykernel releases that the tests run on, side by side in one environment.
+"""The ipykernel releases that the tests run on, installed next to each other for one environment.
 
-The newest is the environment's own. Any other is installed alone into a folder of its own, and a kernel process that
-has this folder first on its PYTHONPATH is that release: everything else it imports is the environment's.
+The newest release is that of the environment. Any other is installed alone into its own folder. A kernel process with
+this folder first on its PYTHONPATH uses that release, and the other packages of the environment.
 
 `AGENTNB_KERNELS=7.0.1,6.29.5` runs the kernel tests on other releases instead.
 """
@@ -31,23 +31,23 @@ _numbers = count()
 
 
 def without_ports() -> Config:
-    """Give what makes a kernel's manager talk to it over files, of which no two kernels have the same.
+    """Return a configuration with which a kernel manager uses socket files, with different names for every kernel.
 
-    Over TCP, ports are chosen before the kernel is there to take them, and another test process that starts a kernel
-    meanwhile is given one of the same now and then.
+    With TCP, ports are chosen before the kernel binds them. Another test process that starts a kernel at this time
+    sometimes gets one of the same ports.
     """
     return Config({"KernelManager": {"transport": "ipc", "ip": f"{_sockets.name}/{next(_numbers)}"}})
 
 
 def kernel_environment(name: str, releases: Mapping[str, str | None] = RELEASES) -> dict[str, str]:
-    """Give the environment variables that make a kernel process the release `name`, installed at first use."""
+    """Return the environment variables with which a kernel process uses the release `name`, installed at first use."""
     release = releases[name]
     first = [str(_installed(release))] if release else []
     return {"PYTHONPATH": os.pathsep.join([*first, str(REPOSITORY)]), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
 
 def kernel_command(first: str = "") -> list[str]:
-    """Give the command that starts a kernel, with `{connection_file}` where its file goes; `first` is run before."""
+    """Return the command that starts a kernel, with the placeholder `{connection_file}`; code `first` is run before."""
     launch = ["-c", f"{first}; from ipykernel.kernelapp import launch_new_instance as launch; launch()"]
     return [sys.executable, *(launch if first else ["-m", "ipykernel_launcher"]), "-f", "{connection_file}"]
 

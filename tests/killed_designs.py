@@ -1,4 +1,4 @@
-"""The process that is killed at an event: a run of one of the designs whose calls leave their ids in a file.
+"""The process that is killed at an event: a run of one of the designs. Its calls write their ids to a file.
 
 Run as a warm server: it imports agentnb once and forks a child for each line on its standard input, because starting
 Python for every event of every design would take longer than everything else.
@@ -28,7 +28,7 @@ PER_TURN = 3
 
 
 def _effects(path: Path) -> Callable[..., Any]:
-    """A tool that leaves what it was called with, and the name of the loop that called it, in a file."""
+    """Return a tool that writes its argument, and the name of the loop that called it, to a file."""
 
     def of(loop: str, *, detached: bool = False) -> Any:
         @tool(detached=detached)
@@ -46,13 +46,13 @@ def _effects(path: Path) -> Callable[..., Any]:
 
 
 def _turns() -> list[list[Mapping[str, Any]]]:
-    """Turns of calls that run beside each other."""
+    """Return turns of concurrent calls."""
     ids = [[f"c{turn}_{n}" for n in range(PER_TURN)] for turn in range(TURNS)]
     return [[call("effect", {"id": id}, id=id) for id in turn] for turn in ids]
 
 
 class Solves:
-    """A model that answers with Solutions: three calls, the last of which waits for the others; then the output."""
+    """A model that answers with Solutions: three calls, the last of which depends on the others; then the output."""
 
     async def stream(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> AsyncIterator[Mapping[str, Any]]:
         calls: list[Mapping[str, Any]] = [
@@ -75,7 +75,7 @@ def _top_to_bottom(given: Any) -> Generator[Any, Any, Any]:
 
 
 def make_loop(design: str, path: Path) -> Loop:
-    """The loop that is killed, and the one that goes on."""
+    """Return the loop of the killed process, and of the process that restores its run."""
     effect = _effects(path)
 
     def session(name: str) -> SessionLoop:
@@ -89,7 +89,7 @@ def make_loop(design: str, path: Path) -> Loop:
         return ExecutionLoop(Solves(), [effect(name)], context=context, name=name)
 
     def detached() -> ExecutionLoop:
-        """Calls that run on beside the next requests; the last is a delegate's."""
+        """Return a loop with detached calls, the last of which is delegated."""
         steps = [
             [{"_tool": "effect", "id": f"c0_{n}", "_outputPath": f"†state.{n}"} for n in range(2)],
             [{"_tool": "effect", "id": "c1_0"}, {"_tool": "hand_on", "id": "c1_1"}],
@@ -121,14 +121,14 @@ DESIGNS = ("session", "agent", "engine", "execution", "detached", "loop_agent", 
 
 
 async def drive(design: str, database: str, effects: str, fatal: str) -> None:
-    """Run until the event `fatal` has happened, and die of it."""
+    """Run until the event `fatal` has happened, and kill this process at it."""
     run = make_loop(design, Path(effects)).start("go", name="run", store=Store(database))
     run.watch(lambda event: event.seq == int(fatal) and os.kill(os.getpid(), signal.SIGKILL))
     await run
 
 
 def serve() -> None:
-    """Fork for every line `design database effects event`; say how the child ended."""
+    """Fork for every line `design database effects event`; print how the child ended."""
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

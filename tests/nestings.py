@@ -1,7 +1,7 @@
-"""Designs inside designs, two and three levels deep, each with a call inside that asks and an agent that is opaque.
+"""Designs inside designs, two and three levels deep, each with a call that needs approval and an opaque agent.
 
-They can be built again in any process, as the worlds of `tests.designs`. What the opaque agents' code does is noted:
-`Marks` says where each stands, so that a test can hold it against the events it has been shown.
+They can be constructed in any process, like the worlds of `tests.designs`. `Marks` records the position of the code of
+each opaque agent, so that a test can compare it with the events of the run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORK = [call("double", {"n": 1}, id="c1"), call("write", {"n": 3}, id="c2")]
 
 
 class Marks:
-    """Where the code of the opaque agents stands: how often each has begun, come to a yield, and been closed."""
+    """The positions of the opaque agents: how often each has started, reached a yield, and been closed."""
 
     def __init__(self) -> None:
         self.begun: Counter[str] = Counter()
@@ -35,11 +35,11 @@ class Marks:
 
     @property
     def standing(self) -> tuple[dict[str, int], ...]:
-        """All of it, to be compared with what it is later."""
+        """All positions, for comparison with later ones."""
         return dict(self.begun), dict(self.said), dict(self.closed)
 
     def runs_ahead_of(self, events: Sequence[Fact]) -> set[str]:
-        """The agents whose code has gone past what `events` show of them."""
+        """Return the agents whose code is ahead of `events`."""
         shown = Counter(
             event.message.name
             for event in events
@@ -54,12 +54,12 @@ class Marks:
         return ahead | {name for name, begun in self.begun.items() if begun > started[name]}
 
     def left_open(self) -> set[str]:
-        """The agents whose `finally` has not run."""
+        """Return the agents whose `finally` has not run."""
         return {name for name, begun in self.begun.items() if begun != self.closed[name]}
 
 
 class Opaque(BaseAgent):
-    """Says two things, and notes how far it has come."""
+    """An agent that emits two events, and records its position."""
 
     marks: Marks
 
@@ -75,7 +75,7 @@ class Opaque(BaseAgent):
 
 
 class Solves:
-    """A model that answers with two Solutions: the first has calls, of these tools; the second the output."""
+    """A model that answers with two Solutions: the first has calls of these tools, the second the output."""
 
     def __init__(self, *calls: Mapping[str, Any]) -> None:
         self.calls = calls
@@ -130,7 +130,7 @@ def _in_loop_agent(inside: Loop, marks: Marks) -> Loop:
 
 
 def _in_session(inside: Loop, marks: Marks) -> Loop:
-    """Beside a loop agent and a tool that asks, in one turn."""
+    """Return a session that calls, in one turn, the loop, a loop agent, and a tool that needs approval."""
     beside = LoopAgent(f"beside_{inside.name}", [Opaque(f"other_{inside.name}", marks=marks)], 1)
     turn = [
         call(inside.name, {"input": "go"}, id="s1"),
@@ -168,7 +168,7 @@ AROUND: dict[str, Callable[[Loop, Marks], Loop]] = {
 
 
 def nesting(names: Sequence[str], marks: Marks) -> Loop:
-    """The loops of these names inside each other, the outermost first."""
+    """Return nested loops of these designs, the outermost first."""
     *around, leaf = names
     loop = LEAVES[leaf](marks)
     for name in reversed(around):
@@ -181,7 +181,7 @@ THREE = [(outer, inner, list(LEAVES)[(n + m) % 4]) for n, outer in enumerate(ARO
 
 
 def tasks_under_way(state: State) -> Iterator[str]:
-    """The engines, here and below, that stand in the middle of a task."""
+    """Yield the engines, including nested ones, that are executing a task."""
     for one in states(state):
         if one.loop == "ConversationEngine" and not one.over:
             yield from (one.name for call in one.open.values() if call.status == "running")

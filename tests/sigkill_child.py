@@ -1,6 +1,6 @@
-"""The process that is killed: a run of many calls, each of which leaves its id in a file, kept in a store.
+"""The process that is killed: a run of many calls in a store, each of which writes its id to a file.
 
-Run as a warm server: it imports agentnb once and forks a child for each run it is told of on its standard input,
+Run as a warm server: it imports agentnb once and forks a child for each line on its standard input,
 because starting Python a hundred times would take longer than everything else.
 """
 
@@ -20,9 +20,9 @@ PER_TURN = 10
 
 
 def make_loop(effects: Path, tool_execution: str, *, answered: int = 0, pace: float = 0.0) -> SessionLoop:
-    """The loop that is killed, and the one that goes on.
+    """Return the loop of the killed process, and of the process that restores its run.
 
-    answered: the turns the model has answered already. pace: seconds before and after each effect, times 0 to 3.
+    answered: the number of turns that the model has answered. pace: seconds before and after each effect, times 0 to 3.
     """
 
     @tool
@@ -46,7 +46,7 @@ async def drive(database: str, effects: str, tool_execution: str) -> None:
 
 
 def serve() -> None:
-    """Fork for every line `database effects tool_execution`; say the child's process id."""
+    """Fork for every line `database effects tool_execution`; print the process id of the child."""
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -1,4 +1,4 @@
-"""A model that streams its turns, calls functions on the way, and keeps what it was sent."""
+"""A model that streams its turns, calls functions in between, and records its requests."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 
 def says(content: str) -> list[Any]:
-    """A turn that is text."""
+    """Return a turn of text."""
     return [{"type": "text_delta", "content": content}]
 
 
 def asks(*calls: tuple[str, str, dict[str, Any]], before: str = "") -> list[Any]:
-    """A turn that asks for calls: (id, tool name, arguments)."""
+    """Return a turn of calls: (id, tool name, arguments)."""
     listed = [{"id": id, "name": name, "arguments": arguments} for id, name, arguments in calls]
     return [*(says(before) if before else []), {"type": "tool_calls", "tool_calls": listed}]
 
 
 class Model:
-    """Streams its turns one request after the other and keeps what it was asked.
+    """A model that streams one turn per request and records its requests.
 
-    A turn is a list of chunks; an exception in it is raised there, a function in it is called (and awaited) there.
-    After the last turn it says `end`.
+    A turn is a list of chunks. At its position, an exception is raised, and a function is called (and awaited).
+    After the last turn it answers `end`.
     """
 
     def __init__(self, *turns: Any, end: str = "end") -> None:
@@ -53,7 +53,7 @@ class Model:
             self.closed += 1
 
     def heard(self, request: int) -> list[str]:
-        """A request's history: roles, ids of results, and what users said."""
+        """Return the history of a request: roles, ids of results, and messages of users."""
         out = []
         for message in self.contexts[request]:
             role = message["role"]

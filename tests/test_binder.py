@@ -1,7 +1,7 @@
-"""The Binder: what repo2docker makes of `binder/`, and the same steps taken here, without Docker.
+"""The Binder: the Dockerfile that repo2docker generates from `binder/`, and the same steps without Docker.
 
-Where there is a folder `binder/`, repo2docker reads nothing at the repository's root, `pyproject.toml` included: a
-Python or a package that is not named in it is not there.
+If a folder `binder/` exists, repo2docker reads no file at the repository's root, not even `pyproject.toml`. So the
+Python version and every package must be named in `binder/`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ LEFT_BEHIND = shutil.ignore_patterns(
 )
 MINUTES = 60
 NOTEBOOKS = ("01_first_loop.ipynb", "03_snapshot_restore_replay.ipynb", "04_what_if.ipynb", "05_reading_runs.ipynb")
-"""Without the second, which takes a minute."""
+"""The notebooks without the second one, which takes a minute."""
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a copy of what a Binder is built from."""
+    """Return a copy of the files from which a Binder is built."""
     return Path(shutil.copytree(ROOT, tmp_path_factory.mktemp("binder") / "src", ignore=LEFT_BEHIND))
 
 
 @pytest.fixture(scope="module")
 def dockerfile(repository: Path) -> str:
-    """Give what repo2docker would build."""
+    """Return the Dockerfile that repo2docker generates."""
     command = [sys.executable, "-m", "repo2docker", "--no-build", "--debug", str(repository)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=2 * MINUTES, check=False)
     assert done.returncode == 0, done.stderr
@@ -58,7 +58,7 @@ def test_the_model_is_installed_last(dockerfile: str) -> None:
 
 @pytest.mark.slow
 def test_the_installed_packages_run_the_notebooks_with_the_model(repository: Path, tmp_path: Path) -> None:
-    """The steps of the Dockerfile above, in an environment that knows nothing of this one."""
+    """The steps of the Dockerfile above, in an isolated environment."""
     venv = tmp_path / "venv"
     clean = {"PATH": f"{venv / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}
     clean |= {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_", "HTTP"))}

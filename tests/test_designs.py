@@ -1,4 +1,4 @@
-"""The promises (ARCHITECTURE.md, 4. Promises), held at every event of every design, and of loops inside loops."""
+"""The promises (ARCHITECTURE.md, 4. Promises), tested at every event of every design, and of nested loops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reject(run: Any, item: Any) -> None:
 
 
 async def drive(run: Any, decide: Decide = approve) -> Any:
-    """Play to the end; decide what waits, resume what is paused."""
+    """Play the run to its end; decide about pending calls, and resume the run when it is paused."""
     run.play()
     async with asyncio.timeout(60):
         while not run.state.over or run.driven:
@@ -55,7 +55,7 @@ async def drive(run: Any, decide: Decide = approve) -> Any:
 
 
 def check(run: Any) -> None:
-    """What holds of every run that is over."""
+    """Assert the rules for every run that has ended."""
     assert_one_terminal_event_last(run.events)
     assert fold(run.events) == run.state
     assert run.pending == []
@@ -73,9 +73,9 @@ def check(run: Any) -> None:
 
 
 def outcome(run: Any) -> Any:
-    """What a run came to, whatever was in flight when it was interrupted.
+    """Return the result of a run, without what depends on the effects in flight when it was interrupted.
 
-    What the history says of a detached call depends on whether it had ended when the next request was made.
+    The message of a detached call depends on whether the call had ended before the next request.
     """
     detached = {event.call_id for event in run.events if event.type == "call_start" and event.detached}
     said = [m.plain for m in run.state.messages if m.role in PROVIDER_ROLES]
@@ -84,7 +84,7 @@ def outcome(run: Any) -> Any:
 
 
 def ended(events: list[Event]) -> dict[tuple[str, str, int], int]:
-    """How often each call was started that has a result, by its loop, its id, and where its result stands."""
+    """Return how often each call with a result was started, by its loop, its id, and the position of its result."""
     found: dict[tuple[str, str, int], int] = {}
     for event in events:
         if isinstance(event, CallEnd):
@@ -129,7 +129,7 @@ async def test_a_run_restored_at_every_event_has_the_same_result(world: Callable
         assert outcome(again) == outcome(whole), f"from event {position}"
         kept = ended(list(taken.events))
         assert {key: count for key, count in ended(again.events).items() if key in kept} == kept
-        if not in_flight and "execution" not in world.__name__:  # there calls end as it comes, and data has dates
+        if not in_flight and "execution" not in world.__name__:  # its calls end in any order, and its data has dates
             assert by_loop(again.events) == by_loop(whole.events)
 
 
@@ -159,7 +159,7 @@ async def test_a_run_restored_in_another_process_has_the_same_result(
 
 
 def _result_of(whole: Any, item: Any) -> Any:
-    """What a call gave in the run that was not interrupted; somebody has looked."""
+    """Return the result of a call in the run that was not interrupted, as a person would look it up."""
     call_id = item.id.rpartition("/")[2]
     found = [e for e in whole.events if e.type == "call_end" and e.path == item.path and e.call_id == call_id]
     return found[0].result

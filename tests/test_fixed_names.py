@@ -1,4 +1,4 @@
-"""Every name, signature, field and value that others rely on, touched and seen to do what it is for."""
+"""Every public name, signature, field and value that users rely on, with a test of its basic behaviour."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ async def test_each_decision_takes_effect_and_cannot_be_changed(
         await asyncio.to_thread(thread.join)
     else:
         decide(run)
-    with pytest.raises(agentnb.AgentnbError):  # it is decided already; where the run was quick, nothing waits any more
+    with pytest.raises(agentnb.AgentnbError):  # decided already, or no longer pending if the run was quick
         run.approve("c1")
     with pytest.raises(agentnb.AgentnbError):
         run.reject("c1", "too late")

@@ -1,4 +1,4 @@
-"""Promise 2 for every design: a process is killed at each event of a run in turn; nothing twice, nothing lost."""
+"""Promise 2 for every design: nothing twice, nothing lost, if a process is killed at any event of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server() -> Iterator[Warm]:
 
 
 def kill_at(server: Warm, design: str, database: Path, effects: Path, event: int) -> bool:
-    """Let a run of a design die of its n-th event; False where it was over before."""
+    """Run a design in a process that is killed at event `event`; return False if the run ended before that event."""
     server.tell(design, database, effects, event)
     return server.hear() == "killed"
 
@@ -35,11 +35,11 @@ def done(effects: Path) -> list[str]:
 
 
 async def go_on(design: str, database: Path, effects: Path) -> tuple[str, list[str], int]:
-    """Finish what the killed process left; gives the output, what was done, and how many calls were asked about."""
+    """Finish the run of the killed process; return its output, its effects, and the number of unknown outcomes."""
     store = Store(database)
     try:
         taken = store.load("run")
-    except StorageError:  # killed before its first event was on disk: nothing can have happened
+    except StorageError:  # killed before the first event was on disk: no effect can have happened
         assert done(effects) == []
         run = make_loop(design, effects).start("go", name="run", store=store)
     else:
@@ -87,4 +87,4 @@ def test_a_process_killed_at_any_event_loses_nothing_and_repeats_nothing(
         asked += unknown
         event += 1
     assert event > 15
-    assert asked > 0  # some were killed in the middle of calls
+    assert asked > 0  # some processes were killed during calls

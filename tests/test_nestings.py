@@ -1,7 +1,7 @@
-"""Pausing, resuming, stepping and cancelling at the events of every design inside every other.
+"""Pause, resume, step and cancel at the events of every design inside every other design.
 
-Whatever is done at an event, the run comes to what it comes to where nothing is done. Where it rests, nothing moves, no
-opaque agent's code has gone past what it is known to have said, and no engine is in the middle of a task.
+The result of the run is always that of an undisturbed run. While the run is at rest, nothing advances, the code of no
+opaque agent is ahead of its recorded events, and no engine is executing a task.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.test_designs import check, outcome
 
 Names = Sequence[str]
 
-pytestmark = pytest.mark.sampled(3)  # 721 cases of one kind: a push runs a third, a night all of them
+pytestmark = pytest.mark.sampled(3)  # 721 similar cases: a push runs a third of them, the nightly job all
 
 EVERY_NESTING = [*((names, 3) for names in TWO), *((names, 7) for names in THREE)]
 every_nesting = pytest.mark.parametrize(
@@ -30,12 +30,12 @@ every_nesting = pytest.mark.parametrize(
 
 def approve(run: Any) -> None:
     for item in run.pending:
-        with suppress(UsageError):  # cancelled meanwhile
+        with suppress(UsageError):  # cancelled during this test
             run.approve(item)
 
 
 async def to_the_end(run: Any, at_rest: Callable[[], Awaitable[None]] | None = None) -> int:
-    """Play, approve what asks, resume what is paused; gives how often it was."""
+    """Play the run to its end, approve pending calls, resume the run when it is paused; return the number of pauses."""
     pauses = 0
     run.play()
     async with asyncio.timeout(60):
@@ -58,7 +58,7 @@ async def whole_of(names: Names) -> Any:
 
 
 def positions(names: Names, stride: int, whole: Any) -> Iterator[int]:
-    """Every so many events of the whole run; other ones for other nestings."""
+    """Return every `stride`-th position of the whole run, with a different offset for each nesting."""
     return iter(range(sum(map(len, names)) % stride, len(whole.events) - 1, stride))
 
 
@@ -130,7 +130,7 @@ async def test_a_pause_revoked_at_the_next_event_has_no_effect(names: Names, str
         run.watch(lambda event: event.seq == position and asked.append(run.pause()))  # noqa: B023
         run.watch(lambda event: event.seq == position + 1 and not run.state.paused and run.resume())  # noqa: B023
         await to_the_end(run)
-        assert asked == [position < len(whole.events) - 1]  # a run that is over cannot be paused
+        assert asked == [position < len(whole.events) - 1]  # a run that has ended cannot be paused
         same(run, whole, marks)
 
 
@@ -146,7 +146,7 @@ async def test_a_breakpoint_stops_at_its_event_and_nothing_advances(names: Names
             saved.append(run.snapshot())  # noqa: B023
 
         pauses = await to_the_end(run, at_rest)
-        assert pauses == (run.events[position].type != "run_end")  # which is nothing to stop at
+        assert pauses == (run.events[position].type != "run_end")  # a breakpoint does not stop at the end of a run
         same(run, whole, marks)
         for snapshot in saved:
             await goes_on_elsewhere(snapshot, names, whole)
@@ -161,7 +161,7 @@ async def test_cancel_during_a_requested_pause_ends_everything_immediately(
 
 
 async def test_cancel_during_a_requested_pause_works_with_a_busy_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Others have their turn between any two steps of a run.
+    # Other tasks have a turn between any two steps of a run.
     monkeypatch.setattr("agentnb.run.driver.BREATH", -1.0)
     await cancel_while_a_pause_waits(("session", "opaque"), 3, 0)
 
@@ -221,7 +221,7 @@ async def test_each_step_returns_one_event_and_the_run_can_be_advanced_in_any_ot
                 assert len(step) == 1 or (step == [] and run.pending)
                 for _ in range(5):
                     await asyncio.sleep(0)
-                # Agents that go on beside each other may each have said something that no step has given yet.
+                # Each of several concurrent agents may have emitted something that no step has returned yet.
                 assert marks.runs_ahead_of(run.events if "session" in names[:-1] else seen) == set()
                 if not step:
                     approve(run)

@@ -1,4 +1,4 @@
-"""The notebooks: they run as they are, with nobody there and no network, and what they say follows from the data."""
+"""The notebooks run unchanged, without a person and without a network, and their results follow from the data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST = "01_first_loop.ipynb"
 LABORATORY = "02_five_loops.ipynb"
 PAGE = "approvals_page.ipynb"
 MODEL_CELL = "llm = analyst()"
-PATIENCE = 120  # seconds for a cell; the slowest took 3
+PATIENCE = 120  # seconds for a cell; the slowest cell took 3
 
 pytestmark = pytest.mark.kernel
 
@@ -44,11 +44,11 @@ def refuse(event, arguments):
 
 sys.addaudithook(refuse)
 """
-"""What a kernel runs first: it reaches nothing but this machine."""
+"""The first code of a kernel: it prevents every connection to another machine."""
 
 
 def execute(folder: Path, name: str = FIRST, *, model: str | None = None, last: str | None = None) -> Any:
-    """Run a notebook as `jupyter execute` does, and then a last cell; an error in a cell is an error here."""
+    """Run a notebook as `jupyter execute` does, and then a last cell; raise the error of a cell."""
     startup = folder / ".ipython" / "profile_default" / "startup" / "offline.py"
     startup.parent.mkdir(parents=True, exist_ok=True)
     startup.write_text(OFFLINE)
@@ -66,32 +66,32 @@ def execute(folder: Path, name: str = FIRST, *, model: str | None = None, last: 
 
 
 def copied(folder: Path) -> Path:
-    """Copy what the notebooks need to a folder of a test's own."""
+    """Copy the files that the notebooks need to a folder of the test."""
     left_behind = shutil.ignore_patterns("*.db*", "*.agentnb.json", "reports", "__pycache__", ".*")
     return Path(shutil.copytree(NOTEBOOKS, folder / "notebooks", ignore=left_behind))
 
 
 def printed(notebook: Any, source: str) -> str:
-    """Give what the one cell that contains this source has printed."""
+    """Return the output of the only cell that contains this source."""
     (cell,) = [cell for cell in notebook.cells if cell.cell_type == "code" and source in cell.source]
     return "".join(output.text for output in cell.outputs if output.output_type == "stream" and output.name == "stdout")
 
 
 def table_of_runs(notebook: Any) -> str:
-    """Give the table that %runs shows, as text."""
+    """Return the table of %runs as text."""
     (cell,) = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source == "%runs"]
     return next(output.data["text/plain"] for output in cell.outputs if "data" in output)
 
 
 def pages(notebook: Any) -> list[str]:
-    """Give the HTML of all panels."""
+    """Return the HTML of all panels."""
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     found = ["".join(output.data["text/html"]) for output in outputs if "text/html" in output.get("data", {})]
     return [page for page in found if "agentnb-static" in page]
 
 
 def module(name: str) -> ModuleType:
-    """Import a module that lies beside the notebooks."""
+    """Import a module from the folder of the notebooks."""
     spec = importlib.util.spec_from_file_location(name, NOTEBOOKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -115,7 +115,7 @@ def saved() -> Any:
     return nbformat.read(NOTEBOOKS / FIRST, 4)
 
 
-# -- run with nobody there ------------------------------------------------------------------------------------------
+# -- run without a person -------------------------------------------------------------------------------------------
 
 
 def test_the_test_environment_has_no_network(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_different_data_results_in_a_different_answer(tmp_path: Path) -> None:
 
 @pytest.mark.local_model
 def test_the_notebook_runs_with_a_model_in_this_process(tmp_path: Path) -> None:
-    """Whatever so small a model does, no cell fails."""
+    """No cell fails, whatever the small model answers."""
     assert Local().model
     notebook = execute(
         copied(tmp_path), model="from agentnb.llms import Local\n\nllm = Local(max_tokens=200, temperature=0)"
@@ -178,7 +178,7 @@ def test_the_notebook_runs_with_a_model_in_this_process(tmp_path: Path) -> None:
     assert "SessionLoop" in table_of_runs(notebook)
 
 
-# -- as it is saved -------------------------------------------------------------------------------------------------
+# -- the saved notebook ---------------------------------------------------------------------------------------------
 
 
 def test_the_notebook_was_saved_after_one_complete_run(saved: Any) -> None:
@@ -227,7 +227,7 @@ for name, run in runs.items():  # by the runs' own counts, not the notebook's
 
 
 def table(notebook: Any) -> dict[str, dict[str, str]]:
-    """Give the laboratory's table: for each design what was measured."""
+    """Return the table of the laboratory: the measurements of each design."""
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     (text,) = [output.data["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {})]
     head, _, *rows = [[word.strip() for word in line.strip("|").split("|")] for line in text.splitlines()]
@@ -265,7 +265,7 @@ def test_the_statements_of_the_laboratory_about_each_design_are_true(laboratory:
     assert {row["calls"] for row in rows.values()} == {"5"}
     assert {row["approvals"] for row in rows.values()} == {"1"}
     assert turns["Agent"] == turns["SessionLoop"]
-    # Each of the two saves a quarter of the time and more; what lies between them a busy machine may take from one.
+    # Each of the two saves at least a quarter of the time. Which of them is faster depends on the load of the machine.
     assert max(seconds["ExecutionLoop"], seconds["SessionLoop"]) < seconds["Agent"]
     assert min(turns, key=turns.__getitem__) == "ExecutionLoop"
     assert max(turns, key=turns.__getitem__) == "ConversationEngine"
@@ -279,7 +279,7 @@ def test_each_section_of_the_laboratory_prints_the_described_output(laboratory: 
     assert "From 1899 to 1901 the mean was 829" in printed(laboratory, "session.steer")
     dataflow = re.findall(r"s  (call_\w+) +(\w+)", printed(laboratory, "execution.run"))
     at = {event: dataflow.index(event) for event in dataflow}
-    assert at["call_started", "find_break"] < at["call_received", "compare"]  # while the answer is on its way
+    assert at["call_started", "find_break"] < at["call_received", "compare"]  # while the answer is being streamed
     assert at["call_completed", "find_break"] < at["call_started", "compare"]
     assert "executing → paused" in printed(laboratory, "engine.pause()")
     continued = printed(laboratory, "other.continue_()")
@@ -353,13 +353,13 @@ SAYS = {
         ("store.find", "38 events exported"),
     ],
 }
-"""What cells of a notebook print, or that part of it which is the same each time."""
+"""The output of cells of a notebook, or the part of it that is the same each time."""
 
 
 @pytest.mark.parametrize("name", list(SAYS))
 def test_a_notebook_on_recordings_runs_and_was_saved_after_a_complete_run(name: str, tmp_path: Path) -> None:
     saved, folder = nbformat.read(NOTEBOOKS / name, 4), copied(tmp_path)
-    for notebook in (saved, execute(folder, name), execute(folder, name)):  # a second time in the same folder
+    for notebook in (saved, execute(folder, name), execute(folder, name)):  # for a second time in the same folder
         for source, words in SAYS[name]:
             assert words in printed(notebook, source)
     cells = [cell for cell in saved.cells if cell.cell_type == "code"]
@@ -395,7 +395,7 @@ def test_the_page_was_saved_with_an_ended_run_and_needs_no_kernel() -> None:
     assert len(text) < 100_000
 
 
-# -- what lies beside it --------------------------------------------------------------------------------------------
+# -- modules of the notebooks ---------------------------------------------------------------------------------------
 
 TABLE = {"year": np.array([1.0, 2.0, 3.0, 4.0]), "volume": np.array([10.0, 20.0, 60.0, 70.0])}
 

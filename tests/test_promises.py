@@ -1,7 +1,7 @@
-"""The promises (ARCHITECTURE.md, 4. Promises), held against random runs: any script, any interruption, at every event.
+"""The promises (ARCHITECTURE.md, 4. Promises), tested with random runs: any script, any interference, at every event.
 
-A script is a list of turns; a turn some words and calls, each of which succeeds, fails, takes its time, asks, or does
-not exist. An interference is something a person does when the run's n-th event has happened.
+A script is a list of turns. A turn is text and calls. Each call succeeds, fails, takes time, needs approval, or names a
+tool that does not exist. An interference is an act of a person after the n-th event of the run.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Script:
                 made.append([*text("so far"), ConnectionError("cut")])
             calls = [call(name, {"n": n}, id=f"t{number}_{n}") for n, name in enumerate(names)]
             made.append([*text(f"turn {number}"), *calls])
-        return [*made, *(f"extra {n}" for n in range(12))]  # what the user says needs answers
+        return [*made, *(f"extra {n}" for n in range(12))]  # messages of the user need further answers
 
     def loop(self, *, answered: int = 0, failed: int = 0) -> SessionLoop:
         return SessionLoop(
@@ -121,7 +121,7 @@ def decide(run: Any, id: str, decision: str) -> None:
 
 
 def person(run: Any, decision: str) -> Callable[[], None]:
-    """Somebody who decides about whatever waits, each time round the event loop."""
+    """Return a function that decides about all pending calls; it is called in every turn of the event loop."""
 
     def look() -> None:
         for item in run.pending:
@@ -132,14 +132,14 @@ def person(run: Any, decision: str) -> Callable[[], None]:
 
 
 def interfere(run: Any, plan: dict[int, str], snapshots: list[str]) -> None:
-    """Do what the plan says as soon as the run's n-th event has happened."""
+    """Perform the acts of the plan, each as soon as its event has happened."""
 
     def act(event: Any) -> None:
         what = plan.get(event.seq) if event.seq is not None and not event.terminal else None
         if what == "pause":
             run.pause()
         elif what in ("steer", "follow_up"):
-            with suppress(UsageError):  # the run may have been cancelled
+            with suppress(UsageError):  # the run may be cancelled already
                 getattr(run, what)(f"{what} {event.seq}")
         elif what == "snapshot":
             snapshots.append(run.snapshot().to_json())
@@ -150,7 +150,7 @@ def interfere(run: Any, plan: dict[int, str], snapshots: list[str]) -> None:
 
 
 async def drive(run: Any, decision: str) -> None:
-    """Play to the end: decide, resume what is paused, ask again a model that failed."""
+    """Play the run to its end: decide, resume the run when it is paused, and repeat failed model requests."""
     run.play()
     look = person(run, decision)
     async with asyncio.timeout(60):
@@ -163,7 +163,7 @@ async def drive(run: Any, decision: str) -> None:
 
 
 def check_results(events: list[Event]) -> None:
-    """Promise 3: one result per call, and every call the model made has one."""
+    """Assert promise 3: one result per call, and every call of the model has one."""
     state = fold(events)
     asked = [made.id for event in events if isinstance(event, ModelEnd) for made in event.message.tool_calls]
     told = [m.tool_call_id for m in state.messages if m.role == "tool"]
@@ -174,7 +174,7 @@ def check_results(events: list[Event]) -> None:
 
 
 def check_every_prefix(events: list[Event]) -> None:
-    """Promise 1: what is at every position folds, and the history is valid at every request to the model."""
+    """Assert promise 1: every prefix folds to the state, and the history is valid at every model request."""
     state = State()
     for position, event in enumerate(events):
         if event.type == "model_start":
@@ -218,7 +218,7 @@ def test_the_promises_hold_for_random_interference(script: Script, plan: dict[in
         if "cancel" not in plan.values():
             assert run.stop_reason == "completed"
             waiting = [m for queue in run.state.queues.values() for m in queue]
-            assert waiting == []  # what was queued was heard
+            assert waiting == []  # every queued message was sent
 
     asyncio.run(scenario())
 
@@ -226,9 +226,9 @@ def test_the_promises_hold_for_random_interference(script: Script, plan: dict[in
 @PROMISE
 @given(scripts, decisions, st.data())
 def test_a_run_restored_at_every_event_has_the_same_result(script: Script, decision: str, data: st.DataObject) -> None:
-    """Positions with an effect in flight are exempt from the same events, not from the same outcome.
+    """With an effect in flight the events may differ, but not the result.
 
-    In what order calls come that go on beside each other is not promised.
+    The order of concurrent calls is not promised.
     """
 
     async def scenario() -> None:
@@ -304,7 +304,7 @@ def test_the_stream_of_a_session_is_well_formed(script: Script, plan: dict[int, 
     async def scenario() -> None:
         loop = script.loop()
         stream = loop.run("hi")
-        quiet = {seq: what for seq, what in plan.items() if what != "pause"}  # nobody resumes here
+        quiet = {seq: what for seq, what in plan.items() if what != "pause"}  # no code resumes the run here
         interfere(stream.run, quiet, [])
         look = person(stream.run, decision)
         reading = asyncio.ensure_future(collect(stream))

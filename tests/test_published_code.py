@@ -1,4 +1,4 @@
-"""Code written for the published designs, as its users wrote it: only the imports are agentnb's."""
+"""Code written for the published designs. Only its imports have been changed to those of agentnb."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentnb.loops.session_loop import MessageQueue
 
 
 class Planner:
-    """A planner as its design asks for it."""
+    """A planner with the interface of its design."""
 
     async def decompose_goal(self, user_input: str) -> list[dict[str, Any]]:
         return [{"id": f"t{n}", "description": f"{user_input} {n}", "priority": n} for n in range(3)]
@@ -73,12 +73,12 @@ async def test_a_snapshot_of_an_engine_can_be_saved_and_restored_in_another_engi
     with (tmp_path / "engine.json").open() as file:
         assert other.restore_from_snapshot(json.load(file))
     started = [e.data["task_id"] async for e in other.continue_() if e.event_type == EngineEventType.TASK_STARTED]
-    assert started == ["t0", "t1", "t2"]  # the first had begun, and was not done
+    assert started == ["t0", "t1", "t2"]  # the first task had started and was not complete
     assert other.state == EngineState.COMPLETED
 
 
 class Streaming:
-    """A model in the chunks of the agent's design."""
+    """A model that streams chunks in the format of the agent's design."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -94,7 +94,7 @@ class Streaming:
 
 
 class SearchTool:
-    """A tool in the shape of the agent's design."""
+    """A tool with the interface of the agent's design."""
 
     name = "search"
     description = "Searches."
@@ -162,7 +162,7 @@ async def test_messages_can_be_queued_while_a_session_streams() -> None:
                 queue.add_followup("later")
                 queue.add_steering("now")
     assert [content for role, content in said if role == "user"] == ["first", "now", "later"]
-    assert asked == 2  # steering comes before the first request (session_loop/SEMANTICS.md, 3. Algorithm)
+    assert asked == 2  # steering is sent before the first request (session_loop/SEMANTICS.md, 3. Algorithm)
 
 
 async def test_the_events_of_an_execution_loop_can_be_consumed_with_async_for() -> None:

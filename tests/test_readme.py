@@ -1,4 +1,4 @@
-"""The repository's text is true: the README's code runs, and every path, link and section that a text names exists."""
+"""The documentation is correct: the code of the README runs, and every path, link and section that is named exists."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ CITATION = re.compile(r"(?<![\w/])((?:\w+/)*)(SEMANTICS|ARCHITECTURE)\.md((?:[,;
 def test_the_distribution_has_its_own_name_and_no_command() -> None:
     assert "console_scripts" not in distribution("agentnb-toolkit").entry_points.groups
     with pytest.raises(PackageNotFoundError):
-        distribution("agentnb")  # another package on PyPI
+        distribution("agentnb")  # a different package on PyPI
 
 
 def blocks(language: str) -> list[str]:
-    """Give the code blocks of one language."""
+    """Return the code blocks of one language."""
     return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
 
 
 def commands() -> list[list[str]]:
-    """Give the commands of the README, each as its words."""
+    """Return the commands of the README, each as a list of words."""
     return [shlex.split(part) for block in blocks("bash") for line in block.splitlines() for part in line.split("&&")]
 
 
@@ -56,7 +56,7 @@ def execute(notebook: Any, folder: Path) -> None:
 
 
 def printed(cell: Any) -> str:
-    """What a cell has printed, in however many messages."""
+    """Return the output of a cell, joined from all its messages."""
     return "".join(output.text for output in cell.outputs)
 
 

@@ -1,4 +1,4 @@
-"""A recording as the model, the tools, and the test of a loop."""
+"""A recording as the model and the tools of a loop, and as a test."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def solving(llm: Any, tools: Any = TOOLS, **options: Any) -> ExecutionLoop:
 
 
 def doubles(native: bool) -> ScriptedLLM:
-    """Calls of which one gives data, one waits for that, and one fails; then, told of these, an output."""
+    """Return turns: calls of which one writes data, one depends on the data, and one fails; and then an output."""
     calls = [("double", "†input.n", "†state.two"), ("double", "†state.two", "†state.four"), ("fail", 1, "†state.no")]
     if native:
         turn = [call(name, {"n": n, "_outputPath": to}, id=to) for name, n, to in calls]
@@ -180,7 +180,7 @@ async def test_speed_determines_the_pauses_of_the_stream(monkeypatch: pytest.Mon
         waited.clear()
         await collect(Recorded(run, speed=speed).stream([{"role": "user", "content": "go"}]))
         waits.append(sum(waited))
-    assert waits[0] >= 0.199  # to the millisecond, and longer where the machine was held up when it was recorded
+    assert waits[0] >= 0.199  # to the millisecond, and longer if the machine was busy during the recording
     assert waits == [waits[0], pytest.approx(waits[0] / 4), 0]
 
 
@@ -255,7 +255,7 @@ async def test_a_run_with_recorded_decisions_differs_only_in_call_ends() -> None
     again = SessionLoop(recorded, recorded.tools, name="researcher").start("Look it up.", approve=True)
     await again
     kinds = {pair.left.type for pair in diff(run, again).events if pair.how != "same" and pair.left is not None}
-    assert kinds <= {"call_end"}  # whose error is another class
+    assert kinds <= {"call_end"}  # with another class of the error
 
 
 # -- as a test -------------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ def test_a_path_that_is_not_a_python_file_is_refused(tmp_path: Path, nowhere: st
 
 
 def cut(run: Any) -> Any:
-    """As much of it as there is where its process is killed while a call runs."""
+    """Return the recording up to the start of a call, as a process leaves it that is killed during the call."""
     return run.at(next(event.seq for event in run.events if event.type == "call_start")).snapshot()
 
 

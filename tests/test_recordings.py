@@ -1,4 +1,4 @@
-"""Fifty recordings of all kinds, each replayed twice: what is replayed is what happened, and nothing is performed."""
+"""Fifty recordings of all kinds, each replayed twice: a replay has the recorded events, and performs nothing."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def digest(events: Iterable[Event]) -> str:
 
 @pytest.fixture
 def nothing_may_happen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """No socket is opened, and every tool that is bound to a call is noted."""
+    """Refuse sockets, and return a list of the tools that are bound to a call."""
     done: list[str] = []
 
     def no_socket(*_: Any, **__: Any) -> None:
@@ -156,7 +156,7 @@ def test_a_replay_in_another_process_has_identical_events(runs: dict[str, Any], 
 
 
 def replayed(folder: Path) -> dict[str, str]:
-    """In a process that has made none of the recordings: replay what is in a folder, event by event."""
+    """Replay the recordings of a folder event by event, in a process that has made none of them."""
     found = {}
     for path in folder.iterdir():
         walked = replay(Snapshot.load(path))

@@ -1,7 +1,7 @@
-"""Promise 2: nothing twice, nothing lost. A process is killed a hundred times, each time somewhere else.
+"""Promise 2: nothing twice, nothing lost. A process is killed a hundred times, each time at another moment.
 
-The run makes 50 calls, each of which leaves its id in a file. Whoever restores it asks about the calls whose outcome is
-unknown; here the answer is read from the file: where it happened, that is said, and otherwise the call is run again.
+The run makes 50 calls, each of which writes its id to a file. The restored run asks about the calls of unknown outcome.
+The test answers from the file: it answers a call that has happened, and otherwise lets the call run again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.worlds import assert_folds, assert_one_terminal_event_last, provider_
 pytestmark = pytest.mark.slow
 
 KILLS = 50
-"""For each of the two ways to run calls."""
+"""The number of kills for each mode of tool execution."""
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +37,14 @@ def server() -> Iterator[Warm]:
 
 
 def kill_one(server: Warm, database: Path, effects: Path, how: str, after: int, delay: float) -> None:
-    """Let a child run until it has done so many calls, and a little further, then kill it."""
+    """Let a child run until `after` calls have had their effect, wait `delay` seconds, and kill it."""
     server.tell(database, effects, how)
     child = int(server.hear())
     patience = time.monotonic() + 10
     while after and time.monotonic() < patience and len(_done(effects)) < after:
         time.sleep(0.0002)
     time.sleep(delay)
-    with suppress(ProcessLookupError):  # it was faster
+    with suppress(ProcessLookupError):  # the child had already ended
         os.kill(child, signal.SIGKILL)
     assert server.hear() == "gone"
 
@@ -54,11 +54,11 @@ def _done(effects: Path) -> list[str]:
 
 
 async def go_on(database: Path, effects: Path, how: str) -> dict[str, int]:
-    """Restore what the killed process left, finish it, and hold it to the promise; gives what was found."""
+    """Restore and finish the run of the killed process, assert the promise, and return counts of calls."""
     store = Store(database)
     try:
         taken = store.load("run")
-    except StorageError:  # killed before its first event was on disk: nothing can have happened
+    except StorageError:  # killed before the first event was on disk: no effect can have happened
         assert _done(effects) == []
         store.close()
         return {"finished": 0, "unknown": 0}
@@ -106,6 +106,6 @@ def test_a_process_killed_at_any_moment_loses_nothing_and_repeats_nothing(
         database, effects = tmp_path / f"{number}.db", tmp_path / f"{number}.txt"
         kill_one(server, database, effects, how, chance.randrange(CALLS), chance.uniform(0, 0.003))
         found.append(asyncio.run(go_on(database, effects, how)))
-    # The kills were worth something: in the middle of the run, and in the middle of calls.
+    # Enough processes were killed in the middle of the run, and in the middle of calls.
     assert sum(0 < result["finished"] < CALLS for result in found) > KILLS / 5
     assert sum(result["unknown"] > 0 for result in found) > KILLS / 10

@@ -1,4 +1,4 @@
-"""The scripted model, as somebody who writes a test with it finds it."""
+"""The scripted model, as authors of tests use it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_turn_raises_at_the_position_of_its_error(turn: Any) -> None:
             pass
 
 
-# -- a script is counted run by run ----------------------------------------------------------------------------------
+# -- each run has its own position in the script ----------------------------------------------------------------------
 
 
 def looking_up() -> tuple[ScriptedLLM, SessionLoop]:

@@ -1,4 +1,4 @@
-"""Threads: what a caller was told has failed does not happen later, and nobody waits for a thread that there is not."""
+"""Threads: a call reported as failed is not made later, and no call waits for a thread that does not exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentnb.threads import Threads
 
 @pytest.fixture
 def exhausted(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A system that gives no more threads, until `undo`."""
+    """Make the system refuse new threads until `undo` is called."""
 
     def refuse(thread: Any) -> None:
         raise RuntimeError("can't start new thread")

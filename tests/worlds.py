@@ -1,4 +1,4 @@
-"""What many tests need: words for event streams, the providers' rules, and whether anything was left running."""
+"""Common parts of many tests: a notation for event streams, the providers' rules, and a check of running tasks."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ PROVIDER_ROLES = ("system", "user", "assistant", "tool")
 
 
 def says(words: str, *calls: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A scripted turn: some words, then some calls."""
+    """Return a scripted turn: text, then calls."""
     return [*text(words), *calls]
 
 
 def asks(*ids: str, tool: str = "echo") -> list[Mapping[str, Any]]:
-    """A scripted turn that calls `tool` once for each id, with the id as its argument."""
+    """Return a scripted turn that calls `tool` once for each id, with the id as its argument."""
     return [call(tool, {"value": id}, id=id) for id in ids]
 
 
 def types(events: Iterable[Any]) -> list[str]:
-    """The types of facts, deltas left out."""
+    """Return the types of the events, without deltas."""
     return [event.type for event in events if not isinstance(event, Delta)]
 
 
 def facts(events: Iterable[Event | Delta]) -> list[Event]:
-    """The facts, deltas left out."""
+    """Return the events, without deltas."""
     return [event for event in events if isinstance(event, Event)]
 
 
 def payload(event: Event) -> dict[str, Any]:
-    """An event without what differs from run to run: when it was, whose it is, and traceback text."""
+    """Return an event without what differs between runs: its time, its run, and the text of tracebacks."""
     dumped = event.model_dump(mode="json", exclude={"time", "run_id", "deadline"})
     if isinstance(dumped.get("error"), dict):
         dumped["error"].pop("traceback", None)
@@ -48,10 +48,10 @@ OF_A_CALL = frozenset({"call_proposed", "approval_request", "approval_decision",
 
 
 def by_loop(events: Iterable[Event]) -> dict[str, list[dict[str, Any]]]:
-    """What happened in each loop, in order.
+    """Return the events of each loop, in order.
 
-    Loops that run beside each other take turns as it comes, and so do calls: those are put in the order of their ids,
-    the facts of each as they came.
+    The events of concurrent loops interleave in any order, and so do those of concurrent calls: the calls are sorted by
+    their ids, and the events of each call keep their order.
     """
     happened: dict[str, list[dict[str, Any]]] = {}
     for event in events:
@@ -60,7 +60,7 @@ def by_loop(events: Iterable[Event]) -> dict[str, list[dict[str, Any]]]:
         for made in ("id", "timestamp"):  # of an opaque agent's own event
             said.get("message", {}).get("event", {}).pop(made, None)
         if event.type in OF_A_CALL:
-            del said["phase"]  # which of them is the first to open it is chance
+            del said["phase"]  # which of the concurrent calls opens it depends on timing
         happened.setdefault(event.path, []).append(said)
     return {path: _in_order(said) for path, said in happened.items()}
 
@@ -76,39 +76,39 @@ def _in_order(happened: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def finished_calls(events: Iterable[Event]) -> list[str]:
-    """The ids of the calls that have a result, one entry for each result."""
+    """Return the ids of the calls that have a result, one entry for each result."""
     return [event.call_id for event in events if isinstance(event, CallEnd)]
 
 
 def started_calls(events: Iterable[Event]) -> list[str]:
-    """The ids of the calls that were started, one entry for each start."""
+    """Return the ids of the calls that were started, one entry for each start."""
     return [event.call_id for event in events if isinstance(event, CallStart)]
 
 
 def running_tasks() -> set[asyncio.Task[Any]]:
-    """The event loop's tasks besides the one that asks."""
+    """Return the tasks of the event loop, without the current one."""
     return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
 
 def assert_folds(run: Any) -> None:
-    """The state of a run is what its events fold to."""
+    """Assert that the state of a run is the fold of its events."""
     assert fold(run.events) == run.state
 
 
 def assert_one_terminal_event_last(events: Sequence[Event | Delta]) -> None:
-    """Exactly one event ends the run, and it is the last."""
+    """Assert that exactly one event ends the run, and that it is the last."""
     assert [event.terminal for event in events].count(True) == 1
     assert events[-1].terminal
 
 
 def provider_faults(messages: Sequence[Mapping[str, Any]], *, unfinished: bool = False) -> list[str]:
-    """What OpenAI or Anthropic would refuse in a history; `unfinished`: the last calls may still be open.
+    """Return what OpenAI or Anthropic would refuse in a history; `unfinished`: the last calls may still be open.
 
     OpenAI (chat completions): "An assistant message with 'tool_calls' must be followed by tool messages responding to
     each 'tool_call_id'"; "messages with role 'tool' must be a response to a preceding message with 'tool_calls'".
     Anthropic (messages): "Each `tool_use` block must have a corresponding `tool_result` block in the next message";
-    "Each `tool_result` block must have a corresponding `tool_use` block in the previous message". That the results
-    stand in the order of the calls is ours (ARCHITECTURE.md, 4. Promises).
+    "Each `tool_result` block must have a corresponding `tool_use` block in the previous message". The order
+    of the results, that of the calls, is a rule of agentnb (ARCHITECTURE.md, 4. Promises).
     """
     faults = []
     waiting: list[str] = []
@@ -143,7 +143,7 @@ def _faults_of_a_message(message: Mapping[str, Any]) -> list[str]:
 
 
 def notation(events: Sequence[Any]) -> list[str]:
-    """A session's stream in the notation of session_loop/SEMANTICS.md, 9. Notation."""
+    """Return the stream of a session in the notation of session_loop/SEMANTICS.md, 9. Notation."""
     said: list[str] = []
     open_message: str | None = None
     for event in events:
@@ -185,16 +185,16 @@ def _event(event: Any) -> str:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Let everybody else go on until this holds; a test that waits for what never comes has its time-out."""
+    """Let other tasks run until the condition is true. The timeout of the test ends an endless wait."""
     while not holds():  # noqa: ASYNC110 - there is no event for every condition
         await asyncio.sleep(0)
 
 
 async def collect(stream: Any) -> list[Any]:
-    """Everything a stream gives, to its end."""
+    """Return all items of a stream."""
     return [event async for event in stream]
 
 
 async def output_of(run: Any) -> Any:
-    """Wait for a run, as a coroutine."""
+    """Await a run and return its output; a coroutine."""
     return await run

@@ -2,9 +2,9 @@
 
 from agentnb.analysis import calls, diff, timeline
 
-calls(run)                 # a pandas DataFrame: one row a call
+calls(run)                 # a pandas DataFrame: one row for each call
 timeline(run).figure       # what ran when
-diff(run, fork)            # where the two part, side by side
+diff(run, fork)            # the differences, side by side
 """
 
 from typing import TYPE_CHECKING

@@ -29,8 +29,8 @@ _MIRRORED: dict[How, How] = {"left": "right", "right": "left"}
 WINDOW = 150
 """The maximum number of events that difflib compares together.
 
-With 200 or more items, difflib ignores those that occur often, which in a run are nearly all. To compare a hundred
-thousand events would take minutes.
+With 200 or more items, difflib ignores items that occur often; in a run, nearly all events occur often. And without
+this limit, the comparison of a hundred thousand events would take minutes.
 """
 
 _Bounds = tuple[int, int, int, int]
@@ -46,7 +46,7 @@ class Pair(NamedTuple):
 
 
 def aligned(left: Sequence[Event], right: Sequence[Event]) -> list[Pair]:
-    """Return all events of both recordings in pairs, in order. Swapped arguments return the pairs mirrored."""
+    """Return all events of both recordings in pairs, in order. If the arguments are swapped, the pairs are mirrored."""
     left_lines, right_lines = _lines(left), _lines(right)
     if (len(right_lines), right_lines) < (len(left_lines), left_lines):  # difflib prefers its first argument
         pairs = _aligned(right, left, right_lines, left_lines)
@@ -77,7 +77,10 @@ def _aligned(
 
 
 def _parts(left: Sequence[str], right: Sequence[str]) -> Iterator[_Bounds]:
-    """Yield corresponding parts of both recordings, in order; the lines of each are all equal, or have to be paired."""
+    """Yield corresponding parts of both recordings, in order.
+
+    The two sides of a part are equal, or they differ and their events still have to be paired.
+    """
     # The common events at the start.
     begin = common_start(left, right)
     yield 0, begin, 0, begin

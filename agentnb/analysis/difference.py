@@ -23,7 +23,7 @@ from agentnb.widgets.views.rows import row
 ABSENT = "(absent)"
 """The value of a `Change` on the side where the value is absent."""
 SHOWN = 60
-"""The number of pairs that are shown, after which no further differences are added."""
+"""If more pairs than this are shown, no further differences are added."""
 CONTEXT = 2
 """The number of equal pairs shown before and after a pair that differs."""
 WIDTH = 160
@@ -45,7 +45,7 @@ class Difference:
     """The difference of two recordings. As the last line of a cell it is shown as a table with two columns.
 
     `left` and `right` are the names of the recordings, `events` all their events in pairs, and `state` the differences
-    of their final states. A difference is true if there is one.
+    of their final states. As a condition, the object is true if the recordings differ.
     """
 
     left: str

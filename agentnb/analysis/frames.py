@@ -171,9 +171,10 @@ def decisions(of: Any) -> DataFrame:
 
 
 def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> DataFrame:
-    """Return a frame of rows of one dataclass. The type hints of `row` determine the column types, also without rows.
+    """Return a frame with a row for each of `rows`, which are objects of one dataclass.
 
-    columns: the description of each column, for `frame.attrs`. Raises UsageError if pandas is not installed.
+    row: the dataclass; its type hints determine the column types, also if there are no rows. columns: the description
+    of each column, for `frame.attrs`. Raises UsageError if pandas is not installed.
     """
     pandas = _pandas()
     text = pandas.Series([""]).dtype  # the text type of the installed pandas version

@@ -16,7 +16,10 @@ from agentnb.widgets.views.spans import Spans
 
 
 class Interval(NamedTuple):
-    """An interval of one kind from `start` to `end`. A timeline's lane has the loop's path first and the label last."""
+    """An interval of one kind from `start` to `end`.
+
+    lane: identifies the row in a figure. In a timeline, its first part is the loop's path and its last part the label.
+    """
 
     lane: tuple[str, ...]
     kind: str
@@ -25,7 +28,7 @@ class Interval(NamedTuple):
 
 
 _KINDS = {"run": {"model": "model", "call": "tool"}, "wait": {"call": "waiting", "pause": "paused"}}
-"""The kind of an interval, by the kind of the span's interval and the kind of the span."""
+"""The kind of an `Interval`, by the kind of the interval in the span (run or wait) and by the kind of the span."""
 
 
 def intervals(source: Source) -> list[Interval]:
@@ -59,12 +62,11 @@ def intervals(source: Source) -> list[Interval]:
 def phases(source: Source) -> Iterator[Interval]:
     """Yield when each loop was in each phase. `kind` is the phase.
 
-    The lane is the loop's path, or the name of the outermost loop. An interval that ends with an event that is counted
-    in another source is left out.
+    The lane is the loop's path, or the name of the outermost loop. An interval is left out if the event that ends it is
+    counted in another source.
     """
-    entered: dict[
-        str, tuple[str, str, float]
-    ] = {}  # by path: the loop's name, its phase, the time it entered the phase
+    # By path: the loop's name, its phase, and the time at which it entered the phase.
+    entered: dict[str, tuple[str, str, float]] = {}
     for event, state in walk(source.events):
         seconds = event.time - source.began
         name, phase, since = entered.get(event.path, (event.path or state.name, "", seconds))

@@ -60,7 +60,7 @@ def normalised_event(event: Event, names: CallNames) -> str:
     names: the replacements for the call ids of the event's recording (`call_names`).
     """
     nothing_queued = isinstance(event, RunStart) and not any(event.queued.values())
-    excluded = _EVENT | {"queued": True} if nothing_queued else _EVENT  # empty queues equal no queues
+    excluded = _EVENT | {"queued": True} if nothing_queued else _EVENT  # empty and missing queues are equal
     text = to_json(_without(event.to_dict(), excluded)).decode()
 
     # Replace the call ids. The start of a run is parsed; other events have few ids, which are replaced in the text.

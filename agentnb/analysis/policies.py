@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Question = tuple[int, str, str]
-"""The number of events when a policy was asked, or would have been asked, and the path and the id of the call."""
+"""A question to a policy: the number of events when it was or would have been asked, and the call's path and id."""
 
 Comparison = Literal["agrees", "missed", "refused", "asks"]
 """The comparison of a policy's decision with that of a person; `COLUMNS["compared"]` describes the values."""
@@ -101,7 +101,7 @@ class Backtest:
 
     @property
     def missed(self) -> list[Judged]:
-        """The calls that the policy permits with arguments that the person did not permit: the dangerous ones."""
+        """The calls that the policy permits with arguments that the person did not permit; check these first."""
         return self._compared_as("missed")
 
     @property
@@ -116,7 +116,7 @@ class Backtest:
 
     @property
     def agreement(self) -> float:
-        """The share of the saved questions that it decides as the person did, from 0 to 1; NaN if it saves none."""
+        """The share of the saved questions that the policy decides as the person did, from 0 to 1; NaN if none."""
         return len(self._compared_as("agrees")) / self.saved if self.saved else float("nan")
 
     @property
@@ -217,7 +217,7 @@ def _seen(source: Source) -> dict[int, int]:
 
 
 def _contexts_of(source: Source, questions: Iterable[Question]) -> Callable[[Question], PolicyContext]:
-    """Return a function from one of these questions to its context. It reads the recording at its first call."""
+    """Return a function that returns the context of one of these questions. Its first call reads the recording."""
 
     @cache
     def contexts() -> dict[Question, PolicyContext]:
@@ -255,7 +255,10 @@ def _checked(verdict: Verdict, call: ProposedCall) -> Verdict:
 
 
 def _verdicts(answers: Sequence[Verdict | Awaitable[Verdict]]) -> list[Verdict]:
-    """Return the verdicts of a sync or async policy. agentnb's event loop awaits them: a notebook's is running."""
+    """Return the verdicts of a sync or async policy.
+
+    They are awaited on agentnb's own event loop, because the event loop of a notebook is already running.
+    """
     verdicts = [answer for answer in answers if isinstance(answer, Verdict)]
     if len(verdicts) == len(answers):
         return verdicts

@@ -85,7 +85,7 @@ def event_rows(source: Source) -> Iterator[EventRow]:
             continue
         call_id = call_id_of(event)
         call = state.calls.get(call_id) if call_id is not None else None
-        # The call of an event that is older than its proposal has no state; the event itself may have the tool's name.
+        # An event before its call is proposed finds no state of the call; the event itself may have the tool's name.
         tool = call.name if call is not None else getattr(event, "name", None) if call_id is not None else None
         yield EventRow(
             run=source.name,
@@ -206,7 +206,10 @@ def call_rows(source: Source) -> list[CallRow]:
 
 
 def decision_rows(source: Source) -> Iterator[DecisionRow]:
-    """Yield a row for each decision about a call, in order: of people, policies and deadlines, also withdrawn ones."""
+    """Yield a row for each decision about a call, in order.
+
+    The decisions of people, policies and deadlines are included, also those that were withdrawn.
+    """
     calls = _Calls(source)
     for event, state in walk(source.events):
         row = calls.row(event)
@@ -252,9 +255,9 @@ class _Calls:
         self._source = source
         self._open: dict[tuple[str, str], CallRow] = {}
         self._lost: set[tuple[str, str]] = set()
-        """The calls with an unknown outcome, of which nobody knows how long they ran."""
+        """The calls with an unknown outcome. It is also unknown how long they ran."""
         self._here: set[int] = set()
-        """The ids of the row objects with at least one event that is not counted in another source."""
+        """The `id()` of each row that has at least one event that is not counted in another source."""
 
     def counted(self) -> list[CallRow]:
         """Return the rows that are not counted in another source, with `arguments_text` and `tries` set."""
@@ -409,7 +412,7 @@ def _results_of_aborted(source: Source, history: _History | None) -> Iterator[Me
 
 
 def _message_row(source: Source, event: Event, state: State, message: Message, history: _History) -> MessageRow:
-    """Return the row of a message that `event` added. An answer has its request's usage, duration and provider too."""
+    """Return the row of a message that `event` added. The row of an answer also describes the request and its usage."""
     origin: str | None = None
     if isinstance(event, MessageAdded):
         origin = event.origin if message is event.message else None

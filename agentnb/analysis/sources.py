@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunStart
-from agentnb.run.past.resume import ancestors_of
+from agentnb.run.past.fork import ancestors_of
 from agentnb.run.past.snapshot import RecordingCheck, Snapshot
 from agentnb.run.recording import Recording
 from agentnb.store import RunInfo, Store, is_address, is_store
@@ -29,8 +29,8 @@ NEVER = math.nan
 class Source(NamedTuple):
     """A recorded run. `name` is unique among the sources that are read together.
 
-    `elsewhere` has the positions of the inherited events that are counted only in another source, the one of the run
-    from which this run was forked, or of another of its forks.
+    `elsewhere` has the positions of the inherited events that are not counted here, because another source counts
+    them: that of the run from which this run was forked, or that of another fork of that run.
     """
 
     name: str

@@ -81,9 +81,10 @@ def _branch(source: Source) -> tuple[Branch, str]:
 
 
 def _walk(branches: Sequence[Branch]) -> Iterator[tuple[Branch, list[bool]]]:
-    """Yield each branch before its forks. The flags tell of its ancestors and itself if each is the last of its level.
+    """Yield each branch before its forks, with a flag for each of its ancestors and for itself, from the root.
 
-    The function is not recursive, because a chain of forks may exceed Python's recursion limit.
+    A flag is True if that branch is the last one among its siblings. The function is not recursive, because a chain of
+    forks may exceed Python's recursion limit.
     """
     waiting = [(branch, [branch is branches[-1]]) for branch in reversed(branches)]
     while waiting:

@@ -26,7 +26,7 @@ INSIDE = '"media_type":"image/'
 
 
 def picture_in(value: Any) -> dict[str, Any] | None:
-    """Return a value that is a picture as a block; None for any other value."""
+    """Return the block for a value that is a picture; None for any other value."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         return _picture(data) if _kind_of(data) is not None else None
@@ -74,7 +74,7 @@ def _picture(data: bytes) -> dict[str, Any]:
 
 
 def as_block(value: Any) -> dict[str, Any] | None:
-    """Return JSON data that is a content block as a block; None if it is other data.
+    """Return the content block that JSON data describes; None if it is other data.
 
     Pictures in the formats of OpenAI and of MCP are returned in the one format that the clients of all providers accept
     here.
@@ -172,9 +172,10 @@ def blocks_in(result: Any) -> list[dict[str, Any]] | None:
 
 
 def with_pictures(data: Any) -> list[dict[str, Any]] | None:
-    """Return data that contains pictures as blocks: its JSON text, with a number for each picture, and the pictures.
+    """Return the blocks of data that contains pictures; None if it contains no picture.
 
-    A picture alone is one block. None if the data contains no picture.
+    The first block is the data as JSON text, with a number in place of each picture. The blocks of the pictures follow.
+    If the data is one picture, its block is the only one.
     """
     pictures: list[dict[str, Any]] = []
     rest = _without_pictures(data, pictures)

@@ -51,8 +51,8 @@ class ApprovalRequest(Event, frozen=True, tag="approval_request"):
     No answer before `deadline` (epoch seconds) means no. A question is identified by its run, its path and the number
     of this event. `unknown`: the call was started by a process that has exited, and its result is unknown. `earlier` is
     the number of the question that this one repeats, because its answer was withdrawn or the displayed data has
-    changed. `seen` is the number of events when the policy was asked that left the call to a person; None if no policy
-    was asked.
+    changed. `seen`: if a policy left the call to a person, the number of events when the policy was asked; None if no
+    policy was asked.
     """
 
     call_id: str
@@ -78,13 +78,17 @@ class ApprovalDecision(Event, frozen=True, tag="approval_decision"):
     display to a person until the decision, by a monotonic clock.
 
     `arguments` are the new arguments of the call; in an approval, the arguments that were reviewed, if they could
-    change. `remember`: an approval or rejection that applies from now on to every call of the tool `name`, or to those
-    with exactly these `arguments`; a call that it decides is decided by `remembered`. `ask` takes an earlier decision
-    back: the call, which has not begun, is asked about again, and the remembered decision is forgotten; without a
-    `call_id`, it is only forgotten. `earlier` is the number of the decision that is remembered or withdrawn.
-    `recheck`: the call is checked again as if it had been made like that. `unchecked`: the new arguments are not
-    checked against the tool's schema, because a hook has chosen them. `tool_fingerprint`: the fingerprint of the
-    description and the schema of the tool that this lets run, or that is remembered; None in older recordings.
+    change. `remember`: this approval or rejection also applies to later calls of the tool `name`: to all of them
+    (`tool`), or to those with exactly these `arguments`. The decision about such a later call has `by` `remembered`.
+
+    `ask` withdraws an earlier decision. If its call has not started, a person is asked about the call again. If the
+    decision was remembered, it is forgotten. With an empty `call_id`, a remembered decision is forgotten and no call
+    changes. `earlier` is the number of the decision that is withdrawn, or of the remembered decision that is applied.
+
+    `recheck`: the call is checked again, as if it had been made with the new name and arguments. `unchecked`: the new
+    arguments are not checked against the tool's schema, because a hook has chosen them. `tool_fingerprint`: the
+    fingerprint of the description and the schema of the tool that this decision allows to run, or of the remembered
+    tool; None in older recordings.
     """
 
     call_id: str

@@ -3,7 +3,8 @@
 The rule that keeps a history valid for every provider is implemented here: the results of a turn's calls enter
 `messages` together, one per call, in the order in which the model made the calls, as soon as the last result is known
 and before anything else (`add_results`). While a turn has calls without results, nothing else can enter the history. A
-detached call is the exception: the history has a message that it still runs, and the loop reports its result.
+detached call is the exception: the history has a message that says that it still runs, and the loop reports its result
+later.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def _withdraw_decision(state: State, event: e.ApprovalDecision) -> None:
 
 
 def note_rule(state: State, event: e.ApprovalDecision) -> None:
-    """Remember a decision, or forget the one that is withdrawn."""
+    """Remember a decision if it is to be remembered, or forget the earlier one that it withdraws."""
     if event.decision == "ask":
         state.rules = [rule for rule in state.rules if rule.seq != event.earlier]
     elif event.remember is not None:
@@ -202,8 +203,8 @@ def _the_open(state: State, event: e.ApprovalRequest | e.ApprovalDecision | e.Ca
 def settle(state: State) -> None:
     """Add the results to the history, now that every call of the turn has one, unless the loop may still replace them.
 
-    Results are also held back while the answer that made the calls is missing. If it never arrives, the end of the run
-    adds them.
+    Results are also deferred while the answer that made the calls is not complete. If that answer never arrives, the
+    end of the run adds them.
     """
     if state.reply is None or not state.unsaid or state.failure is not None:
         return

@@ -16,7 +16,7 @@
     ├── WaitTimeoutError            the timeout of a wait has passed; the run continues
     ├── ModelError                  communication with a model failed
     │   ├── ModelRequestError       the request is at fault (400, 404, 413, 422): repeating it will not help
-    │   │   ├── AuthenticationError the key is missing, wrong or not allowed to (401, 403)
+    │   │   ├── AuthenticationError the key is missing, wrong or without permission (401, 403)
     │   │   ├── ContextTooLong      the messages do not fit into the model's context
     │   │   └── ContentFiltered     the provider's content filter refused the request or its answer
     │   ├── ModelOverloaded         the server asks the client to wait (429, 529)

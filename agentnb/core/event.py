@@ -27,7 +27,7 @@ AnyStruct = TypeVar("AnyStruct", bound="ErrorInfo | Event")
 
 
 def read_field(kind: type[Any], value: Any) -> Any:
-    """Return a message or a call of a recording, for msgspec. Raises ValueError if it is not valid."""
+    """Return the message or the call that `value` describes: msgspec calls this to decode them. Raises ValueError."""
     if not isinstance(value, Mapping):
         raise ValueError(f"Expected an object, got {value!r:.80}")
     return kind.of(value)
@@ -137,7 +137,7 @@ class ErrorInfo(_Data, frozen=True):
 class Event(_Data, frozen=True, kw_only=True, tag_field="type"):
     """The fields of every event; `seq` is -1 and `time` 0 until the journal has stamped it.
 
-    `inherited`: the event happened in the run that this one was forked from, and does not count towards this run's
+    `inherited`: the event happened in the run from which this run was forked, and does not count towards this run's
     cost.
     """
 
@@ -160,7 +160,7 @@ class Event(_Data, frozen=True, kw_only=True, tag_field="type"):
 
 
 class Delta(Struct, omit_defaults=True, repr_omit_defaults=True):
-    """A piece of an unfinished answer or call: displayed to consumers, and not recorded.
+    """A piece of an unfinished answer or call: it is sent to consumers for display, and is not recorded.
 
     `text_delta` and `reasoning_delta` have `content`; `tool_call_delta` has `index, id, name, arguments` (a fragment of
     JSON text); `call_delta`, a tool's progress, has `call_id` and `data`; `retry_delta` has the attempt in `data`.

@@ -111,10 +111,11 @@ class RunStart(Event, frozen=True, tag="run_start"):
     it was forked from (`"4f2c…@17"`). `listens`: the loop has a conversation of its own. `max_result_chars`: the
     maximum number of characters of a result that the model is sent; None, as in older recordings, for no limit.
     `system_prompt`: the text that the model is sent first, if it differs from the one in `config`. `tools`: the
-    fingerprint of the description and the schema of each tool, by its name; empty in older recordings. `approve`,
-    `limits`: the policy and the limits of the whole run: rules, True or False, and `{"function": name}` for a policy
-    that cannot be recorded. `ancestors`: in a fork, the runs that its first events were inherited from, the oldest
-    first, each with the number of the first event that belongs neither to it nor to an earlier one.
+    fingerprint of the description and the schema of each tool, by its name; empty in older recordings. `approve` is the
+    policy of the whole run: rules, True or False, or `{"function": name}` for a function, which cannot be recorded.
+    `limits` are the limits of the whole run. `ancestors`: in a fork, the runs from which its first events were
+    inherited, the oldest run first. Each is followed by a number: of the first event after those that were inherited
+    from that run.
     """
 
     loop: str
@@ -149,7 +150,7 @@ class MessageAdded(Event, frozen=True, tag="message"):
 
 
 class Queued(Event, frozen=True, tag="queued"):
-    """A message that the user has queued: to redirect the run (`steering`) or for when it would stop (`follow_up`)."""
+    """A message that the user has queued: to redirect the run (`steering`), or extend it at its end (`follow_up`)."""
 
     queue: Queue
     message: Message
@@ -173,10 +174,10 @@ class ModelStart(Event, frozen=True, tag="model_start"):
     """A request to the model; `turn` counts the requests that were not repetitions, from 1.
 
     `provider` and `model` name the recipient: the client's own name for its provider, and the name of the requested
-    model. `options` has every option that was sent (temperature, seed, limits), tools by their names, schemas by their
-    title, and no secret. `loop_options` are those that the loop set for this request; a repetition of the request sends
-    them again. `attempt` is more than 1 if a request is repeated, or if the model paused its answer and is asked to
-    continue it; in the second case `continues` is True.
+    model. `options` has every option that was sent (temperature, seed, limits), without secrets; it has only the names
+    of tools and the titles of schemas. `loop_options` are those that the loop set for this request; a repetition of the
+    request sends them again. `attempt` is more than 1 if a request is repeated, or if the model paused its answer and
+    is asked to continue it; in the second case `continues` is True.
 
     A loop that asks its model gives the options of its request as `options`; the run fills in the rest.
     """
@@ -200,12 +201,13 @@ class ModelEnd(Event, frozen=True, tag="model_end"):
 
     `usage` has counts of tokens (`input_tokens`, `output_tokens`, ...), and `cost` if the model reported it. `timing`
     is `[[milliseconds since the request, characters], ...]` for the text as it arrived. `sequential`: its calls run one
-    at a time. `provisional`: the loop may replace results until it continues, so they enter the history no sooner.
+    at a time. `provisional`: the loop may replace the results of the calls until it continues, so they enter the
+    history only then.
 
-    `model` is the model that answered, `response_id` the provider's id of the answer, `fingerprint` its identifier of
-    the configuration it ran with, `service_tier` the tier that served it, `upstream` the provider behind a gateway, and
-    `finish_reason` the server's own word for the reason to stop, for which `stop_reason` is agentnb's word. Each is
-    None if the server did not report it.
+    `model` is the model that answered, `response_id` the provider's id of the answer, `fingerprint` the provider's
+    identifier of the configuration with which the model ran, `service_tier` the tier that served the request,
+    `upstream` the provider behind a gateway, and `finish_reason` the stop reason in the server's vocabulary
+    (`stop_reason` is in agentnb's). Each is None if the server did not report it.
     """
 
     message: Message
@@ -253,7 +255,7 @@ class RunPaused(Event, frozen=True, tag="run_paused"):
 
 
 class RunResumed(Event, frozen=True, tag="run_resumed"):
-    """The run continues: after a pause, after a failure of the model, or, restored, after it was `suspended`.
+    """The run continues: after a pause, after a failure of the model, or in a restored run after the end `suspended`.
 
     `again` are the failed calls that are made again, by the path of their loop: those whose failure had ended the run.
     `approve`, `limits`: the policy and the limits that apply from now on, if the run was restored with others.
@@ -274,8 +276,8 @@ class CancelRequested(Event, frozen=True, tag="cancel"):
 class RunEnd(Event, frozen=True, tag="run_end"):
     """The end of the loop, with its reason.
 
-    If it is `suspended`, calls may be open, and a restored run resumes from there. `answer` is the answer that this end
-    interrupted, as far as it arrived, with `stop_reason` `aborted` and the reason as its `error_message`.
+    If the reason is `suspended`, calls may be open, and a restored run resumes from there. `answer` is the answer that
+    this end interrupted, as far as it arrived, with `stop_reason` `aborted` and the reason as its `error_message`.
     """
 
     reason: StopReason

@@ -221,7 +221,7 @@ def _run_resumed(state: State, event: e.RunResumed) -> None:
 
 
 def _forget_done(state: State) -> None:
-    """Forget the completed own calls of the suspended loop, at any depth, so that it makes them again.
+    """Forget the completed hidden calls of the loop that was suspended, at any depth, so that it makes them again.
 
     A loop that was suspended while a person was asked resumes from that question instead.
     """
@@ -236,7 +236,7 @@ def _forget_done(state: State) -> None:
 
 
 def _ask_again(state: State) -> None:
-    """Ask every model that failed again, in this loop or in the nested loop that failed."""
+    """Repeat the request of each model that has failed: in this loop, or in the nested loops that failed."""
     if state.failure is not None:
         state.failure = None
         state.broken_off.clear()

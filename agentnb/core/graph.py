@@ -25,7 +25,7 @@ class GraphCall(NamedTuple):
 
     reads: the ids of the calls that write the data it refers to. missing: its references to data that does not exist
     yet, as the model wrote them. writes: the path that its result is written to. note: the error, as JSON data.
-    earlier: it was made by an earlier request, and is included because a call of this one reads its result.
+    earlier: it was made by an earlier request, and is included because a call of the current request reads its result.
     """
 
     id: str

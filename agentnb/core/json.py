@@ -74,11 +74,11 @@ def number_in(value: Any) -> bool | int | float | None:
 _LEVELS_ABOVE = 20
 """The maximum number of levels around an event in a line of a file, rounded up."""
 _MAX_LEVELS = 200 - _LEVELS_ABOVE
-"""The number of levels that a value may always have."""
+"""The number of nesting levels up to which any value can be read back."""
 _SHORT = 2 * _MAX_LEVELS
 """The number of bytes below which JSON text cannot have too many levels."""
 _MAX_BITS = 14_000
-"""The number of bits that an integer may always have."""
+"""The number of bits up to which any integer can be read back."""
 
 
 def readable(value: Any) -> Any:
@@ -110,7 +110,7 @@ def check_levels(line: bytes | str) -> None:
 
 
 def parse_arguments(arguments: Any) -> tuple[dict[str, Any], str | None]:
-    """Return a call's arguments as an object, and None, or an empty object and the text if it is not an object.
+    """Return a call's arguments and None, or, if they are not an object, an empty object and their text.
 
     A missing value, an empty text or null means no arguments. JSON text that contains the text of an object is parsed
     twice: some servers write a call's arguments as JSON twice.

@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic_core import to_json
@@ -37,7 +38,7 @@ from agentnb.core.tools import Invocation, Tool, specification
 
 
 class Result(NamedTuple):
-    """The result of an activity that yields events on its way: the last item that it yields."""
+    """The result of an activity that also yields events. It is the last item that the activity yields."""
 
     value: Any
 
@@ -89,13 +90,14 @@ class Requests:
     def replacements(cls, state: State) -> Mapping[int, dict[str, Any]]:
         """Return the messages to send in place of those at these positions of the history.
 
-        The history is not changed. Computed from the state alone, also for a recording without its loop.
+        The history is not changed. The messages are computed from the state alone, so that this also works for a
+        recording without its loop.
         """
         return {}
 
     @classmethod
     def recorded_messages(cls, state: State, config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
-        """Return what `messages` returns for a loop with this configuration: for a recording without its loop."""
+        """Return the result of `messages` for a loop with this configuration, for a recording without its loop."""
         return None
 
     def new_reply(self, state: State) -> Reply:
@@ -103,7 +105,7 @@ class Requests:
         return Reply(state.turn, state.place.ids)
 
     def read_again(self, message: Message) -> Message:
-        """Return an answer of the model whose text was replaced, parsed as if the model had sent it."""
+        """Return an answer whose text was replaced, parsed as if the model had sent it with this text."""
         return message
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
@@ -134,9 +136,9 @@ class Calls:
     """
 
     pauses_inside: ClassVar[bool] = True
-    """True if a requested pause may take effect while a nested loop performs a call of this one: the nested loop then
-    stops where it is. Otherwise the nested loop, and the loops inside it, first continue to their end, regardless of
-    their own setting.
+    """True if a requested pause may take effect while a nested loop performs a call of this loop: the nested loop then
+    stops at its current position. Otherwise the nested loop, and the loops inside it, first continue to their end,
+    regardless of their own setting.
     """
 
     call_graph: Callable[[State], CallDependencies] | None = None
@@ -209,7 +211,7 @@ class Calls:
     def may_call(self) -> Collection[str]:
         """Return the names of functions that the loop may call besides its tools and activities.
 
-        They are found in the loop's code, as far as it shows them.
+        They are read from the loop's code. A name that the code computes is missing.
         """
         return ()
 
@@ -234,7 +236,7 @@ class Calls:
     def answer_to(self, id: str, result: Any, state: State) -> Event | None:
         """Return the event that answers the request for which the loop was suspended, or None.
 
-        Raises AlreadyDecided.
+        Raises AlreadyDecided if the request was answered before.
         """
         return None
 
@@ -276,7 +278,7 @@ class Design(ABC):
     """A text that is sent to the model before the history, and is not part of the history."""
 
     activities: Mapping[str, Callable[[dict[str, Any], State], Any]] = {}
-    """The loop's own calls by name, which a hidden `CallProposed` requests.
+    """The functions that perform the loop's own calls, by name. A hidden `CallProposed` requests such a call.
 
     An activity may be async, or an async generator that yields events, or a `Delta` that is only displayed. A hidden
     call of one of `tools` that is not an activity is checked, approved and run like the model's calls.
@@ -304,8 +306,9 @@ class Design(ABC):
     the reason. May be async.
 
     If it changes the arguments of the call that it receives, the call is edited: the new arguments are not checked
-    against the schema again. It may also return an unstamped `CallEnd`, which is the call's result, or an
-    `ApprovalDecision`: a rejection, or another call instead, which with `recheck` is checked as the first one was.
+    against the schema again. It may also return an unstamped event: a `CallEnd` is the call's result; an
+    `ApprovalDecision` rejects the call or replaces it by another one. With `recheck`, the other call is checked as the
+    first one was.
     """
 
     after_call: Callable[[CallState, CallEnd, State], Any] | None = None
@@ -348,8 +351,8 @@ class Design(ABC):
         """Return the object that the loop's own code needs during a run; the code finds it in `loop_context`.
 
         state: the loop's state; it stays current. recording: the events that the loop resumes from, its own and those
-        of the loops inside it. outer: the context of the parent loop, whose call this loop performs. By default a loop
-        shares that one.
+        of the loops inside it. outer: the context of the parent loop, whose call this loop performs. By default it is
+        returned, so both loops share it.
         """
         return outer
 
@@ -415,13 +418,13 @@ MOVED: Mapping[str, str] = {
     "goes_on_after_an_error_from": "kept_after_error",
     "failed_steps": "repeated_after_error",
 }
-"""What has taken the place of methods and flags that a loop had once, by their names."""
+"""The replacements of the methods and flags that loops had in earlier versions, by the earlier names."""
 
 
 def check_not_moved(loop: type[Design], attributes: Mapping[str, object]) -> None:
     """Raise UsageError if these attributes of a loop include a method or a flag of `MOVED`: it would be ignored.
 
-    Other data may have such a name.
+    An attribute of another kind may have one of these names.
     """
     for name in MOVED.keys() & attributes.keys():
         value, now = attributes[name], MOVED[name]
@@ -429,6 +432,23 @@ def check_not_moved(loop: type[Design], attributes: Mapping[str, object]) -> Non
             role = now.partition(".")[0]
             how = f" in a subclass of {role} (agentnb.core.loop), and set {role.lower()}_class of the loop to it"
             raise UsageError(f"{loop.__name__}.{name} has no effect: override {now}{how if role != now else ''}.")
+
+
+_modules_of_designs: dict[str, str] = {}
+
+
+def register_designs(modules: Mapping[str, str]) -> None:
+    """Make designs known by the names that recordings have for them. modules: the module of each, by class name."""
+    _modules_of_designs.update(modules)
+
+
+def design_of(kind: str) -> type[Design] | None:
+    """Return the design class that a recording names, or None if it is not registered.
+
+    Its module is imported at this time. A recording can cause the import of registered modules only.
+    """
+    module = _modules_of_designs.get(kind)
+    return getattr(import_module(module), kind) if module is not None else None
 
 
 def configured(design: Design, tools: Mapping[str, str]) -> dict[str, Any]:

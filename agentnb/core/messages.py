@@ -219,7 +219,7 @@ class Message(_Fields):
 
     @property
     def name(self) -> str | None:
-        """The name of the tool that this is the result of, or of the author."""
+        """The name of the tool whose result this is, or of the message's author."""
         return self.get("name")
 
     @property
@@ -347,7 +347,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
 def _read_call(call: Any) -> Any:
     """Return a call of an assistant's message in agentnb's format.
 
-    OpenAI's format nests the name and the arguments, as JSON text.
+    In OpenAI's format, the field `function` has the name and the arguments; the arguments are JSON text.
     """
     if isinstance(call, ToolCall):
         return call

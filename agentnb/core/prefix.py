@@ -91,7 +91,7 @@ class Continued(Sequence[T]):
         return Continued(self._earlier, self._length, self._change, self._items)
 
     def _read(self) -> list[T]:
-        """Return the earlier items. They are changed once."""
+        """Return the earlier items, changed. The first read changes them, and later reads return the same items."""
         if self._changed is None:
             earlier = self._earlier[: self._length]
             self._changed = [self._change(index, item) for index, item in enumerate(earlier)]

@@ -1,14 +1,13 @@
-"""Protocols: a run as its own loop, a model or a tool sees it, and a store as a run sees it."""
+"""Protocols: the parts of a run that its loop, a model or a tool uses, and the parts of a store that a run uses."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
-from agentnb.core.events import Delta, Event, Queue
+from agentnb.core.events import Event, Queue
 from agentnb.core.messages import Message
-from agentnb.core.state import State
 
 
 class LoopMailbox(Protocol):
@@ -35,7 +34,7 @@ class LoopMailbox(Protocol):
         """A function that returns `undelivered` of a run that has ended. It does not keep the run alive."""
 
     def cancel(self, reason: str) -> bool:
-        """End the run, if the loop is its outermost one; return False if the run has ended already, or it is not."""
+        """End the run, and return True. Return False if the run has ended already, or if this loop is nested."""
 
 
 class Recording(Protocol):
@@ -46,31 +45,10 @@ class Recording(Protocol):
         """All events of the run so far, oldest first."""
 
 
-class StreamedRun(Recording, Protocol):
-    """A run, as read by the stream of its design's events."""
-
-    @property
-    def state(self) -> State:
-        """The current state of the run."""
-
-    @property
-    def pending(self) -> Sequence[object]:
-        """The calls that await approval."""
-
-    def cancel(self, reason: str) -> bool:
-        """End the run; return False if it has already ended."""
-
-    def __aiter__(self) -> AsyncGenerator[Event | Delta, None]:
-        """Iterate over the events so far, then over events and deltas as they occur, to the end of the run."""
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait for the end of the run, and return its output."""
-
-
 class Recorder(Protocol):
     """The storage of one journal. `record` may buffer lines until `flush`, which returns once they are on disk.
 
-    Neither waits for a lock: if the storage is locked, `flush` raises StoreBusy and can be called again.
+    Neither method waits for a lock: if the storage is locked, `flush` raises StoreBusy and can be called again.
     """
 
     def record(self, seq: int, line: bytes) -> None:
@@ -97,8 +75,8 @@ class RunStore(Protocol):
     ) -> Recorder:
         """Begin to record a run: a new one, or one that continues after `recording`.
 
-        shared: for a fork, the id of the run it was forked from, and the number of its first events that are those of
-        that run, except for event 0 and for the mark `inherited`. They need not be stored twice.
+        shared: for a fork, the id of the run that it was forked from, and the number of events at its start that are
+        the events of that run, and need not be stored twice. Only event 0 and the mark `inherited` differ.
         """
 
     def position(self, run_id: str) -> int:

@@ -20,7 +20,9 @@ TIMING_RESOLUTION = 25
 
 
 _SENT_BACK = ("signature", "redacted", "provider")
-"""Fields of a block of reasoning, besides its text, that its provider needs in later requests and only it can read."""
+"""Fields of a block of reasoning, besides its text. Its provider, which alone can read them, needs them in later
+requests.
+"""
 
 _STOP_REASONS = {"max_tokens": "length", "max_output_tokens": "length"}
 """Stop reasons that a user's own model may pass on unchanged from its server, with agentnb's name for each."""
@@ -29,7 +31,7 @@ _BROKEN_OFF = frozenset({"error", "aborted"})
 """The stop reasons by which a model reports in its stream that the answer has failed."""
 
 CUT_OFF = "(the answer was cut off before them)"
-"""The arguments of a call without any in an answer that was cut short: it is unknown if there would have been some."""
+"""The text that replaces missing arguments of a call in an answer that was cut off: the model might have sent some."""
 
 _COUNTED_AS = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
 """OpenAI's names for token counts, mapped to agentnb's names, so that limits and totals include them."""

@@ -1,10 +1,10 @@
-"""The resume point of a recording: where a run that continues from it resumes.
+"""The resume point of a recording: the position from which a new run continues.
 
-That is before the end of the run, if the end was imposed from outside: by a cancellation, a limit, or an error. Such an
-end consists of several events (`agentnb.run.synthetic_results`): open calls are given a result, and nested loops end,
-before the run does. None of these events follows from the run's own work, so a new run continues from before all of
-them. If a tool ended its own run, its result comes after these events: this result belongs to the run's own work, and
-is kept.
+If the end of the run was imposed from outside (by a cancellation, a limit or an error), this position is before that
+end. Such an end consists of several events (`agentnb.run.synthetic_results`): open calls are given a result, and nested
+loops end, before the run does. None of these events follows from the run's own work, so a new run continues from before
+all of them. If a tool ended its own run, its result comes after these events: this result belongs to the run's own
+work, and is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def resume_point(events: Sequence[Event]) -> int:
 
 
 def results_in(end: Sequence[Event]) -> list[Event]:
-    """Return the results that tools have returned among the events of such an end."""
+    """Return the results of tools among the events of an end that was imposed from outside."""
     return [event for event in end if isinstance(event, CallEnd) and event.outcome != "aborted"]
 
 

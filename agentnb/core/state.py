@@ -168,9 +168,9 @@ class State:
         return _in_order(self.messages, self.inside, self.broken_off)
 
     def own_id(self, id: str) -> str:
-        """Return `id`, unique among the loop's own calls of one run, made unique among those of all runs at its path.
+        """Return an id that none of the loop's own calls at its path has, even if the loop runs there several times.
 
-        The second run of a loop at its path makes `id#2`, the third `id#3`.
+        id: an id that is unique within one run of the loop. The second run at the path makes `id#2`, the third `id#3`.
         """
         return id if self.place.runs == 1 else f"{id}#{self.place.runs}"
 

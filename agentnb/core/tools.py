@@ -35,10 +35,10 @@ class Acted:
 class Tool(Protocol):
     """An object that a model can call.
 
-    `parameters` is the JSON schema of its arguments. `approve`: True to ask a person before each call, or a function of
-    the call that returns whether to ask. `idempotent`: a call may run again if it is unknown whether it ran. `timeout`
-    in seconds. `needs`: the resources that it uses, in words for a policy and a person. `sequential`: no other call
-    runs concurrently with it.
+    `parameters` is the JSON schema of its arguments. `approve`: True to ask a person before each call, or a function
+    that takes the call and returns True to ask. `idempotent`: a call may run again if it is unknown whether it ran.
+    `timeout` in seconds. `needs`: the resources that it uses, in words for a policy and a person. `sequential`: no
+    other call runs concurrently with it.
     """
 
     name: str

@@ -228,7 +228,7 @@ def _required(method: Any) -> dict[str, Any]:
 
 
 def _signature(function: Any) -> inspect.Signature | None:
-    """Return the signature of a function, None if it has none, as some written in C."""
+    """Return the signature of a function, or None if it has none, like some functions written in C."""
     try:
         return _cached_signature(function)
     except TypeError:  # not hashable

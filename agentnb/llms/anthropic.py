@@ -39,11 +39,12 @@ ANTHROPIC_HOST = "api.anthropic.com"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 API_VERSION = "2023-06-01"
 MAX_TOKENS = 8192
-"""The maximum of tokens of an answer, which the API requires. Every model since Claude 3.5 supports this number."""
+"""The maximum number of tokens of an answer. The API requires one, and every model since Claude 3.5 supports this one.
+"""
 
 NOTHING = "(nothing)"
-"""The text of an empty user message, which the API rejects, and of a failed call without a text. Without a user turn
-the model would continue its own last message.
+"""The text that is sent in place of an empty user message, and as the result of a failed call without text: the API
+rejects empty ones. Without a user turn the model would continue its own last message.
 """
 
 _REASONING = frozenset({"thinking", "redacted_thinking"})
@@ -58,14 +59,14 @@ class Anthropic(HttpModel):
         Anthropic's own.
     api_key_env: the environment variable that has the API key, read for each request. By default Anthropic's own host
         is sent the key in ANTHROPIC_API_KEY, and any other server, including one on this machine, is sent no key.
-    max_tokens: the maximum of tokens of an answer (8192).
+    max_tokens: the maximum number of tokens of an answer (8192).
     images: False for models that accept no pictures; a placeholder is sent in place of each.
     timeout: the longest silence in seconds (300), None for no limit.
     max_retries: the number of attempts after the first one (3).
     headers: headers of every request, such as `{"anthropic-beta": ...}`.
     options: fields of the body of every request: `temperature=0`, `thinking={...}`, `extra_body={...}`, or
         `tools=[{"type": "web_search_20250305", "name": "web_search"}]` in addition to those of the loop. In a run,
-        `tool_choice="any"` ends with the first call, after which the choice is "auto".
+        `tool_choice="any"` applies until the model has made a call; then the choice is "auto".
 
     Raises UsageError if an argument is not valid.
     """
@@ -240,7 +241,7 @@ def _tool_result(message: Message, images: bool) -> JsonObject:
 
 
 def _safe_id(call_id: str) -> str:
-    """Return an id in the characters that the API allows. Ids of other providers, and of people, may have others."""
+    """Return an id with only characters that the API allows; the ids of other providers or of users may have others."""
     safe = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
     return safe if safe == call_id else f"{safe}_{zlib.crc32(call_id.encode()):08x}"
 

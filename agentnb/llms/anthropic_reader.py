@@ -129,7 +129,7 @@ class MessageReader:
         return []
 
     def _read_response(self, message: Mapping[str, Any]) -> None:
-        # Counts grow during an answer: a 0 after a count comes from a proxy that does not know it.
+        # Counts grow during an answer: a 0 after a count comes from a proxy that does not know the count.
         usage = _mapping(message.get("usage"))
         output_details = _mapping(usage.get("output_tokens_details"))
         reasoning = {name: output_details.get(name) for name in ("thinking_tokens", "reasoning_tokens")}
@@ -197,7 +197,7 @@ class MessageReader:
         return chunks
 
     def _close_block(self, number: object) -> list[Chunk]:
-        """Close a block, and return what only its server can read, at the position of the block."""
+        """Close a block, and return the chunks for the data in it that only its server can read."""
         block = self._open.pop(_key(number), None)
         if block is None:
             return []

@@ -57,7 +57,7 @@ class HttpModel(ABC):
     url: the address of requests.
     key: the API key, None to send none.
     key_variable: the environment variable that usually has the key, for errors.
-    own_headers, headers: headers of every request, of the dialect and of the user.
+    own_headers, headers: headers of every request: those of the dialect, and those of the user.
     timeout: the longest silence in seconds, None for no limit.
     max_retries: the number of attempts after the first one.
     options: fields of the body of every request.
@@ -113,7 +113,7 @@ class HttpModel(ABC):
         """Request the next message, and yield it as chunks, `stop` last.
 
         A request that fails before the first event of its answer is sent again, after a `retry` chunk. A later failure
-        is raised: a part of the answer may have been shown and acted on, and a second answer would be another one.
+        is raised: a part of the answer may have been shown and acted on, and a second answer would differ from it.
 
         messages: the conversation.
         tools: the tools that the model may call.
@@ -268,7 +268,7 @@ class HttpModel(ABC):
 
 
 async def _read_next(exchange: Exchange, reader: Reader) -> list[Chunk] | None:
-    """Return the chunks of the next event of the answer, None at its end. Events that only keep alive are skipped."""
+    """Return the chunks of the next event of the answer, None at its end. Keep-alive events are skipped."""
     while not reader.is_done() and (event := await exchange.next_event()) is not None:
         if not errors.is_sign_of_life(event.data, event.event):
             return reader.read(event)
@@ -276,7 +276,7 @@ async def _read_next(exchange: Exchange, reader: Reader) -> list[Chunk] | None:
 
 
 def _wait_before_retry(error: Exception) -> bool | float:
-    """Return whether to retry after this error: False, True for stamina's own wait, or the seconds to wait."""
+    """Return the seconds to wait before a retry of this error, True for stamina's own wait, or False for no retry."""
     if not isinstance(error, ModelOverloaded | ModelUnavailable):
         return False
     if error.retry_after is None:

@@ -68,8 +68,9 @@ def safe_name(name: str) -> str:
 
 
 def name_and_arguments(call: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the name and the arguments of a call. A `convert_to_llm` may give calls in OpenAI's form, which nests
-    them.
+    """Return the name and the arguments of a call.
+
+    A call that the user's `convert_to_llm` returns may have OpenAI's form, with both in a field `function`.
     """
     function = call.get("function", call)
     return function["name"], function["arguments"]

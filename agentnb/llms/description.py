@@ -1,4 +1,4 @@
-"""Description: what a recording contains of a request to a model, which is the provider, the model and the options.
+"""Description: the data of a model request that is recorded in addition to the messages: provider, model and options.
 
 A model may have a method `describe(**options)` that returns a mapping with `provider`, `model` and `options`, as the
 clients of `agentnb.llms` do. Of other models the attributes `provider`, `model` (or `model_name`, `model_id`) and
@@ -22,7 +22,7 @@ _NAMES_A_SECRET = re.compile(
 )
 _IS_A_SECRET = re.compile(r"(sk|pk|gsk|xai|hf)[-_][\w-]{8,}|(Bearer|Basic) \S+")
 _LONGEST = 1000
-"""The number of characters of a string in an option that are recorded."""
+"""The maximum number of characters that are recorded of a string in an option."""
 
 
 _IMMUTABLE = frozenset({str, int, float, bool, type(None)})

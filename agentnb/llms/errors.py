@@ -1,4 +1,4 @@
-"""Errors: from what a server reports to the `ModelError` that says what kind of problem it is.
+"""Errors: the conversion of a server's error reports to a `ModelError` of the class for that kind of problem.
 
 An error may come as the status of the response, as a JSON body with status 200, or as an event of a stream. The last
 two have no status, so the provider's own code decides. One table holds the codes of both dialects. Gemini sends its
@@ -90,7 +90,7 @@ def from_status(status: int, body: str, headers: Mapping[str, str], server: str)
     """Return the error for a response whose status is not 200."""
     payload = _parse(body)
 
-    # Some codes outweigh the status: a quota that is used up, for one, comes with 429 as a rate limit does.
+    # Some codes take precedence over the status: a used-up quota has the status 429, like a rate limit.
     kind = (_type_of(payload.get("error")) or _type_of(payload)) if payload is not None else None
     message = server_message(body if payload is None else payload)
     if status in (429, 529):

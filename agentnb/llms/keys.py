@@ -22,11 +22,11 @@ from agentnb.core.errors import AuthenticationError, ModelError, UsageError
 CUT = "…"
 """The mark at the end of a server's text that was cut."""
 SHORTEST_SECRET = 8
-"""The length from which a key is masked. Shorter values are placeholders ("x", "none") for local servers, and masking
-them would garble every message.
+"""The minimum length of a key that is masked. Shorter values are placeholders ("x", "none") for local servers, and
+masking them would garble every message.
 """
 SHORTEST_PASSWORD = 4
-"""The length from which a password in an address, or a key in its query, is masked."""
+"""The minimum length of a password in an address, or of a key in its query, that is masked."""
 
 
 @dataclass(frozen=True, slots=True)

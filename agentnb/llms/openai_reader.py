@@ -82,7 +82,7 @@ class ChatCompletionReader:
         payload = errors.read_event(event.data, event.event, self._server)
         choices, usage = payload.get("choices"), payload.get("usage")
 
-        # Keep what is about the answer as a whole. The first model and id are kept, the last of the other fields.
+        # Keep the data about the whole answer: the first model and id, and the last value of each other field.
         for ours, theirs in _RESPONSE_FIELDS.items():
             value = payload.get(theirs)
             is_fixed = ours in ("model", "response_id") and ours in self._response
@@ -274,7 +274,7 @@ def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
 # twice.
 
 NO_ARGUMENTS = "{}"
-"""Arguments that some servers open every call with, even if the call has others."""
+"""The arguments with which some servers open every call, even if other arguments follow."""
 
 
 @dataclass(slots=True)
@@ -311,7 +311,7 @@ class ToolCallPieces:
 
     @property
     def extras(self) -> dict[int, object]:
-        """What the provider wants to be sent again with a call (Gemini's signature), by the number of the call."""
+        """The data that the provider must be sent again with a call (Gemini's signature), by the number of the call."""
         real = [call for call in self._calls if call.is_real()]
         return {number: call.extra for number, call in enumerate(real) if call.extra is not None}
 

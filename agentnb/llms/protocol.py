@@ -1,7 +1,7 @@
 """Protocol: what a model is. A model is an object with one method, `stream`.
 
 The method takes the conversation as plain dicts, and yields the answer as chunks, which are plain dicts too. Everything
-that is specific to a provider (names of fields, the order of turns, kinds of failures) stays behind it.
+that is specific to a provider (names of fields, the order of turns, kinds of failures) stays inside the method.
 
 A message has `role` (system, developer, user, assistant, tool) and `content` (a string, or a list of blocks with
 `type`). An assistant's message may have `tool_calls`, a list of `{id, name, arguments}`, and `reasoning`, a list of
@@ -19,14 +19,14 @@ A chunk has a `type`:
     reasoning_delta   content; and signature, redacted or provider if one came, which ends a block of reasoning
     tool_call_delta   index, arguments (a fragment of JSON text); and id and name once they are known
     tool_call         id, name, arguments (complete, an object)
-    text_end          the end of one text before another; citations of the first, and server, which can read them
+    text_end          the end of a block of text; and its citations, and server, the only one that can read them
     block             block, an object that only its server can read, and server. It is sent back at its position
     details           details, an object of what else came with the answer: logprobs, annotations
     response          about the whole answer: model, response_id, fingerprint, service_tier, upstream, finish_reason,
                       each if it is known
     usage             input_tokens (with cached ones), output_tokens; and cache_read_tokens, cache_write_tokens,
                       reasoning_tokens, cost if they are known
-    retry             attempt (the failed one, from 1), wait (the least seconds), error; the next attempt follows
+    retry             attempt (the failed one, from 1), wait (the minimum in seconds), error; the next attempt follows
     stop              reason: stop, length, tool_calls, content_filter, refusal, pause, or the provider's own; and
                       finish_reason, the provider's own, if it differs and the chunk `response` does not have it.
                       Always last. After `pause` a run sends the answer so far as the last message, to get the rest
@@ -65,6 +65,6 @@ class Model(Protocol):
         schema: a JSON schema that the text of the answer must follow.
         options: options that are passed on with the request.
 
-        Raises a ModelError that says what kind of problem it is.
+        Raises a ModelError, of the class for the kind of problem.
         """
         ...

@@ -1,4 +1,4 @@
-"""Readers: from the events of a stream to chunks; what the readers of both dialects share.
+"""The parts that the readers of both dialects share. A reader turns the events of a stream into chunks.
 
 These are the stop reasons, the counts of tokens, the parts of content, and JSON that may come in pieces or be invalid.
 """
@@ -66,7 +66,7 @@ def stop_reason(reason: str | None, *, calls: bool, text: bool, server: str) -> 
     """Return agentnb's stop reason of an answer.
 
     reason: the server's reason, or None if it only ended the stream. An unknown reason is returned unchanged.
-    calls, text: whether the answer has tool calls, and text.
+    calls: True if the answer has tool calls. text: True if it has text.
     server: the server's name, for errors.
 
     Raises ModelUnavailable if the server interrupted its answer, and ModelProtocolError if calls are missing.
@@ -147,7 +147,7 @@ _STRUCTURE = re.compile(r'\\.?|["{}]', re.DOTALL)
 
 
 class ObjectText:
-    """The text of a JSON object that comes in pieces. Each piece is scanned once, and only if `has_closed` is asked."""
+    """The text of a JSON object that comes in pieces. Each piece is scanned once, when `has_closed` is called."""
 
     def __init__(self) -> None:
         self.begun = False

@@ -42,7 +42,7 @@ class Exchange:
 
 
 Designs = Callable[[str], type[Design]]
-"""Returns the design of a kind of loop, by the name in recordings."""
+"""A function that returns the class of a loop's design, by its name in recordings."""
 
 
 def exchanges(events: Iterable[Event], designs: Designs) -> list[Exchange]:
@@ -83,10 +83,10 @@ class RecordedModel:
     events: the recording.
     speed: the speed as a multiple of the recorded one, None to answer immediately.
     strict: True to reject a request whose messages are not in the recording.
-    designs: returns the design of a kind of loop, to compute the messages that it sent.
+    designs: a function that returns the class of a loop's design, which computes the messages that the loop sent.
 
-    Raises AssertionError if there are more requests than in the recording, or another one if it is strict: it is for
-    tests.
+    The class is for tests. A request after the last recorded one raises ScriptEnded, which is an AssertionError. With
+    `strict`, a request that is not in the recording raises AssertionError.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ To answer: {"answer": <answer>}
 Tools:"""
 
 _MAX_OPENING = 1000
-"""The number of characters within which a reply shows that it is an answer."""
+"""The number of characters within which a reply must show what it is. A longer one is read at its end, by `finish`."""
 _OBJECT_OPENS = re.compile(
     r'\s*\{\s*(?:"(?:tool|name)"\s*:\s*"(?P<tool>[^"\\]*)"\s*,\s*"(?:arguments|parameters)"|"answer")\s*:\s*(?=\{)'
 )

@@ -1,9 +1,9 @@
 """Server-sent events: from bytes to events, without I/O (WHATWG HTML, "Server-sent events", section 9.2.6).
 
-The decoder is our own because of line ends. `str.splitlines()`, and every reader built on it, also splits at U+2028,
-U+0085 and other characters that are legal in JSON, so that one event becomes two invalid ones. An event stream has
-three line ends only: CRLF, LF and CR. It is always UTF-8, regardless of the response header. A byte order mark at its
-start is skipped, and an invalid sequence becomes U+FFFD.
+This module has its own decoder because of the line ends. `str.splitlines()`, and every reader built on it, also splits
+at U+2028, U+0085 and other characters that are legal in JSON, so that one event becomes two invalid ones. An event
+stream has three line ends only: CRLF, LF and CR. It is always UTF-8, regardless of the response header. A byte order
+mark at its start is skipped, and an invalid sequence becomes U+FFFD.
 
 The decoder differs from the standard in two points, because a failed answer must not pass for an empty one. It reads an
 `error` field and a line of JSON, by which servers report errors. And it does not drop an event that the end of the

@@ -3,9 +3,9 @@
 The library is httpx 0.28, on which JupyterLab depends, so that agentnb adds nothing to install. Its successor httpx2
 comes with newer libraries of providers (and with the extra `mcp`). The two differ in an import and little else.
 
-An HTTP connection belongs to the event loop in which it was opened. So a transport keeps one client for each loop. An
-asynchronous generator holds the client, and `asyncio.run` closes such generators before it closes the loop. If a
-transport is dropped earlier, its clients are closed in their loops.
+An HTTP connection belongs to the event loop in which it was opened. So a transport keeps one client for each event
+loop. An asynchronous generator holds the client, and `asyncio.run` closes such generators before it closes the event
+loop. If a transport is dropped earlier, its clients are closed in their event loops.
 
 Errors are raised without their cause and without their context. The errors of httpx hold the request, whose headers
 hold the API key, and a verbose traceback in a notebook prints the local variables of every frame in the chain.
@@ -44,13 +44,15 @@ READ_TIMEOUT = 300.0
 model behind OpenAI's dialect is silent while it thinks, which takes minutes.
 """
 WRITE_TIMEOUT = 60.0
-"""Seconds without progress while a request is sent; pictures make it megabytes."""
+"""Seconds without progress while a request is sent. A request with pictures has megabytes."""
 DRAIN_TIMEOUT = 0.5
 """Seconds to wait for the end of the body after the last event. A connection can be used again only if the body was
 read to its end.
 """
 MAX_IDLE_CONNECTIONS = 20
-"""The number of connections that are kept open between requests, for each event loop. It is enough for a sweep."""
+"""The number of connections that are kept open between requests, for each event loop. It is enough for a study with
+many runs.
+"""
 MAX_ERROR_BODY = 64 * 1024
 """The number of bytes that are read of a body that reports an error."""
 BOM = b"\xef\xbb\xbf"
@@ -140,7 +142,7 @@ class Transport:
             await held[1].aclose()
 
     def __reduce__(self) -> tuple[Callable[..., Transport], tuple[str]]:
-        # A sweep sends models to other processes. The connections stay in this one.
+        # A study may send models to other processes. The connections stay in this process.
         keys = partial(Transport, key=self._key, variables=self._variables, secrets=self._secrets)
         made = partial(keys, headers=self._headers, timeout=self._timeout)
         return made, (str(self._given),)
@@ -237,8 +239,7 @@ class Exchange:
         return self._ready.popleft()
 
     def _check_silence(self, since: float | None) -> float:
-        """Return since when bytes have come without an event. Raises ModelUnavailable if that is longer than the
-        timeout.
+        """Return the time since which bytes, but no event, have come. Raises ModelUnavailable after the timeout.
 
         httpx itself handles silence without any bytes.
         """

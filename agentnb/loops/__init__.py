@@ -1,12 +1,6 @@
 """The loop designs, one package each, and the base class that they share."""
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from agentnb.core.loop import Design
+from agentnb.core.loop import register_designs
 
 DESIGNS = {
     "Agent": "agentnb.loops.agent",
@@ -15,12 +9,6 @@ DESIGNS = {
     "LoopAgent": "agentnb.loops.loop_agent",
     "SessionLoop": "agentnb.loops.session_loop",
 }
-"""The module of each design by class name. `design_of` imports a module on demand."""
+"""The module of each design, by class name. It is imported at the first use (`agentnb.core.loop.design_of`)."""
 
-
-def design_of(kind: str) -> type[Design] | None:
-    """Return the design class that a recording names, or None if it is not in `DESIGNS`.
-
-    A recording can cause the import of these modules only.
-    """
-    return getattr(import_module(DESIGNS[kind]), kind) if kind in DESIGNS else None
+register_designs(DESIGNS)

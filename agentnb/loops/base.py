@@ -1,8 +1,6 @@
 """Loop: the base class of all designs and of user-supplied loops.
 
-A loop combines a pure decision (`agentnb.core.loop.Design`) with the methods that start a run. Starting needs the
-driver, which belongs to a higher layer. `agentnb/__init__.py` registers the driver here (`use_driver`), so that loop
-modules depend on the core only.
+A loop combines a pure decision (`agentnb.core.loop.Design`) with the methods that start a run.
 """
 
 from __future__ import annotations
@@ -19,27 +17,18 @@ from agentnb.core.messages import Message, ToolCall
 from agentnb.core.protocols import RunStore
 from agentnb.core.state import State
 from agentnb.core.tools import check_names, legal_name
-from agentnb.loops.options import StartOptions
+from agentnb.run import Run, restore
+from agentnb.run.validation import StartOptions
 
 if TYPE_CHECKING:
     from agentnb.loops.generator import Function, GeneratorLoop, Phases
-    from agentnb.run import Run
-
-_make_run: Callable[..., Any] | None = None
-_restore: Callable[..., Any] | None = None
-
-
-def use_driver(make_run: Callable[..., Any], restore: Callable[..., Any]) -> None:
-    """Register the functions that start a run, `make_run(loop, input=...)`, and resume one, `restore(run, loop)`."""
-    global _make_run, _restore
-    _make_run, _restore = make_run, restore
 
 
 class Loop(Design):
-    """A loop that can be started: override `advance`, and declare `phases`.
+    """A loop that can be started. A subclass overrides `advance` and declares `phases`.
 
     `advance(state)` is called when nothing is in flight, and returns the next event (`agentnb.core.loop`). The panel,
-    stepping, snapshots and restoring work for every loop. A critic:
+    stepping, snapshots and restoring work for every loop. An example:
 
         from agentnb import Loop
         from agentnb.core.events import MessageAdded, ModelStart, RunEnd
@@ -69,9 +58,10 @@ class Loop(Design):
     `Critic(llm).start("cats")` starts it. A loop keeps its own values in `state.values`; a `StateUpdate` sets them. Its
     own functions are `activities`; a hidden `CallProposed` calls them, with an id that `state.own_id` makes unique.
 
-    The attributes `prepare`, `before_call` and `after_call` change the messages that the model is sent, and its calls.
-    All else about them are methods of `Requests` and `Calls` (`agentnb.core.loop`): override these in a subclass, and
-    set `requests_class` or `calls_class` of the loop to it.
+    Three hooks are attributes: `prepare` changes the messages that the model is sent, `before_call` runs before each of
+    the model's calls, and `after_call` after it. To change anything else about requests or calls, override a method of
+    `Requests` or `Calls` (`agentnb.core.loop`) in a subclass, and set `requests_class` or `calls_class` of the loop to
+    that subclass.
 
     `Loop.from_generator` makes a loop from a generator function that is written top to bottom.
     """
@@ -112,29 +102,30 @@ class Loop(Design):
         """Return a new run on this input. The run has no events yet.
 
         name, store: the run's journal is kept in the store under this name. approve: the policy that decides about
-        calls before a person is asked: True, False, a callable of the call (and of its context, if it accepts a second
-        argument), rules, or the path of a JSON file with rules (`agentnb.run.approvals.policy`). breakpoints: positions
-        at which the run pauses: callables of `(event, state)`, an event type, the name of a tool or function, a phase,
-        or a dict of conditions (`agentnb.run.gate.conditions`). At a call the run pauses before the call starts,
-        otherwise directly after the event.
+        calls before a person is asked: True, False, rules, the path of a JSON file with rules, or a function that takes
+        the call (and its context, if it accepts a second argument) (`agentnb.run.approvals.policy`).
+
+        breakpoints: the positions at which the run pauses. Each is an event type, the name of a tool or function, a
+        phase, a dict of conditions, or a function that takes `(event, state)` (`agentnb.run.gate.conditions`). At a
+        call the run pauses before the call starts, otherwise directly after the event.
 
         limits: maximum `turns, calls, seconds, tokens, cost`; nested loops count too. The run ends when it reaches one.
-        Only calls of tools count as calls. The seconds of a restored or forked run start when it resumes. Tokens and
-        cost are the values that the server reports. OpenRouter reports the cost; OpenAI and Anthropic do not. If a
-        server reports tokens but no cost, a run with a cost limit ends. If it reports nothing (`usage` stays empty),
-        neither is counted.
+        Only calls of tools count as calls. The seconds of a restored or forked run are counted from when it resumes.
+        Tokens and cost are the values that the server reports. OpenRouter reports the cost; OpenAI and Anthropic do
+        not. If a server reports tokens but no cost, a run with a cost limit ends. If a server reports nothing (`usage`
+        stays empty), the limits of tokens and cost have no effect.
         """
         return self._start(input=input, name=name, store=store, approve=approve, breakpoints=breakpoints, limits=limits)
 
     def run(self, *input: Any, **options: Any) -> Any:  # untyped: a design may override it with another signature
-        """Run on this input to the end; return a coroutine of the output.
+        """Run on this input to the end. Return a coroutine that returns the output.
 
         options: as for `start`. The coroutine raises RunFailed, RunCancelled or LimitReached if there is no output.
         """
         return _run_to_end(self.start(*(input or (None,)), **options))
 
     def run_async(self, parent_context: Any, **options: Unpack[StartOptions]) -> Any:
-        """Run inside the code of an agent that has an InvocationContext (`agentnb.loops.loop_agent`).
+        """Run this loop inside the code of an agent, in the agent's InvocationContext (`agentnb.loops.loop_agent`).
 
         Return the events of this loop as agent events. options: as for `start`. Raises UsageError if `parent_context`
         is not an InvocationContext.
@@ -145,14 +136,12 @@ class Loop(Design):
 
     def go_on_from(self, run: Run, **options: Unpack[StartOptions]) -> Run:
         """Return a run of this loop that resumes a suspended run. options: as for `start`."""
-        assert _restore is not None  # agentnb/__init__.py registers it before a loop can be created
-        restored: Run = _restore(run, self, **options)
-        return restored
+        return restore(run, self, **options)
 
     def messages_from(self, input: Any) -> list[Message] | None:
         """Return the input from a parent loop as the first messages of this loop's conversation.
 
-        None: the input does not start a conversation, and the parent passes it as one string.
+        Return None if this loop does not start a conversation with its input. The parent then passes it one string.
         """
         return None
 
@@ -208,11 +197,9 @@ class Loop(Design):
         return GeneratorLoop(function, llm, tools, **options)
 
     def _start(self, **options: Any) -> Run:
-        assert _make_run is not None  # agentnb/__init__.py registers it before a loop can be created
         if not hasattr(self, "name"):
-            raise UsageError(f"{type(self).__name__}.__init__ does not call super().__init__().")
-        run: Run = _make_run(self, **options)
-        return run
+            raise UsageError(f"{type(self).__name__}.__init__ does not call super().__init__(). Add this call.")
+        return Run(self, **options)
 
 
 async def _run_to_end(run: Run) -> Any:
@@ -225,12 +212,12 @@ def name_as_tool(tool: Any) -> str:
 
 
 def _named(tool: Any) -> str:
-    """Return the name of a tool in source code, or its repr."""
+    """Return the name that a tool has in source code, or its repr if it has no name."""
     return str(getattr(tool, "name", None) or getattr(tool, "__name__", None) or repr(tool))
 
 
 def count_of(name: str, value: Any, least: int = 0) -> Any:
-    """Return a limit as an int, or None for no limit.
+    """Return the value of the argument `name` as an int, or None for no limit.
 
     Raises UsageError if the value is neither None nor a whole number, or is less than `least`.
     """

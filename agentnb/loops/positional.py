@@ -1,4 +1,4 @@
-"""Pydantic models that replace dataclasses of the published designs and accept positional fields."""
+"""A pydantic model that accepts its fields by position, as the dataclasses of the published designs do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 class Positional(BaseModel):
     """A model that also accepts its fields as positional arguments, in the order of declaration.
 
-    Raises TypeError for more values than fields.
+    Raises TypeError if there are more values than fields.
     """
 
     def __init__(self, *values: Any, **fields: Any) -> None:

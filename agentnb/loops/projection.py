@@ -24,7 +24,7 @@ class Projection(Generic[DesignEvent]):
     """
 
     handlers: ClassVar[Handlers] = {}
-    """The methods that translate the events of the run's own loop. Events of other types have no translation."""
+    """The methods that translate the events of the run's outermost loop. Events of other types have no translation."""
 
     needs_state: ClassVar[bool] = True
     """False if the handlers do not use `state`. The events are then not folded."""
@@ -36,7 +36,7 @@ class Projection(Generic[DesignEvent]):
         """True from the design's last event on, or after the stream was closed."""
 
     def translate(self, item: Event | Delta) -> Iterable[DesignEvent]:
-        """Fold an event of the run, and return the design's events for it. After the last event there are none.
+        """Fold an event of the run, and return the design's events for it; none after the design's last event.
 
         Events and deltas of nested loops have no translation: a nested loop appears as one call.
         """

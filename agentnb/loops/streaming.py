@@ -10,8 +10,8 @@ from typing import Any, Generic, Protocol
 from agentnb.core.errors import RunFailed
 from agentnb.core.events import Delta, Event
 from agentnb.core.maybe_async import InnerGenerator
-from agentnb.core.protocols import StreamedRun
 from agentnb.loops.projection import DesignEvent, Projection
+from agentnb.run import Run
 
 
 class RunItems(Protocol):
@@ -23,21 +23,21 @@ class RunItems(Protocol):
         """Stop reading the run."""
 
 
-def items_of(run: StreamedRun) -> RunItems:
+def items_of(run: Run) -> RunItems:
     """Return the events and deltas of a run. The run advances when the next one is requested."""
     return InnerGenerator(aiter(run))
 
 
 async def translated(
-    run: StreamedRun,
+    run: Run,
     projection: Projection[DesignEvent],
     *,
-    items_of: Callable[[StreamedRun], RunItems] = items_of,
+    items_of: Callable[[Run], RunItems] = items_of,
     after_each: Callable[[Event | Delta], None] | None = None,
 ) -> AsyncGenerator[DesignEvent, None]:
     """Yield the design's events of a run. Closing the generator before the end of the run cancels the run.
 
-    items_of: returns the run's events. after_each: called after the events for an event of the run were taken.
+    items_of: returns the run's events and deltas. after_each: called with each of them after its translation was taken.
 
     Raises RunFailed if the run has failed and the design's events do not report it.
     """
@@ -66,15 +66,12 @@ class RunStream(Generic[DesignEvent]):
     returns the run's output, or raises the error that ended the run.
     """
 
-    run: Any
-    """The run (`agentnb.run.Run`)."""
-
     def __init__(
         self,
-        run: StreamedRun,
+        run: Run,
         projection: Projection[DesignEvent],
         *,
-        items_of: Callable[[StreamedRun], RunItems] = items_of,
+        items_of: Callable[[Run], RunItems] = items_of,
     ) -> None:
         self.run = run
         self.projection = projection
@@ -116,7 +113,7 @@ class StreamStatus:
     """
 
     def __init__(self, stream: RunStream[Any]) -> None:
-        self.run: StreamedRun = stream.run
+        self.run: Run = stream.run
         self.is_read = False
         """True after the reader has requested the first event."""
         self._projection = stream.projection

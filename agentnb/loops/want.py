@@ -45,7 +45,7 @@ _SHOWN = 120
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A command for the model's next message, after these messages are added to the history."""
+    """A command to add messages to the history, and then to ask the model for its next message."""
 
     words: tuple[Message, ...]
     options: dict[str, Any]
@@ -66,7 +66,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A command for the result of `called`: a function, a tool or its name, or a loop."""
+    """A command to call `called` (a function, a tool, the name of a tool, or a loop) and to return the result."""
 
     name: str
     arguments: dict[str, Any]
@@ -90,7 +90,7 @@ Want = Ask | Say | Call | Phase
 
 
 def ask(*words: str | Message | Mapping[str, Any], schema: Any = None, **options: Any) -> Ask:
-    """Return a command to ask the model, after `words` are added to the history; a string is a user message.
+    """Return a command that adds `words` to the history and then asks the model. A string is a user message.
 
     schema: a JSON schema, or a pydantic model class, that the answer's text must follow. options: passed to the model
     request unchanged; `tools=None` offers the model no tools.
@@ -103,7 +103,7 @@ def ask(*words: str | Message | Mapping[str, Any], schema: Any = None, **options
 
 
 def say(*words: str | Message | Mapping[str, Any]) -> Say:
-    """Return a command to add messages to the history; a string is a user message.
+    """Return a command to add messages to the history. A string is a user message.
 
     Raises UsageError for a message with tool calls, and for a tool result.
     """
@@ -121,7 +121,7 @@ def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwar
         return Call(name_of(called), require_json(arguments, called.name), called)
     if isinstance(called, str):
         if args:
-            raise UsageError(f"Give the arguments of {called} by name: {called!r} does not say what they are called.")
+            raise UsageError(f"Pass the arguments of the tool {called!r} by name: its parameters are not known here.")
         return Call(called, require_json(kwargs, called), called)
     if isinstance(called, Tool):
         return Call(called.name, require_json(_by_name(called, args, kwargs), called.name), called)
@@ -132,7 +132,7 @@ def call(called: Callable[..., Any] | Tool | Design | str, /, *args: Any, **kwar
     try:
         bound = dict(inspect.signature(called).bind(*args, **kwargs).arguments)
     except ValueError:  # some functions written in C have no signature
-        raise UsageError(f"Nothing says what {name} takes: wrap it in a function of your own.") from None
+        raise UsageError(f"The parameters of {name} are not known. Wrap it in a function of your own.") from None
     return Call(name, require_json(bound, name), called)
 
 

@@ -48,7 +48,7 @@ _installed = False
 
 
 def install() -> None:
-    """Let runs use agentnb's own thread and cells wait through the gate. Further calls have no effect."""
+    """Let runs use agentnb's own thread, and let cells wait for runs through the gate. Further calls have no effect."""
     global _installed
     if _installed:
         return

@@ -1,7 +1,7 @@
 """Attaching: find runs after a reload of the page, in a second tab, or in a restarted kernel.
 
 A run of this kernel is returned itself, and its panel has buttons. A run that is only in a store, because its kernel
-has exited or because another process drives it, is returned read-only. With its loop, it resumes in this kernel.
+has exited or because another process drives it, is returned read-only. `attach(name, loop)` resumes it in this kernel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from agentnb.store import Store
 from agentnb.widgets.text import one_line, visible
 
 SHOWN = 8
-"""The maximum number of panels that are shown; the rest is only counted."""
+"""The maximum number of panels that are shown. If there are more runs, a line has the number of the others."""
 
 
 class Attached(Sequence["Run | RecordedRun"]):
@@ -85,7 +85,7 @@ def _display_line(text: str, code: str = "") -> None:
 
 
 def headline(run: Run | RecordedRun) -> str:
-    """Return one line with the name, the design and the status of a run, and how to resume it if it is recorded."""
+    """Return one line with the name, the design and the status of a run, and the call that resumes a recorded run."""
     return " ".join(filter(None, _headline(run)))
 
 
@@ -127,14 +127,15 @@ def attach(
     store: Store | str | Path | None = None,
     **options: Any,
 ) -> Attached | Run | RecordedRun:
-    """Find runs of this kernel and of the stores. As the last line of a cell, a panel is shown for each.
+    """Find runs of this kernel and of the stores. If the call is the last line of a cell, each run is shown as a panel.
 
     Without `name`, return all runs that have not ended. With `name` (or id), return that run: the run of this kernel,
-    or else the store's recording of it, read-only. With `loop` as well, return a run that resumes the recorded one; it
-    is paused until it is played, stepped or awaited. A run of this kernel that has not ended is returned itself.
+    or else the store's recording of it, read-only. With `name` and `loop`, return a new run that resumes the recorded
+    one; it is paused until it is played, stepped or awaited. But if the run is in this kernel and has not ended, return
+    it unchanged.
 
-    store: a store or its path; without it, all open stores and all stores in the working directory (`*.db`). approve,
-    breakpoints, limits: as for `start`, for a run that resumes.
+    store: a store or its path; None for all open stores and all stores in the working directory (`*.db`). approve,
+    breakpoints, limits: as for `start`; only for a run that resumes.
 
     Raises RecordingMissing if the run does not exist (the message lists the runs), UsageError if the arguments do not
     fit together or `store` is not a store, and RecordingMismatch if the run was made by another kind of loop.

@@ -2,11 +2,12 @@
 
 A front end with a person declares with each cell that it accepts requests for input (`allow_stdin`): JupyterLab,
 Notebook, VS Code and the consoles do. Programs that execute notebooks (nbclient, and so papermill, nbconvert and
-`jupyter execute`) declare that they do not. So no person is present as long as no cell has accepted input. One cell
-that accepts it is sufficient for the lifetime of the kernel, because its tab may be closed and reopened. If the kernel
-does not report the declaration, a person may be present. Voila executes a notebook in the same way as a program, but
-for a person who waits for the page. `agentnb.run.headless` handles the other sign of a person, a page that sends
-messages to a panel.
+`jupyter execute`) declare that they do not. agentnb concludes that no person is present if a cell has declared this and
+no cell has accepted input. One cell that accepts input is sufficient for the lifetime of the kernel, because its tab
+may be closed and reopened. If the kernel does not report the declaration, a person may be present. Under Voila a person
+may be present too: it executes a notebook as these programs do, but for a person who waits for the page.
+
+There is another sign of a person: a page that sends messages to a panel. `agentnb.run.headless` handles it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ class Attended:
 
     def __init__(self, shell: Any) -> None:
         self._kernel = shell.kernel
-        self._accepts_input: bool | None = None  # None as long as no cell has declared it
+        self._accepts_input: bool | None = None  # None until a cell has declared it
         self.read_declaration()
         shell.events.register("pre_run_cell", self.read_declaration)
 
     def read_declaration(self, *_: object) -> None:
-        """Record the declaration of the cell that is about to run: whether its sender accepts requests for input."""
+        """Record whether the sender of the cell that is about to run accepts requests for input."""
         if self._accepts_input:
             return
         get_parent = getattr(self._kernel, "get_parent", None)

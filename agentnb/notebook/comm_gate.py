@@ -42,7 +42,7 @@ from agentnb.notebook.kernel import current_kernel
 
 TICK = 0.1  # seconds between two checks for Stop
 POLL = 0.02  # seconds that a main thread waits in zmq_poll before it checks if its future is done
-STRANDED = 0.05  # seconds after which a message that the kernel has not noticed is found, at most
+STRANDED = 0.05  # seconds between two searches for messages that the kernel has not noticed
 CONTROL_TARGET = "jupyter.widget.control"  # the comm over which a page asks for the state of all widgets
 
 logger = logging.getLogger(__name__)
@@ -84,10 +84,10 @@ _Handling = Callable[[], None]
 
 
 class CommGate:
-    """The gate of one kernel: messages for registered comms are handled while a cell runs. See `comm_gate`.
+    """The gate of one kernel: messages for registered comms are handled while a cell runs.
 
-    `kernel` is an ipykernel kernel or None. Every method may be called from any thread. Message handlers must not
-    block, and in particular must not wait for another message.
+    `comm_gate()` returns the gate of this process. `kernel` is an ipykernel kernel or None. Every method may be called
+    from any thread. Message handlers must not block, and in particular must not wait for another message.
     """
 
     def __init__(self, kernel: Any | None) -> None:
@@ -112,13 +112,13 @@ class CommGate:
         return self._mechanism.description + reason
 
     def register(self, comm_id: str) -> None:
-        """Handle this comm's messages while cells run. The output of their handlers goes to the registering cell."""
+        """Handle this comm's messages while cells run. Output of the handlers goes to the cell that registers it."""
         with self._lock:
             self._registered[comm_id] = copy_context()
         self._schedule_update()
 
     def unregister(self, comm_id: str) -> None:
-        """Leave this comm's messages to the kernel again. An unknown id is ignored, as for a second close."""
+        """Leave this comm's messages to the kernel again. An unknown id is ignored: a comm may be closed twice."""
         with self._lock:
             self._registered.pop(comm_id, None)
         self._schedule_update()
@@ -190,7 +190,10 @@ class CommGate:
             self._kernel.io_loop.add_callback(self._update_callback)
 
     def _update_callback(self) -> None:
-        """Install the callback if any comm is registered; otherwise restore the kernel's, unless ours was wrapped."""
+        """Install the gate's callback if any comm is registered. Otherwise restore the callback of the kernel.
+
+        It is not restored if other code has wrapped the gate's callback. That one remains and passes all messages on.
+        """
         stream = self._kernel.shell_stream
         with self._lock:
             wanted = bool(self._registered)
@@ -199,7 +202,6 @@ class CommGate:
             stream.on_recv(self._receive, copy=False)
             self._start_poller()
         elif not wanted and self._kernel_callback is not None and stream._recv_callback == self._receive:
-            # If other code has wrapped this callback, it remains installed and passes all messages on.
             stream.on_recv(self._kernel_callback, copy=False)
             self._kernel_callback = None
             if self._poller is not None:
@@ -229,7 +231,7 @@ class CommGate:
         return None
 
     def _handling(self, frames: list[Any]) -> _Handling | None:
-        """Return the handling of a message for a registered comm, or None for any other message."""
+        """Return a function that handles this message for a registered comm, or None for any other message."""
         session = self._kernel.session
         _, parts = session.feed_identities(frames, copy=False)
         peeked = session.deserialize(parts, content=False, copy=False)
@@ -239,8 +241,8 @@ class CommGate:
         content = session.unpack(peeked["content"])
         comm_id = content["comm_id"]
 
-        # The context of a registered comm. Comms that a page opens for control are registered here, and comms that a
-        # page closes are unregistered.
+        # Look up the context of the comm. Register a comm that a page opens for control; unregister one that a page
+        # closes.
         with self._lock:
             if kind == "comm_open" and content.get("target_name") == CONTROL_TARGET:
                 # Any registering cell's context will do: all that ipykernel 7.0 needs in it is a parent message.
@@ -287,7 +289,7 @@ class CommGate:
     # -- stranded messages ---------------------------------------------------------------------------------------------
 
     def _start_poller(self) -> None:
-        """Check the stream for messages every `STRANDED` seconds, if this kernel strands messages.
+        """Check the stream for unnoticed messages every `STRANDED` seconds, if this version of the kernel needs it.
 
         A ZeroMQ socket signals a new message only once, and the next operation on the socket consumes the signal.
         ipykernel 7.0 to 7.3 send their replies directly on the shell socket, bypassing the stream that reads it. A
@@ -345,7 +347,7 @@ def _detect(kernel: Any | None) -> tuple[Mechanism, str]:
         _require(kernel.io_loop, "add_callback")
         _require(stream.socket, "poll")
     except Exception as error:
-        # Any error: another kind of kernel may raise anyowner when ipykernel's attributes are accessed.
+        # Any error: another kind of kernel may raise anything when ipykernel's attributes are accessed.
         return Mechanism.NATIVE, f"this kernel differs from ipykernel: {error}"
     return Mechanism.MAIN, ""
 

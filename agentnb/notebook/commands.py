@@ -83,21 +83,22 @@ def snapshot(name: str, run: Run | None = None) -> Snapshot:
 def restore(
     snapshot: str | Snapshot | Run, loop: Loop | None = None, *, loops: Mapping[str, Loop] | None = None
 ) -> Run:
-    """Return a run that resumes a snapshot or a run of this kernel.
+    """Return a run that resumes a snapshot or a run.
 
-    snapshot: a snapshot or a run of this kernel; or a name: of a file NAME.agentnb.json in the working directory, of a
-    snapshot or a run in a store, of a snapshot taken in a panel, or of a run of this kernel; or the path of a file.
-    loop: the loop of the run. Without it, the loop of the run's kind in `loops` is used if there is exactly one, or
-    else the loop of the run if it was started in this kernel.
+    snapshot: a snapshot, a run of this kernel, a name, or the path of a file. A name is searched in this order: a file
+    NAME.agentnb.json in the working directory, a snapshot or a run in a store, a snapshot taken in a panel, a run of
+    this kernel. loop: the loop of the run. Without it, the only loop of the run's kind in `loops` is used, or else the
+    loop with which the run was started in this kernel. loops: the loops to choose from, by the names of the variables.
 
-    If a store has the run, the new run is kept in that store. It has the run's name unless the store has later events.
+    If a store has the run, the new run is kept in that store. It has the name of the run, unless the store has events
+    of the run that are later than the snapshot.
 
     Raises UsageError if the snapshot or the loop is not found.
     """
     found = find_snapshot(snapshot)
 
-    # Choose the loop: the only one of the run's kind in `loops`, or else the loop of the run in this kernel, which may
-    # be in no variable. A loop in a variable whose name starts with "_" is an output of IPython.
+    # Choose the loop: the only one of the run's kind in `loops`, or else the loop of the run in this kernel, even if no
+    # variable has it. Variables whose names start with "_" are left out, because IPython keeps outputs in them.
     if loop is None:
         kind = found.start.loop
         given: Mapping[str, Any] = loops or {}
@@ -123,9 +124,10 @@ def restore(
 
 
 def replay(name: str | Snapshot | Run, loop: Loop | None = None) -> Replay:
-    """Return a replay, a run that performs nothing, of a snapshot or a run as `restore` takes them.
+    """Return a replay of a snapshot or a run. A replay is a run that performs nothing.
 
-    loop: checks the recording against the loop's decisions; None for no check.
+    name: a snapshot, a run, a name or a path, as `restore` takes it. loop: the loop whose decisions are compared with
+    the recording; None to compare nothing.
 
     Raises UsageError if `name` is not found.
     """
@@ -133,7 +135,7 @@ def replay(name: str | Snapshot | Run, loop: Loop | None = None) -> Replay:
 
 
 def find_snapshot(name: str | Snapshot | Run) -> Snapshot:
-    """Return the snapshot of that name, or the current snapshot of a run.
+    """Return the snapshot with this name, or a snapshot of the current state of a run.
 
     Raises UsageError if no snapshot has this name; the message lists the known names.
     """

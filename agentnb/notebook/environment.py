@@ -2,7 +2,8 @@
 
 A run uses agentnb's own thread and event loop (ARCHITECTURE.md, 4. Promises); a cell that needs its result waits for a
 `concurrent.futures.Future`. During the wait, a kernel must handle clicks, notice Stop, and, if no page has buttons, ask
-the person in another way. The gate does the first two, the keyboard does the last. The run layer uses only this class.
+the person in another way. The gate does the first two, the keyboard does the third. The run layer uses only the class
+of this module.
 """
 
 from __future__ import annotations
@@ -40,18 +41,20 @@ class KernelEnvironment:
         self._attended = attended
 
     def wait(self, future: Future[Any], timeout: float | None = None, asks: Decisions | None = None) -> None:
-        """Block the cell until the future is done. Meanwhile the questions of the run `asks` are put to the person.
+        """Block the cell until the future is done. Meanwhile, ask the person the questions of a run.
 
-        timeout: in seconds, None for no limit. Raises TimeoutError when the timeout has passed, KeyboardInterrupt on
-        Stop, and UsageError if there is a question and no way to ask it.
+        timeout: in seconds, None for no limit. asks: the decisions of that run, None to ask nothing.
+
+        Raises TimeoutError when the timeout has passed, KeyboardInterrupt on Stop, and UsageError if there is a
+        question and no way to ask it.
         """
         with self._asking(asks):
             self._gate.wait(future, timeout, self._keyboard.look)
 
     async def wait_async(self, future: Future[Any], asks: Decisions | None = None) -> None:
-        """Await until the future is done. Meanwhile the questions of the run `asks` are put to the person.
+        """Await until the future is done. Meanwhile, ask the person the questions of a run.
 
-        Stop cancels the await (CancelledError), never the future. Raises UsageError as `wait` does.
+        asks: as for `wait`. Stop cancels the await (CancelledError), never the future. Raises UsageError as `wait`.
         """
         with self._asking(asks):
             try:
@@ -75,7 +78,7 @@ class KernelEnvironment:
 
     @cached_property
     def _keyboard(self) -> Keyboard:
-        from agentnb.notebook.keyboard import Keyboard  # with the widgets, which take long to import
+        from agentnb.notebook.keyboard import Keyboard  # not earlier: it imports the widgets, which takes long
 
         return Keyboard(self._seen, self.absence)
 

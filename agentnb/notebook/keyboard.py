@@ -1,11 +1,11 @@
 """The keyboard: asks the person by `input()` if no page shows the question that a cell waits for.
 
 If a run waits for a person and a cell waits for the run, there is a deadlock: no other cell can run. The panel's
-buttons resolve it, but a front end without widgets (`jupyter console`, plain IPython) has no buttons, nor has a panel
-that was never displayed. So at each tick, a waiting cell checks if a page shows the run, has sent a message, and can
-deliver clicks. If not, the cell asks by `input()`, which all front ends with a keyboard support, over a separate
-channel. Without a keyboard (nbclient, papermill, Voila), the cell stops waiting and raises an error that says what to
-do; the run continues.
+buttons resolve it. But a front end without widgets (`jupyter console`, plain IPython) has no buttons, and a panel that
+was never displayed has none either. So at each tick, a waiting cell checks if a page shows the run, has sent a message,
+and can deliver clicks. If not, the cell asks by `input()`. All front ends with a keyboard support it; the answer comes
+over a separate channel. Without a keyboard (nbclient, papermill, Voila), the cell stops waiting and raises an error
+that says what to do; the run continues.
 
 Only the main thread asks, because Stop interrupts `input()` only there. It asks about all runs that any thread waits
 for, including a run that a tool of another run has started.
@@ -31,9 +31,9 @@ from agentnb.run.approvals.pending import Pending
 from agentnb.widgets.comms import Audience
 from agentnb.widgets.text import for_reading, one_line, visible
 
-UNSEEN = 1.0  # seconds that a question without a panel is left to code that decides it, before the person is asked
+UNSEEN = 1.0  # seconds in which code may decide a question without a panel, before the person is asked
 PERIOD = 0.1  # seconds between two checks
-SILENT = 5.0  # seconds that the page of a panel has to load and to send its first message
+SILENT = 5.0  # seconds in which the page of a panel may load and send its first message, before the person is asked
 
 NO_KEYBOARD = """\
 {name} ({id}) waits for a decision, and this front end shows neither the panel's buttons nor an input field while a \
@@ -54,7 +54,7 @@ class Seen(Protocol):
 
 
 class Keyboard:
-    """The questions at the keyboard, about the calls of all runs that cells or threads wait for."""
+    """The keyboard, at which a person is asked about the calls of all runs that cells or threads wait for."""
 
     def __init__(self, seen: Seen, absence: Callable[[], str | None]) -> None:
         """Create a keyboard.
@@ -123,7 +123,10 @@ class Keyboard:
 
 
 def _identity(item: Pending) -> Question:
-    """Return the identity of a question. Before it is recorded, its number is the call's id and number of starts."""
+    """Return the identity of a question.
+
+    A question that is not recorded yet has no event number; the call's id and number of starts take its place.
+    """
     return item.run_id, item.path, item.event if item.event is not None else (item.id, item.attempt)
 
 
@@ -156,7 +159,7 @@ def _ask_once(decisions: Decisions, item: Pending, question: str, shown_at: floa
     except EOFError:
         word, text = "n", "nobody answered"
 
-    # Perform it.
+    # Perform the answer.
     with decisions.lock:  # the decision must apply to the call as it was shown
         now = next((one for one in decisions.pending if _identity(one) == _identity(item)), None)
         if now is None or now.shown != item.shown:
@@ -199,7 +202,7 @@ def _discard_typed_ahead() -> None:
     import termios
 
     if not in_kernel():
-        with suppress(OSError, ValueError, termios.error):  # the input may be no terminal, or a closed one
+        with suppress(OSError, ValueError, termios.error):  # the input may be closed, or not a terminal
             if sys.stdin is not None:
                 termios.tcflush(sys.stdin, termios.TCIFLUSH)
         return

@@ -3,8 +3,8 @@
 They act on the run that was started or restored last. Each is a short form of a function of `agentnb.notebook`. Their
 output is for people; their return values can be used in code (`events = %step turn`).
 
-`%step` completes units, `%restore` and `%replay` names and then loops, `%runs` stores. IPython calls a completion hook
-chosen by the line's first word. JupyterLab asks the kernel, which asks IPython.
+The completion offers units for `%step`, names and then loops for `%restore` and `%replay`, and stores for `%runs`.
+IPython calls the completion hook of the line's first word. JupyterLab asks the kernel, which asks IPython.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class RunMagics(Magics):
             %restore before-writing loop
             %restore snapshot loop          from a variable
 
-        The second word is the variable of the run's loop. It may be omitted if only one loop fits, or if none fits and
-        the run was started in this kernel. If a store has the run, the new run is kept there. As a function:
+        The second word is the variable of the run's loop. It may be omitted if only one loop fits, or if the run was
+        started in this kernel. If a store has the run, the new run is kept there. As a function:
         agentnb.notebook.restore(name, loop).
         """
         name, loop = self._name_and_loop("%restore", line.split(), "if several loops fit, the variable of the loop")
@@ -151,7 +151,8 @@ class RunMagics(Magics):
             %replay before-writing
             %replay before-writing loop     stops at the first event that the loop would decide differently
 
-        Then recording.step(), recording.back(), recording.to(seq). As a function: agentnb.notebook.replay(name, loop).
+        Move it with recording.step(), recording.back() and recording.to(seq). As a function:
+        agentnb.notebook.replay(name, loop).
         """
         name, loop = self._name_and_loop("%replay", line.split(), "to check a loop, the variable of the loop")
         recording: Replay = commands.replay(name, loop)
@@ -175,9 +176,10 @@ class RunMagics(Magics):
             print(f"current: {headline(run)}")  # noqa: T201
 
     def _name_and_loop(self, magic: str, words: list[str], second: str) -> tuple[str | Snapshot | Run, Loop | None]:
-        """Return the snapshot or run and the loop that the words name. Raises UsageError if there is no such loop.
+        """Return the snapshot or run, and the loop, that are named in the line of a magic.
 
-        second: the meaning of the magic's second word, for the error message.
+        words: the words of the line. second: the meaning of the second word, for the error message. Raises UsageError
+        if the last word should be the variable of a loop and is not.
         """
         whole = " ".join(words)
         if len(words) == 1 or commands.is_name(whole):
@@ -192,7 +194,10 @@ class RunMagics(Magics):
         raise UsageError(f"{magic} takes a name and, {second}. Names: {known}.")
 
     def _named(self, name: str) -> str | Snapshot | Run:
-        """Return the snapshot or run in the variable `name`, or `name` itself if it is a known name or no variable."""
+        """Return the snapshot or run in the variable `name`, or `name` itself.
+
+        The name itself is returned if a snapshot, run or file has it, or if no such variable has a snapshot or a run.
+        """
         value = self._variables().get(name)
         return value if isinstance(value, (Snapshot, Run)) and not commands.is_name(name) else name
 
@@ -285,14 +290,14 @@ def unload_completion(shell: Any) -> None:
 
 
 def _hook(complete: Complete) -> Callable[[Any, Any], list[str]]:
-    """Return an IPython hook that completes by `complete`, or leaves the completion to IPython if it is unloaded."""
+    """Return an IPython hook that completes with `complete`. After `unload_completion`, IPython itself completes."""
 
     def completed(shell: Any, event: Any) -> list[str]:
         if id(shell) not in _loaded:  # unloaded: IPython cannot remove a hook
             raise TryNext
         try:
             found = complete(shell, event.text_until_cursor)
-        except (AgentnbError, OSError):  # an unreadable store is reported when it is used
+        except (AgentnbError, OSError):  # for example an unreadable store; its error is shown when the store is used
             raise TryNext from None
         return [name for name in found if name.startswith(event.symbol)]
 

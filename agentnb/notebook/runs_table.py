@@ -19,7 +19,7 @@ from agentnb.widgets.text import one_line, visible
 from agentnb.widgets.views.status import status_word
 
 SHOWN = 50
-"""The maximum number of runs in a table. For each row all events of the run are folded."""
+"""The maximum number of runs in a table. Each row takes time, because all events of its run are folded."""
 WIDTH = 40
 """The maximum number of characters of a name, a design or a status."""
 
@@ -135,7 +135,7 @@ def runs(store: Store | str | Path | None = None) -> RunTable:
     """
     found, unreadable = find_stores(store)
     here, kept = runs_in(found, only=store is not None)
-    # The time of each run, and a function that makes its row: only the rows that are shown are computed.
+    # Collect the time of each run, and a function that makes its row, so that only the rows shown are computed.
     entries: list[tuple[float, Callable[[], Row]]] = []
     times = _decreasing([run.state.started or run.clock() for run, _ in here])
     for (run, kept_in), when in zip(here, times, strict=True):
@@ -152,7 +152,7 @@ def runs(store: Store | str | Path | None = None) -> RunTable:
 def _decreasing(times: Sequence[float]) -> list[float]:
     """Return the times of runs that are ordered newest first, corrected so that they never increase.
 
-    They increase if the clock was set back between two runs.
+    Without the correction they would increase where the clock was set back between two runs.
     """
     return list(accumulate(reversed(times), max))[::-1]
 
@@ -170,7 +170,7 @@ def runs_in(found: Sequence[Store], *, only: bool) -> tuple[list[tuple[Run, str 
 
 
 def _stored_row(store: Store, info: RunInfo) -> Row:
-    """Return the row of a recorded run. If its events cannot be read, the row has the error as the status."""
+    """Return the row of a recorded run. If its events cannot be read, its status is the error."""
     key = (info.id, info.events)
     row = _rows.get(key)
     if row is None:
@@ -192,7 +192,7 @@ def _row_of(run: Run | RecordedRun, when: float, store: str) -> Row:
 
 
 def status(run: Run | RecordedRun) -> str:
-    """Return a short text with the status of a run: its stop reason, the calls it waits for, or if it is running."""
+    """Return the status of a run as a short text, for example its stop reason or the calls that wait for a person."""
     waiting = ", ".join(call.name for call in run.pending)
     if run.state.over or (isinstance(run, Run) and not waiting):
         return status_word(run)

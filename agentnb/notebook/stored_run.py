@@ -135,7 +135,7 @@ _follower: threading.Thread | None = None
 
 
 def _follow(run: RecordedRun) -> None:
-    """Add a run to those that the follower refreshes; one thread refreshes all recorded runs that may grow."""
+    """Let the follower refresh this run. The follower is one thread for all recorded runs that have not ended."""
     global _follower
     with _lock:
         _followed.add(run)

@@ -57,7 +57,7 @@ def _location(store: Store) -> Path | str:
 
 
 def _opened(given: str | Path) -> Store:
-    """Return the store at a path or an address: the open one if there is one. Raises errors as `stores` does."""
+    """Return the store at a path or an address. If it is already open, return the open one. Raises as `stores` does."""
     if is_address(given):
         shown = without_password(given)
         return next((found for found in open_stores() if found.where == shown), None) or Store(given)

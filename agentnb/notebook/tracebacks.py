@@ -6,8 +6,8 @@ instead of formatting the traceback; this module adds the method to agentnb's er
 the cell and of the user's modules. If the cause is an error in user-supplied code (a model, a tool, a loop), that error
 is shown with its own frames.
 
-`%tb` shows the whole traceback, as for any error. It is recognized by the fact that no exception is being handled when
-it runs. With the environment variable AGENTNB_TRACEBACK=full, the whole traceback is always shown immediately.
+`%tb` shows the whole traceback, as for any error. `_render` recognizes `%tb` by the fact that no exception is being
+handled then. With the environment variable AGENTNB_TRACEBACK=full, the whole traceback is always shown immediately.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KERNEL = (
     f"{_INSTALLED}IPython{os.sep}",
     f"{_INSTALLED}ipykernel{os.sep}",
     "zmq/",
-)  # pyzmq's, compiled, have no folder
+)  # the compiled files of pyzmq have relative names
 
 Frame = tuple[str, int, str]
 """The file, the line and the function of a frame."""
@@ -55,7 +55,7 @@ def shorten_tracebacks() -> None:
 
 
 def shorten(error: BaseException) -> None:
-    """Let IPython show this error in the short form; its type is not one of agentnb's."""
+    """Let IPython show this error in the short form, although its type is not one of agentnb's."""
     error._render_traceback_ = partial(_render, error)  # type: ignore[attr-defined]
 
 
@@ -93,7 +93,7 @@ def _with_frames(error: BaseException) -> Iterator[str]:
 
 
 def _frames_of_cause(error: BaseException, cause: BaseException) -> list[Frame]:
-    """Return the frames to show of a cause. Without frames the cause is not shown: the raised error is sufficient."""
+    """Return the frames of a cause that are shown. If there are none, only the raised error is shown."""
     frames = list(_frames(cause.__traceback__))
     if isinstance(cause, AgentnbError):  # its message has the reason, so frames of libraries do not help
         return [frame for frame in frames if not frame[0].startswith(_INSTALLED)]

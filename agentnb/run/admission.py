@@ -28,7 +28,7 @@ Finding = Verdict | Refusal | ApprovalDecision
 def is_decided(frame: Frame, call: CallState, arguments: dict[str, Any]) -> bool:
     """Return True if the decision about a call is valid for these arguments and for the tool as it is now.
 
-    A call about which nothing was decided counts as decided: nothing has to be checked again.
+    Return True also for a call without a decision: there is nothing to check again.
     """
     decision = call.decision
     if decision is None:
@@ -45,7 +45,7 @@ def is_decided(frame: Frame, call: CallState, arguments: dict[str, Any]) -> bool
 
 
 def confirmed(finding: Finding, frame: Frame, call: CallState) -> Finding:
-    """Return what to do about a call that may have been decided before for other arguments or another tool.
+    """Return the finding to apply to a call, which may have been decided before for other arguments or another tool.
 
     If a person was asked about it, the person is asked again, regardless of the policy: the person has seen
     something other than what would run now. A refusal stays a refusal. Otherwise the finding is returned unchanged.
@@ -65,7 +65,10 @@ def confirmed(finding: Finding, frame: Frame, call: CallState) -> Finding:
 
 
 def apply(finding: Finding, journal: Journal, frame: Frame, call: CallState, arguments: dict[str, Any]) -> None:
-    """Record the refusal, the decision or the question that the checks of a call with these arguments resulted in."""
+    """Record the result of the checks of a call: a refusal, a decision or a question.
+
+    arguments: the arguments that were checked.
+    """
     if isinstance(finding, Refusal):
         journal.append(finding.end, frame, call)
     elif finding.decision == "reject":
@@ -75,7 +78,7 @@ def apply(finding: Finding, journal: Journal, frame: Frame, call: CallState, arg
     elif isinstance(finding, ApprovalDecision):
         journal.append(finding, frame, call)
     elif finding.decision == "ask":
-        # A remembered decision answers the question. Otherwise it is written to disk before anybody sees it as pending.
+        # A remembered decision answers the question. Otherwise the question is written to disk before it is shown.
         if not apply_remembered(journal, frame, call, arguments):
             with journal.saying():
                 change = lapsed_reason(journal, frame, call)
@@ -107,7 +110,10 @@ def _question(call: CallState, verdict: Verdict, arguments: dict[str, Any], chan
 
 
 def questions_for(policy: Policy | None, frame: Frame) -> set[str]:
-    """Return the calls with recorded questions that a policy can answer; it cannot say how a lost call has ended."""
+    """Return the ids of the calls with a recorded question that a policy can answer.
+
+    Calls that a crash has interrupted are left out: a policy cannot know how they have ended.
+    """
     if policy is None:
         return set()
     asking = (call for call in frame.state.open.values() if call.status == "asking" and call.name in frame.tools)

@@ -1,8 +1,8 @@
-"""Checkpoints: states of a recording at some of its positions, so that the state at any position is soon folded.
+"""Checkpoints: states of a recording at some of its positions, so that the state at any position is computed quickly.
 
-A state changes with every event, so a checkpoint is a copy. It shares everything that does not change: messages, calls
-and nested loops that have ended. The number of checkpoints is limited, and their distance grows with the recording, so
-the cost of an event does not grow with it.
+A state changes with every event, so a checkpoint is a copy. The copy and the state share the objects that no longer
+change: messages, and calls and nested loops that have ended. The number of checkpoints is limited, and their distance
+grows with the recording. So the cost of an event does not grow with the length of the recording.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVERY = 1_024
 MOST = 16
 """The maximum number of checkpoints at regular distances."""
 RECENT = 4
-"""The number of positions whose state is kept because it was asked for last."""
+"""The number of states that are kept because they were requested most recently."""
 
 
 class Checkpoints:
@@ -53,10 +53,9 @@ class Checkpoints:
             self._recent[state.position] = copied(state, grows=True)
 
     def state_at(self, events: Sequence[Event], position: int, *, inherited_by: str | None = None) -> State:
-        """Return the state after the first `position` events, which the caller may change.
+        """Return the state after the first `position` events. The caller may change it.
 
-        events: the recording. inherited_by: the id of a fork; the state is then the one after the events as the fork
-        inherits them.
+        events: the recording. inherited_by: the id of a fork; the events are then folded as the fork inherits them.
         """
         with self._lock:
             known = {**self._spaced, **self._recent}
@@ -67,7 +66,7 @@ class Checkpoints:
             for event in events[nearest:position]:
                 evolve(kept, event)
                 self.keep(kept)
-        # Keep the result, and forget the one that was not asked for the longest time.
+        # Keep the result, and forget the state that was requested least recently.
         with self._lock:
             self._recent.pop(position, None)
             self._recent[position] = kept
@@ -79,8 +78,9 @@ class Checkpoints:
 def copied(state: State, *, grows: bool = False, inherited_by: str | None = None) -> State:
     """Return a copy of the state of a run, which changes independently of it.
 
-    grows: the run continues with `state`, and the copy is only copied again: it is a small one, with views of what
-    grows. inherited_by: the id of a fork; the copied state is then the one after the events as the fork inherits them.
+    grows: the run continues with `state`. The copy is then small, because it has views of the lists that grow; it may
+    be copied again, but not used otherwise. inherited_by: the id of a fork; the copy is then the state after the events
+    as the fork inherits them.
     """
     places = {path: _copied_place(place, grows=grows) for path, place in state.places.items()}
     root = _Copy(places, grows=grows, inherited_by=inherited_by).of(state, "", _copied_place(state.place, grows=grows))
@@ -94,7 +94,7 @@ def _copied_place(place: Place, *, grows: bool) -> Place:
 
 
 class _Copy:
-    """A copy of the states of a run's loops. What two of them share, their copies share."""
+    """A copy of the states of a run's loops. If two states share an object, their copies share its copy."""
 
     def __init__(self, places: dict[str, Place], *, grows: bool, inherited_by: str | None) -> None:
         self._places = places
@@ -103,7 +103,7 @@ class _Copy:
         self._calls: dict[int, CallState] = {}
 
     def of(self, state: State, path: str, place: Place) -> State:
-        """Return the copy of one loop's state, with those of the loops that were run inside it."""
+        """Return the copy of one loop's state, including the states of its nested loops."""
         # Loops that have ended do not change, so a small copy shares them.
         children: dict[str, State] = {}
         for name, child in state.children.items():

@@ -50,7 +50,7 @@ class Watching:
             self._news.set_result(None)
 
     async def wait(self, run: Ownership) -> None:
-        """Wait until the queue has an item, no event can follow, or the run has to be driven for those who wait."""
+        """Wait until the queue has an item, no event can follow, or the run lacks an owner."""
         self._news = self._loop.create_future()
         try:
             # Check again after the future was created, so that no event is missed in between.
@@ -68,7 +68,7 @@ class Watching:
 def consume(run: Ownership) -> AsyncGenerator[Event | Delta, None]:
     """Return an iterator over the events so far, then over events and deltas as they occur, to the end of the run.
 
-    It drives the run if the run has no owner.
+    The consumer of the iterator drives the run if the run has no owner.
     """
     taker = Taker()
     is_direct = not environment.current.hosted or run.driver.wakeup.is_here()
@@ -132,8 +132,8 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
 async def _look_on(run: Ownership, received: int) -> AsyncGenerator[Event | Delta, None]:
     """Yield the events after the first `received`, then new events and deltas, while another owner drives.
 
-    If the owner leaves the run to others, a task drives it from then on. Raises as `outcome` does if the model or the
-    loop failed, and UsageError if the owner can no longer drive or the caller iterates over the run.
+    If the owner leaves before the end, a task drives the run from then on. Raises the error of `outcome` if the model
+    or the loop failed, and UsageError if the owner can no longer drive or the caller iterates over the run.
     """
     watching = Watching(run.journal, received)
     if run.driver.wakeup.is_due:  # some events are not on disk yet: write them before they are yielded

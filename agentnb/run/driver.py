@@ -32,18 +32,18 @@ from agentnb.run.tasks import InFlight, warn_of
 from agentnb.run.wakeup import RETRY_SECONDS, Wakeup
 
 LOOK_SECONDS = 1.0
-"""Between two checks of the deadlines of questions."""
+"""The seconds between two checks of the deadlines of questions."""
 
 STEPS, BREATH = 100, 0.1
-"""The steps, or seconds, after which the pump lets the event loop take a turn, if nothing in the run ever waits.
+"""The number of steps, and the seconds, after which the pump lets the event loop take a turn if it never has to wait.
 
-Steps are the rule, so that the order of events does not depend on how busy the machine is; seconds are the limit for
-code of tools, hooks or models that blocks.
+Normally the number of steps decides, so that the order of events does not depend on how busy the machine is. The
+seconds decide if the code of a tool, a hook or a model blocks.
 """
 
 
 class Driver:
-    """Drives one run. Its methods belong to the event loop that pumps, unless their docstring says otherwise."""
+    """Drives one run. Call its methods in the event loop that iterates over `pump`, unless their docstring differs."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Driver:
         *,
         judges_open_questions: bool = False,
     ) -> None:
-        """judges_open_questions: the policy is new, and the open questions of a recording are put to it too."""
+        """judges_open_questions: the policy is new, so it is also asked about the open questions of a recording."""
         self._journal = journal
         self._gate = gate
         self._state: State = journal.state
@@ -63,11 +63,12 @@ class Driver:
         self._performed: Effect | None = None
         self._is_pumped = False
         self._driving: asyncio.Task[object] | None = None
-        """The task that only drives the run, if there is one; it awaits in place what is alone in flight."""
+        """The task that only drives the run; None if there is none. It awaits an effect in place if no other is in
+        flight."""
         self.is_stuck = False
-        """Whether the run has crashed and its end could not be recorded: to drive it again would crash again."""
+        """Whether the run has crashed and its end could not be recorded: driving it again would crash again."""
         self.is_left = False
-        """Whether the last owner has left the run unfinished to those who wait for it."""
+        """Whether the last owner has left before the end of the run, while others wait for the run."""
         self.wakeup = Wakeup(journal, self._note_crash)
         self._inflight = InFlight(self.wakeup)
         self._inflight.run_id, self._inflight.name_of = journal.run_id, self._name_of
@@ -94,9 +95,9 @@ class Driver:
         self._inflight.crash = error
 
     def unasked(self) -> list[tuple[Frame, CallState]]:
-        """Return the calls that wait for a person without a recorded question: it is recorded when the run is driven.
+        """Return the calls that wait for a person, but whose question is not recorded before the run is driven.
 
-        Their outcome is unknown after a crash, or their decision was withdrawn and the process exited.
+        Either their outcome is unknown after a crash, or their decision was withdrawn and the process exited.
         """
         if self.wakeup.loop is not None:
             return []
@@ -117,7 +118,10 @@ class Driver:
 
     @property
     def home(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop that has effects in flight, if the caller runs in another: the run has to be driven there."""
+        """The event loop that has effects in flight, if it is not the caller's: the run has to be driven there.
+
+        None if there are no effects in flight, or if they are in the caller's event loop.
+        """
         loop = self.wakeup.loop if self._inflight else None
         return loop if loop is not None and loop.is_running() and not self.wakeup.is_here() else None
 
@@ -127,7 +131,7 @@ class Driver:
         return self._inflight.is_at_rest
 
     async def pump(self, pace: Pace) -> AsyncGenerator[None, None]:
-        """Move the run on until it has ended, or until a step's permit is used up and nobody else drives.
+        """Advance the run until it has ended. With the pace "step", stop when the permit of the step is used up.
 
         Raises RunFailed if the model, the loop or the driver failed.
         """
@@ -162,7 +166,8 @@ class Driver:
                     while await inline.perform(performance):
                         if pace == "pull":
                             yield
-                        # The gate does not hold back deltas of a model; asking at each would make it a quarter slower.
+                        # The gate does not hold back the deltas of a model, so it is not checked after each of them:
+                        # that would take a quarter more time.
                         while (todo[0].kind != "model" or state.over) and await self._holds(todo[0]):
                             if pace == "pull":
                                 yield
@@ -201,7 +206,7 @@ class Driver:
             end_run(self._journal, "error", error_info(error))
         except Exception as worse:
             why = printable(f"{type(worse).__name__}: {worse}", but="\n\t")
-            error.add_note(f"The run could not be ended by this: {why}")
+            error.add_note(f"The end of the run could not be recorded: {why}")
         self.is_stuck = not self._state.over
 
     async def close(self) -> None:
@@ -233,7 +238,7 @@ class Driver:
             await asyncio.sleep(min(seconds, RETRY_SECONDS))
 
     def _leave_what_is_late(self) -> None:
-        """Leave an interrupted effect behind that was performed in place and does not end."""
+        """Leave the interrupted effect behind if it was performed in place and has not ended in time."""
         if self._inline.is_late and self._performed is not None:
             rest = self._inline.hand_over()
             self._inflight.leave(self._performed, asyncio.get_running_loop().create_task(rest()))
@@ -252,6 +257,9 @@ class Driver:
 
     async def _wait(self) -> None:
         """Wait until a wakeup, or until a deadline has passed."""
+        if not self.unattended.needs_person:  # no deadline applies
+            await self.wakeup.wait(None)
+            return
         with self._journal.lock:
             deadline, due = next_deadline(self._journal), self.unattended.due()
             left = [due - time.monotonic()] if due is not None else []
@@ -263,7 +271,10 @@ class Driver:
             self.unattended.decide()
 
     async def _holds(self, performed: Effect) -> bool:
-        """Return True, after a wait, if the gate holds back the call of the loop's own that is performed in place."""
+        """Return True if the gate holds back the loop's own call that is performed in place.
+
+        Before it returns True, it waits for a wakeup or records a pause.
+        """
         self._journal.fresh = False
         if self._state.over:
             self._interrupt()  # now, not at the event loop's next turn: the code must not continue
@@ -292,7 +303,7 @@ class Driver:
         self.wakeup.wake()
 
     def failed(self) -> RunFailed:
-        """Return the model's failure as the error to raise, caused by the exception itself if this process has it."""
+        """Return the RunFailed to raise for a failure of the model. Its cause is the exception, if it is known here."""
         # Not from the state: another thread may have resumed the run since the failure was seen.
         failure = next(event.error for event in reversed(self._journal.events) if isinstance(event, ModelFailed))
         error = RunFailed(f"The model failed: {failure.type}: {failure.message} (run.resume() asks again.)")
@@ -301,7 +312,7 @@ class Driver:
         return error
 
     def _start_clock(self) -> asyncio.TimerHandle | None:
-        """Schedule the end of the run at its limit on seconds. Returns the timer; None without a limit."""
+        """Schedule the end of the run at its limit `seconds`. Returns the timer; None if the run has no such limit."""
         seconds = self._gate.limits.get("seconds")
         if seconds is None:
             return None

@@ -24,10 +24,11 @@ STEP_STOPPED = "The step continues in the background; wait for its end before th
 
 
 class Environment(Protocol):
-    """The environment of agentnb: `hosted` is True if runs are driven on the host thread; and how a caller waits.
+    """The environment of agentnb: where runs are driven, and how a caller waits for a run.
 
-    `asks` are the decisions of the run that the caller waits for: its questions have to reach a person meanwhile. If
-    they cannot, a wait raises UsageError with the remedy.
+    `hosted` is True if runs are driven on the host thread (`agentnb.run.host`). `asks` are the decisions of the run
+    that the caller waits for: the questions of the run have to reach a person during the wait. If they cannot, a wait
+    raises UsageError with the remedy.
     """
 
     hosted: bool
@@ -41,7 +42,7 @@ class Environment(Protocol):
         """Wait until the future is done, without blocking. Does not raise the future's error."""
 
     def stopped(self, stop: BaseException, note: str) -> None:
-        """Report that a waiting caller was stopped by `stop`. `note`: the effect on the run or the step."""
+        """Report that a waiting caller was stopped by `stop`. `note`: what has happened to the run or the step."""
 
     def absence(self) -> str | None:
         """Return the reason why no person can be asked here; None if a person may be present."""

@@ -1,7 +1,6 @@
 """The content of events as JSON data: inputs, first events, decisions, a loop's own values, and errors.
 
-Every function here prepares one kind of event before it enters the journal. `agentnb.core.json` has the conversions of
-single values.
+These functions prepare events before they enter the journal. `agentnb.core.json` has the conversions of single values.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from agentnb.core.json import check_readable, repair_text, require_json, to_json
 from agentnb.core.messages import Message, plain_message, to_message
 
 TRACEBACK_LIMIT = 20_000
-"""The characters of a traceback that are kept: a longer one is a recursion, and its middle has no information."""
+"""The number of characters of a traceback that are kept. A longer one is usually a recursion, and its middle repeats
+the same frames."""
 
 
 def input_as_json(input: Any) -> Any:
@@ -31,7 +31,7 @@ def input_as_json(input: Any) -> Any:
 
 
 def start_as_json(start: RunStart) -> RunStart:
-    """Return a loop's first event with its name and its messages as JSON data: they may come from any source."""
+    """Return a loop's first event with the loop's name and messages as JSON data: these may come from any source."""
     start = checked(start)
     messages = [message for queue in (start.history, *start.queued.values()) for message in queue]
     if repair_text(start.name) == start.name and all(_is_readable(message) for message in messages):
@@ -66,7 +66,7 @@ def decision_as_json(decision: ApprovalDecision) -> ApprovalDecision:
 def values_as_json(event: Event, loop_name: str) -> Event:
     """Return an event that the loop of this name decided on, with its output or values as JSON data.
 
-    Raises NotSerializable for a value that is not JSON, because that loop will read it again.
+    Raises NotSerializable if a value is not JSON: the loop will read it again, so it must not be converted.
     """
     if isinstance(event, RunEnd):
         return replace(event, output=require_json(event.output, f"The output of {loop_name}"))
@@ -76,7 +76,7 @@ def values_as_json(event: Event, loop_name: str) -> Event:
 
 
 def text_or_empty(value: Any) -> str:
-    """Return a value as text for a field that is a text, such as a reason or a name; empty for None."""
+    """Return a value as text, for a text field of an event such as a reason; empty for None."""
     return to_text(value) if value is not None else ""
 
 

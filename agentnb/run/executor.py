@@ -57,7 +57,7 @@ from agentnb.run.tasks import InFlight
 
 
 class Executor:
-    """The loops of one run that are being run. Belongs to the event loop that drives the run."""
+    """Performs the scheduler's actions for the active loops of a run. Belongs to the event loop that drives the run."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class Executor:
     ) -> None:
         """Resume the run's own loop, and the nested loops that were running when it was recorded.
 
-        judges_open_questions: the policy is new, and the open questions of a recording are put to it too.
+        judges_open_questions: the policy is new, so it is also asked about the open questions of a recording.
 
-        Raises RecordingMismatch if there is no loop now for a nested loop of the recording.
+        Raises RecordingMismatch if the recording stops inside a nested loop that the given loop does not have.
         """
         self._journal = journal
         self._gate = gate
@@ -82,7 +82,7 @@ class Executor:
         self._contexts = contexts
         self._judges_open_questions = judges_open_questions
         self.loops: list[LoopExecutor] = []
-        """The executor of each loop that is being run, after the one whose call it performs; the outermost first."""
+        """The executors of the active loops: the outermost first, and each nested loop after its parent."""
         self._add(journal.root, None)
 
     def take_step(self, pace: Pace) -> ToPerform | Wait | Halt | None:
@@ -163,20 +163,20 @@ class Executor:
             if gate.pausing is None or not self._inflight.is_at_rest:
                 return False
             reason, gate.pausing = gate.pausing, None
-            if journal.state.paused:  # a step came to a breakpoint in a run that is paused, and stays so
+            if journal.state.paused:  # a step has reached a breakpoint in a run that is paused already
                 return False
             journal.append(RunPaused(reason=reason, by=gate.pausing_by, before=gate.pausing_before))
         return True
 
     def may_return(self, effect: Effect) -> bool:
-        """Return True if this is the call that has cancelled its own run: it is not interrupted (see `end_run`)."""
+        """Return True if this effect is a call that has cancelled its own run. It is not interrupted (`end_run`)."""
         if self._journal.state.cancelled is None:
             return False
         frame = self._journal.frame_at(effect.path)
         return frame is not None and effect.id in frame.state.open
 
     def _is_no_check(self, effect: Effect) -> bool:
-        """Return True if this effect performs something, and does not only check whether it may be performed."""
+        """Return False if this effect checks a call that has not started; True for a request or a call that runs."""
         frame = self._journal.frame_at(effect.path)
         call = frame.state.open.get(effect.id) if frame is not None else None
         return call is None or call.status == "running"
@@ -250,8 +250,8 @@ class Executor:
             if call is None:
                 return
 
-            # A limit of the loop fails the call if it would raise LimitReached for code that awaits the loop. The call
-            # fails as that of a tool does that raises.
+            # If a limit has ended the loop, and code that awaits the loop would get LimitReached, the call fails. It
+            # then fails like a call whose tool raises an error.
             ran_out = state.stop_reason in frame.design.limits_that_raise
             failed, error = ran_out or state.stop_reason == "error", state.error
             if ran_out:

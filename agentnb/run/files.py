@@ -2,9 +2,9 @@
 
 In POSIX, a process that closes any descriptor of a file loses all its locks on that file, even if the descriptor was
 opened only for reading (https://www.sqlite.org/howtocorrupt.html, 2.2). Without the lock of this process, another
-process that closes the store would take itself for the last user and delete the log, to which this process still
-writes. Files are therefore read through this module: while SQLite has a connection to a file, descriptors of it stay
-open until the connection has ended, as SQLite does with its own descriptors.
+process that closes the store would assume that it is the last user, and would delete the log to which this process
+still writes. Files are therefore read through this module: while SQLite has a connection to a file, descriptors of this
+file stay open until the connection has ended. SQLite handles its own descriptors in the same way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _kept: dict[Identity, list[FileIO]] = {}
 
 
 def identity(path: str | Path) -> Identity | None:
-    """Return the device and inode of the file that has this path now; None if there is none."""
+    """Return the device and inode of the file that has this path now; None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -102,11 +102,11 @@ def written_atomically(path: Path, what: str) -> Iterator[IO[bytes]]:
     """Open a temporary file for writing, which replaces `path` when the block ends without an error.
 
     Readers see the old or the new file, never a part of it, even if several processes write concurrently. what: the
-    content, for errors. Raises StorageError if the file cannot be written, and UsageError if `path` is a database,
-    perhaps a store. After any error the old file is unchanged.
+    name of the content in error messages. Raises StorageError if the file cannot be written, and UsageError if `path`
+    is a database, because it may be a store. After any error the old file is unchanged.
     """
     if _is_database(path):
-        raise UsageError(f"{path} is a database, perhaps a store: {what.lower()} needs a file of its own.")
+        raise UsageError(f"{path} is a database, perhaps a store. Choose another file for {what.lower()}.")
     partial = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(3).hex()}.part")
     try:
         try:

@@ -28,7 +28,7 @@ class Frame:
     path: `""` for the outermost loop, `"review/critic"` for the loop named `critic` inside the one at `review`.
     above, call: the parent loop, and the id of its call that this loop performs; None and `""` for the outermost.
     state: the state of this loop, a part of the state of the run.
-    said: the messages that were sent to this loop itself, not to the loop of the run that listens.
+    said: the messages that were addressed to this loop, not to the run.
     finishes_calls: a pause waits until the calls of this loop have ended, because this loop or one above it does not
     pause inside (`Calls.pauses_inside`).
     finishes_first: a pause waits until this loop itself has ended.
@@ -103,7 +103,7 @@ class Frame:
         return loop
 
     def is_own(self, call: CallState) -> bool:
-        """Return True if the loop performs this call itself, not one of its tools."""
+        """Return True if the loop's own code performs this call, and not one of its tools."""
         return call.hidden and (call.name in self.design.activities or call.name not in self.tools)
 
     def asks_where_it_was_lost(self, call: CallState) -> bool:

@@ -1,16 +1,18 @@
 """Headless: who decides about calls that wait for a person when no person is present.
 
-A notebook that a program executes, or a script, must come to its end. There, the declared policy answers the questions;
-without one, the answer is no (ARCHITECTURE.md, 4. Promises). The decision is an event like any other, and its reason
-says how to declare another policy.
+A script, or a notebook that a program executes, must not wait for a person for ever. There, the declared policy answers
+the questions. Without a declared policy, the answer is no (ARCHITECTURE.md, 4. Promises). The decision is an event like
+any other, and its reason explains how to declare another policy.
 
 The presence of a person is not guessed: a decision is made here only if the environment has a reason to assume that no
 person is present (`Environment.absence`). A page that has used one of our panels counts as a person, from then on.
 
-Code may take the place of the person: a script that steps a run and approves, a task next to the one that awaits. So a
-question is left open for some seconds first, longer if the run continues in the background; and a run that is stepped,
-or that a script has paused, is left to that code. Two things that only a person could end are ended here: a pause of a
-run that a caller waits for, at a breakpoint or in a notebook, and a question that several steps in a row have met.
+Code may decide instead of a person: a script that steps a run and approves its calls, or a task that runs concurrently
+with the one that awaits the run. A question is therefore left open for some seconds first, and longer if the run
+continues in the background. A run that is stepped, or that a script has paused, is left to that code.
+
+Two situations that only a person could end are ended here: a pause while a caller waits for the run (in a script, only
+if a breakpoint or a step has caused the pause), and a question that code meets in several steps in a row.
 """
 
 from __future__ import annotations
@@ -46,18 +48,22 @@ ATTENDED_VARIABLE = "AGENTNB_ATTENDED"
 PATIENCE = 5.0
 """The seconds for which a question is left to code that may decide it, if no policy is declared."""
 DECLARED_PATIENCE = 1.0
-"""The seconds if a policy is declared: its answer surprises no one."""
+"""The same if a policy is declared. It is shorter, because the answer of that policy is expected."""
 IN_BACKGROUND = 60.0
-"""The seconds for a run in the background for which no caller waits: a later cell may decide about its calls."""
+"""The same for a run in the background that no caller waits for: a later cell may decide about its calls."""
 STEPPED = 5.0
-"""The seconds for a run that is stepped and meets the question repeatedly: a loop that steps it to its end."""
+"""The same for a run whose steps meet the question repeatedly: some code steps the run to its end in a loop."""
 
 _YES_OR_NO = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Headless:
-    """The declaration for absent persons: policy, seconds for which a question is left open, declared presence."""
+    """A declaration of who decides if no person is present.
+
+    `policy` decides, after the question was open for `after` seconds. `attended` declares whether a person is present;
+    None if that is to be found out.
+    """
 
     policy: Any = None
     after: float = PATIENCE
@@ -98,10 +104,11 @@ _has_page = False
 def headless(policy: Any = "reject", *, after: float | None = None, attended: bool | None = None) -> Headless:
     """Declare who decides about calls that wait for a person if no person is present. Valid for this process.
 
-    policy: `"reject"`, `"approve"`, or what `approve=` of `start` takes, a callable of the call or rules; what it
-    leaves to a person is rejected. None: as if none were declared. after: seconds for which a question is left to your
-    own code first; 1 by default, and at least 60 if the run continues in the background and no caller waits for it.
-    attended: False if no person is present, True if one is; None to let agentnb find out.
+    policy: `"reject"`, `"approve"`, or a policy as for `approve=` of `start`: rules, or a callable that takes the call.
+    A call that the policy leaves to a person is rejected. With None, no policy is declared, and every call is rejected.
+    after: the seconds for which a question is left to your own code first; 1 by default, and at least 60 if the run
+    continues in the background and no caller waits for it. attended: False if no person is present, True if one is;
+    None to let agentnb find out.
 
     Environment variables declare the same from outside; this call takes precedence: AGENTNB_HEADLESS=approve or reject,
     AGENTNB_ATTENDED=no or yes. Returns the declaration in force. Raises UsageError if `policy` is not a policy.
@@ -142,7 +149,7 @@ DECLARING = (
     'agentnb.headless("approve"), or with a callable or rules as for approve=; or AGENTNB_HEADLESS=approve in the'
     " environment"
 )
-"""How another policy is declared."""
+"""The part of a message that says how to declare another policy."""
 
 ANSWERS_WITHIN = 60.0
 """The seconds that an async policy has for its answer; no person is present to notice that it hangs."""
@@ -169,7 +176,7 @@ class Unattended:
             if not self._waiting:
                 self._waited_since = time.monotonic()
             self._waiting += 1
-        if self._seen or self._journal.state.paused:  # the driver sleeps as long as a run in the background may
+        if self._seen or self._journal.state.paused:  # the driver may sleep until the later time of a background run
             self._inflight.wakeup.nudge()
         try:
             yield
@@ -177,16 +184,21 @@ class Unattended:
             with self._journal.lock:
                 self._waiting -= 1
 
+    @property
+    def needs_person(self) -> bool:
+        """Whether the run is paused, or a call waits for a person."""
+        return self._journal.state.paused or any(frame.state.asking for frame in self._journal.frames)
+
     def due(self) -> float | None:
-        """Return when the first question is decided here, by `time.monotonic`; None if none is."""
-        if not self._journal.state.paused and not any(frame.state.asking for frame in self._journal.frames):
-            return None  # no person is needed
+        """Return the time (`time.monotonic`) of the next decision on a question or a pause; None if there is none."""
+        if not self.needs_person:
+            return None
         headless = in_force()
         stand = [due for _, _, due in self._standing(headless)]
         return min([*stand, *(due for _, due in self._pause(headless))], default=None)
 
     def stepped_in_vain(self) -> None:
-        """Decide after a step that has met nothing but questions: code that continues to step does not answer them."""
+        """Decide the questions that are due after a step without events: code that only steps does not answer them."""
         self._steps_in_vain = True
         try:
             self.decide()
@@ -221,7 +233,7 @@ class Unattended:
         return bool(self._waiting) or self._gate.owner == "pull"
 
     def _pause(self, headless: Headless) -> Iterator[tuple[RunPaused, float]]:
-        """Yield the pause that blocks callers that wait for the run, and the time until which it may."""
+        """Yield the pause of a run that callers wait for, and the time at which the pause is ended."""
         state = self._journal.state
         if not state.paused or state.cancelled is not None or not self._is_waited_for or headless.absence is None:
             return
@@ -232,7 +244,7 @@ class Unattended:
         yield paused, max(self._seen.setdefault(newest, time.monotonic()), self._waited_since) + headless.after
 
     def _end_pause(self, headless: Headless, paused: RunPaused) -> None:
-        """Resume from the pause of a step, or if everything is approved; otherwise end the run."""
+        """Resume the run if a step has paused it or the policy is "approve"; otherwise cancel the run."""
         with self._journal.lock:
             if not self._journal.state.paused:
                 return  # it was resumed meanwhile
@@ -248,7 +260,7 @@ class Unattended:
         _tell(f"The run of {shown(self._journal.root.design.name)} was cancelled: it was {why}")
 
     def decide(self) -> None:
-        """Put the questions that were open long enough to the policy; an async policy answers in a task."""
+        """End a pause that is due, and let the policy decide the questions that are due, in a task if it is async."""
         headless, now = in_force(), time.monotonic()
         for paused, due in list(self._pause(headless)):
             if due <= now:
@@ -311,7 +323,7 @@ class Unattended:
                 reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="headless")
         _tell(
             f"The call of {shown(call.name)} with {shown(dict(call.arguments))} was rejected, because no person is"
-            f" present to decide: {headless.absence}. To decide in advance: start(approve=...), {DECLARING}."
+            f" present to decide: {headless.absence}. To decide in advance: start(approve=...), or {DECLARING}."
         )
 
 
@@ -323,7 +335,7 @@ def _tell(words: str) -> None:
 
 
 def _words(headless: Headless, said: Verdict) -> str:
-    """Return why the answer is no, for the model and for readers of the recording."""
+    """Return the reason for a rejection, for the model and for readers of the recording."""
     asked = f" {said.reason}" if said.reason and headless.policy is not None else ""
     policy = "no policy is declared for that" if headless.policy is None else "the policy declared for that says so"
     return f"The answer is no, because {policy}.{asked} To declare another: {DECLARING}."

@@ -6,8 +6,8 @@ the consumer is cancelled; in a task that only drives, it may also be a tool.
 
 Cancelling the driver's task would cancel the driver too. `InlineTask` instead cancels the one future that the effect is
 suspended on, as cancelling a task of its own would: the effect sees a CancelledError at its await and runs its
-`finally`. The driver's task never waits for that future itself, but for one that is set when it is done: if the
-effect does not end, the driver stops waiting, and the rest of the effect is performed in a task of its own
+`finally`. The driver's task does not await that future, but a second one, which is set when the first is done. If the
+effect does not end, the driver can therefore stop waiting, and a task of its own performs the rest of the effect
 (`hand_over`).
 
 The effect has a context (`contextvars`) of its own, as in a task: a consumer may request each item in another task.
@@ -48,7 +48,7 @@ def is_thrown_in(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
     """Return True if this error has ended the code of the task from outside; False if the code has raised it itself.
 
     Ctrl-C is raised in the main thread only, by Python's own handler or by that of a program; `asyncio.run` turns it
-    into a cancellation. A coroutine is closed by other code.
+    into a cancellation. A GeneratorExit comes from outside if code of another task closes the coroutine.
     """
     if isinstance(error, KeyboardInterrupt):
         handler = signal.getsignal(signal.SIGINT)
@@ -81,7 +81,7 @@ class InlineTask:
         return self._effect is not None
 
     def interrupt(self, seconds: float | None = None) -> None:
-        """Interrupt the effect, if there is one, and only once: its `finally` runs undisturbed.
+        """Interrupt the effect, if there is one. A second call does nothing, so that the `finally` runs undisturbed.
 
         If it has not ended after `seconds`, `is_late` is set and `perform` returns.
         """
@@ -131,7 +131,7 @@ class InlineTask:
             if suspended_on is _SHOW:
                 return True
             if _can_be_waited_for(suspended_on):
-                suspended_on._asyncio_future_blocking = False  # as a task does that takes up a future
+                suspended_on._asyncio_future_blocking = False  # as a task does when it awaits a future
                 self._waits_for = suspended_on
                 continue
             try:
@@ -168,7 +168,7 @@ class InlineTask:
         self._interrupted = self.is_late = False
 
     async def close(self, seconds: float) -> None:
-        """Interrupt an effect that nobody continues, and wait until it has run its `finally`, or is late."""
+        """Interrupt the effect, if there is one, and wait until it has run its `finally` or is late."""
         if self._effect is not None:
             self.interrupt(seconds)
             while await self.perform(self._effect):

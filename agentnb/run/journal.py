@@ -4,7 +4,8 @@
 and tells the watchers. It is synchronous and safe from every thread, so a decision, a cancellation or a queued message
 is an event as soon as the method that made it returns, whichever thread it was called from.
 
-An event that is not possible (an illegal transition, a value that is not JSON) raises before anything has changed.
+If an event is not possible (an illegal transition, a value that is not JSON), `append` raises an error, and nothing has
+changed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from agentnb.run.frame import UNKNOWN, Frame
 from agentnb.run.watchers import Watchers
 
 AHEAD_SECONDS = 1.0
-"""The seconds by which the computer's clock must be ahead to count as set, not as slightly corrected."""
+"""The run's clock is set to the computer's clock if that is ahead by more than these seconds; less is a correction."""
 
 AnEvent = TypeVar("AnEvent", bound=Event)
 
@@ -51,13 +52,13 @@ class Journal(Watchers):
         self.checkpoints = Checkpoints()
         self.root = Frame(design, self.state)
         self.frames = [self.root]
-        """The loops that are being run, each after the one whose call it performs."""
+        """The active loops: the outermost first, and each nested loop after its parent."""
         self._offset = time.time() - time.monotonic()
         """The difference between this run's clock (`now`) and the monotonic clock."""
         self.fresh = False
         """True if an event was appended since this was last set to False."""
         self.observers: tuple[Observer, ...] = ()
-        """The run's own gate and wakeup, if they need every event: notified before the watchers."""
+        """The parts of the run that need every event, such as the gate. They are notified before the watchers."""
         self.recorder: Recorder | None = None
         self.write: Callable[[], object] = lambda: None
         """Writes the appended events to disk now, not at the event loop's next turn."""
@@ -65,12 +66,12 @@ class Journal(Watchers):
         self._untold: deque[Event | Delta] = deque()
 
     def append(self, event: AnEvent, frame: Frame | None = None, about: CallState | None = None) -> AnEvent | None:
-        """Record `event` as one of the loop in `frame`, or of the outermost.
+        """Record `event` as an event of the loop in `frame`; without `frame`, of the outermost loop.
 
-        With `about`, the call that the event is about, it is recorded only while that call is open: another thread
+        about: the call that the event is about. The event is then recorded only while that call is open: another thread
         may have ended the call or the run in the meantime.
 
-        Returns the event as it is recorded: a copy with its number, time, run, path and phase; None if it is not.
+        Returns the recorded event, a copy with its number, time, run, path and phase; None if it is not recorded.
         Raises IllegalTransition, ImpossibleEvent or NotSerializable; then nothing has changed.
         """
         if frame is None:
@@ -112,7 +113,7 @@ class Journal(Watchers):
             try:
                 for observe in self.observers:
                     observe(event, frame)
-            finally:  # Ctrl-C may interrupt a breakpoint's function, and the event is recorded all the same
+            finally:  # Ctrl-C may interrupt the function of a breakpoint, but the event has been recorded
                 if self.watchers:
                     self.tell(event)
         return event
@@ -142,7 +143,7 @@ class Journal(Watchers):
         return next((frame for frame in self.frames if frame.path == path), None)
 
     def remember(self) -> None:
-        """Count the newest event as part of the recording that the loops continue, before they continue."""
+        """Count all events so far as part of the recording that the loops continue. Call it before they continue."""
         for frame in self.frames:
             frame.recorded = len(self.events)
 
@@ -158,7 +159,7 @@ class Journal(Watchers):
             self.observers = tuple(other for other in self.observers if other != observer)
 
     def load(self, events: Sequence[Event], state: State | None = None) -> None:
-        """Take over the events of a recording: nothing is notified or written.
+        """Take over the events of a recording, without notifying watchers or writing to disk.
 
         state: the state after the events, if it is known. The events of a fork are shared with the recording.
         """
@@ -169,7 +170,7 @@ class Journal(Watchers):
         for event in self.events if state is None else ():
             evolve(self.state, event)
             self.checkpoints.keep(self.state)
-        # The recording may be of a computer whose clock is ahead.
+        # The recording may come from a computer whose clock is ahead.
         last = max((event.time for event in (self.events if state is None else self.events[-1:])), default=0.0)
         self._offset = max(time.time(), last) - time.monotonic()
 
@@ -194,8 +195,8 @@ class Journal(Watchers):
     def tell(self, news: Event | Delta) -> None:
         """Notify the watchers. A watcher that fails does not fail the run: its error is logged.
 
-        A watcher may itself append an event; the others are notified of that one after this one. A delta is not
-        published after the end of the run, which is always last.
+        If a watcher appends an event, all watchers are notified of it after the current one. A delta after the end of
+        the run is dropped, because the end is always last.
         """
         with self.lock:
             if type(news) is Delta and self.state.stop_reason is not None:

@@ -1,10 +1,10 @@
 """The executor of one loop: its model requests and its calls, from the recorded start to the recorded result.
 
-A start is recorded before the effect starts, and is on disk before a tool runs. An effect that is required and was
-started by a process that has exited is what a crash left behind: a model is requested again, a call runs again only if
-its tool is idempotent, and otherwise the person is asked (ARCHITECTURE.md, 4. Promises).
+A start is recorded before the effect starts, and is on disk before a tool runs. After a crash, an effect may be
+required that was started by a process that has exited. A model request is then sent again. A call runs again only if
+its tool is idempotent; otherwise the person is asked (ARCHITECTURE.md, 4. Promises).
 
-What may start is decided by the scheduler; the methods that return a value only read, and are asked by it.
+The scheduler decides what may start. For its decisions it calls the methods of the first section, which only read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LoopExecutor:
         *,
         judges_open_questions: bool = False,
     ) -> None:
-        """judges_open_questions: the policy is new, and the open questions of a recording are put to it too."""
+        """judges_open_questions: the policy is new, so it is also asked about the open questions of a recording."""
         self.frame = frame
         self.asking = ModelRequests(frame, journal, inflight)
         self.calling = ToolCalls(frame, journal, policy, contexts, gate, inflight)
@@ -69,19 +69,20 @@ class LoopExecutor:
         self._gate = gate
         self._inflight = inflight
         self.requested_here = False
-        """Whether the recorded model request was made by this process, and is to be sent."""
+        """Whether this process has recorded a model request that is still to be sent."""
         self.started: dict[str, Effect] = {}
-        """The calls whose start is recorded and that are to be launched, in the order of their starts."""
+        """The calls whose start is recorded and which are still to be launched, by id, in the order of their starts."""
         self.nested: dict[str, LoopExecutor] = {}
-        """The nested loops that perform calls of this one, by the call."""
+        """The executors of the nested loops that perform calls of this loop, by the ids of the calls."""
         self.names_of_nested: set[str] = set()
-        """The names of the nested loops in their paths."""
+        """The names of the nested loops: the last parts of their paths."""
         self.left_open = questions_for(policy, frame) if judges_open_questions else set()
-        """The calls about which a person was asked before this run was restored or forked, and its policy was not."""
+        """The ids of the calls about which a person was asked before this run was restored or forked, and about which
+        its policy has not been asked yet."""
         self._verdicts: dict[str, Checked] = {}
-        """Of calls that were checked and have not started."""
+        """The results of the checks of calls that have not started, by the ids of the calls."""
         self._stopped_before = _stopped_before(frame, journal)
-        """The calls before which a breakpoint has stopped the run."""
+        """The calls before which a breakpoint has stopped the run, by their ids."""
         tools_ask = any(callable(tool.approve) for tool in frame.tools.values())
         self._checks_cannot_block = policy is None and frame.calls.before_call is None and not tools_ask
         self._model = (Effect(MODEL.kind, MODEL.id, frame.path),)
@@ -112,11 +113,11 @@ class LoopExecutor:
         gate, state, frame = self._gate, self._journal.state, self.frame
         if gate.is_open(state):
             return True
-        # A pause waits for the end of some loops, and of calls that a process has started that has exited.
+        # A pause waits for some loops to end, and for calls that were started by a process that has exited.
         return gate.is_open(state, finishing=True) and (frame.finishes_first or self._has_lost_calls())
 
     def _has_lost_calls(self) -> bool:
-        """Return True if a call that a pause waits for was started by a process that has exited, and not again yet."""
+        """Return True if a call that a pause waits for was started by an exited process, and has not started again."""
         path = self.frame.path
         return not self.frame.calls.pauses_inside and any(
             call.status == "running"
@@ -135,12 +136,12 @@ class LoopExecutor:
         return not may_have_closed or self.may_start()
 
     def checks(self, effect: Effect) -> bool:
-        """Return True if this is the check of a call, and no call after it may start before it is checked."""
+        """Return True if this effect is the check of a call, and later calls may not start before it has ended."""
         call = self.frame.state.open.get(effect.id) if self.frame.calls.checks_in_order else None
         return call is not None and call.status == "proposed"
 
     def cut_off(self) -> tuple[CallState, CutOff] | None:
-        """Return the first open call of an answer that was cut off, and what has cut it off."""
+        """Return the first open call of an answer that was cut off, and the reason; None if there is no such call."""
         state = self.frame.state
         if not state.open or state.reply is None or (why := state.reply.cut_off) is None:
             return None
@@ -150,8 +151,8 @@ class LoopExecutor:
     def to_launch_while_closed(self) -> list[str]:
         """Return the started calls that a closed gate does not hold back.
 
-        These are the loop's own calls. They are also tools, if the gate was closed by a breakpoint before another call:
-        for the record they run, and after a crash it would be unknown whether they had.
+        These are calls of the loop's own code. If a breakpoint before another call has closed the gate, they are also
+        calls of tools: they are recorded as running, so after a crash it would be unknown whether they have run.
         """
         gate, state = self._gate, self._journal.state
         if not self.started:
@@ -174,7 +175,7 @@ class LoopExecutor:
         return self._stopped_before.get(call.id) is call
 
     def has_stopped_before_one_of(self, effects: Sequence[Effect]) -> bool:
-        """Return True if a breakpoint has stopped the run before one of these calls, and it has not started yet."""
+        """Return True if a breakpoint has stopped the run before one of these calls, and that call has not started."""
         open, stopped = self.frame.state.open, self._stopped_before
         return bool(stopped) and any(
             effect.kind == "call" and effect.id in stopped and open.get(effect.id) is stopped[effect.id]
@@ -189,7 +190,7 @@ class LoopExecutor:
         return checked
 
     def others_run(self) -> bool:
-        """Return True if calls have started that end by themselves: siblings, or tools of other loops."""
+        """Return True if calls of this loop, or tools of other loops, are running. Detached calls do not count."""
         started = [(self.frame.path, id) for id in (*self.started, *self.nested)]
         started += [(path, id) for kind, id, path in self._inflight if kind == "call"]
         frames = {frame.path: frame for frame in self._journal.frames}
@@ -201,8 +202,8 @@ class LoopExecutor:
     def advance(self) -> None:
         """Append the next event of the loop, as its design decides; nothing if it waits for detached calls.
 
-        Raises UsageError if the design returns no event, ImpossibleEvent if a field of the event is not valid, and as
-        `Journal.append` does.
+        Raises UsageError if the design returns no event, ImpossibleEvent if a field of the event is not valid, and the
+        errors of `Journal.append`.
         """
         frame, journal, gate = self.frame, self._journal, self._gate
         design = frame.design
@@ -224,7 +225,7 @@ class LoopExecutor:
             self.requested_here = True
             event = self.asking.describe(event)
         elif is_suspended(event):
-            frame = journal.root  # the run ends in this process, and its nested loops stay where they are
+            frame = journal.root  # the run ends in this process; its nested loops keep their state
         journal.append(event, frame)
 
     # -- model requests --------------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ class LoopExecutor:
         return None
 
     def request_again(self) -> None:
-        """Record another attempt of the request, if the model is still asked."""
+        """Record another attempt of the request, if its answer is still needed."""
         self.requested_here = True
         state = self.frame.state
         if state.model == "asked":
@@ -263,12 +264,12 @@ class LoopExecutor:
         self._verdicts[call.id] = Checked(arguments, await self.calling.check_with_hooks(call, arguments))
 
     def settle(self, call: CallState, finding: Finding, arguments: dict[str, Any]) -> None:
-        """Record the refusal, the decision or the question that the checks of a call resulted in."""
+        """Record the result of the checks of a call: a refusal, a decision or a question."""
         self._verdicts.pop(call.id, None)
         apply(finding, self._journal, self.frame, call, arguments)
 
     def ask_policy(self, question: Effect) -> None:
-        """Put a recorded question to the policy of this run; what the policy leaves open is for the person."""
+        """Ask the policy of this run a recorded question. If the policy does not decide, the question stays open."""
         self.left_open.remove(question.id)
         self._inflight.spawn(question, partial(self._answer_by_policy, self.frame.state.open[question.id]))
 
@@ -281,7 +282,7 @@ class LoopExecutor:
                 apply(verdict, self._journal, self.frame, call, asked.arguments)
 
     def ask_breakpoints(self, call: CallState, arguments: dict[str, Any]) -> None:
-        """Ask the breakpoints about the start of a call as it would be recorded; note if the run stops before it."""
+        """Test the breakpoints with the start of a call as it would be recorded. Note if the run stops before it."""
         frame, journal = self.frame, self._journal
         start = self._start_of(call, arguments)
         recorded = replace(
@@ -317,7 +318,7 @@ class LoopExecutor:
         )
 
     def end_cut_off(self, call: CallState, why: CutOff) -> None:
-        """Record the result of a call of an answer that was cut off; end the nested loops that perform it before."""
+        """End the nested loops that perform a call of an answer that was cut off, then record the call's result."""
         end_loops_inside(self._journal, self.frame, call)
         self._journal.append(cut_off(call, why), self.frame, call)
 
@@ -329,7 +330,7 @@ class LoopExecutor:
         alone: bool,
         pulled: bool,
     ) -> ToPerform | None:
-        """Run calls whose start is recorded, once it is on disk.
+        """Run calls whose start is recorded, once the start is on disk.
 
         enter: starts the nested loop that performs a call. alone: the driver may perform a call of the loop's own.
 
@@ -354,7 +355,7 @@ class LoopExecutor:
 
 
 def _stopped_before(frame: Frame, journal: Journal) -> dict[str, CallState]:
-    """Return the call of this loop before which a recorded run was stopped, if it is still there."""
+    """Return the call of this loop before which a breakpoint has stopped a recorded run, by its id, if it is open."""
     if not journal.state.paused:
         return {}
     paused = next(event for event in reversed(journal.events) if isinstance(event, RunPaused))

@@ -3,8 +3,8 @@
 Messages to the run are delivered to the outermost loop that listens (`Design.listens`). If that is a nested loop, it
 may not have started yet, or have ended: the run keeps the messages until the next one starts, and no message is lost.
 
-A message to a loop itself, wherever in the run it is, is delivered to that loop only. If it was not delivered when the
-loop ends, it is kept for the loop's own next run.
+A message can also be addressed to one loop, which may be nested. It is delivered to that loop only. If the loop ends
+first, the message is kept for the next run of that loop.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ QUEUES: tuple[Queue, ...] = ("steering", "follow_up")
 
 
 class Mailbox:
-    """The queues of the loop in `frame`, or, without one, of the loop of the run that listens. Safe from every thread.
+    """The queues for messages to one loop, or to the run. Safe from every thread.
 
-    begin: appends the run's first event, unless it has been appended. cancel: ends the run.
+    frame: the loop; None for the loop of the run that listens. begin: appends the run's first event, unless it has been
+    appended. cancel: ends the run.
     """
 
     def __init__(
@@ -73,18 +74,21 @@ class Mailbox:
             return _withdraw(self._journal, kept, queue, message)
 
     def cancel(self, reason: str) -> bool:
-        """End the run, if the loop is its outermost one. Returns False if the run has ended already, or it is not."""
+        """End the run, if the loop is its outermost one. Returns False if it is not, or if the run has ended."""
         check_text("cancel(reason)", reason)
         return self._cancel(reason)
 
     def undelivered(self) -> dict[Queue, list[Message]]:
-        """Return the queued messages; of a nested loop that has ended, those to the loop itself."""
+        """Return the queued messages; for a nested loop that has ended, only those that were addressed to it."""
         frame = self._frame or self._journal.root
         return _unheard(frame.state, frame.said if self._frame is not None and self.over else None)
 
     @property
     def read_undelivered(self) -> Callable[[], dict[Queue, list[Message]]]:
-        """`undelivered` of a run that has ended, as a function that does not keep the run alive."""
+        """A function that returns `undelivered` once the run or the loop has ended, and before that an empty dict.
+
+        It does not keep the run alive.
+        """
         frame = self._frame or self._journal.root
         return partial(_left, self._journal.state, frame.state, frame.said if self._frame is not None else None)
 
@@ -140,7 +144,7 @@ def _kept(journal: Journal) -> list[Frame]:
 
 
 def hand_on(journal: Journal, frame: Frame) -> None:
-    """Give a loop that has started the messages that the run has kept, if it is the one that listens."""
+    """Pass the messages that the run has kept to a nested loop that has just started, if this loop listens."""
     root = journal.root
     if frame is not root and listener(journal) is frame:
         for queue in QUEUES:
@@ -151,7 +155,7 @@ def hand_on(journal: Journal, frame: Frame) -> None:
 
 
 def finish_handing_on(journal: Journal) -> None:
-    """Give a loop that had just started in the recording the kept messages that were not handed on before a crash."""
+    """Complete the `hand_on` to a loop that had just started in the recording, in case a crash has interrupted it."""
     frame = listener(journal)
     if _handed_last(journal, frame) is not None:
         with journal.lock:
@@ -159,7 +163,7 @@ def finish_handing_on(journal: Journal) -> None:
 
 
 def hand_back(journal: Journal, frame: Frame) -> None:
-    """Keep the undelivered messages of a loop that has ended for the next one, except those to this loop itself."""
+    """Let the run keep the undelivered messages of a loop that has ended, except those addressed to this loop."""
     if frame.design.listens and not journal.root.design.listens:
         for queue in QUEUES:
             undelivered = [message for message in frame.state.queues[queue] if not _is_in(frame.said, message)]
@@ -174,10 +178,10 @@ def _handed(journal: Journal, frame: Frame, queue: Queue, messages: Sequence[Mes
 
 
 def _handed_last(journal: Journal, frame: Frame) -> Sequence[Queued | Withdrawn] | None:
-    """Return the last events of the recording that this loop was restored from, if they hand messages on.
+    """Return the last events of the recording that this loop was restored from, if these events hand messages on.
 
-    These follow the start or the end of the loop; None if the recording ends with something else. Each message that is
-    handed on is an event of its own: the process may have ended after any of them.
+    They follow the start or the end of the loop. Return None if the recording ends with other events. Each message that
+    is handed on is an event of its own: the process may have ended after any of them.
     """
     last: list[Queued | Withdrawn] = []
     for position in range(frame.recorded - 1, -1, -1):  # not over a copy: this is called at every step

@@ -36,9 +36,9 @@ from agentnb.run.wakeup import RETRY_SECONDS
 from agentnb.threads import working_for
 
 HELD_UP = 0.005
-"""The time for which a model may block the event loop. If an answer took longer, all events are on disk before the next
-request: if the process is killed meanwhile, no finished call is lost. A write before each request would cost a third of
-the time of an iteration, and a model behind a network does not block the event loop."""
+"""The seconds for which a model may block the event loop. If an answer took longer, all events are written to disk
+before the next request, so that no finished call is lost if the process is killed during that request. A write before
+every request would cost a third of the time of an iteration, and a model behind a network does not block the loop."""
 
 MAX_PAUSES = 20
 """The number of times a model may pause one answer; the provider's own tools run about ten times in between."""
@@ -62,7 +62,7 @@ class ModelRequests:
         """The exception behind the last failure, as the cause of RunFailed."""
         self._paused: tuple[int, Reply] | None = None
         self._holds_up = False
-        """Whether the last answer has blocked the event loop: no event is written meanwhile."""
+        """Whether the last answer has blocked the event loop. Events are not written while the loop is blocked."""
 
     def describe(self, request: ModelStart) -> ModelStart:
         """Return a request, which is not recorded yet, with its provider, model and options."""
@@ -131,7 +131,7 @@ class ModelRequests:
                 stream = None  # it has ended, and need not be closed
                 if not reply.is_paused:
                     end = reply.end()
-            if self._holds_up or self._inflight.wakeup.is_due:  # a model that was delayed by others pays once
+            if self._holds_up or self._inflight.wakeup.is_due:  # at most one extra write if other code blocked
                 self._holds_up = time.monotonic() - started > HELD_UP
         except asyncio.CancelledError as error:
             here = task_here()  # not the task of the request, if a consumer takes each event in another task
@@ -151,7 +151,7 @@ class ModelRequests:
                 # The request stays open: the scheduler repeats it, unless the gate or a limit objects.
                 self._paused = state.turn, reply
             else:
-                words = f"The model has paused its answer {MAX_PAUSES + 1} times without ending it."
+                words = f"The model has paused its answer {MAX_PAUSES + 1} times, and has not completed it."
                 self._failed(ModelProtocolError(words), reply)
         finally:
             if stream is not None and hasattr(stream, "aclose"):
@@ -164,7 +164,7 @@ class ModelRequests:
             await asyncio.sleep(0)
 
     async def _prepared(self) -> Sequence[Mapping[str, Any]]:
-        """Return the messages as the loop's `prepare` hook makes them."""
+        """Return the messages that the loop's `prepare` hook returns, as plain dicts."""
         assert self._requests.prepare is not None
         shown = self._history.shown(self._frame.state.messages)
         return self._history.prepared(await settled(self._requests.prepare(shown)))
@@ -201,7 +201,7 @@ class ModelRequests:
             if own and "tool_choice" not in options and isinstance(own, Mapping):
                 choice = own.get("tool_choice")
             if choice is not None and isinstance(choice, Mapping):
-                if choice.get("type") == "any":  # Anthropic's may say more than that
+                if choice.get("type") == "any":  # Anthropic's choice may have more keys
                     options["tool_choice"] = {**choice, "type": "auto"}
                 elif choice.get("type") not in ("auto", "none"):
                     options["tool_choice"] = "auto"
@@ -245,11 +245,12 @@ _NOTHING: Mapping[int, dict[str, Any]] = {}
 
 
 class PlainHistory:
-    """The plain form of a growing list of messages. Roles that no provider knows are left out, and so are interrupted
-    answers with their results.
+    """The messages of a loop as plain dicts, in a list that grows with them.
 
-    A model gets a list, because a list can be written as JSON and concatenated: a copy of up to COPY_LIMIT messages,
-    and beyond that the list that is kept here, which will grow.
+    Messages with a role that no provider knows are left out, and so are interrupted answers with their results.
+
+    A model is passed a list, because a list can be written as JSON and concatenated. Up to COPY_LIMIT messages this is
+    a copy; beyond that it is the list that is kept here, which will grow.
     """
 
     def __init__(self, system_prompt: str | None = None) -> None:
@@ -264,7 +265,7 @@ class PlainHistory:
         self._seen = 0
         self._left_out: list[int] = []
         self._skips = False
-        """Whether the last answer was interrupted: its results are skipped too."""
+        """Whether the last answer was interrupted. The results of its calls are then skipped too."""
 
     def shown(self, messages: Sequence[Message]) -> list[Message]:
         """Return the messages for the `prepare` hook: copies, made once, so that the record is not changed."""

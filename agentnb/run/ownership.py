@@ -4,13 +4,14 @@ A run has at most one owner, which drives it:
 
 - `pull`: a consumer, in its own task. The run advances when the consumer requests the next event.
 - `step`: a caller of `step`, in its own task, until the permit of the step is used up.
-- `await`: a task of its own, for the callers that wait for the run.
-- `play`: a task of its own, in the background.
+- `await`: a task of its own, for callers that wait for the run.
+- `play`: a task of its own, in the background. In a kernel, and for threads that block for the result, this is also
+  how the run is driven for callers that wait.
 
-All others wait: callers that await the run, threads that block for its result, consumers that look on. They are woken
-when the owner releases the run. A caller that waits for the end then starts a task that drives, if the run has not
-ended and has no owner. If a consumer that pulls, or a step, leaves the run (it is closed or cancelled), consumers that
-look on do the same. The last one who leaves a run that is not played cancels it.
+All others wait: callers that await the run, threads that block for its result, consumers that only watch. They are
+woken when the owner releases the run. If the run has not ended and has no owner, a caller that waits for the end then
+starts a task that drives the run. A consumer does the same, but only if the owner was closed or cancelled before the
+end of the run. When the last of them leaves, the run is cancelled, unless it is played or stepped.
 
 If calls of the run are in flight in another event loop, the run is driven there: a call must not be treated as lost
 while it runs.
@@ -46,28 +47,28 @@ from agentnb.run.output import output_of
 from agentnb.run.tool_calls import check_not_within
 
 _in_tasks: dict[Ownership, object] = {}
-"""The runs that a task of their own drives. They are kept alive here, so that a variable may be used again."""
+"""The runs that are driven by a task of their own. They are kept alive here if no variable refers to them any more."""
 
 
 TAKEN_HERE = (
-    "This code takes the run's events one by one, and the run goes on when it asks for the next; it cannot wait for the"
-    " run in between. Wait for it behind the last event, or let another task take them."
+    "This code iterates over the run's events, and the run advances only when it requests the next one: inside the"
+    " iteration it cannot wait for the run. Wait for the run after the last event, or iterate in another task."
 )
 
 
 GONE = (
-    "Nothing drives this run any more: its event loop was closed, or the thread of that has ended, or both are in the"
-    " process that this one was forked from."
-    " agentnb.restore(run.snapshot(), loop) goes on from there."
+    "Nothing drives this run any more: its event loop was closed, its thread has ended, or both belong to the process"
+    " that this one was forked from. Call agentnb.restore(run.snapshot(), loop) for a run that continues from its last"
+    " event."
 )
 
 
 CALLER_CANCELLED = "the caller that awaited it was cancelled"
-"""The reason for cancelling a run that was driven only for callers that have stopped to wait for it."""
+"""The reason for cancelling a run that was driven only for callers that have stopped waiting for it."""
 
 
 LOOK_SECONDS = 1.0
-"""Between two checks whether the event loop still exists that drives a run for which a caller waits."""
+"""The seconds between two checks whether the owner's event loop still exists, while a caller waits for the run."""
 
 
 class Taker:
@@ -98,7 +99,7 @@ class Taker:
 
 
 class Ownership:
-    """The owner of one run, and who waits for it. Its methods are safe from every thread."""
+    """The owner of one run, and the callers and consumers that wait for it. The methods are safe from every thread."""
 
     def __init__(self, run: object, journal: Journal, gate: Gate, driver: Driver) -> None:
         self._run = weakref.ref(run)
@@ -107,7 +108,8 @@ class Ownership:
         self.driver = driver
         self.decisions = Decisions(journal, driver.unasked, driver.begin)
         self._claimed_in: tuple[asyncio.AbstractEventLoop, threading.Thread | None, int] | None = None
-        """The event loop, thread and process of the current or last owner; no thread if it is agentnb's own."""
+        """The event loop, thread and process of the current or last owner. The thread is None if the ownership was
+        claimed from another event loop."""
         self.taken_by: Taker | None = None
         """The code that iterates over the events and so drives the run; None if there is none."""
         self.reported = len(journal.events)
@@ -116,9 +118,11 @@ class Ownership:
         """The failure of the model in the recording that this run continues: driving requests the model again."""
         self._playing = False
         self._waiting: tuple[tuple[Callable[[], None], asyncio.Task[Any] | None], ...] = ()
-        """Those who wait for the run while another drives: what wakes each, and its task; no task if it blocks."""
+        """The callers and consumers that wait for the run: the function that wakes each, and its task. The task is None
+        in a thread without an event loop."""
         self._looking_on: tuple[Callable[[], object], ...] = ()
-        """The functions that are called when an owner has claimed or released the run (`watch`)."""
+        """The functions that `watch` has subscribed."""
+        gate.asked = self._tell_who_looks_on
         gate.breakpoints.added = lambda: journal.observe(self.observe)
         if gate.breakpoints:
             journal.observe(self.observe)
@@ -135,14 +139,17 @@ class Ownership:
 
     @property
     def settled(self) -> bool:
-        """Whether driving would change nothing: the run has ended, or its model failed here and was not resumed."""
+        """Whether driving would change nothing: the run has ended, or waits for `resume` after a failure of the model.
+
+        A failure in the recording that this run continues does not count: driving then requests the model again.
+        """
         failure = self.state.failure
         is_at_its_end = self.state.over or self.driver.is_stuck
         return (is_at_its_end and not self.is_driven) or (failure is not None and failure is not self._failed_before)
 
     @property
     def quiet(self) -> bool:
-        """Whether it is settled and no event follows: effects next to a failed model request finish first."""
+        """Whether the run is settled and no event can follow. After a failed model request, calls in flight finish."""
         return self.settled and (not self.is_driven or self.driver.is_at_rest)
 
     @property
@@ -152,7 +159,7 @@ class Ownership:
 
     @property
     def _is_gone(self) -> bool:
-        """Whether the owner's event loop was closed or left, or belongs to another process."""
+        """Whether the owner's event loop was closed, its thread has ended, or both belong to another process."""
         if self.gate.owner is None or self._claimed_in is None:
             return False
         loop, thread, process = self._claimed_in
@@ -169,7 +176,7 @@ class Ownership:
     def claim(self, owner: Owner, there: asyncio.AbstractEventLoop | None = None) -> bool:
         """Become the owner, in this event loop or in `there`.
 
-        Returns False if the run has an owner, or if it has calls in flight in another event loop than `there`.
+        Returns False if the run has an owner; without `there`, also if it has effects in flight in another event loop.
         """
         with self.journal.lock:
             self.check_not_gone()
@@ -204,7 +211,10 @@ class Ownership:
         self._tell_who_looks_on()
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call `changed` whenever the run was claimed or released. Returns a function that unsubscribes."""
+        """Call `changed` when the run was claimed or released, and when a pause was requested or its request withdrawn.
+
+        Returns a function that unsubscribes.
+        """
         with self.journal.lock:
             self._looking_on = (*self._looking_on, changed)
 
@@ -223,8 +233,9 @@ class Ownership:
     def drive_in_a_task(self, owner: Literal["await", "play"], *, blocks: bool = False) -> None:
         """Drive the run in a task of its own, if it has no owner.
 
-        The task runs in the event loop that has calls of the run in flight. If there is none, it runs in that of the
-        caller; in a kernel, or if the caller `blocks` its thread or has no event loop, in that of agentnb's thread.
+        The task runs in the event loop that has effects of the run in flight. If there are none, it runs in the
+        caller's event loop. In a kernel, or if the caller has no event loop, or with `blocks` (the caller blocks its
+        thread), it runs in the event loop of agentnb's own thread instead.
         """
         here, there = loop_here(), self.driver.home
         if there is None:
@@ -258,7 +269,10 @@ class Ownership:
     # -- waiting and leaving ---------------------------------------------------------------------------------------
 
     def watch_releases(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` whenever the run was released, or its owner can no longer drive. Returns what unsubscribes."""
+        """Call `wake` whenever the run was released, or its owner can no longer drive.
+
+        Returns a function that unsubscribes.
+        """
         with self.journal.lock:
             self._waiting = (*self._waiting, (wake, task_here()))
         lookout = hosting.host.submit(self._look_out(wake)) if self._may_vanish else None
@@ -286,7 +300,7 @@ class Ownership:
     def waiting(
         self, wake: Callable[[], None], owner: Literal["await", "play"], *, blocks: bool = False
     ) -> Iterator[None]:
-        """Wait for the run for the duration of the context, and have it driven: by a task if it has no owner.
+        """Register a caller that waits for the run, for the duration of the context. A task drives if no owner does.
 
         wake: called when the run was released, and immediately if it is settled. Raises UsageError if the owner of the
         run can no longer drive.
@@ -305,7 +319,10 @@ class Ownership:
             stop()
 
     async def stop_waiting(self, why: str) -> None:
-        """A caller has stopped to wait for the run. If nobody else needs it, cancel it, and wait for its end."""
+        """Note that a caller has stopped waiting. If it was the last, cancel the run and wait until effects have ended.
+
+        A run that is played or stepped, or that a consumer drives, is not cancelled.
+        """
         with self.journal.lock:
             is_last = not self._waiting and (self.gate.owner == "await" or self.driver.is_left)
             if is_last:
@@ -314,17 +331,19 @@ class Ownership:
             await self.driver.close()
 
     def leave(self, why: str | None = None) -> None:
-        """The owner leaves the run before its end, and those who wait continue it when it is released.
+        """Leave the run, as its owner, before its end. If others wait for the run, one of them drives it afterwards.
 
-        If nobody waits, cancel the run for the reason `why`; without a reason it keeps its state.
+        why: the reason for cancelling the run if no others wait for it; None for not cancelling it.
         """
         with self.journal.lock:
             others = [task for _, task in self._waiting]
             if (taker := self.taken_by) is not None:
-                # The code that has left its iteration with a `break`, and waits for the run now, does not count.
+                # The task of the consumer itself does not count: it may have left its iteration with a `break`, and
+                # wait for the run now.
                 others = [task for task in others if not taker.is_of(task)]
             elif self.gate.owner == "await":
-                # The task was stopped. Callers in its event loop are stopped too, or its own code has done it.
+                # The task that drives was cancelled: either its event loop ends, and with it the callers there, or code
+                # of the run has cancelled the task. So only callers elsewhere count.
                 others = [task for task in others if task is None or task.get_loop() is not loop_here()]
             self.driver.is_left = bool(others) and not self.state.over
             if not self.driver.is_left and why is not None:
@@ -338,12 +357,12 @@ class Ownership:
 
     @property
     def lacks_owner(self) -> bool:
-        """Whether the owner has left the run to those who wait for it, and none of them drives it yet."""
+        """Whether the owner has left before the end, others wait for the run, and none of them drives it yet."""
         return self.driver.is_left and self.gate.owner is None
 
     @property
     def is_watched(self) -> bool:
-        """Whether anyone waits for the run while another drives."""
+        """Whether callers or consumers wait for the run."""
         return bool(self._waiting)
 
     def has_others(self, taker: Taker) -> bool:
@@ -381,7 +400,7 @@ class Ownership:
         with self.journal.lock:
             if self.state.over or self.state.paused or self.gate.pausing is not None:
                 return False
-            if not self.is_driven or self.gate.owner == "step":  # it does not continue by itself
+            if not self.is_driven or self.gate.owner == "step":  # it stops anyway
                 return False
             self.gate.ask_for_pause(reason)
             self.driver.wakeup.nudge()
@@ -405,6 +424,7 @@ class Ownership:
             self.journal.append(RunResumed())
         elif was_pausing:
             self.driver.wakeup.nudge()
+            self._tell_who_looks_on()
         else:
             return False
         return True
@@ -452,16 +472,16 @@ async def drive_to_the_end(run: Ownership) -> Any:
 
 
 async def _wait_until_released(run: Ownership) -> None:
-    if environment.current.hosted:  # clicks in the notebook are processed meanwhile
+    if environment.current.hosted:  # clicks in the notebook are processed meanwhile, and the run outlives the cell
         released: concurrent.futures.Future[None] = concurrent.futures.Future()
-        with run.waiting(partial(_end, released), "await"):
+        with run.waiting(partial(_end, released), "play"):
             await environment.current.wait_async(released, run.decisions)
         return
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
 
     def wake() -> None:
-        if loop_here() is loop:  # to wake the own event loop through its pipe would cost more than all of this
+        if loop_here() is loop:  # waking the own event loop from its thread needs no pipe, which would be slow
             _end(woken)
         else:
             call_in(loop, partial(_end, woken))
@@ -492,8 +512,8 @@ def wait_for_result(run: Ownership, timeout: float | None) -> Any:
         except TimeoutError:
             asked = ", ".join(call.name for call in run.decisions.pending)
             waits = f" It waits for a decision about {asked} (run.pending)." if asked else ""
-            on = "is paused (run.paused_for) until run.resume()" if run.state.paused else "goes on"
-            raise WaitTimeoutError(f"The run is not over after {timeout:g} s; it {on}.{waits}") from None
+            on = "is paused (run.paused_for) until run.resume()" if run.state.paused else "continues"
+            raise WaitTimeoutError(f"The run has not ended after {timeout:g} s; it {on}.{waits}") from None
         except KeyboardInterrupt as stop:
             _stopped(run, stop)
             raise
@@ -517,7 +537,7 @@ def outcome(run: Ownership) -> Any:
 
 
 def _check_may_wait(run: Ownership) -> None:
-    """Raise UsageError if the run advances only when the caller does: it would wait for ever."""
+    """Raise UsageError if the run advances only when the caller continues: the caller would wait for ever."""
     check_not_within(run.journal)
     if run.is_taken_here():
         raise UsageError(TAKEN_HERE)

@@ -16,7 +16,6 @@ from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
-from agentnb.loops.options import StartOptions
 from agentnb.run.approvals.pending import Decided, Pending, ready
 from agentnb.run.approvals.remembered import Remembered
 from agentnb.run.checkpoints import Checkpoints
@@ -24,6 +23,7 @@ from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.mailbox import QUEUES
 from agentnb.run.past.recorded_loop import recorded_frames
 from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.validation import StartOptions
 
 if TYPE_CHECKING:
     # Not imported at run time: a property annotated with a Literal breaks completion in IPython (jedi's issue 1990).
@@ -146,7 +146,10 @@ class Recording(ABC):
         return False
 
     def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call `changed` whenever `driven` may have changed. Returns a function that unsubscribes."""
+        """Call `changed` when `driven` may have changed, or a pause was requested.
+
+        Returns a function that unsubscribes.
+        """
         return lambda: None
 
     @property
@@ -164,7 +167,7 @@ class Recording(ABC):
 
     @property
     def decided(self) -> list[Decided]:
-        """The calls that are decided and have not started, each loop's in the order it made them."""
+        """The calls that are decided and have not started, in the order in which each loop made them."""
         with self.lock:
             return ready(recorded_frames(self.state), run_id=self.id)
 

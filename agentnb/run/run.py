@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import uuid
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -41,7 +42,6 @@ from agentnb.run.journal import Journal, Watcher
 from agentnb.run.loop_context import context_of_loop
 from agentnb.run.mailbox import Mailbox, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
-from agentnb.run.past.resume import new_run_id
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.recording import Recording
 from agentnb.run.stepping import step
@@ -84,8 +84,9 @@ class Run(Decisions, Recording):
         )
         if approve is None and not kept.over and (name_of_policy := lost_function(kept.approve)) is not None:
             warnings.warn(
-                f"The policy of this run was {printable(name_of_policy)}, which its recording does not keep: every call"
-                f" is asked about until approve= is given again (run {printable(name or self._journal.run_id)}).",
+                f"The policy of this run was {printable(name_of_policy)}, which a recording cannot keep. A person is"
+                " asked about every call until approve= is given again (run"
+                f" {printable(name or self._journal.run_id)}).",
                 UserWarning,
                 stacklevel=3,
             )
@@ -173,10 +174,10 @@ class Run(Decisions, Recording):
         return self._journal.watch(watcher)
 
     def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
-        """Call `changed` whenever `driven` may have changed, in the thread that claims or releases the run.
+        """Call `changed` whenever `driven` or `pausing` may have changed, in the thread that has changed it.
 
-        Returns a function that unsubscribes. Claiming and releasing a run are not events, so `watch` does not show
-        them.
+        Returns a function that unsubscribes. These changes are not events, so `watch` does not show them. The run's
+        lock may be held during the call.
         """
         return self._driving.watch(changed)
 
@@ -237,8 +238,8 @@ class Run(Decisions, Recording):
         """Pause the run: start no new effects. Returns False if there is nothing to pause.
 
         That is so if the run has ended, a pause is recorded or requested already, or only a step or nothing drives it.
-        Effects in flight finish first, and so does the task of an engine if a nested loop executes it. Then the event
-        `run_paused` is recorded. (A breakpoint and a step do not wait for such tasks.)
+        Effects in flight finish first. If a ConversationEngine executes a task with a nested loop, the task finishes
+        first too; a breakpoint and a step do not wait for such tasks. Then the event `run_paused` is recorded.
         """
         check_text("pause(reason)", reason)
         return self._driving.pause(reason)
@@ -298,7 +299,10 @@ class Run(Decisions, Recording):
     def queue(self, queue: Queue, text: str | Message | Mapping[str, Any]) -> None:
         """Put a message into the queue `steering` or `follow_up`. Raises UsageError if the run has ended."""
         if not self.queue_if_open(queue, text):
-            raise UsageError(f"The run is over ({self.stop_reason}); nobody would hear {queue.replace('_', '-')}.")
+            raise UsageError(
+                f"The run has ended ({self.stop_reason}); the {queue.replace('_', '-')} message cannot be delivered."
+                " Start or fork a run to continue."
+            )
 
     def queue_if_open(self, queue: Queue, text: str | Message | Mapping[str, Any]) -> bool:
         """Put a message into the queue `steering` or `follow_up`. Returns False if the run has ended."""
@@ -343,6 +347,11 @@ _count = itertools.count()
 
 def _remember(run: Run) -> None:
     _runs[next(_count)] = run
+
+
+def new_run_id() -> str:
+    """Return a new, random id for a run."""
+    return uuid.uuid4().hex[:12]
 
 
 def latest_run() -> Run | None:

@@ -4,10 +4,10 @@
 2. If a loop has no effect required or in flight, ask it for its next event.
 3. Otherwise wait for a wakeup.
 
-It decides and performs nothing: it reads the journal, the gate and what is in flight, and yields actions, which the
-executor performs. The functions are generators, because each action is performed before the next one is decided: one
-pass starts a thousand calls without a search for the first that is not in flight yet after each of them. Every reason
-that can hold a run back is a case below, in the order in which the cases apply.
+It only decides: it reads the journal, the gate and the effects in flight, and yields actions, which the executor
+performs. The functions are generators, so that each action is performed before the next one is decided. In this way one
+pass can start a thousand calls; a new pass after each call would compare all of them again. Every reason that can hold
+a run back is a case below, in the order in which the cases apply.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Check(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Record the refusal, the decision or the question that the checks of a call resulted in."""
+    """Record the result of the checks of a call: a refusal, a decision or a question."""
 
     loop: LoopExecutor
     call: CallState
@@ -119,7 +119,7 @@ class Start(NamedTuple):
 
 
 class StartAgain(NamedTuple):
-    """Put a call that is recorded as started among those to be launched: its nested loop had not begun."""
+    """Let a call be launched again: a process recorded its start, but exited before its nested loop started."""
 
     loop: LoopExecutor
     call: CallState
@@ -227,7 +227,7 @@ Performable = (
     | EndStep
     | Pause
 )
-"""What the executor performs."""
+"""The actions that the executor performs."""
 
 Action = Performable | Wait | Halt
 
@@ -237,9 +237,9 @@ def next_actions(
 ) -> Iterator[Action]:
     """Yield the actions of one pass over the loops of a run. The caller holds the journal's lock.
 
-    loops: the loops that are being run, each after the one whose call it performs. The caller has set `journal.fresh`
-    to False; each appended event sets it. The pass ends when events were appended: the next one starts from the new
-    state. With a consumer that pulls, it ends at the first event, so that the consumer can react to it.
+    loops: the executors of the active loops, each nested loop after its parent. The caller has set `journal.fresh` to
+    False; each appended event sets it to True. If a pass has appended events, the next pass starts from the new state.
+    With a consumer that pulls, a pass ends at its first event, so that the consumer can react to it.
     """
     state = journal.state
 
@@ -253,8 +253,8 @@ def next_actions(
             yield Wait()
         return
 
-    # The gate is closed (a pause, or a used-up permit). Launch the calls that are recorded as started, if it does not
-    # hold them back. Then run only the loops that a pause has to wait for; once there are none, record the pause.
+    # The gate is closed (a pause, or a used-up permit). Launch the calls that are recorded as started, if the gate does
+    # not hold them back. Then run only the loops that a pause has to wait for; once there are none, record the pause.
     is_open = gate.is_open(state)
     if not is_open:
         for loop in loops:
@@ -297,8 +297,8 @@ def next_actions(
     if journal.fresh:
         return
 
-    # Nothing to start: advance the loops that wait for nothing. Innermost first, because the outer loops may be waiting
-    # for its result. Detached calls do not hold back their loop.
+    # Nothing to start: advance the loops that wait for nothing. Innermost first, because outer loops may be waiting for
+    # the results of inner ones. Detached calls do not hold back their loop.
     has_moved = False
     for loop, needed in reversed(required):
         own, position = loop.frame.state, len(journal.events)
@@ -398,8 +398,8 @@ def _start_effects(
         if journal.fresh and not loop.may_still_start():
             return
 
-        # The model is requested by an event of this process: send the request. Otherwise record another attempt first.
-        # An answer that pauses, for tools of the provider's own, is one turn of several requests: their use is limited.
+        # If this process has recorded the request to the model, send it. Otherwise record another attempt first. If an
+        # answer pauses (for the provider's own tools), its turn has several requests: the limits apply to each of them.
         if effect.kind == "model":
             used = loop.asking.used if loop.asking.has_paused else None
             if loop.requested_here:
@@ -413,8 +413,8 @@ def _start_effects(
             if effect in inflight and loop.checks(effect):
                 return
 
-        # The consumer takes the first event before anything else happens. Tools whose start is about to be shown run:
-        # the consumer may wait for what they do.
+        # The consumer takes the first event before anything else happens. But launch tools whose start the consumer is
+        # about to receive: it may wait for what they do.
         if pace == "pull" and journal.fresh:
             shown = [call for one in required if one.kind == "call" and (call := state.open.get(one.id)) is not None]
             if all(call.id in loop.started and loop.is_tool(call) for call in shown) and loop.may_still_start():
@@ -492,7 +492,7 @@ def _start_call(
     else:
         return
 
-    # A limit ends the run once the calls that it let start have ended.
+    # A limit ends the run, but only after the calls that were started within the limit have ended.
     if gate.limits:
         starting: Literal["own", "call"] = "own" if call.hidden and is_own else "call"
         if (why := gate.limit_reached(journal.state, starting=starting)) is not None:

@@ -53,7 +53,7 @@ async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[
             await asyncio.wrap_future(permit.done)
         finally:
             stop()
-        run.reported = begins  # the owner has moved it if the run has ended; this step returns its events too
+        run.reported = begins  # `release` has moved it if the run has ended, but this step returns these events too
     if not (taken := _take(run, unit, all_of_them=True)) and not run.state.over:
         run.driver.unattended.stepped_in_vain()
         await asyncio.sleep(0)  # another task may decide; the caller may step again immediately

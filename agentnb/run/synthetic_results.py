@@ -1,7 +1,7 @@
-"""Synthetic results: the results of calls that no tool gives, and the ends of runs that no loop decides.
+"""Synthetic results: results of calls that do not come from a tool, and ends of runs that are not decided by a loop.
 
-A call that is refused, rejected or cut off gets a result in words that the model can continue from. A run that is ended
-from outside gives every open call a result before it ends. Safe from every thread.
+The result of a call that is refused, rejected or cut off is a text, so that the model can continue. If a run is ended
+from outside, every open call gets a result before the run ends. The functions are safe from every thread.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _CUT_OFF: Mapping[CutOff, str] = {
 
 
 def cut_off(call: CallState, why: CutOff) -> CallEnd:
-    """Return the end of a call of an answer that was cut off, for its arguments may be, too; it may run by then."""
+    """Return the end of a call whose answer was cut off: its arguments may be incomplete. It may have started."""
     has_started = call.status == "running"
     text = f"{'Broken off' if has_started else 'Not executed'}: the answer that made this call {_CUT_OFF[why]}."
     return synthetic_end(call, text, "aborted" if has_started else "skipped")
@@ -86,7 +86,7 @@ def _refusal(call: CallState, text: str, outcome: Outcome = "invalid") -> Refusa
 def end_run(journal: Journal, reason: StopReason, error: ErrorInfo | None = None, *, why: str = ABORTED) -> None:
     """End the run, the innermost loop first: each open call gets a result, then its loop ends with its partial answer.
 
-    A tool that ends its own run may return: its call gets the result of the tool, and the end of the run follows it.
+    If a tool ends its own run, it can still return: its result is recorded, and then the end of the run.
     """
     with journal.lock:
         if journal.state.over:

@@ -21,8 +21,8 @@ from agentnb.threads import forget_call, unfinished_calls
 logger = logging.getLogger("agentnb")
 
 CLOSE_SECONDS = 2.0
-"""The time, in all, that interrupted effects have for their `finally`. An effect that has not ended then is named in a
-warning and left behind. The end of a run does not wait longer for a locked store either."""
+"""The seconds that all interrupted effects together have for their `finally`. An effect that has not ended by then is
+named in a warning and left behind. The end of a run does not wait longer for a locked store either."""
 
 _left: set[asyncio.Task[None]] = set()
 """The tasks that were left behind: asyncio keeps only weak references to tasks."""
@@ -38,11 +38,12 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         super().__init__()
         self.wakeup = news
         self.resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
-        """The effects that wait at the gate: what wakes each, and whether it may continue."""
+        """The effects that wait at the gate, each with the future that wakes it and a test whether it may continue."""
         self._cancelled: set[asyncio.Task[None]] = set()
         """The tasks that were interrupted here and have not ended."""
         self.broken_off: set[Effect] = set()
-        """The effects whose task was cancelled by other code. If the run is still driven, it was their own code."""
+        """The effects whose task was cancelled, but not by this class. If the run is still driven, the code of the
+        effect itself has done that."""
         self.crash: BaseException | None = None
         """The error of the driver or the store in one of the tasks; None if there is none."""
         self.run_id = ""
@@ -170,10 +171,10 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         for path, id in dict.fromkeys(running.values()):
             forget_call(self.run_id, path, id)
             warn_of(
-                f"{self.name_of(Effect('call' if id else 'model', id, path))} was broken off with its run, and its"
-                f" function still runs in a thread {CLOSE_SECONDS:g} s later. Nothing ends a thread from outside: it is"
-                " left to itself; what it does from here on is no part of the run. A function that may take long can"
-                " be async, or have a time-out of its own."
+                f"{self.name_of(Effect('call' if id else 'model', id, path))} was cancelled with its run, but its"
+                f" function still runs in a thread {CLOSE_SECONDS:g} s later. A thread cannot be stopped from outside:"
+                " it continues, but its result is not recorded. Make a function that may take long async, or give it a"
+                " timeout of its own."
             )
 
     def leave(self, effect: Effect, task: asyncio.Task[None]) -> None:
@@ -181,9 +182,9 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         _left.add(task)
         task.add_done_callback(_forget)
         warn_of(
-            f"{self.name_of(effect)} was broken off with its run, and has not ended {CLOSE_SECONDS:g} s later. It is"
-            " left to itself; what it does from here on is no part of the run. Code that is cancelled should let"
-            " asyncio.CancelledError through, and a `finally` should be short."
+            f"{self.name_of(effect)} was cancelled with its run, and has not ended {CLOSE_SECONDS:g} s later. It"
+            " continues, but its result is not recorded. Let asyncio.CancelledError propagate in code that can be"
+            " cancelled, and keep each `finally` short."
         )
 
     def _cancel(self, tasks: Iterable[asyncio.Task[None]]) -> None:

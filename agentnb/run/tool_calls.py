@@ -1,8 +1,8 @@
 """Tool calls: the steps between an open call and its one result.
 
-A call is checked first: does the tool exist, do the arguments fit, does the loop's hook or the policy object? A refusal
-becomes the result of the call, as a text that the model can act on. The start of a call that may run is recorded by the
-executor; `perform` then runs the tool and records its result.
+A call is checked first: does the tool exist, do the arguments fit, do the loop's hook and the policy allow the call? A
+refusal becomes the result of the call, as a text that the model can act on. If the call may run, the executor records
+its start; `perform` then runs the tool and records its result.
 """
 
 from __future__ import annotations
@@ -160,7 +160,10 @@ class ToolCalls:
         return Verdict("ask", f"{call.name} asks before a call with these arguments.{needs}")
 
     def _for_a_hook(self, call: CallState, arguments: dict[str, Any]) -> CallState:
-        """Return a copy of the call, with the plain values that its function gets: "false" is False for a bool."""
+        """Return a copy of the call for a hook, with the arguments as the tool's function gets them.
+
+        They are plain values, converted to the types of the function: "false" becomes False for a bool.
+        """
         seen = copy.copy(call)
         seen.arguments = propose(call.id, call.name, arguments, self._tools[call.name]).arguments
         return seen
@@ -267,10 +270,10 @@ class ToolCalls:
         journal.append(end, frame, call)
 
     def _go_if_ended(self, call: CallState, error: BaseException, task: asyncio.Task[Any] | None) -> None:
-        """Raise the error again if the code was ended from outside; otherwise the code has failed with it."""
+        """Raise the error again if it has interrupted the code from outside. Return if the code itself has failed."""
         if is_thrown_in(error, task):
             raise error
-        state, here = self._frame.state, task_here()  # another than it began in, where each event is taken in one
+        state, here = self._frame.state, task_here()  # not `task`, if a consumer takes each event in another task
         is_wanted = state.cancelled is None and state.open.get(call.id) is call
         if isinstance(error, asyncio.CancelledError) and not (is_wanted and here is not None and not here.cancelling()):
             raise error
@@ -289,7 +292,7 @@ class ToolCalls:
                     result = item.value
                     continue
                 if not isinstance(item, (Event, Delta)):
-                    raise TypeError(f"{call.name} says events on its way, or a Delta to be shown, not {shown(item)}.")
+                    raise TypeError(f"{call.name} may only yield events, deltas and a Result, not {shown(item)}.")
                 if not self._say(item, call) or self._frame.state.cancelled is not None:
                     raise _BrokenOff
                 is_shown = inline == "pull" or (inline is None and isinstance(item, Event))
@@ -336,7 +339,7 @@ class ToolCalls:
         except TimeoutError as error:
             if clock.expired():  # otherwise it is the tool's own
                 forget_call(self._journal.run_id, self._frame.path, call.id)  # its result says that it took too long
-                error.args = (f"{call.name} took longer than {tool.timeout:g} s.",)  # it came without words
+                error.args = (f"{call.name} took longer than {tool.timeout:g} s.",)  # it had no message
                 raise _TimedOut(*error.args) from error
             raise
 
@@ -352,7 +355,7 @@ class ToolCalls:
             return end
         try:
             return checked(structs.replace(end, **{name: to_json_data(value) for name, value in changed.items()}))
-        except (TypeError, ImpossibleEvent) as error:  # not a mapping, a field that is not there, or of a wrong type
+        except (TypeError, ImpossibleEvent) as error:  # not a mapping, an unknown field, or a value of a wrong type
             return self._raised(call, error)
 
     def _progress(self, call: CallState, data: Any) -> None:

@@ -1,21 +1,34 @@
-"""Validation of arguments that a user passes to a run.
+"""The options of a run, and validation of the arguments that a user passes to it.
 
-Without it, a wrong type would raise an error deep inside agentnb. The errors raised here name the argument, the values
-that it accepts, and the value that was passed.
+Without validation, a wrong type would raise an error deep inside agentnb. The errors raised here name the argument,
+the values that it accepts, and the value that was passed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from agentnb.core.errors import UsageError
 from agentnb.core.json import repair_text
+from agentnb.core.protocols import RunStore
 
 SHOWN = 80
 """The maximum number of characters of a value in an error message."""
+
+
+class StartOptions(TypedDict, total=False):
+    """The keyword options of `Loop.start`, which documents them, for functions that forward them."""
+
+    name: str | None
+    store: RunStore | None
+    approve: Any
+    breakpoints: Sequence[Any]
+    limits: Mapping[str, float] | None
 
 
 def check_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> None:
@@ -26,8 +39,8 @@ def check_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> No
         check_name("name=", name)
     if store is not None and not callable(getattr(store, "record_run", None)):
         path = isinstance(store, (str, os.PathLike))
-        instead = f"agentnb.Store({str(store)!r}), in a variable" if path else "agentnb.Store(path)"
-        raise UsageError(f"store= takes a store, {instead}, not {shown(store)}.")
+        instead = f"agentnb.Store({str(store)!r})" if path else "agentnb.Store(path)"
+        raise UsageError(f"store= takes a store, not {shown(store)}. Assign {instead} to a variable, and pass that.")
     if isinstance(breakpoints, (str, Mapping)) or callable(breakpoints) or not isinstance(breakpoints, Iterable):
         raise UsageError(f"breakpoints= takes a list, not {shown(breakpoints)}.")
     if not isinstance(limits, (Mapping, type(None))):
@@ -47,16 +60,18 @@ def check_text(what: str, value: Any) -> None:
 
 
 def check_name(what: str, *values: Any) -> None:
-    """Raise UsageError if one of the values cannot be a name in every store: a text, not empty, valid Unicode."""
+    """Raise UsageError if one of the values cannot be a name in every store. A name is a text, not empty, and valid."""
     for value in values:
         if not isinstance(value, str) or not value or "\0" in value or repair_text(value) != value:
-            raise UsageError(f"{what} takes a text, not empty and without invalid characters, not {shown(value)}.")
+            raise UsageError(
+                f"{what} takes a text that is not empty and has only valid characters, not {shown(value)}."
+            )
 
 
 def check_position(what: str, value: Any) -> None:
     """Raise UsageError if the value is not a position in a recording: an int, 0 or greater."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise UsageError(f"{what} takes a position, 0 for the first event, not {shown(value)}.")
+        raise UsageError(f"{what} takes a position (a whole number; 0 is the first event), not {shown(value)}.")
 
 
 def check_path(what: str, value: Any) -> None:

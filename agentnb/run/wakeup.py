@@ -35,7 +35,7 @@ LONG_SECONDS = 10.0
 """The time after which a store that is still locked is logged; the end of a process waits no longer for it either."""
 
 _unwritten: set[Wakeup] = set()
-"""Those of the runs that have events which could not be written yet."""
+"""The wakeups of the runs with events that could not be written yet."""
 reset_in_forks(_unwritten.clear)
 
 
@@ -85,7 +85,7 @@ class Wakeup:
         return self.loop is not None and loop_here() is self.loop
 
     def _has_come(self, event: Event, frame: Frame) -> None:
-        """An event was appended, in any thread."""
+        """Wake the driver after an event was appended in any thread, and write the event now or soon."""
         loop = self.loop
         if loop is None or not loop.is_running():
             self.flush()
@@ -98,8 +98,8 @@ class Wakeup:
             if self._journal.watchers:  # an event that watchers were notified of is on disk
                 self.flush()
             elif self._scheduled is None and self._journal.recorder is not None:
-                # At the next turn: the pump may append more that belongs to the same write. In a context of its own:
-                # that of a call would hold the run, also where the write is not needed any more.
+                # Write at the next turn, because the pump may append more events that belong to the same write. Use a
+                # new context: the context of a call would keep the run alive, even if the write is not needed any more.
                 self._scheduled = loop.call_soon(self._flush_as_scheduled, context=Context())
 
     @property
@@ -108,7 +108,7 @@ class Wakeup:
         return self._scheduled is not None
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait until something happens, or until so many seconds have passed."""
+        """Wait until `wake` is called or an event was appended, or until `seconds` have passed; None for no limit."""
         assert self.loop is not None
         self._waiter = self.loop.create_future()
         self._journal.observe(self._has_come)
@@ -200,7 +200,7 @@ class Wakeup:
             self._journal.flush()
         except StoreBusy:
             return
-        except StorageError as error:  # its store is closed, say
+        except StorageError as error:  # for example, its store is closed
             logger.error("The process ends, and %s", self.words_of(error))
         _unwritten.discard(self)
 

@@ -1,4 +1,4 @@
-"""Watchers: functions that are notified of events, of a run, of a recording that grows, or of a replay.
+"""Watchers: functions that are notified of what is new in a run, in a recording that grows, or in a replay.
 
 If a watcher raises, the error is logged, the other watchers are notified, and the notifying code continues.
 """
@@ -32,7 +32,10 @@ class Watchers:
         self._changing = lock if lock is not None else threading.Lock()
 
     def watch(self, watcher: Callable[[Any], object]) -> Callable[[], None]:
-        """Notify `watcher` of everything from now on, in order, in the notifying thread. Returns what unsubscribes."""
+        """Notify `watcher` of everything from now on, in order, in the notifying thread.
+
+        Returns a function that unsubscribes.
+        """
         with self._changing:
             self.watchers = (*self.watchers, watcher)
 

@@ -1,10 +1,10 @@
-"""The database under a store: its tables, its rows, and what a store asks of it.
+"""The database under a store: its tables, its rows, and the interface that a store needs.
 
 There are two kinds: a SQLite file (`sqlite.py`), and PostgreSQL for a lab that shares a store (`postgres.py`). The SQL
 is the same for both, except for the types of the columns and for what a connection needs. Here is what they share.
 
-Each row has a checksum of its values, so that a changed byte is found, whichever database it is in, and the row is
-named. A missing event is found because the events of a run are numbered.
+Each row has a checksum of its values. So a changed byte is found in either database, and the error names the row. A
+missing event is found because the events of a run are numbered.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Rows = Sequence[int | bytes | bytearray]
 It is flat because the driver of SQLite takes the values of a statement in one sequence."""
 
 COLUMNS = 3
-"""Values of a row of the table of events."""
+"""The number of values in a row of the table of events."""
 
 SPAN = 1 << 32
 """An event has the key `number * SPAN + seq`, with the number of its run: one integer key, and no second index."""
@@ -97,13 +97,13 @@ def as_bytes(body: object) -> bytes:
     return bytes(body) if isinstance(body, (bytes, memoryview)) else b""
 
 
-# -- what a store asks of its database -------------------------------------------------------------------------------
+# -- the interface of a database ------------------------------------------------------------------------------------
 
 
 class Database(Protocol):
     """A connection to a database. Safe to use from several threads. Each failure raises StorageError with the place.
 
-    Statements have `?` for values.
+    In statements, `?` stands for a value.
     """
 
     where: str
@@ -122,7 +122,7 @@ class Database(Protocol):
     def check(self, table: str) -> None:
         """Raise RecordingCorrupt if the database itself finds a table damaged, so that rows may be missing.
 
-        A row that is read has its checksum; this check finds rows that are not found any more.
+        A checksum shows damage only in a row that is read. This check also shows that rows can no longer be found.
         """
 
     def write(self, sql: str, *values: object) -> None:
@@ -141,7 +141,7 @@ class Database(Protocol):
         """
 
     def confirm(self) -> None:
-        """Raise StorageError if what was committed could not be found again."""
+        """Raise StorageError if committed events can no longer be found, for example because the file was moved."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -159,7 +159,7 @@ LOCK_SECONDS = 0.05
 
 
 def patiently(do: Callable[[], T], is_in_transaction: Callable[[], bool]) -> T:
-    """Call a function, and again for some seconds while it raises StoreBusy.
+    """Call a function. While it raises StoreBusy, call it again, for some seconds.
 
     In a transaction it is called once: what came before it in the transaction would not be repeated.
     """
@@ -174,7 +174,7 @@ def patiently(do: Callable[[], T], is_in_transaction: Callable[[], bool]) -> T:
 
 
 def append_rest(database: Database, rows: Rows, refused: Exception) -> None:
-    """Commit those of the events that are not in the store, after it refused all because it has the first of them.
+    """Commit the events that are not in the store yet, after it has refused all of them because it has the first.
 
     This happens if a connection was lost, or a user interrupted the write, after the commit and before its answer.
     Raises StoreConflict if the store has other events there: another process has written them.

@@ -3,7 +3,7 @@
 The first line has the kind and version of the file, the last the numbers of its runs and events. Between them is a line
 for each run, followed by a line for each of its events and of its named snapshots. Each line ends with a hash of itself
 and of all lines before it, so that a file that was changed, cut off or reassembled is refused with the number of the
-line. What is before that line can still be read (`salvage`).
+line. The lines before it can still be read (`salvage`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _lines(runs: Iterable[ExportedRun]) -> Iterator[bytes]:
 def read(path: Path, *, salvage: bool = False) -> list[ExportedRun]:
     """Return the runs of a file.
 
-    salvage: return what is before the damaged line; the run that it belongs to is cut off there.
+    salvage: read only the lines before the damaged one. The last run then has only the events in these lines.
 
     Raises RecordingMissing, UsageError for a file of another kind, VersionMismatch for one of a newer version, and
     RecordingCorrupt with the number of the damaged line.

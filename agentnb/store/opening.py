@@ -1,4 +1,4 @@
-"""Opening a store: which database a place means, and creating the tables of a new one."""
+"""Opening a store: the choice of the database for a path or an address, and the tables of a new store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_store(place: str | Path) -> Database:
 def planned_migrations(place: str | Path) -> list[str]:
     """Return what opening a file or database with `Store` would change in it. Nothing is changed.
 
-    There is one version of the tables, so the answer is the creation of the tables, or nothing.
+    There is one version of the tables, so the list names the creation of the tables, or is empty.
 
     Raises RecordingMissing if the file is missing, StorageError if it is not a store, VersionMismatch if it is a store
     of another version.

@@ -3,9 +3,9 @@
 The tables are in a schema of their own, `agentnb`, which is created at first use. A commit is as durable as the server
 makes it.
 
-A lost connection is made again, and the statement that it was lost in is executed again, once. A network that hangs
-blocks nobody for ever: connecting, each answer of the server, and each lock have a time limit. The address can change
-the limits of libpq (`?connect_timeout=60&tcp_user_timeout=30000`).
+If the connection is lost, a new one is opened, and the statement during which it was lost is executed once more. A
+network that hangs blocks no caller for ever: connecting, each answer of the server, and each lock have a time limit.
+The address can change the limits of libpq (`?connect_timeout=60&tcp_user_timeout=30000`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _CREATING = 0x61676E62
 
 
 class PostgresDatabase:
-    """A connection to the server. It keeps to the protocol `Database`, and is made again if it was lost.
+    """A connection to the server. It implements the protocol `Database`. If it is lost, it is opened again.
 
     Raises UsageError if psycopg is not installed or the address is not valid, StorageError if the server cannot be
     reached, and VersionMismatch if the tables are of another version.
@@ -219,7 +219,7 @@ class PostgresDatabase:
         return self._connection.info.transaction_status not in (status.IDLE, status.UNKNOWN)  # unknown: it is lost
 
     def append(self, rows: Rows) -> None:
-        """Commit events. Raises StoreBusy soon if another client locks the table, and StoreConflict as the protocol."""
+        """Commit events. Raises StoreBusy soon if another client locks the table, StoreConflict as `Database` does."""
         if not self._lock.acquire(timeout=LOCK_SECONDS):
             raise StoreBusy(f"{self.where} could not be written: another thread has been using it for a long time.")
         try:

@@ -1,12 +1,12 @@
 """The events of runs in a store: how they are written, shared by forks, read, and verified.
 
-An event is one row: a key of the run's number and the event's number, the event as JSON without these two, and a
-checksum of both. A row with a wrong checksum is reported and never returned. A missing row is found by the numbers of
-the rows around it; at the end of a run, by its last event (`RunEnd`) or else by the database's own check.
+An event is one row: a key made of the run's number and the event's number, the event as JSON without these two, and a
+checksum of key and JSON. A row with a wrong checksum is reported and never returned. A missing row is found by the
+numbers of the rows around it; at the end of a run, by its last event (`RunEnd`) or else by the database's own check.
 
 The events that a fork has in common with another run of the same store are not copied. The fork's row in the table of
-runs names that run and the number of shared events, so that a fork costs the same whatever its length. Reading a run
-reads one segment of rows for each run that it shares events with.
+runs names that run and the number of shared events, so that the cost of a fork does not depend on its length. Reading a
+run reads one segment of rows for each run that it shares events with.
 
 This is the only module of the store that encodes and decodes events, also for exported files.
 """
@@ -55,7 +55,7 @@ def types_with(field: str) -> list[str]:
 
 
 def first_bytes(type: str) -> tuple[bytes, bytes]:
-    """Return two values between which the bodies of all events of a type are: a body begins with the type."""
+    """Return a lower and an upper bound of the bodies of all events of a type. A body begins with the type."""
     begins = b'{"type":"%s' % type.encode()
     return begins + b'"', begins + b"#"  # the character after the quotation mark
 
@@ -84,7 +84,7 @@ def _encoded_row(number: int, seq: int, body: bytes) -> tuple[int, bytearray, in
 
 
 class Segment(NamedTuple):
-    """Events `start` to `end` - 1 of a run, which are rows with the number `number`."""
+    """Events `start` to `end` - 1 of a run, which are stored as rows of the run with the number `number`."""
 
     number: int
     start: int
@@ -92,7 +92,7 @@ class Segment(NamedTuple):
 
 
 def segments(run: RunRow, start: int, end: int, row_of: Callable[[int], RunRow]) -> list[Segment]:
-    """Return where the events `start` to `end` - 1 of a run are stored, in their order.
+    """Return the segments in which the events `start` to `end` - 1 of a run are stored, in their order.
 
     row_of: returns the row of the run with a number, or raises RecordingCorrupt.
     """
@@ -144,7 +144,7 @@ def events(database: Database, number: int, end: int, start: int = 0, *, salvage
             return read
         raise
 
-    # No row shows that the last ones are missing, unless the last event is the end of the run.
+    # If the last event is not the end of the run, later ones may be missing, and the rows do not show it.
     if not salvage and end == SPAN and start == 0 and not (read and read[-1].terminal):
         database.check("events")
     return read
@@ -197,8 +197,8 @@ def _damaged(database: Database, run: RunRow, seq: int, problem: str) -> Recordi
 class NewRun(NamedTuple):
     """A run to be recorded: new, or continued after `recording`.
 
-    shared: for a fork, the id of the run it was forked from, and the number of its first events that are those of that
-    run, except for event 0 and for the mark `inherited`.
+    shared: for a fork, the id of the run that it was forked from, and the number of events at its start that are the
+    events of that run. Only event 0 and the mark `inherited` differ.
     """
 
     id: str
@@ -212,7 +212,8 @@ class NewRun(NamedTuple):
 def attach(database: Database, run: NewRun, now: float) -> int:
     """Add a run if the store does not have it, write the events of its recording that are missing, return its number.
 
-    Raises StoreConflict if the store has more events of it, or others, and StoreBusy if another process writes.
+    Raises StoreConflict if the store has more events of the run, or other events, and StoreBusy if another process
+    writes.
     """
     recording = run.recording
     with database.transaction(patient=False):
@@ -250,7 +251,8 @@ def _shared(database: Database, run: NewRun) -> tuple[int | None, int]:
     if number is None or count < 2:
         return None, 0
 
-    # The store may have another continuation of a run with this id. Events have times, so the last one tells.
+    # The store may have another continuation of a run with this id. Events have times, so comparing the last one is
+    # enough.
     try:
         (last,) = events(database, number, count, count - 1)
         if not is_same(_inherited(last, run.id), run.recording[count - 1]):
@@ -264,7 +266,10 @@ def _shared(database: Database, run: NewRun) -> tuple[int | None, int]:
 
 
 def common_with_origin(database: Database, recording: Sequence[Event]) -> tuple[str, int] | None:
-    """Return the run that an imported fork was forked from, and how many events they have in common, if it is here."""
+    """Return the id of the run from which an imported fork was forked, and the number of their common events, or None.
+
+    None if the recording is not of a fork, or the store does not have that run.
+    """
     start = recording[0]
     if not isinstance(start, RunStart) or not start.ancestors:
         return None
@@ -322,7 +327,7 @@ class RunRecorder:
         is lost, and the next `flush` tries again. Raises StoreBusy if another process writes at this moment, and
         StoreConflict, each time, if another process has continued the run.
         """
-        if self._conflict is not None:  # what comes after the events of another process is not this run
+        if self._conflict is not None:  # events after those of another process would not belong to this run
             raise self._conflict
         try:
             try:

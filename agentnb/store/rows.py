@@ -118,7 +118,7 @@ def _write_checksum(database: Database, number: int) -> None:
 
 
 def not_before(database: Database, table: str, now: float) -> float:
-    """Return the date of a row that is added now: not before the newest one, if the clock has been set back."""
+    """Return `now`, or the newest date in the table if it is later because the clock has been set back."""
     ((latest,),) = database.query(f"SELECT max(created) FROM {table}")
     return now if latest is None else max(now, latest)
 

@@ -35,13 +35,13 @@ _LAST_KEY = 1 << 62
 
 @dataclass
 class _Found:
-    """What can be read of a store."""
+    """The readable content of a store."""
 
     runs: dict[int, RunRow] = field(default_factory=dict)
     events: dict[int, bytes] = field(default_factory=dict)
     """Bodies by key."""
     damaged: set[int] = field(default_factory=set)
-    """Keys of rows of events with a wrong checksum. The key may be what is wrong."""
+    """Keys of rows of events with a wrong checksum. The key itself may be wrong."""
     snapshots: list[tuple[str, int, int, float]] = field(default_factory=list)
     tags: list[tuple[int, str]] = field(default_factory=list)
     is_cut_short: bool = False
@@ -53,9 +53,9 @@ class _Found:
 def salvage(damaged: str | Path, into: str | Path) -> list[str]:
     """Make a new store of everything that can be read in a damaged one, and return one line of text for each run.
 
-    The damaged store is not changed. An event that cannot be read is missing in the new store, and named; the events
-    after it are there (`Store.events`, with the position to begin at), and `load(name, salvage=True)` returns the run
-    up to it. A run of which only events are left is called `salvaged-` and a number.
+    The damaged store is not changed. An event that cannot be read is missing in the new store, and the line of its run
+    has its number. `load(name, salvage=True)` returns the events before it; `Store.events`, with a position after it,
+    returns those after it. A run of which only events are left is called `salvaged-` and a number.
 
     Raises RecordingMissing, StorageError if nothing can be read, VersionMismatch for a store of another version, and
     UsageError if the new store exists already.
@@ -142,7 +142,7 @@ def _read_tables(database: Database) -> _Found:
         except RecordingCorrupt:
             found.losses.append(f"rows of the table {table} may be missing")
 
-    # Tags have no key of one number; their index finds those of each run.
+    # The key of a tag is not one number, so the tags are read run by run, by their index.
     for number, run in found.runs.items():
         try:
             tags = database.query("SELECT tag, checksum FROM tags WHERE run = ?", number)

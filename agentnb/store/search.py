@@ -1,8 +1,8 @@
 """Finding runs in a store, by what they are and by what happened in them.
 
-The database returns the rows that may matter, and their values are compared here, so that SQLite and PostgreSQL give
-the same answers for any letters and for values that are not JSON to one of them. A damaged event matches nothing, and
-hides no run: the list has all runs, and `Store.load` says what is damaged in one.
+The database returns the rows that may match, and their values are compared here. So the results with SQLite and
+PostgreSQL are the same for any letters, and for values that only one of them accepts as JSON. A damaged event matches
+no condition. Without conditions the list has all runs, also damaged ones; `Store.load` reports the damage of a run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Date = float | str | date | datetime
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run in a store: `created` in epoch seconds, `events` their number, `stop_reason` None until it has ended.
+    """A run in a store. `created` is in epoch seconds, `events` a number, `stop_reason` None until the run has ended.
 
-    `damaged`: some of this, or the newest event, is damaged; `Store.load` says what, and finds any other damaged event.
+    `damaged`: the data here or the newest event is damaged; `Store.load` reports which, and any other damaged event.
     """
 
     id: str
@@ -42,7 +42,7 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """The conditions of a search; None is any value. `Store.find` documents each. A wrong type raises UsageError."""
+    """The conditions of a search; None means any value. `Store.find` documents each. A wrong type raises UsageError."""
 
     name: str | None = None
     loop: str | None = None
@@ -156,7 +156,7 @@ def _error_matching(pattern: str) -> Callable[[Event], bool]:
 
 
 class _Events:
-    """The events of runs, where they are stored."""
+    """The stored events of runs, for conditions on events."""
 
     def __init__(self, database: Database, everything: list[RunRow], runs: list[RunRow]) -> None:
         self._database = database
@@ -185,7 +185,7 @@ class _Events:
         ]
 
     def with_cost(self, runs: list[RunRow], least: float) -> list[RunRow]:
-        """Return the runs whose requests cost so much together."""
+        """Return the runs whose requests together cost at least `least`."""
         costs: dict[int, list[tuple[int, float]]] = {}
         for type in recordings.types_with("usage"):
             for key, body, written in self._rows(type):
@@ -227,7 +227,7 @@ def _ends(database: Database, runs: list[RunRow]) -> dict[int, tuple[int, str | 
     sql = f"SELECT number, created, key, body, events.checksum FROM runs JOIN events ON key = ({last})"
     try:
         found = {number: row for number, _, *row in database.query(sql)}
-    except RecordingCorrupt:  # ask for each run by itself: the damage may be in the rows of one
+    except RecordingCorrupt:  # query each run separately: the damage may be in the rows of one run
         found = {}
         for run in runs:
             try:

@@ -9,7 +9,7 @@ checksum, and each damaged page by `PRAGMA integrity_check`.
 Locks: SQLite's own waiting (`busy_timeout`) would block the event loop, so it is used only while a store is opened.
 After that, runs try again later, and other callers try again here (`patiently`).
 
-A file that cannot be written is opened to be read. If SQLite cannot do that, because the folder cannot be written
+A file that cannot be written is opened for reading. If SQLite cannot do that, because the folder cannot be written
 either, it reads a private copy, which is removed when the store is closed.
 """
 
@@ -54,17 +54,18 @@ LOG_BYTES = 8 * 1024 * 1024
 """The size of the log at which SQLite moves it into the file, and waits for the disk."""
 
 GLANCE_SECONDS = 0.01
-"""Events that follow each other faster are written without checking the file's identity before each: two checks take as
-long as encoding four events. `confirm` checks it after they have been written."""
+"""The file's identity is checked before a write only if this time has passed since the last check, because two checks
+take as long as encoding four events. `confirm` checks it after the writes.
+"""
 
 ROWS_AT_ONCE = 256
 """Events written by one statement: every SQLite accepts at least 999 values in one."""
 
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
-"""What the driver raises; the second if SQLite's message quotes a damaged file."""
+"""The exceptions of the driver. It raises the second if SQLite's message quotes bytes of a damaged file."""
 
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
-"""What SQLite says if another process holds a lock; the second if several open the log at the same moment."""
+"""SQLite's codes if another process holds a lock. It returns the second if several open the log at the same moment."""
 
 TYPES = {
     "identity": "INTEGER PRIMARY KEY",
@@ -77,7 +78,7 @@ STATEMENTS = {table: statement.format_map(TYPES) for table, statement in TABLES.
 
 _MAGIC = b"SQLite format 3\0"
 _TRACE = b"CREATE TABLE events (key"
-"""In the first bytes of each store, even if SQLite cannot open it any more."""
+"""A part of the first bytes of each store. It shows that a file is a store even if SQLite can no longer open it."""
 _TRACE_WITHIN = 8192
 
 _HELP = {
@@ -109,7 +110,7 @@ def log_of(path: Path) -> Path:
 
 
 class SqliteDatabase:
-    """A connection to a store's file. It keeps to the protocol `Database`, and closes itself when it is collected.
+    """A connection to a store's file, with the protocol `Database`. It is closed when it is garbage-collected.
 
     read_only: open an existing file without changing it. A file that cannot be written is opened so in any case.
 
@@ -124,7 +125,7 @@ class SqliteDatabase:
         self._names = (str(self._path), str(self._log))
         self._lock = threading.RLock()
         self._findings: dict[str, str] = {}
-        """What SQLite said of each table that was checked."""
+        """The result of SQLite's check, for each table that was checked."""
         self._ends: list[weakref.finalize[..., SqliteDatabase]] = []
         _check_file(path)
         self._read_only = read_only or (path.exists() and not _can_write(path))
@@ -351,8 +352,8 @@ class SqliteDatabase:
     def _check_files(self) -> None:
         """Raise StorageError if the file or its log has been moved, deleted or replaced.
 
-        SQLite would continue to write into a file that has no name any more. The log may also be deleted by another
-        process, if this one lost its locks, by a fork of the process or as `agentnb.run.files` explains.
+        SQLite would continue to write into a file that has no name any more. Another process may also delete the log if
+        this one has lost its locks: by a fork of the process, or as `agentnb.run.files` explains.
         """
         if not self._read_only and (found := self._identities()) != self._files:
             changed = "it" if found[0] != self._files[0] else f"its log {self._log.name}"

@@ -86,9 +86,9 @@ class Store:
         """Return the runs that meet all conditions, newest first.
 
         name, loop, tool, tag: patterns in which `*` stands for any text; tool: a tool that was called. error: text in
-        the type or the message of an error of a call, of the model or of the run; True for any error. cost: the least
-        cost of all requests together. since, until: the date of the run; a date, a datetime (local time if it has no
-        time zone), ISO text, or seconds since the epoch. stop_reason: the reason for the end of the run.
+        the type or the message of an error of a call, of the model or of the run; True for any error. cost: the minimum
+        of the total cost of the requests of a run. since, until: the date of the run; a date, a datetime (local time if
+        it has no time zone), ISO text, or seconds since the epoch. stop_reason: the reason for the end of the run.
         """
         search = Search(
             name=name,
@@ -113,9 +113,9 @@ class Store:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def load(self, name_or_id: str, *, salvage: bool = False) -> Snapshot:
-        """Return the snapshot with a name, or else the newest run with this name or id that has begun.
+        """Return the snapshot with a name, or else the newest run with this name or id that has events.
 
-        salvage: if an event is damaged or missing, return the run up to there.
+        salvage: if an event is damaged or missing, return the events before it.
 
         Raises RecordingMissing, and RecordingCorrupt, which names the damaged event.
         """
@@ -144,7 +144,7 @@ class Store:
         check_name("A run's id", run_id)
         number = rows.number_of(self._database, run_id)
         if number is None:
-            self._database.check("runs")  # a damaged table may not find it
+            self._database.check("runs")  # in a damaged table the run may not be found
         return number
 
     def _resolve(self, name_or_id: str, *, salvage: bool) -> tuple[int, int]:
@@ -197,10 +197,11 @@ class Store:
     # -- export and import -----------------------------------------------------------------------------------------
 
     def export(self, path: str | Path, runs: Iterable[str] | None = None, *, salvage: bool = False) -> int:
-        """Write runs, by name or id, all of them by default, to one file of JSON lines; return its number of events.
+        """Write runs to one file of JSON lines, and return the number of events in it.
 
-        The file has a chain of hashes (`agentnb.store.exchange`). salvage: of a damaged run, write the events before
-        the first one that is damaged or missing; a warning names each damaged run and event.
+        runs: the names or ids of the runs; None for all. salvage: of a damaged run, write the events before the first
+        one that is damaged or missing; a warning names each damaged run and event. The file has a chain of hashes
+        (`agentnb.store.exchange`).
 
         Raises RecordingMissing, and RecordingCorrupt if a run is damaged and `salvage` is not given. A file that was at
         `path` then stays unchanged.
@@ -231,9 +232,9 @@ class Store:
         return ExportedRun(info.id, info.name, info.loop, info.created, info.tags, events, named)
 
     def import_(self, path: str | Path, *, salvage: bool = False) -> list[str]:
-        """Add the runs of a file that `export` wrote, and return their ids. What the store has of them is kept.
+        """Add the runs of a file that `export` wrote, and return their ids. Events that the store has already are kept.
 
-        salvage: of a damaged file, read what is before the damaged line.
+        salvage: of a damaged file, read the lines before the damaged one.
 
         Raises RecordingCorrupt, which names the line, RecordingMissing, VersionMismatch, and StoreConflict if the store
         has another run with the same id. Then nothing is added.
@@ -275,11 +276,12 @@ class Store:
     ) -> RunRecorder:
         """Begin to record a run: a new one, or one that continues after `recording`.
 
-        shared: for a fork, the id of the run it was forked from, and the number of its first events that are those of
-        that run, except for event 0 and for the mark `inherited`. If the store has them, they are not written again.
+        shared: for a fork, the id of the run that it was forked from, and the number of events at its start that are
+        the events of that run; only event 0 and the mark `inherited` differ. If the store has them, they are not
+        written again.
 
-        Raises StoreConflict if the store has more of the run, or other events. If another process writes at this
-        moment, the run is added with its first events.
+        Raises StoreConflict if the store has more events of the run, or other events. If another process writes at this
+        moment, the run is added later, by the next `flush` of the recorder.
         """
         check_name("A run's name", *([] if name is None else [name]), loop)
         run, now = NewRun(run_id, name, loop, recording, created, shared), time.time()

@@ -1,9 +1,12 @@
 """Adapters: functions, loops, and the tool objects of other toolkits, as tools.
 
-An object of another toolkit has a name and a method. If it has a JSON schema of its arguments, its method is called by
-name if it accepts any name, and otherwise by position, as SessionLoop's design calls its tools: `execute(id, args,
-signal, on_update)`, or as many of these as the method takes. The arguments are checked by the schema as far as it can
-be read here. A string in place of a number, a bool, a list or an object is converted, as for functions.
+A tool object of another toolkit has a name and a method. It may have a JSON schema of its arguments. If the parameters
+of the method are not those of the schema, there are three cases. A method with `**kwargs` alone gets the arguments by
+name. A method that requires one parameter gets all arguments in one dict. Any other method is called by position, as
+the tools of SessionLoop's design are: `execute(id, args, signal, on_update)`, or as many of these as it takes.
+
+The arguments are checked by the schema, except for its parts that cannot be read here. A string in place of a number, a
+bool, a list or an object is converted, as for functions.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ def as_tools(tools: Iterable[Any] | Mapping[str, Any]) -> dict[str, Tool]:
 
 
 class _ToolsWithAliases(dict[str, Tool]):
-    """Tools by name, and by alias: older recordings name a loop whose name is not legal for a tool by that name."""
+    """Tools by name, and by alias for older recordings: these use a loop's own name even if no tool may have it."""
 
     def __init__(self, tools: Mapping[str, Tool], aliases: Mapping[str, str]) -> None:
         super().__init__(tools)
@@ -130,9 +133,9 @@ def _from_object(item: Any, method: Callable[..., Any], name: str) -> Tool:
 def _positional_arguments(schema: Mapping[str, Any], method: Callable[..., Any]) -> int | None:
     """Return how many of SessionLoop's four arguments a method takes by position.
 
-    Returns 0 if the method takes any name, and None if its own signature names the arguments of the schema. Arguments
-    are passed by position if the schema has none of the required parameters. A schema without properties may be
-    incomplete; then only the parameter names of SessionLoop's design decide.
+    Returns 0 if the method takes any name, 1 if it takes all arguments in one dict, and None if its own signature names
+    the arguments of the schema. Arguments are passed by position if the schema has none of the required parameters. A
+    schema without properties may be incomplete; then only the parameter names of SessionLoop's design decide.
     """
     try:
         parameters = list(inspect.signature(method).parameters.values())
@@ -182,12 +185,13 @@ class DescribedTool(FunctionTool):
     method: the method.
     schema: the JSON schema of the arguments; or
     model: a pydantic model of the arguments. The method gets the values of its fields.
-    positional: how many of SessionLoop's four arguments the method takes by position; 0 to pass arguments by name.
+    positional: how many of SessionLoop's four arguments the method takes by position; 1 to pass all arguments in one
+        dict, 0 to pass them by name.
     options: as for `@tool`.
     """
 
     source: str = ""
-    """Where the tool comes from, to distinguish it in errors from another tool of the same name."""
+    """The origin of the tool, to distinguish it in errors from another tool of the same name."""
 
     def __init__(
         self,

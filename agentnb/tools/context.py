@@ -1,4 +1,4 @@
-"""Context: what a tool's function receives from the call it runs for, by `tool_context` and `progress`.
+"""Context: the objects by which a tool's function uses the call that it runs for: `tool_context` and `progress`.
 
 `tool_context` is as in the tools of Google's ADK. `progress` may be called in any of these ways:
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ToolActions:
-    """What has to happen after the call. None changes nothing."""
+    """The actions that follow the call. None means no action."""
 
     escalate: bool | None = None
-    """End the loop that made the call after this turn, and leave the loop agent around it."""
+    """End the loop that made the call after this turn, and the loop agent in which that loop is nested."""
     skip_summarization: bool | None = None
     """End the loop that made the call after this turn: its model does not see the result."""
 
@@ -65,7 +65,7 @@ async def with_actions(running: Awaitable[Any], context: ToolContext) -> Any:
 
 
 class _Reported:
-    """What `progress()` returns. Awaiting it is optional, and lets other tasks run."""
+    """The result of `progress()`. Awaiting it is optional, and lets other tasks run."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
@@ -75,7 +75,7 @@ _REPORTED = _Reported()
 
 
 def progress_callback(progress: Progress) -> Callable[..., _Reported]:
-    """Return the `progress` for a function: it merges its arguments into one value, and reports that."""
+    """Return the `progress` for a function. It merges its arguments into one value, and reports that value."""
 
     def report(*values: Any, **named: Any) -> _Reported:
         if len(values) == 1 and not named:

@@ -170,7 +170,7 @@ class FunctionTool:
         return functools.partial(self._invoke, arguments)
 
     def read(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments with the JSON values that the function gets, for a policy: False for "false" as a bool.
+        """Return the arguments as the function gets them, for a policy: for example, False for "false".
 
         Arguments that are not valid are returned unchanged; `bind` reports them. The caller must not use `arguments`
         afterwards: a user's validator may change them.
@@ -247,12 +247,12 @@ def tool(function: Callable[..., Any] | Design | None = None, /, **options: Any)
     """Make a tool from a function, which may be async, or from a loop.
 
     The result of a generator is the list of its items. A picture that the function returns is sent to the model as a
-    picture. Another result that is not JSON, such as a table, is sent as its text, as `print` shows it; some libraries
-    shorten long ones. A loop as a tool has the options `name`, `description`, `approve`, `needs`, `sequential` and
-    `view` only.
+    picture. Another result that is not JSON, such as a table, is sent as the text that `print` shows; some libraries
+    shorten long tables there. A loop as a tool has the options `name`, `description`, `approve`, `needs`, `sequential`
+    and `view` only.
 
     name, description: in place of those of the function.
-    approve: True to ask a person before each call; or a function of the call that returns whether to ask, such as
+    approve: True to ask a person before each call; or a function that takes the call and returns True to ask, such as
         `lambda call: call.arguments["path"].startswith("/etc")`. As a second argument it may take the context, as a
         policy does (`agentnb.run.approvals.policy`).
     idempotent: True if the call may run again when it is unknown whether it ran.
@@ -262,12 +262,12 @@ def tool(function: Callable[..., Any] | Design | None = None, /, **options: Any)
     detached: True if an ExecutionLoop continues while the call runs; only the end of the run waits for the call.
     thread: where a sync function runs: in the "pool", or in one thread of its "own" for all calls of the tool, for
         objects that may be used in one thread only, such as connections of sqlite3.
-    view: a function of the arguments that returns a string, which a person sees next to the arguments.
+    view: a function that takes the arguments and returns a string, which a person sees next to them.
 
     Two parameters of the function are not shown to the model, unless their type is a number, str or bool. `progress` is
     a function that reports how far the call is: `progress(0.5)`, `progress(3, 8)`, `progress({"done": 3, "total": 8})`
-    or `progress("reading")`, awaited or not. `tool_context` is the call that the function runs for; setting
-    `tool_context.actions.escalate = True` leaves the loop agent around.
+    or `progress("reading")`, awaited or not. `tool_context` describes the call that the function runs for; setting
+    `tool_context.actions.escalate = True` ends the loop agent in which the loop is nested.
 
     Raises UsageError if an option is not valid, or if the parameters cannot be described by a JSON schema.
     """

@@ -4,9 +4,9 @@
         await SessionLoop(llm, server.tools).run("Which tests fail?")
 
 A connection has an event loop in its own thread. In the event loop of a notebook, only the cell that opened the
-connection could close it, and runs may use yet another loop. So a connection may be opened in one cell, used by any
-run, and closed in a third cell. Otherwise it is closed at the end of the process, or when the last reference to it is
-gone.
+connection could close it, and runs may use yet another event loop. So a connection may be opened in one cell, used by
+any run, and closed in a third cell. Otherwise it is closed at the end of the process, or when the last reference to it
+is gone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def connect(
 ) -> Connection:
     """Connect to an MCP server, and list its tools. Requires the extra `mcp`.
 
-    After an outage the next call connects again, and starts a command again. A call that was running fails.
+    After an outage the next call connects again. A server that a command started is started again. A call that was
+    running when the connection was lost fails.
 
     server: the command that starts the server, as a list or one string; the address of a running server
         (`https://.../mcp`); or what `mcp.Client` accepts, such as an `MCPServer` object.
@@ -68,8 +69,8 @@ def connect(
         decides about every call.
     prefix: a prefix of each name, if two servers have a tool of the same name.
     timeout: seconds for each call.
-    env, cwd: the environment and the folder of a command. It gets only those variables of this process that every
-        program needs (`PATH`, `HOME`), and no keys; `env` adds others.
+    env, cwd: the environment and the folder of a command. The command gets only those variables of this process that
+        every program needs (`PATH`, `HOME`), and no keys; `env` adds others.
     headers: headers of every request to an address, such as `{"Authorization": "Bearer ..."}`. They are shown nowhere.
 
     Raises UsageError if there is no such server, with what it has printed.
@@ -93,7 +94,7 @@ def connect(
         address = re.sub(r"(?<=//)[^/?#]*@|\?.*", "", server) if isinstance(server, str) else type(server).__name__
 
     def make(sessions: _Sessions) -> Client:
-        """The client of a new session; after an outage a command is started again."""
+        """Return the client of a new session. A server that is given as a command is started for each session."""
         transport: Any = server
         if command is not None:
             name, *arguments = command
@@ -181,7 +182,7 @@ class Connection:
 
     @property
     def instructions(self) -> str | None:
-        """What the server says about its use, for a system prompt; None if it says nothing."""
+        """The server's instructions for its use, for a system prompt; None if it has sent none."""
         return self._sessions.instructions
 
     def __enter__(self) -> Self:
@@ -371,7 +372,7 @@ async def _accept_result(name: str, result: Any) -> None:
 
 
 def _names(server_names: Iterable[str]) -> list[str]:
-    """Return the names for models. MCP allows other characters, and without them two names may become equal."""
+    """Return the names for models, without characters that only MCP allows. Equal names then get different numbers."""
     names: list[str] = []
     for server_name in server_names:
         name = legal = re.sub(r"[^a-zA-Z0-9_-]", "_", server_name)[:64]

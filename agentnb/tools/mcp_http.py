@@ -33,7 +33,7 @@ class _HttpClient(httpx2.AsyncClient):
     """An HTTP client that answers with a JSON-RPC error if the server does not, so that the error reaches the call."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request. One that cannot be sent, or that is refused by its status, is answered with an error."""
+        """Send a request. If it cannot be sent, or fails with a status, return a JSON-RPC error as its response."""
         if request.method != "POST":
             return await super().send(request, **options)
         try:

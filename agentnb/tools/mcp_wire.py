@@ -1,8 +1,8 @@
 """MCP messages, read part by part, so that an invalid part does not affect the others.
 
-The library `mcp` validates each message as a whole: if it does not know one tool of a hundred, or one block of a
-result, there are no tools and there is no result. So readers wrap its transports here. The library gets messages that
-it knows, and `raw_of` returns what the server has sent.
+The library `mcp` validates each message as a whole: if one tool of a hundred is unknown to it, it returns no tools; if
+one block of a result is, it returns no result. So readers wrap its transports here. The library gets messages that it
+knows, and `raw_of` returns what the server has sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SESSION_EXPIRED = -32097
 """The code of the error for a request of a session that the server no longer knows."""
 
 _RAW = "agentnb"
-"""The key in `_meta` for what the server has sent."""
+"""The key in `_meta` for the result that the server has sent."""
 
 
 @asynccontextmanager
@@ -76,7 +76,7 @@ class _Reader:
 
 
 def _readable(item: Any) -> Any:
-    """Return a message that the library can read, with what the server has sent in its `_meta`."""
+    """Return a message that the library can read. Its `_meta` has the result that the server has sent."""
     message: Any = getattr(item, "message", None)
     if isinstance(result := getattr(message, "result", None), dict):
         if isinstance(result.get("tools"), list):

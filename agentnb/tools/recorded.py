@@ -1,4 +1,4 @@
-"""Recorded tools: the tools of a recording, which return what they returned and do nothing else."""
+"""Recorded tools: the tools of a recording, which return the recorded results and do nothing else."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SHOWN = 300
 class RecordedTool:
     """Returns the recorded results of calls with the same arguments, in the recorded order.
 
-    The schema is not recorded: this one accepts any object. A call that is not in the recording raises AssertionError:
-    it is for tests.
+    The class is for tests. The schema of a tool is not recorded, so this one accepts any object. A call that is not in
+    the recording raises AssertionError.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Signatures: what a function takes, as a JSON schema for the model and as types that pydantic checks.
+"""Signatures: the parameters of a function, as a JSON schema for the model and as types that pydantic checks.
 
-The words are those of the docstring (Google, NumPy or reST style) and of the annotations.
+The descriptions in the schema are taken from the docstring (Google, NumPy or reST style) and from the annotations.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ def parse_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 def checked_type(hint: Any, known: Mapping[type, Any] | None = None) -> Any:
     """Return the type by which pydantic checks a parameter.
 
-    An `Iterable` is checked as a list: pydantic would pass an iterator, which has no length and can be read once. An
-    `Iterator` is checked as a list, and passed as an iterator over it. A `typing.TypedDict` is converted to one of
+    An `Iterable` is checked as a list: pydantic would pass an iterator, which has no length and can be read only once.
+    An `Iterator` is checked as a list, and passed as an iterator over it. A `typing.TypedDict` is converted to one of
     `typing_extensions`, which pydantic requires below Python 3.12.
 
     hint: the annotation.

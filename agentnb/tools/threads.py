@@ -1,4 +1,4 @@
-"""Threads: where the functions of tools run, in the pool that grows with the calls or in a thread of one tool."""
+"""Threads for the functions of tools: the pool, which grows with the calls, or a thread for one tool."""
 
 from __future__ import annotations
 

@@ -65,6 +65,6 @@ _WHERE = {
         "Usage",
     ),
 }
-"""Loaded at first use: a table of events needs the words of the views, and neither ipywidgets nor IPython."""
+"""The public names of each module, imported at first use: a table of events needs `views`, but not ipywidgets."""
 
 __getattr__, __dir__ = lazy_exports(__name__, _WHERE)

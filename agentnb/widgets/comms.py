@@ -21,7 +21,7 @@ Listener = Callable[[str], object]
 
 
 class Audience(Enum):
-    """The audience of a run: shows if a person may see the run."""
+    """The audience of a run: the possibilities that a person sees the run."""
 
     NONE = auto()  # it has no panel
     SILENT = auto()  # it has a panel, and no page has sent a message
@@ -45,7 +45,7 @@ def opened(comm_id: str, run_id: str) -> None:
 
 
 def closed(comm_id: str) -> None:
-    """Note that a widget has closed its comm. An unknown id is ignored, as for a second close."""
+    """Note that a widget has closed its comm. An unknown id is ignored, because a comm may be closed twice."""
     with _lock:
         COMM_IDS.discard(comm_id)
         _runs.pop(comm_id, None)
@@ -61,7 +61,7 @@ def message_received(comm_id: str) -> None:
 
 
 def audience(run_id: str) -> Audience:
-    """Return whether this run has a panel, and whether a page has sent a message from it."""
+    """Return the audience of a run: no panel, a panel, or a panel from which a page has sent a message."""
     with _lock:
         shown = {comm_id for comm_id, run in _runs.items() if run == run_id}
     if not shown:
@@ -70,7 +70,10 @@ def audience(run_id: str) -> Audience:
 
 
 def listen(on_open: Listener, on_close: Listener) -> Callable[[], None]:
-    """Call these with the id of each comm, now for the open ones. Return a function that unsubscribes."""
+    """Call `on_open` and `on_close` with the id of each comm that is opened or closed.
+
+    `on_open` is called now for the comms that are already open. Return a function that unsubscribes both.
+    """
     pair = (on_open, on_close)
     with _lock:
         _listeners.append(pair)

@@ -1,11 +1,12 @@
 """The feed: sends a run's events to a page in numbered batches, and repairs what the page has missed.
 
 The run keeps its events, so the feed keeps only a cursor: the number of the next event to send. A page that finds a
-gap, was reloaded or was just opened says how many events it has, which rewinds the cursor; pages that have the events
-skip them by their numbers. Live batches, gap repair, reload and a second tab work in this one way.
+gap, was reloaded or was just opened reports how many events it has, and the cursor moves back to that number. Pages
+that already have the events skip them by their numbers. Live batches, gap repair, a reload and a second tab all work in
+this way.
 
-On the run's side it must cost next to nothing: the watcher only notes that there is something to send. Rows are made
-and sent in the ticker's thread.
+A feed must not slow its run down: the watcher only notes that there is something to send. Rows are made and sent in the
+ticker's thread.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from agentnb.widgets.views.spans import Spans
 
 BATCH_EVENTS = 2000
 BATCH_BYTES = 256 * 1024
-"""Limits of a batch: a page parses it within one frame."""
+"""The limits of a batch, chosen so that a page parses it within one frame."""
 
 Send = Callable[[dict[str, Any]], object]
 
@@ -32,8 +33,8 @@ Send = Callable[[dict[str, Any]], object]
 class Feed:
     """Sends the events of `run` by `send`, and calls `settled` when all events were sent.
 
-    settled: called with whether the run has ended, at the end of every flush that leaves nothing to send.
-    recorded: send the whole recording, including the events after the position of a replay.
+    settled: called at the end of every flush after which no event is left to send; its argument is True if the run has
+    ended. recorded: send the whole recording, including the events after the position of a replay.
     spans: the spans of the events that were sent.
     """
 
@@ -62,7 +63,7 @@ class Feed:
         self.wake()
 
     def rewind(self, have: int) -> None:
-        """Send again from event `have` on: the page has those before. Safe to call from any thread."""
+        """Send the events from number `have` on again: a page lacks them. Safe to call from any thread."""
         with self._lock:
             self._cursor = max(0, min(self._cursor, have))
             self._live_changed = True

@@ -35,7 +35,7 @@ from agentnb.widgets.views.status import digest, identity
 Answer = Callable[[dict[str, Any]], object]
 Message = dict[str, Any]
 QuestionKey = tuple[object, ...]
-"""The identity of a question: run, path and event number; before it is asked, the call and its attempt instead."""
+"""The identity of a question: run, path and event number; before it is recorded, the call and its attempt instead."""
 
 SNAPSHOTS: dict[str, Any] = {}
 """The snapshots taken with the button in this process, by the name that the panel showed for each."""
@@ -48,7 +48,7 @@ logger = logging.getLogger("agentnb")
 class CommandHandlers:
     """Performs the commands in the page's messages on `run`, and sends each answer by `answer`.
 
-    handlers: by the type of the message, the function that handles it.
+    handlers: the function that handles each type of message.
     """
 
     def __init__(self, run: Any, answer: Answer, decisions: DecisionLog) -> None:
@@ -98,7 +98,11 @@ class CommandHandlers:
     # -- decisions
 
     def _decide(self, message: Message) -> dict[str, Any]:
-        """Apply one decision, or each of many; of many, return which ones failed, by position, and why."""
+        """Apply the decision of a message, or each of its decisions.
+
+        For several decisions, return the errors of those that failed, by position, and the positions of those that were
+        too late because the call was already decided.
+        """
         with self._run.lock:  # no other decision may come between the check and this one
             waiting = self._waiting()
             if "decisions" not in message:
@@ -125,7 +129,7 @@ class CommandHandlers:
         if message.get("digest", "") != item.shown:
             raise UsageError("The call has changed since it was shown; check it again.")
 
-        # The seconds are those from showing the question to the click, if the page has measured them.
+        # The page has measured the seconds from the display of the question to the click, if it could.
         seconds: Any = message.get("seconds")
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         measured = round(float(seconds), 3) if is_number and isfinite(seconds) and seconds >= 0 else None
@@ -145,7 +149,7 @@ class CommandHandlers:
                 raise UsageError(f"{other!r} is not a decision.")
 
     def _undo(self, message: Message) -> dict[str, Any]:
-        """Undo the decision of the given event; without one, those about all calls that have not started."""
+        """Withdraw the decision of the event in the message; without one, those about all calls not yet started."""
         person = decided_by_person(self._run, None)
         with self._run.lock:
             if message.get("event") is None:
@@ -169,7 +173,7 @@ class CommandHandlers:
         return {_key(identity(item)): item for item in self._run.pending}
 
     def _find(self, message: Message, waiting: Mapping[QuestionKey, Pending]) -> Pending:
-        """Return the waiting call that a message is about. Raises AlreadyDecided, with who decided it."""
+        """Return the waiting call that a message concerns. Raises AlreadyDecided, naming the decider, if none waits."""
         found = waiting.get(_key(message))
         if found is None:
             path, call_id = str(message.get("path", "")), str(message.get("id", ""))
@@ -188,7 +192,7 @@ class CommandHandlers:
         return {"note": note} if note is not None else None
 
     def _step(self, message: Message) -> None:
-        """Step, and answer when the step has ended. A step that only returns events on the page is repeated."""
+        """Step, and answer when the step has ended. If it returned only events that the page has, step again."""
         unit = str(message.get("unit") or "event")
         if unit not in UNITS:
             raise UsageError(f"The unit of a step must be one of {', '.join(UNITS)}, got {unit!r}.")
@@ -261,7 +265,7 @@ class CommandHandlers:
     # -- requests for data
 
     def _show(self, message: Message) -> None:
-        """Send all of an event's data, or of a waiting call's arguments."""
+        """Send the complete data of an event, or the complete arguments of a waiting call."""
         value: Any
         try:
             if "seq" not in message:
@@ -274,7 +278,10 @@ class CommandHandlers:
         self._answer({"type": "shown", "token": message.get("token"), **full_text(value)})
 
     def _show_answer(self, message: Message) -> None:
-        """Send a model's answer of the event `seq`, with the times of its parts; in a replay also of a later event."""
+        """Send the model's answer in the event `seq`, with the times of its parts.
+
+        In a replay, the event may be after the current position.
+        """
         events, seq = self._run.recording, int(message["seq"])
         event = events[seq] if 0 <= seq < len(events) else None
         answer: dict[str, Any] = {"text": "", "timing": []}

@@ -1,9 +1,9 @@
 """Text: makes text of a model or a tool safe to show, and writes JSON, times and amounts for a person.
 
-Apart from markup, three kinds of characters can deceive a reader, or break what carries the text: terminal escapes;
-characters that are invisible or reverse the direction of the text (a file name that reads backwards, a command hidden
-in variation selectors); and lone surrogates, which are not valid Unicode and stop every encoder. The first two are
-shown as visible signs, `␛` or `⟦U+202E⟧`; the third become U+FFFD. The page has the same rule (`page/text.js`).
+Apart from markup, three kinds of characters can deceive a reader, or break a program that handles the text: terminal
+escapes; characters that are invisible or reverse the direction of the text (a file name that reads backwards, a command
+hidden in variation selectors); and lone surrogates, which are not valid Unicode and stop every encoder. The first two
+are shown as visible signs, `␛` or `⟦U+202E⟧`; the third become U+FFFD. The page has the same rule (`page/text.js`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INVISIBLE = (
     r"[\p{Default_Ignorable_Code_Point}\p{Cc}\p{Zs}\p{Zl}\p{Zp}\p{Noncharacter_Code_Point}"
     r"\u2800\uFFF9-\uFFFB\U0001D159\U00016FE4\U00013430-\U0001343F--[\t\n\x20]]"
 )
-# In their context some of them are part of what people write, and stay:
+# In these contexts, some of them are part of normal text and are not replaced:
 #   the joiner between two emoji; the selector of an emoji, after it;
 _EMOJI = (
     r"(?<=\p{Extended_Pictographic}\uFE0F?|\p{Emoji_Modifier})\u200D(?=\p{Extended_Pictographic})"
@@ -47,7 +47,7 @@ _HIDDEN = regex.compile(rf"(?:{_EMOJI}|{_JOINED}|{_SPACED})(*SKIP)(*FAIL)|{_INVI
 BAR = "│"
 """The sign before each line of a text of several lines."""
 WIDTH = 88
-"""Characters of a line of JSON for a person; a single value may be longer."""
+"""The maximum number of characters of a line of JSON for a person; a line with a single value may be longer."""
 
 
 def visible(text: str) -> str:
@@ -91,14 +91,14 @@ def pretty(value: Any) -> str:
 def for_reading(value: Any) -> str:
     """Return a JSON value for a person: one part on each line, but short parts and numbers next to each other.
 
-    A text of several lines is written below its place, each line after a bar, so that it cannot look like another
-    value. Without such a text, the result is JSON.
+    A text of several lines is written below its position, and each of its lines begins with a bar, so that it cannot
+    look like another value. If there is no such text, the result is JSON.
     """
     return "".join(_laid_out(value, ""))
 
 
 def _laid_out(value: Any, indent: str) -> tuple[str, str]:
-    """Return what is written in the place of a value, and the lines below it."""
+    """Return the text at the position of a value, and the text of the lines below it ("" if there are none)."""
     if isinstance(value, str) and "\n" in value:
         lines = repair_text(value).split("\n")
         below = (f"{BAR} {line}" if line else BAR for line in lines)
@@ -130,7 +130,7 @@ def _listed(opening: str, items: Iterable[tuple[str, Any]], indent: str, closing
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the units that a person reads it in."""
+    """Return a duration as a person writes it: `350 ms`, `12.3 s`, `2 min 05 s` or `3 h 20 min`."""
     if seconds < 0.9995:
         return f"{round(seconds * 1000)} ms"
     if seconds < 99.95:

@@ -1,8 +1,8 @@
-"""The ticker: the one thread that sends for all panels of a process, at most `RATE` times a second each.
+"""The ticker: one thread sends the events for all panels of a process, at most `RATE` times a second for each panel.
 
 A run's events come from any thread, and faster than they could be sent one by one: a message takes some 200 µs in the
 kernel, and messages are lost once thousands are in flight. So a feed only notes that it has something to send (`wake`),
-and this thread collects it. With nothing to send the thread sleeps.
+and this thread lets the feed send it. If no feed has something to send, the thread sleeps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextvars import Context, copy_context
 from typing import Protocol
 
 RATE = 30
-"""Flushes a second."""
+"""The maximum number of flushes of each feed per second."""
 
 logger = logging.getLogger("agentnb")
 
@@ -23,14 +23,14 @@ class Flushable(Protocol):
     """An object that has something to send."""
 
     def flush(self) -> bool:
-        """Send what there is. Return True if there is more to send already."""
+        """Send the next messages. Return True if there are more to send."""
 
 
 class Ticker:
-    """Flushes the feeds that were woken, one after the other, and none again before the next tick.
+    """Flushes the feeds that were woken, one after the other, each once per tick.
 
-    Each is flushed in the context that added it: ipykernel finds the cell that a message belongs to by a context
-    variable, and ipykernel 7.0 fails in a thread without it.
+    A feed is flushed in the context in which it was added: ipykernel finds the cell that a message belongs to by a
+    context variable, and ipykernel 7.0 fails in a thread without it.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Ticker:
             time.sleep(max(0.01, 1 / RATE - (time.monotonic() - started)))
 
     def _flush_awake(self) -> None:
-        # A frame of its own: while the thread waits, it must not hold references to the last panels and their runs.
+        # This is a separate method, so that the thread has no references to panels and their runs while it waits.
         with self._condition:
             due, self._awake = self._awake, {}
         for feed in due:

@@ -39,7 +39,7 @@ from agentnb.widgets.views.transcript import Transcript, transcript_data
 
 PARTS = ("controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram")
 MESSAGES = 400
-"""Messages of a transcript that a page gets at most."""
+"""The maximum number of messages of a transcript that a page gets."""
 TAIL_SECONDS = 2.0
 """The interval at which the trait with the last rows is updated while the run is driven."""
 GRAPH_PAUSE = 10
@@ -127,7 +127,7 @@ class Panel(anywidget.AnyWidget):
         self.on_msg(self._receive)
 
     def when_over(self, callback: Callable[[], object]) -> None:
-        """Call `callback` when the run has ended and all events were sent to the page; it may be so already."""
+        """Call `callback` once the run has ended and all events were sent to the page, also if that is so already."""
         self._when_over.append(callback)
         self._feed.wake()
 
@@ -164,7 +164,7 @@ class Panel(anywidget.AnyWidget):
             self.decisions, self.breakpoints = {}, {}
 
     def _update(self, **now: Any) -> None:
-        with self._closing:  # what is set after that would stay in the notebook
+        with self._closing:  # a value that is set after the close would stay in the notebook
             for name, value in now.items() if not self._is_closed else ():
                 setattr(self, name, value)
 
@@ -192,7 +192,7 @@ class Panel(anywidget.AnyWidget):
             self._feed.wake()  # a pause with nothing in flight is not an event, but the buttons change
 
     def _send_messages(self, message: dict[str, Any]) -> None:
-        """Send the last messages of a loop, as its model gets them."""
+        """Send the last messages of a loop, as its next model request would send them."""
         path, last = str(message.get("path") or ""), min(MESSAGES, int(message.get("last") or MESSAGES))
         begun = None if message.get("begun") is None else int(message["begun"])
         design = self._loops.design_at(path)
@@ -200,7 +200,7 @@ class Panel(anywidget.AnyWidget):
         self.send({"type": "messages", "token": message.get("token"), **transcript_data(transcript, last)})
 
     def _settled(self, over: bool) -> None:
-        """Update the traits: all events were sent to the page."""
+        """Update the traits after all events were sent to the page."""
         now = self._now()
         if "graphs" not in now:
             self._feed.wake()
@@ -258,13 +258,13 @@ class EventStream(Part):
 
 
 class Timeline(Part):
-    """When the loops, model requests, calls and pauses of a run ran, and what they waited for."""
+    """A timeline of the loops, model requests, calls and pauses of a run, with the times at which they waited."""
 
     part = "timeline"
 
 
 class Messages(Part):
-    """The messages that the models of a run are sent, and their answers."""
+    """The messages that are sent to the models of a run, and the answers."""
 
     part = "messages"
 

@@ -1,4 +1,4 @@
-// What is recommended, and a few rules more that find mistakes or keep one way of writing.
+// The recommended rules, and further rules that find mistakes or enforce one style.
 import js from "@eslint/js";
 import globals from "globals";
 

@@ -1,4 +1,4 @@
-// What the unit tests give the page's modules in place of a front end: a widget model, time, and rows of events.
+// Replacements for the front end in the unit tests of the page's modules: a widget model, a clock, and rows of events.
 
 import { Store } from "../../agentnb/widgets/page/store.js";
 
@@ -33,13 +33,13 @@ class Model {
   sentOf(type) {
     return this.sent.filter((message) => message.type === type);
   }
-  // Answers the last message of this type.
+  // Answer the last message of this type.
   answer(type, answer) {
     this.deliver({ type: "answer", token: this.sentOf(type).at(-1).token, ...answer });
   }
 }
 
-// The time of a test, in which nothing waits: `pass` lets it go on, and runs the timers that are due.
+// A clock without real waits: `pass` advances it and runs the timers that are due.
 class Clock {
   now = 1_000_000; // milliseconds
   timers = new Map();
@@ -56,7 +56,7 @@ class Clock {
   }
 
   add(run, wait, again) {
-    const every = Math.max(1, wait); // as in a browser: nothing runs at once
+    const every = Math.max(1, wait); // as in a browser, where no timer runs immediately
     this.timers.set(++this.numbers, { run, again, every, at: this.now + every });
     return this.numbers;
   }
@@ -71,13 +71,13 @@ class Clock {
       if (timer.again) timer.at += timer.every;
       else this.timers.delete(number);
       timer.run();
-      await null; // what answers at once has answered
+      await null; // promises that are already settled continue here
     }
     this.now = end;
   }
 }
 
-// A store with its model, and the clock they go by.
+// Create a store with its model and its clock.
 export function storeOf(context, traits = {}, kernel = undefined) {
   const clock = new Clock(context),
     model = new Model(traits, kernel);
@@ -87,7 +87,7 @@ export function storeOf(context, traits = {}, kernel = undefined) {
 export const rows = (first, many) =>
   Array.from({ length: many }, (_, n) => ({ seq: first + n, time: 1000 + first + n, type: "call_end", summary: `number ${first + n}` }));
 
-// A batch of rows as the kernel sends it.
+// Create a batch of rows as the kernel sends it.
 export const batch = (events, from = events[0].seq) => ({
   type: "events",
   from,

@@ -3,13 +3,13 @@ import test from "node:test";
 
 import { batch, storeOf } from "./model.js";
 
-// How a request's events change its span.
+// The changes of a span by the events of its model request.
 const CHANGES = {
   model_start: (number, start, position) => ({ number, kind: "model", parent: null, intervals: { 0: { kind: "run", start, end: null, position } } }),
   model_end: (number, end) => ({ number, ended: end, intervals: { 0: { end } } }),
 };
 
-// A recording of these events: [time, type, about which span, data]. The replay goes wherever the page goes.
+// Create a recording of these events: [time, type, number of the span, data]. The kernel accepts every position of the page.
 function recorded(context, events) {
   const { clock, model, store } = storeOf(context, { place: [0, 0] });
   let moves = 0;
@@ -30,7 +30,7 @@ function recorded(context, events) {
 const answer = (content, timing) => ({ message: { content }, timing });
 const text = (store) => store.live.map((line) => line.text).join();
 
-test("events come after the pauses that were between them", async (context) => {
+test("events are played with the recorded pauses", async (context) => {
   const { clock, store, player } = recorded(context, [[100, "message"], [100.5, "message"], [102, "message"]]);
   player.toggle();
   await clock.pass(400);
@@ -42,7 +42,7 @@ test("events come after the pauses that were between them", async (context) => {
   assert.equal(player.timer, 0);
 });
 
-test("four times as fast, it takes a quarter of the time", async (context) => {
+test("at four times the speed, playing takes a quarter of the time", async (context) => {
   const { clock, store, player } = recorded(context, [[100, "message"], [102, "message"]]);
   player.speed = 4;
   player.toggle();
@@ -52,7 +52,7 @@ test("four times as fast, it takes a quarter of the time", async (context) => {
   assert.equal(store.position, 2);
 });
 
-test("a silence of an hour is cut to three seconds", async (context) => {
+test("a pause of an hour is shortened to three seconds", async (context) => {
   const { clock, store, player } = recorded(context, [[0, "message"], [3600, "message"]]);
   player.toggle();
   await clock.pass(2800);
@@ -61,7 +61,7 @@ test("a silence of an hour is cut to three seconds", async (context) => {
   assert.equal(store.position, 2);
 });
 
-test("without pauses, there are thirty events a second", async (context) => {
+test("without pauses, thirty events are played per second", async (context) => {
   const { clock, store, player } = recorded(context, Array.from({ length: 100 }, (_, n) => [1000 * n, "message"]));
   player.speed = 0;
   player.toggle();
@@ -69,7 +69,7 @@ test("without pauses, there are thirty events a second", async (context) => {
   assert.ok(25 <= store.position && store.position <= 31, `${store.position} events`);
 });
 
-test("an answer that takes long is no silence, and its text comes as it came", async (context) => {
+test("a long answer is not shortened, and its text is streamed as recorded", async (context) => {
   const timing = [1000, 2000, 3000, 4000, 5000].map((milliseconds) => [milliseconds, 2]);
   const { clock, store, player } = recorded(context, [
     [100, "model_start", 0, {}],
@@ -87,7 +87,7 @@ test("an answer that takes long is no silence, and its text comes as it came", a
   assert.equal(text(store), "");
 });
 
-test("held in the middle of an answer, it goes on from there", async (context) => {
+test("a player paused during an answer resumes at its position", async (context) => {
   const timing = [1000, 2000].map((milliseconds) => [milliseconds, 1]);
   const { clock, store, player } = recorded(context, [[100, "model_start", 0, {}], [103, "model_end", 0, answer("ab", timing)]]);
   player.toggle();
@@ -100,7 +100,7 @@ test("held in the middle of an answer, it goes on from there", async (context) =
   assert.equal(text(store), "ab");
 });
 
-test("an answer that is too long for a row is asked for, once", async (context) => {
+test("an answer that is too long for a row is requested once", async (context) => {
   const { model, store } = recorded(context, [[100, "model_start", 0, {}], [102, "model_end", 0, answer("a\u2026", [[0, 9]])]]);
   store.all[1].size = 10_000;
   store.goTo(1);
@@ -110,7 +110,7 @@ test("an answer that is too long for a row is asked for, once", async (context) 
   assert.equal(text(store), "\u{1f600}".repeat(1200)); // the last characters, none of them cut in two
 });
 
-test("at its end it plays from the beginning", async (context) => {
+test("at the end, the player starts again from the beginning", async (context) => {
   const { clock, store, player } = recorded(context, [[100, "message"], [101, "message"]]);
   store.goTo(2);
   player.toggle();
@@ -118,7 +118,7 @@ test("at its end it plays from the beginning", async (context) => {
   assert.equal(store.position, 1);
 });
 
-test("it stops where the loop departs from the recording", async (context) => {
+test("the player stops where the loop diverges from the recording", async (context) => {
   const { clock, model, store, player } = recorded(context, [[100, "message"], [100.1, "message"], [100.2, "message"]]);
   model.set("status", { lives: false, diverged: { seq: 2 } });
   player.toggle();

@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { Spans } from "../../agentnb/widgets/page/spans.js";
 
-// The spans after these events. A row is [seconds, changes, more]; the kernel computes the changes (views/spans.py).
+// Return the spans after these events. A row is [seconds, changes, more]; the kernel computes the changes (views/spans.py).
 function spansOf(...events) {
   const spans = new Spans();
   events.forEach(([time, changes, more], position) => spans.take({ time, type: "any", spans: changes, ...more }, position));
@@ -12,7 +12,7 @@ function spansOf(...events) {
 
 const opened = (number, kind, name, more) => ({ number, kind, name, path: "", opened: 0, depth: 0, parent: null, ...more });
 
-test("what an event does not change stays as it is", () => {
+test("fields that an event does not change keep their values", () => {
   const { all } = spansOf(
     [1, [opened(0, "call", "search", { intervals: { 0: { kind: "wait", start: 1, since: 1 } } })]],
     [4, [{ number: 0, intervals: { 0: { end: 4 }, 1: { kind: "run", start: 4, since: 4, after: 0 } } }]],
@@ -26,18 +26,18 @@ test("what an event does not change stays as it is", () => {
   ]);
 });
 
-test("the seconds spent and the time of the run are those of the last event that says so", () => {
+test("the seconds spent and the end of the run are the latest known values", () => {
   const { spent, began, last } = spansOf([100, undefined, { spent: { model: 2, call: 0, wait: 0 } }], [107], [105]);
   assert.deepEqual([spent.model, began, last], [2, 100, 107]);
 });
 
-test("a call has the request that made it, and the request is a turn", () => {
+test("a call refers to its model request, and the request is a turn", () => {
   const { turns, all } = spansOf([0, [opened(0, "model", "turn 1")]], [1, [opened(1, "call", "search", { turn: 0 }), { number: 0, calls: 1 }]]);
   assert.equal(all[1].turn, turns[0]);
   assert.deepEqual(turns.map(({ name, calls }) => [name, calls]), [["turn 1", 1]]);
 });
 
-test("a span is open until it ends, and again when it starts again", () => {
+test("a span is open until it ends, and open again after a restart", () => {
   const steps = [
     [0, [opened(0, "call", "search", { call: "a" })]],
     [1, [{ number: 0, ended: 1 }]],
@@ -47,7 +47,7 @@ test("a span is open until it ends, and again when it starts again", () => {
   assert.deepEqual(sizes, [[1, 1], [0, 0], [1, 1]]);
 });
 
-test("an id that is used again is that of the later call, also when the earlier one ends", () => {
+test("an id used twice refers to the later call, also when the earlier call ends", () => {
   const { calls } = spansOf(
     [0, [opened(0, "call", "first", { call: "a" })]],
     [1, [opened(1, "call", "second", { call: "a" })]],
@@ -56,7 +56,7 @@ test("an id that is used again is that of the later call, also when the earlier 
   assert.equal(calls.get("\na").name, "second");
 });
 
-test("the rows of a nested loop come below the loop, also when they happen later", () => {
+test("the rows of a nested loop are below the loop, also those of later events", () => {
   const spans = spansOf(
     [0, [opened(0, "loop", "outer")]],
     [1, [opened(1, "loop", "a", { path: "a", depth: 1, parent: 0 })]],
@@ -67,7 +67,7 @@ test("the rows of a nested loop come below the loop, also when they happen later
   assert.deepEqual(spans.order().map(({ name, depth }) => [name, depth]), [["outer", 0], ["a", 1], ["search", 2], ["b", 1], ["find", 2]]);
 });
 
-test("the other open spans of a loop are those that have started", () => {
+test("the concurrent spans of a call are those of its loop that have started", () => {
   const running = { intervals: { 0: { kind: "run", start: 0, end: null } } };
   const spans = spansOf([
     0,
@@ -76,7 +76,7 @@ test("the other open spans of a loop are those that have started", () => {
   assert.deepEqual(spans.othersRunning(spans.all[2], 3), ["a"]);
 });
 
-test("an event that is about no span has none", () => {
+test("an event without a span number has no span", () => {
   const spans = spansOf([0, [opened(0, "loop", "outer")]]);
   assert.equal(spans.of({ span: 0 }).name, "outer");
   assert.equal(spans.of({}), undefined);

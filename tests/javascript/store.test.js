@@ -5,7 +5,7 @@ import { batch, rows, storeOf } from "./model.js";
 
 const haves = (model) => model.sentOf("sync").map(({ have }) => have);
 
-test("a lost batch is asked for once, and rows that are known are skipped", async (context) => {
+test("a lost batch is requested once, and known rows are skipped", async (context) => {
   const { clock, model, store } = storeOf(context);
   model.deliver(batch(rows(0, 10)));
   await clock.pass(2000);
@@ -16,7 +16,7 @@ test("a lost batch is asked for once, and rows that are known are skipped", asyn
   assert.deepEqual(store.rows, rows(0, 40));
 });
 
-test("a last batch that is lost is asked for when the total is known", async (context) => {
+test("a lost last batch is requested when the total is known", async (context) => {
   const { clock, model } = storeOf(context);
   model.deliver(batch(rows(0, 10)));
   await clock.pass(2000);
@@ -24,7 +24,7 @@ test("a last batch that is lost is asked for when the total is known", async (co
   assert.deepEqual(haves(model), [0, 10]);
 });
 
-test("an answer comes to whom it was asked by, once", (context) => {
+test("an answer is passed once to the function that requested it", (context) => {
   const { model, store } = storeOf(context);
   const answers = [];
   store.ask({ type: "undo" }, ({ note }) => answers.push(note));
@@ -35,7 +35,7 @@ test("an answer comes to whom it was asked by, once", (context) => {
   assert.deepEqual(answers, ["forgotten", "undone"]);
 });
 
-test("the views are told what has changed until they end, and the kernel how many there are", (context) => {
+test("views are notified of changes until they unsubscribe, and the kernel of the number of views", (context) => {
   const { model, store } = storeOf(context);
   const told = [];
   const end = store.view((what) => told.push(what));
@@ -47,7 +47,7 @@ test("the views are told what has changed until they end, and the kernel how man
   assert.deepEqual(model.sentOf("views").map((message) => message.count), [1, 0]);
 });
 
-test("where sending raises, the kernel is gone", (context) => {
+test("if sending a message raises, the kernel is gone", (context) => {
   const { model, store } = storeOf(context);
   model.send = () => {
     throw new Error("closed");
@@ -57,14 +57,14 @@ test("where sending raises, the kernel is gone", (context) => {
 });
 
 for (const [kernel, gone] of [[{ status: "idle" }, true], [{ status: "busy" }, false], [undefined, false]])
-  test(`after a minute of silence, a kernel that is ${kernel?.status ?? "unknown"} is ${gone ? "gone" : "said to be silent"}`, async (context) => {
+  test(`after a minute of silence, a kernel that is ${kernel?.status ?? "unknown"} is ${gone ? "gone" : "reported as silent"}`, async (context) => {
     const { clock, store } = storeOf(context, {}, kernel);
     await clock.pass(60_000);
     assert.equal(store.gone, gone);
     assert.match(store.trouble, gone ? /^The kernel is gone/ : /^No answer from the kernel for/);
   });
 
-test("a kernel that ends is gone at once, and back with its next message", (context) => {
+test("a kernel that restarts is gone immediately, and present again after its next message", (context) => {
   let change;
   const { model, store } = storeOf(context, {}, { status: "idle", statusChanged: { connect: (slot) => (change = slot) } });
   change(null, "restarting");
@@ -73,7 +73,7 @@ test("a kernel that ends is gone at once, and back with its next message", (cont
   assert.deepEqual([store.gone, store.trouble], [false, ""]);
 });
 
-test("time goes on only while something is open in a run that is driven", async (context) => {
+test("the clock advances only while a span is open and the run is live", async (context) => {
   const { clock, model, store } = storeOf(context);
   const begun = { seq: 0, time: 1000, type: "run_start", span: 0, spans: [{ number: 0, kind: "loop", name: "loop", parent: null }] };
   model.deliver({ ...batch([begun]), now: 1000 });
@@ -83,14 +83,14 @@ test("time goes on only while something is open in a run that is driven", async 
   assert.equal(store.until(), 1000);
 });
 
-test("an early event's data is given up where the page would hold too much", (context) => {
+test("data of the earliest events is dropped above the memory limit", (context) => {
   const { model, store } = storeOf(context);
   const large = (seq) => ({ seq, time: 1, type: "call_end", summary: "", data: { result: "x".repeat(12 * 1024 * 1024) } });
   for (let seq = 0; seq < 4; seq++) model.deliver(batch([large(seq)]));
   assert.deepEqual(store.rows.map(({ data }) => data !== undefined), [false, false, true, true]);
 });
 
-test("of a recording only what has happened by then is shown, and going back takes it away", (context) => {
+test("a recording shows only the events up to the position, and moving back removes the later ones", (context) => {
   const { model, store } = storeOf(context, { place: [2, 0] });
   model.deliver(batch(rows(0, 9)));
   assert.deepEqual([store.rows.length, store.recorded()], [2, 9]);
@@ -100,7 +100,7 @@ test("of a recording only what has happened by then is shown, and going back tak
   assert.deepEqual([store.rows.length, store.anew], [1, 1]);
 });
 
-test("the kernel's replay follows with one question at a time, to where the slider is by then", (context) => {
+test("the kernel gets one position at a time, and then the latest position of the slider", (context) => {
   const { model, store } = storeOf(context, { place: [0, 0] });
   model.deliver(batch(rows(0, 9)));
   for (const position of [3, 4, 5]) store.goTo(position);
@@ -111,7 +111,7 @@ test("the kernel's replay follows with one question at a time, to where the slid
   assert.equal(store.position, 5);
 });
 
-test("an old place takes nobody back, and a newer one does", (context) => {
+test("an outdated position of the kernel is ignored, and a newer one is applied", (context) => {
   const { model, store } = storeOf(context, { place: [0, 0] });
   model.deliver(batch(rows(0, 9)));
   for (const place of [[5, 5], [6, 6]]) {

@@ -6,16 +6,16 @@ import { niceStep, tickWords } from "../../agentnb/widgets/page/timeline.js";
 
 const loop = (path, phase, running = true) => ({ path, phase, running });
 
-test("where no model is asked, the head counts no turns", () => {
+test("without model requests, the head shows no turns", () => {
   assert.deepEqual(asked({ turn: 0, calls: 0 }), []);
   assert.deepEqual(asked({ turn: 1, calls: 0 }), ["turn 1", "0 calls"]);
 });
 
-test("where loops run inside, the head counts requests, not the turns of the outermost loop", () => {
+test("with nested loops, the head shows model requests instead of turns", () => {
   assert.deepEqual(asked({ nested: [loop("worker", "acting")], turn: 1, requests: 12, calls: 3 }), ["12 model requests", "3 calls"]);
 });
 
-test("the phases of the loops that run inside come after the outermost one's", () => {
+test("the phases of running nested loops are shown after that of the outermost loop", () => {
   const nested = [loop("critic", "acting"), loop("critic/k", "asking"), loop("old", "done", false), loop("other", "acting")];
   assert.equal(breadcrumb({ phase: "", nested: [] }), "phase -");
   assert.equal(breadcrumb({ phase: "busy", nested }), "phase busy \u203a critic: acting \u203a critic/k: asking, other: acting");
@@ -26,7 +26,7 @@ test("the ticks of a timeline are at 1, 2 or 5 times a power of ten, or at whole
   assert.deepEqual(steps.map((step) => Number(step.toPrecision(6))), [0.0005, 0.5, 1, 5, 10, 50, 60, 120, 7200, 86_400, 172_800]);
 });
 
-test("a tick is told as exactly as the step between two of them asks for", () => {
+test("the precision of a tick depends on the step between two ticks", () => {
   const told = [[0.0002, 0.0002], [0.02, 0.02], [1, 0.5], [10, 5], [120, 60]].map(([tick, step]) => tickWords(tick, step));
   assert.deepEqual(told, ["0.20 ms", "20 ms", "1.0 s", "10 s", "2 min 00 s"]);
 });

@@ -1,4 +1,4 @@
-"""An agent's world: tools that say when they run, and the rules every stream of an agent keeps."""
+"""Tools for the tests of Agent that record when they run, and the rules for every stream of an agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BRACKETS = {
 
 
 class AgentWorld:
-    """Makes agents whose tools tell this object what they did, and do what a test tells them to meanwhile."""
+    """A factory of agents. Their tools record here what they did and call a function of the test while they run."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -61,7 +61,7 @@ class AgentWorld:
 
 
 def short(events: Sequence[AgentEvent]) -> list[str]:
-    """A stream in short: types, numbers of iterations, ids of calls, and text."""
+    """Return a stream in short notation: types, numbers of iterations, ids of calls, and text."""
     said = []
     for event in events:
         word = event.type.upper()
@@ -80,9 +80,9 @@ def short(events: Sequence[AgentEvent]) -> list[str]:
 
 
 def assert_is_sound(events: Sequence[AgentEvent]) -> None:
-    """What holds for every stream: one terminal event, last; ids; JSON in and out; every start has its end.
+    """Assert the rules for every stream: one terminal event, last; ids; JSON in and out; every start has its end.
 
-    What a failure has cut off has none.
+    An interrupted start has no end.
     """
     assert [event.is_terminal() for event in events].count(True) == 1
     assert events[-1].is_terminal()

@@ -1,4 +1,4 @@
-"""What the tests of ConversationEngine share: a planner, tasks that do what a test wants, and words for events."""
+"""Common parts of the tests of ConversationEngine: a planner, scripted tasks, and a notation for events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WHOLE = [
 
 
 class World:
-    """A coordinator, a planner and an executor that count what they are asked, and do what a test tells them to."""
+    """A coordinator, planner and executor. It records its calls and calls a function of the test during each."""
 
     def __init__(self, plan: Any = TWO, context: Any = None) -> None:
         self.plan = plan
@@ -61,7 +61,7 @@ def boom() -> None:
 
 
 def in_words(event: EngineEvent) -> str:
-    """An event in short."""
+    """Return an event in short notation."""
     data = event.data
     json.dumps(data)
     words: Mapping[str, Callable[[], str]] = {
@@ -82,12 +82,12 @@ def in_words(event: EngineEvent) -> str:
 
 
 def notation(events: Iterable[EngineEvent]) -> list[str]:
-    """The events in short."""
+    """Return the events in short notation."""
     return [in_words(event) for event in events]
 
 
 async def take(stream: AsyncGenerator[EngineEvent, None], until: str | int) -> list[str]:
-    """The next events in short, so many of them or up to this one."""
+    """Return the next events in short notation: a number of them, or up to and including this one."""
     said: list[str] = []
     while len(said) < until if isinstance(until, int) else not said or said[-1] != until:
         said.append(in_words(await anext(stream)))
@@ -95,24 +95,24 @@ async def take(stream: AsyncGenerator[EngineEvent, None], until: str | int) -> l
 
 
 async def rest(stream: AsyncGenerator[EngineEvent, None]) -> list[str]:
-    """All that comes, in short."""
+    """Return all remaining events in short notation."""
     return notation([event async for event in stream])
 
 
 async def is_waiting(pulled: asyncio.Task[Any]) -> bool:
-    """Whether whoever pulls gets nothing, however often everybody else has had their turn."""
+    """Return whether the task still waits after all other tasks have had several turns of the event loop."""
     for _ in range(30):
         await asyncio.sleep(0)
     return not pulled.done()
 
 
 def portable(snapshot: Mapping[str, Any]) -> Any:
-    """A snapshot as another process gets it."""
+    """Return a snapshot after a round trip through JSON."""
     return json.loads(json.dumps(snapshot))
 
 
 def without_pauses(said: Sequence[str]) -> list[str]:
-    """The events but those of pauses, each of which is told from its beginning to its end."""
+    """Return the events without those of pauses, and assert that each pause has its start and its end."""
     left, position = [], 0
     while position < len(said):
         if said[position].endswith(">paused)"):
@@ -127,7 +127,7 @@ def without_pauses(said: Sequence[str]) -> list[str]:
 
 
 def is_chain(said: Sequence[str], state: str = "idle") -> bool:
-    """Whether every change of state begins where the last one ended."""
+    """Return whether every change of state starts at the state where the previous one ended."""
     for words in said:
         if words.startswith("SC("):
             source, target = words[3:-1].split(">")

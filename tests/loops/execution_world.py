@@ -1,4 +1,4 @@
-"""Tools, scripts and words for the tests of ExecutionLoop: execution_loop/SEMANTICS.md, 14. Activities of the tests."""
+"""Tools, scripts, notation of the tests of ExecutionLoop: execution_loop/SEMANTICS.md, 14. Activities of the tests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from agentnb.testing import ScriptedLLM, delay, text
 
 CONTEXT = [{"type": "data", "kind": "input", "data": {"u": "alice"}}]
 MOMENT = [delay(0)] * 100
-"""A model is silent while the others on its event loop have a hundred turns, however long these take."""
+"""A pause of a model for a hundred turns of its event loop, independent of their duration."""
 
 
 class World:
-    """The activities, and what has run."""
+    """The activities, and a record of what has run."""
 
     def __init__(self, pause: float = 0.0) -> None:
         self.ran: list[str] = []
@@ -71,17 +71,17 @@ class World:
 
 
 def c(name: str, to: str | None = None, **fields: Any) -> dict[str, Any]:
-    """A call as a model writes it."""
+    """Return a call as a model writes it."""
     return {"_tool": name, **fields, **({"_outputPath": to} if to is not None else {})}
 
 
 def solution(*calls: Any, output: Any = None, pieces: int = 5, **more: Any) -> list[Any]:
-    """A turn whose text is a Solution."""
+    """Return a turn whose text is a Solution."""
     return text(json.dumps({"calls": list(calls), "output": output, **more}), pieces=pieces)
 
 
 def notation(events: list[Any]) -> list[str]:
-    """The events in short: `received c1`, `failed c2 structural`, `errors 2`, `request 1`, `completed 1`, `output`."""
+    """Return the events in short notation, such as `received c1`, `failed c2 structural`, `errors 2`, `request 1`."""
     words = {
         "request_started": lambda e: f"request {e.n}",
         "call_received": lambda e: f"received {e.id}",
@@ -98,12 +98,12 @@ def notation(events: list[Any]) -> list[str]:
 
 
 def errors_told(loop: ExecutionLoop, request: int) -> list[Any]:
-    """The error messages that a request carried."""
+    """Return the error messages of a request."""
     data = [json.loads(m["content"]) for m in loop.llm.requests[request].messages if m["content"].startswith("{")]
     return [message["data"] for message in data if message["kind"] == "error"]
 
 
 def data_told(loop: ExecutionLoop, request: int, kind: str = "state") -> list[Any]:
-    """The data of a kind that a request carried, one for each object."""
+    """Return the data of a kind in a request, one for each object."""
     data = [json.loads(m["content"]) for m in loop.llm.requests[request].messages if m["content"].startswith("{")]
     return [message["data"] for message in data if message["kind"] == kind]

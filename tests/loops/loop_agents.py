@@ -13,15 +13,15 @@ from agentnb.loops.loop_agent import BaseAgent, Event, EventActions, InvocationC
 
 
 def pausing(author: str, said: str, *, id: str = "lr") -> Event:
-    """An event whose call is answered later."""
+    """Return an event with a call that is answered later."""
     parts = [{"text": said}, {"function_call": {"id": id, "name": "ask", "args": {}}}]
     return Event(author=author, content={"role": "model", "parts": parts}, long_running_tool_ids={id})
 
 
 class K(BaseAgent):
-    """Says `K#n` on its n-th run; what else it does on which run is told by keywords, `"all"` for each.
+    """An agent that emits `K#n` in its n-th run. Keywords give the runs in which it does more (`"all"`: each run).
 
-    says: how many further events (`K#n+1`, `K#n+2`) follow. log: where it writes down what its code has done.
+    says: the number of further events (`K#n+1`, `K#n+2`). log: a list of what its code has done.
     """
 
     escalate: Any = None
@@ -60,7 +60,7 @@ class K(BaseAgent):
 
 
 class Silent(BaseAgent):
-    """Says nothing."""
+    """An agent without events."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         return
@@ -68,7 +68,7 @@ class Silent(BaseAgent):
 
 
 def short(event: Event) -> str:
-    """An event in the notation of loop_agent/SEMANTICS.md, 8. Notation."""
+    """Return an event in the notation of loop_agent/SEMANTICS.md, 8. Notation."""
     state = event.actions.agent_state
     if state is not None:
         return f"CK({event.author},{state.get('current_sub_agent')},{state.get('times_looped')})"
@@ -80,12 +80,12 @@ def short(event: Event) -> str:
 
 
 async def said_in(agent: Any, ctx: InvocationContext | None = None, **fields: Any) -> str:
-    """What an invocation says, to its end."""
+    """Return the events of an invocation up to its end, in short notation."""
     return " ".join(short(event) for event in await events_in(agent, ctx or InvocationContext(**fields)))
 
 
 async def events_in(agent: Any, ctx: InvocationContext, *, upto: int | None = None) -> list[Event]:
-    """The events of an invocation; with `upto` it is closed after so many."""
+    """Return the events of an invocation. It is closed after `upto` events, if given."""
     events: list[Event] = []
     async with aclosing(agent.run_async(ctx)) as stream:
         async for event in stream:
@@ -96,11 +96,11 @@ async def events_in(agent: Any, ctx: InvocationContext, *, upto: int | None = No
 
 
 def resumed(ctx: InvocationContext) -> InvocationContext:
-    """A new context, made from the JSON of the old one's two maps."""
+    """Return a new context with copies of the two state mappings of the old one, by way of JSON."""
     maps = json.loads(json.dumps({"agent_states": ctx.agent_states, "end_of_agents": ctx.end_of_agents}))
     return InvocationContext(is_resumable=True, **maps)
 
 
 def said_by(run: Any) -> list[str]:
-    """What the agents of a started run have said, as it stands in its journal."""
+    """Return the texts of the agents of a started run, from its journal."""
     return [event.message.content for event in run.events if isinstance(event, MessageAdded) and event.path]

@@ -36,7 +36,7 @@ from tests.worlds import (
 
 
 def sent(agent: Agent, request: int) -> list[Any]:
-    """What a request to the model carried, in short: roles and content, and ids of results."""
+    """Return the messages of a model request in short notation: roles and content, and ids of results."""
     messages = agent.llm.requests[request].messages
     assert provider_faults(messages) == []
     return [m["tool_call_id"] if m["role"] == "tool" else f"{m['role']}:{m['content']}" for m in messages]
@@ -220,7 +220,7 @@ def test_invalid_options_are_refused(wrong: Any, words: str) -> None:
         Agent(ScriptedLLM([]), **wrong)
 
 
-# -- what the user says meanwhile -----------------------------------------------------------------------------------
+# -- messages of the user during a run -------------------------------------------------------------------------------
 
 
 async def test_steering_is_sent_at_the_start_of_the_next_turn() -> None:
@@ -298,7 +298,7 @@ async def test_the_events_of_a_follow_up_belong_to_a_new_iteration() -> None:
 
 
 class Library:
-    """A retriever that says what it was asked."""
+    """A retriever that records its queries."""
 
     def __init__(self, found: Any = ("D1", "D2")) -> None:
         self.asked: list[str] = []
@@ -427,7 +427,7 @@ async def test_an_agent_without_a_user_message_retrieves_nothing() -> None:
 
 
 class Found:
-    """A document as many libraries have it."""
+    """A document with the attributes that many libraries use."""
 
     def __init__(self) -> None:
         self.page_content = "D"
@@ -542,7 +542,7 @@ TURNS: list[Any] = [
 
 
 class Answering:
-    """A model that says its script's n-th turn to a history with n answers, also where it is asked again."""
+    """A model that returns the n-th turn of its script for a history with n answers, also if a request is repeated."""
 
     async def stream(self, messages: Any, **options: Any) -> Any:
         turn = TURNS[sum(m["role"] == "assistant" for m in messages)]
@@ -551,7 +551,7 @@ class Answering:
 
 
 def approve_what_is_asked(run: Any) -> None:
-    """A call that was in flight when the process ended asks whether to run again."""
+    """Approve every pending call: one that was in flight when the process ended asks whether to run again."""
     run.watch(lambda event: event.type == "approval_request" and run.approve(event.call_id))
 
 
@@ -566,7 +566,7 @@ async def test_a_run_restored_at_any_event_ends_with_the_same_result(mode: Any) 
     run.follow_up("F")
     assert await run == "two"
     assert_folds(run)
-    for position in range(2, len(run.events) + 1):  # from the follow-up on, which is not the run's to repeat
+    for position in range(2, len(run.events) + 1):  # after the follow-up, which a restored run does not repeat
         taken = Snapshot.from_json(Snapshot.of(run.events[:position]).to_json())
         again = restore(taken, whole_agent(Library(), mode))
         state = fold(taken.events)
@@ -679,7 +679,7 @@ async def test_every_phase_change_of_an_agent_is_in_its_table() -> None:
 
 
 class Calling:
-    """A model that asks for one call after the other, then answers."""
+    """A model that requests one call per turn, and then answers."""
 
     def __init__(self, calls: int) -> None:
         self.left = calls

@@ -189,7 +189,7 @@ def test_an_event_accepts_the_published_names_of_its_fields() -> None:
     assert AgentEvent(type="tool_error", result=result).tool_result == result
 
 
-def test_an_unset_field_of_an_event_is_none() -> None:
+def test_an_unset_field_of_an_event_reads_as_none() -> None:
     event = AgentEvent(type="llm_start")
     assert event.tool_result is None
     assert event.error is None

@@ -256,7 +256,7 @@ async def test_retries_of_a_model_client_are_recovery_events() -> None:
 
 
 class Flag:
-    """A cancel token with one way to ask it."""
+    """A cancel token with only one method."""
 
     def __init__(self, name: str, *, calls: bool) -> None:
         self.on = False
@@ -349,7 +349,7 @@ async def test_a_token_is_checked_while_an_approval_is_pending() -> None:
     async with asyncio.timeout(60):
         async for event in agent.execute("hi", token):
             said.append(event)
-            if event.type == "tool_progress":  # it waits for approval
+            if event.type == "tool_progress":  # the call waits for approval
                 asyncio.get_running_loop().call_soon(token.set)
     assert_is_sound(said)
     assert short(said)[-3:] == ["TOOL_CALLS_COMPLETE", "ITERATION_END#0", "EXECUTION_CANCELLED"]
@@ -608,7 +608,7 @@ async def test_the_execution_time_of_a_failed_nested_loop_is_not_negative() -> N
     assert failed.result.execution_time_ms >= 0
 
 
-# -- what the design's consumers read --------------------------------------------------------------------------------
+# -- fields that consumers of the design read -------------------------------------------------------------------------
 
 
 async def test_the_number_of_answers_is_the_number_of_llm_complete_events() -> None:

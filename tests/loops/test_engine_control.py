@@ -22,7 +22,7 @@ from tests.worlds import assert_folds, assert_one_terminal_event_last, collect, 
 
 
 async def paused_after_a(world: World) -> Any:
-    """CE-07: an engine that was paused while its first task ran, and its stream."""
+    """Return an engine that was paused while its first task ran, and its stream (CE-07)."""
     engine = world.engine()
     stream = engine.run("goal")
     await take(stream, "STARTED a")
@@ -120,7 +120,7 @@ async def test_the_published_example_cannot_pause_after_five_events() -> None:
 
 
 MAY_PAUSE = ("scheduling", "executing")
-"""Between which events a pause is possible, by the state of the engine."""
+"""The states of the engine in which a pause is possible."""
 
 
 @pytest.mark.parametrize("anytime", [False, True])
@@ -254,7 +254,7 @@ async def test_a_reset_during_a_run_is_refused() -> None:
     with pytest.raises(UsageError, match="running"):
         engine.reset()
     engine.pause()
-    with pytest.raises(UsageError, match="running"):  # a runs: the pause has not come yet
+    with pytest.raises(UsageError, match="running"):  # task a runs: the pause has not taken effect yet
         engine.reset()
     engine.resume()
     assert said + await rest(stream) == WHOLE
@@ -420,7 +420,7 @@ async def test_cancelling_at_any_event_ends_the_stream_with_an_error(position: i
     if state != "completed":
         last = said[position - 1]
         drained = ["SCHEDULED b"] if last == "SCHEDULED a" else []
-        if last.startswith("STARTED"):  # what has started is closed
+        if last.startswith("STARTED"):  # started work is closed
             drained = [f"FAILED {last[-1]}:enough:executing"]
         assert said[position:] == [*drained, f"SC({state}>error)", f"ERROR(enough,{state})"]
         assert engine.state is EngineState.ERROR
@@ -495,7 +495,7 @@ async def test_the_published_usage_example_runs() -> None:
 
 
 class Hosted(PlainPython):
-    """As in a kernel: runs live on agentnb's own thread."""
+    """An environment like a kernel: runs live on agentnb's own thread."""
 
     hosted = True
 
@@ -553,7 +553,7 @@ async def test_in_a_kernel_an_engine_can_be_reset_immediately_after_a_break() ->
     assert await rest(engine.run("again")) == WHOLE
 
 
-# -- the core's run, disturbed at every fact -------------------------------------------------------------------------
+# -- the run of the core, with interference at every event ------------------------------------------------------------
 
 
 async def facts_of_a_whole_run() -> int:

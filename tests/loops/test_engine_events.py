@@ -286,7 +286,7 @@ async def test_a_truncated_plan_with_a_missing_dependency_is_an_error() -> None:
     assert "max_tasks=1 leaves out" in events[-1].data["error"]
 
 
-# -- who is asked ---------------------------------------------------------------------------------------------------
+# -- the ports -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -397,13 +397,13 @@ async def test_a_task_can_return_any_json(result: Any) -> None:
 
 
 async def async_parts(task: SubTask) -> AsyncGenerator[Any, None]:
-    """Work that yields what it comes to, piece by piece."""
+    """Yield the result of a task in parts."""
     yield task.id
     yield {"part": 2}
 
 
 def sync_parts(task: SubTask) -> Generator[Any, None, None]:
-    """The same, and not async."""
+    """Yield the result of a task in parts, without async."""
     yield task.id
     yield {"part": 2}
 
@@ -525,7 +525,7 @@ async def test_decompose_goal_has_precedence_over_the_model() -> None:
     assert llm.requests == []
 
 
-# -- the core's run -------------------------------------------------------------------------------------------------
+# -- the run of the core ---------------------------------------------------------------------------------------------
 
 
 async def test_a_run_started_with_start_returns_the_results() -> None:
@@ -575,7 +575,7 @@ def test_the_cost_of_a_task_does_not_grow_with_the_number_of_tasks() -> None:
     assert median_growth(lambda: asyncio.run(performed()), tasks // 10) < 3
 
 
-# -- the machine ----------------------------------------------------------------------------------------------------
+# -- the state machine -----------------------------------------------------------------------------------------------
 
 
 def test_the_transition_table_is_that_of_the_design() -> None:

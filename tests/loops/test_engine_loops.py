@@ -1,4 +1,4 @@
-"""Loops as the ports of an engine: whoever gives the context, makes the plan or does a task may be any other loop."""
+"""Loops as the ports of an engine: any loop can be the coordinator, make the plan or execute a task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAN = json.dumps({"tasks": TWO})
 
 @Loop.from_generator
 def planner(goal: Any) -> Any:
-    """Plans without a model: what it was asked is the one task there is."""
+    """Plan without a model: the input is the only task."""
     yield say("planning")
     return [{"id": "asked", "description": goal}]
 
@@ -261,7 +261,7 @@ async def test_an_engine_closed_while_an_agent_executes_a_task_can_be_restored(p
     await stream.aclose()
     assert again.restore_from_snapshot(portable(closed.create_snapshot()))
     left = await rest(again.continue_())
-    if said[-1].startswith("STARTED"):  # what was running runs again
+    if said[-1].startswith("STARTED"):  # the task that was running runs again
         left.remove(said[-1])
     assert said + left == whole
 

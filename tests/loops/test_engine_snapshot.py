@@ -17,7 +17,7 @@ from tests.worlds import assert_folds, collect, payload, until
 
 
 async def snapshot_at(position: int | str, world: World, **options: Any) -> Any:
-    """The snapshot of an engine after so many events, and the events."""
+    """Return the snapshot of an engine at a position of its stream, and the events before it."""
     engine = world.engine(**options)
     stream = engine.run("goal")
     said = await take(stream, position) if position else []
@@ -27,7 +27,7 @@ async def snapshot_at(position: int | str, world: World, **options: Any) -> Any:
 
 
 async def paused_snapshot(world: World, **options: Any) -> Any:
-    """CE-11: the snapshot of an engine that was paused after its first task."""
+    """Return the snapshot of an engine that was paused after its first task (CE-11)."""
     engine = world.engine(**options)
     stream = engine.run("goal")
     await take(stream, "STARTED a")
@@ -45,7 +45,7 @@ def restored(snapshot: Any, world: World, **options: Any) -> ConversationEngine:
     return engine
 
 
-# -- what it holds (conversation_engine/SEMANTICS.md, 7. Snapshots) ---------------------------------------------------
+# -- content (conversation_engine/SEMANTICS.md, 7. Snapshots) ---------------------------------------------------
 
 
 async def test_a_snapshot_contains_state_progress_context_and_tasks() -> None:
@@ -88,7 +88,7 @@ def test_an_idle_engine_has_a_snapshot() -> None:
         again.continue_()
 
 
-# -- going on -------------------------------------------------------------------------------------------------------
+# -- continuing ------------------------------------------------------------------------------------------------------
 
 
 async def test_ce_12_a_new_engine_continues_from_a_snapshot() -> None:
@@ -175,7 +175,7 @@ async def test_an_engine_whose_stream_was_closed_can_be_restored(position: int) 
 
 
 async def paused_at(position: int) -> tuple[ConversationEngine, Any, list[str]]:
-    """An engine that was asked to pause after so many events, its stream, and the events."""
+    """Return an engine on which a pause was requested at a position of its stream, the stream, and the events."""
     engine = World().engine()
     stream = engine.run("goal")
     said = await take(stream, position)
@@ -184,7 +184,7 @@ async def paused_at(position: int) -> tuple[ConversationEngine, Any, list[str]]:
 
 
 async def heard_by_a_new_engine(engine: ConversationEngine, said: list[str]) -> list[str]:
-    """What is told before and after a snapshot of this engine that a new one goes on from."""
+    """Return the given events and those of a new engine that continues from a snapshot of this engine."""
     left = await rest(restored(portable(engine.create_snapshot()), World()).continue_())
     running = said[-1] if said[-1].startswith("STARTED") else None
     again = left.index(running) if running in left else None  # what was running runs again
@@ -192,7 +192,7 @@ async def heard_by_a_new_engine(engine: ConversationEngine, said: list[str]) -> 
 
 
 PAUSABLE = range(6, len(WHOLE) - 1)
-"""Behind which events an engine can be paused."""
+"""The positions after which an engine can be paused."""
 
 
 @pytest.mark.parametrize("position", PAUSABLE)
@@ -346,7 +346,7 @@ async def test_an_engine_can_be_restored_twice() -> None:
     assert world.asked == ["c"]
 
 
-# -- what is none ---------------------------------------------------------------------------------------------------
+# -- invalid snapshots -----------------------------------------------------------------------------------------------
 
 PUBLISHED = {
     "state": "paused",
@@ -437,7 +437,7 @@ def test_a_value_that_is_not_a_snapshot_is_refused(given: Any) -> None:
     assert engine.state is EngineState.IDLE
 
 
-# -- the core's snapshots -------------------------------------------------------------------------------------------
+# -- snapshots of the core -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", [False, True])

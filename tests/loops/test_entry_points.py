@@ -1,4 +1,4 @@
-"""The designs' own ways to run: they take what `start` takes, and one that is left ends well."""
+"""The entry points of the designs: they accept the arguments of `start`, and an abandoned stream ends correctly."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_abandoned_stream_ends_with_its_event_loop_without_an_error(
 
 
 def heard() -> ScriptedLLM:
-    """A model that says what it was told last."""
+    """Return a model that answers with the last message that it gets."""
     return ScriptedLLM([lambda messages: str(messages[-1]["content"])], repeat=True)
 
 

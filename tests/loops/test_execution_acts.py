@@ -1,4 +1,4 @@
-"""The messages of a context as the acts write them, and the Solution that a loop has come to."""
+"""The forms of messages in a context, and the Solution of a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many calls run at once; one that awaits approval does not count (execution_loop/SEMANTICS.md, 5. Algorithm)."""
+"""The concurrency limit: a pending approval does not count (execution_loop/SEMANTICS.md, 5. Algorithm)."""
 
 from __future__ import annotations
 
@@ -143,4 +143,4 @@ def test_the_cost_of_waiting_calls_is_linear_in_each_completed_call(confirm: Any
         assert await chain(length) == 1
 
     seconds = least_seconds({"few": lambda: follow(50), "many": lambda: follow(400)}, 2)
-    assert seconds["many"] < 64 * 2 * seconds["few"]  # eight times as many: 64 times the pairs, 512 times the triples
+    assert seconds["many"] < 64 * 2 * seconds["few"]  # eight times as many calls have 64 times as many pairs

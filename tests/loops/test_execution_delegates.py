@@ -1,4 +1,4 @@
-"""What a call sees, and who performs it (execution_loop/SEMANTICS.md, 8. Scopes and delegates)."""
+"""The scopes and the delegates of a call (execution_loop/SEMANTICS.md, 8. Scopes and delegates)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ async def told(loop: ExecutionLoop) -> list[str]:
 
 
 def data_of(messages: Any) -> list[Any]:
-    """The data messages a model was told."""
+    """Return the data messages of a model request."""
     return [json.loads(m["content"]) for m in messages if str(m["content"]).startswith("{")]
 
 
 class Looks(World):
-    """An activity that keeps the context it was given."""
+    """An activity that records the context that it gets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -278,7 +278,7 @@ async def test_delegates_of_two_instances_run_concurrently_with_their_own_data()
     )
     await told(loop)
     data = [next(m["data"] for m in data_of(request.messages) if m["kind"] == "state") for request in llm.requests]
-    assert sorted(data, key=str) == [{"a": 10, "b": {"c": 2}}, {"a": 20, "b": {"c": 2}}]  # either may ask first
+    assert sorted(data, key=str) == [{"a": 10, "b": {"c": 2}}, {"a": 20, "b": {"c": 2}}]  # in any order
 
 
 async def test_a_failed_model_request_of_a_delegate_pauses_the_run() -> None:

@@ -16,7 +16,7 @@ from tests.worlds import assert_one_terminal_event_last, collect, running_tasks,
 
 
 class Background(World):
-    """The activities, and a detached one that ends when it is told to."""
+    """The activities, and a detached one that ends when the test opens its gate."""
 
     def __init__(self) -> None:
         super().__init__()

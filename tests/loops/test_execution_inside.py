@@ -1,4 +1,4 @@
-"""An ExecutionLoop as a part of a LoopAgent hears what it would hear on its own."""
+"""An ExecutionLoop inside a LoopAgent gets the same input as on its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARAMETERS = {"u": "bob"}
 
 
 def reads(name: str = "reads") -> ExecutionLoop:
-    """Writes its parameter `u` into its state."""
+    """Return a loop that writes its parameter `u` into its state."""
     calls = solution(c("give", "†state.u", v="†input.u")), solution(output="read")
     return World().loop(*calls, context=[], name=name)
 

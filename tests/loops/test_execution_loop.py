@@ -315,7 +315,7 @@ async def test_a_reference_to_an_unknown_kind_does_not_prevent_waiting_for_its_a
     )
     said = await told(loop)
     assert world.ran == ["slow", "give slow"]
-    assert said.index("failed c3 structural") < said.index("done c1")  # nothing to come can help it
+    assert said.index("failed c3 structural") < said.index("done c1")  # no later call can provide the data
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ async def test_each_instance_has_its_own_data() -> None:
         solution(output=1),
     )
     said = await told(loop)
-    assert "failed c4 structural" in said  # outside of the instances there is no such data
+    assert "failed c4 structural" in said  # the data exists only inside the instances
     assert loop.state == {}
     assert {"type": "data", "kind": "data", "_instance": "a", "data": {"n": 1}}.items() <= loop.context[3].items()
     assert data_told(loop, 1) == [{"n": 1}, {"n": 2}]
@@ -675,7 +675,7 @@ async def test_calls_before_a_truncation_are_performed() -> None:
     assert world.ran == ["fast"]
 
 
-# -- how it ends -----------------------------------------------------------------------------------------------------
+# -- the end of a run -------------------------------------------------------------------------------------------------
 
 
 class Answer(BaseModel):
@@ -759,7 +759,7 @@ async def test_a_slow_consumer_does_not_block_a_call() -> None:
     async with asyncio.timeout(60):
         async for event in World().loop(solution(c("hold"), output=1), tools=[hold]).run():
             if event.type == "call_started":
-                await begun.wait()  # while nobody asks for the next event
+                await begun.wait()  # while no consumer requests the next event
                 gate.set()
     assert event.reason == "output"
 
@@ -834,7 +834,7 @@ async def test_a_broken_answer_is_requested_again_after_its_calls_have_ended() -
     @tool
     async def fast() -> None:
         world.ran.append("fast")
-        for _ in range(10 * len(MOMENT)):  # turns of the event loop, of which the model takes fewer to be cut off
+        for _ in range(10 * len(MOMENT)):  # turns of the event loop, more than the model needs until its error
             await asyncio.sleep(0)
         is_fast_done.set()
 
@@ -859,7 +859,7 @@ async def test_a_broken_answer_is_requested_again_after_its_calls_have_ended() -
     assert stream.run.stop_reason is None
     assert stream.run.resume()
     assert await stream.run == "ok"
-    assert world.ran == ["fetch alice", "fast", "sum"]  # the call that came again was taken up
+    assert world.ran == ["fetch alice", "fast", "sum"]  # the repeated call was matched with the first one
     assert loop.state == {"p": {"name": "Al"}, "s": "S:Al"}
     assert data_told(loop, 1) == [{"p": {"name": "Al"}}]
     assert provider_faults([m.plain for m in stream.run.messages if m.role != "data"]) == []

@@ -1,4 +1,4 @@
-"""Messages that tools return and that contexts are made of: each is appended, written, or a mistake in words
+"""Messages returned by tools and given in contexts: each is appended, written, or refused with an error
 (execution_loop/SEMANTICS.md, 6. Writing results)."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.worlds import collect
 
 
 def returning(value: Any, to: str | None = None, **fields: Any) -> ExecutionLoop:
-    """One request whose call returns the value, and one that is told of it."""
+    """Return a loop with one request whose call returns the value, and a second request."""
 
     @tool
     async def tell() -> Any:

@@ -1,4 +1,4 @@
-"""Plans: the calls of one request, told to the next (execution_loop/SEMANTICS.md, 9. Plans)."""
+"""Plans: the calls of one request, sent with the next one (execution_loop/SEMANTICS.md, 9. Plans)."""
 
 from __future__ import annotations
 

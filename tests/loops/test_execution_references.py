@@ -92,7 +92,7 @@ def test_complete_calls_are_returned_for_any_split_of_the_text(size: int) -> Non
 
 
 HALVES = '{"calls": [{"v": "a\ud83d\ude00\u2020"}], "output": "\ud83d\ude00 and half: \ud83d"}'
-"""As it comes from a server that writes JSON by code units: characters beyond the first 65536 are two of them."""
+"""JSON with escaped surrogate pairs, as some servers write characters beyond the first 65536."""
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, len(HALVES)])

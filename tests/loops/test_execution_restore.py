@@ -1,4 +1,4 @@
-"""Everything about an execution loop can be worked out from its journal, at every position, however it was stopped."""
+"""An execution loop can be restored from its journal at every position, independent of how it was stopped."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ COMES_TO = {"summary": "S:Al", "prof": {"name": "Al"}, "list": [1, 1], "x": "slo
 
 
 def loop_at(state: State, world: World, turns: list[Any] = TURNS) -> ExecutionLoop:
-    """A loop whose model goes on where that of the run has stood."""
+    """Return a loop whose model continues with the turn that the run needs next."""
     done = state.turn - 1 if state.model == "asked" or state.failure is not None else state.turn
     return ExecutionLoop(ScriptedLLM(turns[done:]), world.tools, context=[])
 
 
 async def finished(run: Any) -> Any:
-    """Drive to the end, saying yes to everything that waits."""
+    """Advance the run to its end; approve every pending call, or answer it if its outcome is unknown."""
     run.play()
     while not run.state.over:
         for item in run.pending:
@@ -107,7 +107,7 @@ async def test_a_run_restored_without_effects_in_flight_has_the_same_events(whol
 
 
 def ordered(events: Any) -> list[Any]:
-    """The facts without what is a matter of time: when, which of several calls was first, and so opened a phase."""
+    """Return the events without what depends on timing: times, order, and which call opened a phase."""
     timeless = {"seq": 0, "attempt": 0, "phase": None}
     return sorted(str({**payload(event), **timeless, "message": _timeless(event)}) for event in events)
 

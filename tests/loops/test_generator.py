@@ -1,4 +1,4 @@
-"""Loops in generator form: what may be wanted, how results come back, and that a run goes on from anywhere."""
+"""Loops in generator form: valid yields, how results are returned, and restoring a run at any event."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ Steps = Generator[Any, Any, Any]
 
 
 class World:
-    """A loop with everything in it, made anew as a fresh process would; what it does is counted here."""
+    """A factory of a loop with all kinds of yields, as in a new process. It records what the loop does."""
 
     def __init__(self) -> None:
         self.did: list[str] = []
 
     def loop(self, asked: int = 0) -> GeneratorLoop:
-        """The loop, of which the model has been asked so many times already."""
+        """Return the loop. Its model has already answered `asked` requests."""
 
         @tool
         async def echo(value: str) -> str:
@@ -104,7 +104,7 @@ OUTPUT = [[4, 5, "ValueError: no cats"], "L:cats", "second"]
 
 
 def at(events: Any, position: int) -> Snapshot:
-    """The snapshot after so many events, by way of JSON."""
+    """Return the snapshot at a position, by way of JSON."""
     return Snapshot.from_json(Snapshot.of(events[:position]).to_json())
 
 
@@ -112,7 +112,7 @@ def answers(events: Any) -> int:
     return sum(isinstance(event, ModelEnd) for event in events)
 
 
-# -- what may be wanted ---------------------------------------------------------------------------------------------
+# -- valid yields ----------------------------------------------------------------------------------------------------
 
 
 async def test_the_statements_of_a_generator_run_in_order() -> None:
@@ -396,7 +396,7 @@ async def test_the_error_of_a_nested_loop_raises_at_its_yield() -> None:
             return f"caught {error}"
 
     run = outer.start(None)
-    with pytest.raises(RunFailed, match="lost"):  # a fault in a loop's own code is loud wherever it is
+    with pytest.raises(RunFailed, match="lost"):  # an error in the code of a nested loop ends the run
         await run
     assert_one_terminal_event_last(run.events)
 
@@ -492,7 +492,7 @@ async def test_a_generator_loop_can_be_stepped_by_phase_and_turn() -> None:
 async def test_a_generator_loop_pauses_at_a_breakpoint_and_resumes() -> None:
     run = World().loop().start("cats", breakpoints=["reviewing"])
     run.play()
-    for _ in range(2):  # it enters that phase twice
+    for _ in range(2):  # the loop enters the phase twice
         await until(lambda: run.state.paused)
         assert run.phase == "reviewing"
         assert run.resume()
@@ -525,16 +525,16 @@ async def test_an_undeclared_phase_is_refused_at_its_yield() -> None:
         Loop.from_generator(lambda _: (yield), phases=[])
 
 
-# -- going on from anywhere -----------------------------------------------------------------------------------------
+# -- restoring a run at any event -------------------------------------------------------------------------------------
 
 
 def whatever_order(events: Any) -> list[str]:
-    """What the events say, without their order: what runs at once may end in any."""
+    """Return the content of the events without their order: concurrent calls may end in any order."""
     return sorted(str({**payload(event), "seq": None}) for event in events)
 
 
 async def finish(run: Any) -> Any:
-    """Drive to the end; a call that nobody knows the end of is said to have happened."""
+    """Advance the run to its end; answer calls of unknown outcome."""
 
     def answer_or_over() -> bool:
         for pending in run.pending:
@@ -560,7 +560,7 @@ async def test_a_run_restored_at_any_event_in_a_new_loop_has_the_same_result() -
         assert [message.plain for message in restored.messages] == [message.plain for message in whole.messages]
         assert len(finished_calls(restored.events)) == len(finished_calls(events))
         ended = [event for event in events[position:] if isinstance(event, CallEnd) and event.name != "reviewer"]
-        assert len(world.did) <= len(ended)  # what has ended is not done again
+        assert len(world.did) <= len(ended)  # completed calls are not repeated
         assert_folds(restored)
 
 
@@ -622,7 +622,7 @@ async def test_a_corrected_generator_continues_before_its_error() -> None:
     assert await restore(at(run.events, len(run.events)), made(broken=False)) == "one and more"
 
 
-# -- what differs from the record -----------------------------------------------------------------------------------
+# -- differences from the recording -----------------------------------------------------------------------------------
 
 
 def differing(*steps: Any) -> GeneratorLoop:
@@ -787,7 +787,7 @@ async def test_a_tool_that_is_not_a_tool_of_the_loop_is_refused() -> None:
         yield want.call({"tool": send, "name": "send", "other": len}[other], to="x") if other != "other" else None
 
     for given in ("tool", "name"):
-        with pytest.raises(RunFailed, match="has no tool 'send'; it has none"):
+        with pytest.raises(RunFailed, match=r"has no tool 'send'\. Its tools are: none"):
             await (Loop.from_generator(wrong) if given == "tool" else Loop.from_generator(named)).start(given)
 
     async def other(to: str) -> str:
@@ -935,7 +935,7 @@ async def test_a_thousand_concurrent_runs_of_one_loop_are_independent() -> None:
     loop = Loop.from_generator(counting)
     runs = [loop.start(number) for number in range(1000)]
     assert await asyncio.gather(*map(output_of, runs)) == [10 * number for number in range(1000)]
-    assert started == 1000  # none was run again
+    assert started == 1000  # no step was repeated
     assert all(run.state.memo is None for run in runs)
 
 

@@ -1,4 +1,4 @@
-"""A failed step of a generator loop is not finished: a restored run does it again, and nothing that has come out."""
+"""A failed step of a generator loop is not complete: a restored run repeats it, but no successful step."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Flow = Callable[["World"], Callable[[Any], Steps]]
 
 
 class World:
-    """Functions that are counted, and fail while they are told to."""
+    """Functions that count their calls, and fail if their name is in `bad`."""
 
     def __init__(self, *bad: str) -> None:
         self.bad = set(bad)
         self.called: Counter[str] = Counter()
 
     def step(self, name: str, seconds: float = 0) -> Callable[[], Any]:
-        """The function of that name."""
+        """Return the function of that name."""
 
         async def does() -> str:
             self.called[name] += 1
@@ -43,7 +43,7 @@ class World:
 
 
 async def failed_and_restored(flow: Flow, *bad: str, path: Path | None = None) -> tuple[World, Any, Any]:
-    """A run that those have ended, and the same restored in a fresh world in which nothing fails."""
+    """Run until the steps in `bad` have ended the run, and restore it in a new world in which no step fails."""
     before, after = World(*bad), World()
     run = Loop.from_generator(flow(before), name="g").start(None)
     with pytest.raises(RunFailed):
@@ -247,6 +247,6 @@ async def test_a_rejected_step_stays_rejected() -> None:
 
 
 async def until_asked(run: Any) -> None:
-    """Step the run until a person is asked."""
+    """Step the run until a call is pending."""
     while not run.pending:
         await run.step()

@@ -1,4 +1,4 @@
-"""LoopAgent's design (loop_agent/SEMANTICS.md): what an invocation says, pass after pass."""
+"""LoopAgent's design (loop_agent/SEMANTICS.md): the events of an invocation, pass by pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.worlds import running_tasks, says, until
 
 
 def abc(max_iterations: int | None = None, **options: Any) -> LoopAgent:
-    """L(A, B, C), where the keywords `a`, `b` and `c` say what each does."""
+    """Return L(A, B, C); the keywords `a`, `b` and `c` are the options of the agents."""
     agents = [K(name, **options.get(name.lower(), {})) for name in "ABC"]
     return LoopAgent("L", agents, max_iterations)
 
@@ -110,7 +110,7 @@ async def test_every_event_is_passed_on_as_the_same_object() -> None:
 
 
 class Recites(BaseAgent):
-    """Says the same events, the very same objects, on every run."""
+    """An agent that emits the same event objects in every run."""
 
     said: Any = ()
 
@@ -293,7 +293,7 @@ async def test_a_model_in_a_resumed_invocation_gets_the_messages_before_its_chec
 
 
 class Ear:
-    """A model that says how much it has heard, and keeps it."""
+    """A model that records its messages and answers with their number."""
 
     def __init__(self) -> None:
         self.heard: list[list[str]] = []
@@ -504,7 +504,7 @@ async def test_an_invocation_can_be_resumed_after_every_event(upto: int) -> None
     first = [short(event) for event in await events_in(loop, ctx, upto=upto)]
     rest = (await said_in(loop, resumed(ctx))).split()
     names = [said[0] for said in first + rest if "#" in said]
-    in_flight = len(first) % 2 == 0  # the agent of the last checkpoint has said something, and runs again
+    in_flight = len(first) % 2 == 0  # the agent of the last checkpoint has emitted an event, and runs again
     where = (upto - 1) // 2
     assert names == list("ABCABC"[: where + 1] + "ABCABC"[where:] if in_flight else "ABCABC")
     assert rest[-1] == "END(L)"
@@ -627,7 +627,7 @@ async def test_an_added_sub_agent_runs_at_its_position() -> None:
 
 
 async def test_nested_states_are_cleared_by_the_checkpoint_of_a_restarted_pass() -> None:
-    """Broken off at that checkpoint, or not: what follows it is the same."""
+    """The events after that checkpoint are the same whether or not the stream was closed there."""
     loop = LoopAgent("OUT", [LoopAgent("IN", [K("X"), K("P")], 1)], 1)
     states = {
         "OUT": {"current_sub_agent": "GONE", "times_looped": 0},
@@ -764,7 +764,7 @@ async def test_an_abort_ends_the_stream_with_one_event_and_can_be_resumed(upto: 
 
 
 async def test_the_abort_event_has_a_response_for_each_open_call() -> None:
-    """Whoever sends the session to a model sends one result for each call."""
+    """The session can be sent to a model: it has one result for each call."""
 
     def made(id: str) -> dict[str, Any]:
         return {"function_call": {"id": id, "name": "look", "args": {}}}
@@ -835,7 +835,7 @@ async def test_closing_the_stream_in_another_task_runs_every_finally() -> None:
     log: list[str] = []
     stream = abc(a={"log": log, "says": 3}).run_async(InvocationContext())
     await anext(stream)
-    await asyncio.create_task(stream.aclose())  # another task, as the collector's is
+    await asyncio.create_task(stream.aclose())  # in another task, as the garbage collector does
     assert log[-1] == "A#1 ends"
 
 
@@ -866,7 +866,7 @@ async def test_an_agent_starts_only_when_the_consumer_requests_the_next_event(is
         for _ in range(3):
             await asyncio.sleep(0)
         assert log == at_the_time
-        if "#" in said:  # its code stands at this yield
+        if "#" in said:  # its code is suspended at this yield
             assert log[-1] == f"{said} begins" if "+" not in said else log[-1] == f"{said.split('+')[0]} goes on"
         if said.startswith("CK"):
             assert not log or log[-1].endswith("ends")
@@ -899,7 +899,7 @@ async def test_loops_can_be_nested_deeply() -> None:
     assert await said_in(escalating) == "A#1[esc]"
 
 
-# -- making agents -------------------------------------------------------------------------------------------------
+# -- constructing agents -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["user", "", "a b", "1a", "a-b"])
@@ -916,7 +916,7 @@ def test_siblings_must_have_different_names() -> None:
         LoopAgent("L", [free, K("A"), K("A")])
     with pytest.raises(ValueError, match="have the name s"):
         LoopAgent("L", [SessionLoop(None, name="s"), K("s")])
-    LoopAgent("L", [free])  # what was refused has adopted nobody
+    LoopAgent("L", [free])  # a refused agent is no parent
 
 
 def test_an_agent_can_have_only_one_parent() -> None:

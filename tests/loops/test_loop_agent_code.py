@@ -1,4 +1,4 @@
-"""Code that was written for LoopAgent's design: agents of one's own, callbacks, and what the context gives them."""
+"""Code written for LoopAgent's design: custom agents, callbacks, and the fields of the context."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.worlds import assert_folds
 
 
 class Story(BaseAgent):
-    """Runs its sub-agents by hand, as custom agents of the design do."""
+    """An agent that runs its sub-agents itself, as custom agents of the design do."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> Any:
         for agent in self.sub_agents:
@@ -109,7 +109,7 @@ async def test_events_passed_on_by_agents_stay_the_same_objects() -> None:
     events = [event for event in await events_in(loop, ctx) if event.text == "made"]
     assert all(event is original for event, original in zip(events, made, strict=True))
     assert len(events) == 4
-    assert len(ctx.session.events) == 8  # each once, however many hands it went through
+    assert len(ctx.session.events) == 8  # each event once, independent of how many agents passed it on
 
 
 async def test_an_escalation_handled_by_a_loop_run_by_an_agent_has_no_further_effect() -> None:
@@ -213,7 +213,7 @@ async def test_a_single_agent_can_be_streamed_and_started() -> None:
 
 
 class Careful(BaseAgent):
-    """Declares its attributes as a pydantic model does."""
+    """An agent that declares its attributes like a pydantic model."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -270,7 +270,7 @@ async def test_agents_share_the_session_and_its_state() -> None:
         async def _run_async_impl(self, ctx: InvocationContext) -> Any:
             assert "W" in {event.author for event in ctx.session.events[-2:]}
             assert ctx.agent is self
-            passed = ctx.session.state["draft"] >= 3  # one that was broken off writes once more
+            passed = ctx.session.state["draft"] >= 3  # an interrupted agent writes once more
             yield Event(author=self.name, content="ok" if passed else "no", actions=EventActions(escalate=passed))
 
     def loop() -> LoopAgent:
@@ -279,7 +279,7 @@ async def test_agents_share_the_session_and_its_state() -> None:
     assert await said_in(loop()) == "draft 1 no draft 2 no draft 3 ok[esc]"
     run = loop().start(None)
     assert await run == "ok"
-    # And in a run that goes on in another process, from wherever it was.
+    # The same in a run restored in another process, at any event.
     for position in range(1, len(run.events)):
         again = restore(Snapshot.from_json(Snapshot.of(run.events[:position]).to_json()), loop())
         await again
@@ -288,7 +288,7 @@ async def test_agents_share_the_session_and_its_state() -> None:
 
 
 class Counter(BaseAgent):
-    """Keeps where it stands in the context."""
+    """An agent that keeps its position in the context."""
 
     pauses_at = 0
 
@@ -311,7 +311,7 @@ def counted(events: list[str]) -> str:
 async def test_an_agent_can_keep_its_own_state_in_the_context() -> None:
     for fields in ({}, {"is_resumable": True}):
         said = await said_in(LoopAgent("L", [Counter("N")], 2), **fields)
-        assert counted(said.split()).removesuffix(" END(L)") == "1 2 3 1 2 3"  # each pass begins anew
+        assert counted(said.split()).removesuffix(" END(L)") == "1 2 3 1 2 3"  # each pass starts again
     loop, ctx = LoopAgent("L", [Counter("N", pauses_at=2)], 1), InvocationContext(is_resumable=True)
     assert counted((await said_in(loop, ctx)).split()) == "1 2?[pause]"
     assert ctx.agent_states["N"] == {"at": 2}
@@ -332,7 +332,7 @@ async def test_the_own_state_of_an_agent_is_kept_in_a_snapshot() -> None:
 def test_the_context_sets_and_returns_the_state_of_an_agent() -> None:
     ctx = InvocationContext()
     assert ctx.get_agent_state("N") is None
-    ctx.set_agent_state("N", {"at": 2})  # as the design's sketch gives it
+    ctx.set_agent_state("N", {"at": 2})  # the form in the description of the design
     assert (ctx.get_agent_state("N"), ctx.end_of_agents) == ({"at": 2}, {"N": False})
     ctx.set_agent_state("N", end_of_agent=True)
     assert ctx.get_agent_state("N") is None
@@ -382,7 +382,7 @@ async def test_an_agent_gets_the_content_of_the_user() -> None:
 
 
 class Asks(BaseAgent):
-    """Asks until it finds the answer in the session."""
+    """An agent that asks until it finds the answer in the session."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> Any:
         answers = [answer for event in ctx.session.events for answer in event.get_function_responses()]
@@ -620,7 +620,7 @@ async def test_every_design_can_be_a_sub_agent() -> None:
 
 
 class Hears(BaseAgent):
-    """Says what it was told, and what its session has."""
+    """An agent that emits its input and the content of its session."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> Any:
         await asyncio.sleep(0)
@@ -674,7 +674,7 @@ async def test_two_runs_of_one_recording_are_independent() -> None:
 
 
 async def test_an_agent_inside_a_session_takes_part_in_the_invocation() -> None:
-    """It is told its own, and what it says is said in the session and the stream around."""
+    """The agent gets its own input, and its events are in the session and the stream of the invocation."""
     session = SessionLoop(ScriptedLLM([[call("A", {"input": "one"})], "done"]), [hearing("loop")], name="S")
     ctx = InvocationContext(is_resumable=True, user_content="go")
     events = await events_in(LoopAgent("L", [session], 1), ctx)

@@ -1,4 +1,4 @@
-"""A person is asked about a call in an invocation: the stream ends, and a context with the answer goes on (ADK)."""
+"""Confirmation of a call in an invocation: the stream ends, and a context with the answer continues (ADK)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.loops.loop_agents import K
 
 
 class World:
-    """A newsroom of three; the one in the middle asks before it sends."""
+    """A newsroom of three agents; the second one needs a confirmation before it sends."""
 
     def __init__(self, *turns: Any) -> None:
         self.sent: list[str] = []
@@ -39,7 +39,7 @@ class World:
 
 
 def answered(ctx: InvocationContext, id: str, response: Any, session: Session | None = None) -> InvocationContext:
-    """A context made of the old one's maps and its session, with the user's answer."""
+    """Return a context with the states and the session of the old one, and the answer of the user."""
     answer = {"function_response": {"id": id, "name": "adk_request_confirmation", "response": response}}
     return InvocationContext(
         is_resumable=ctx.is_resumable,
@@ -60,7 +60,7 @@ def short(event: Event) -> Any:
 
 
 async def events_of(agent: Any, ctx: InvocationContext) -> list[Event]:
-    async with asyncio.timeout(4):  # less than a question is left to nobody
+    async with asyncio.timeout(4):  # shorter than the default time that a call waits for a person
         return [event async for event in agent.run_async(ctx) if not event.partial]
 
 
@@ -101,7 +101,7 @@ async def test_a_confirmed_call_runs_and_its_run_continues(response: Any, is_res
         *(word for word in REST if is_resumable or not str(word).startswith(("CK", "END"))),
     ]
     assert world.sent == ["all"]
-    assert len(world.llm.requests) == 2  # nobody has asked the model again
+    assert len(world.llm.requests) == 2  # the model request was not repeated
     assert again.run is not None
     assert again.run.stop_reason == "escalated"
 

@@ -1,4 +1,4 @@
-"""LoopAgent's design as its own users write for it: overriding the loop, contexts, sessions, callbacks, trees (ADK)."""
+"""LoopAgent's design with code of its users: overriding the loop, contexts, sessions, callbacks, trees (ADK)."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_a_copy_of_a_context_shares_its_session_and_states() -> None:
     assert (ctx.branch, copied.branch) == ("a", "a.b")
     assert copied.session is ctx.session
     assert ctx.agent_states == {"x": {}}
-    with pytest.raises(ValueError, match="no 'brunch'"):
+    with pytest.raises(ValueError, match="no field 'brunch'"):
         ctx.model_copy(update={"brunch": "x"})
 
 
@@ -263,7 +263,7 @@ class Counts(BaseAgentState):
 
 
 class Counting(BaseAgent):
-    """Counts to three, and says after each number where it stands."""
+    """An agent that counts to three, and emits its state after each number."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> Any:
         state = self._load_agent_state(ctx, Counts) or Counts()
@@ -419,7 +419,7 @@ async def test_a_callback_can_change_the_state_of_the_session(design: Any, which
     events = await events_in(design("A", **{which: callback}, **inside), ctx)
     assert ctx.session.state == {"k": "v", "n": 2, "other": 0}
     assert [e.actions.state_delta for e in events if e.content is None] == [{"k": "v", "n": 2}]
-    assert [e.text for e in events if e.content is not None] == ["X#1" if inside else "A#1"]  # it has run all the same
+    assert [e.text for e in events if e.content is not None] == ["X#1" if inside else "A#1"]  # the agent has run
 
 
 async def test_a_change_inside_a_list_of_the_state_is_recorded() -> None:
@@ -469,7 +469,7 @@ def test_a_readonly_context_refuses_changes() -> None:
         readonly.state["k"] = 2
 
 
-# -- what is misspelt ------------------------------------------------------------------------------------------------
+# -- misspelt names --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -512,7 +512,7 @@ def test_attributes_declared_by_a_subclass_are_keywords() -> None:
     assert Free("f", whatever=1).whatever == 1  # type: ignore[attr-defined]  # of the class's own choice
 
 
-# -- what else contexts have -----------------------------------------------------------------------------------------
+# -- further fields of contexts ---------------------------------------------------------------------------------------
 
 
 def test_a_context_of_a_call_can_request_a_confirmation() -> None:

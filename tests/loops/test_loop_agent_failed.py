@@ -1,4 +1,4 @@
-"""A LoopAgent that has ended in an error is restored at what has failed; calls that had finished do not run again."""
+"""A LoopAgent that ended with an error is restored at the failed agent; completed calls do not run again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentnb.testing import ScriptedLLM
 
 
 class Mended:
-    """What fails once. done: what has finished."""
+    """Work that fails once. done: what has been completed."""
 
     def __init__(self) -> None:
         self.done: list[str] = []

@@ -1,4 +1,4 @@
-"""The public names of LoopAgent's design: fields, their names in JSON, short forms, and what only services can do."""
+"""The public names of LoopAgent's design: fields, their names in JSON, short forms, and methods that need services."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_error_for_a_misspelt_json_name_suggests_the_right_one() -> None:
     "name",
     ["turn_complete", "finish_reason", "interrupted", "usage_metadata", "custom_metadata", "error_code", "branch"],
 )
-def test_an_unset_field_of_an_event_is_none(name: str) -> None:
+def test_an_unset_field_of_an_event_reads_as_none(name: str) -> None:
     assert getattr(Event(author="a"), name) is None
 
 
@@ -117,7 +117,7 @@ def test_assigning_message_sets_the_content() -> None:
     assert event.content is None
 
 
-def test_an_unset_field_of_a_part_is_none() -> None:
+def test_an_unset_field_of_a_part_reads_as_none() -> None:
     part = Event(author="a", content={"parts": [{"text": "x"}]}).content.parts[0]
     assert (part.inline_data, part.thought, part.executable_code, part.function_response) == (None,) * 4
 
@@ -226,7 +226,7 @@ def test_a_given_credential_is_returned() -> None:
 
 
 class ByHand(LoopAgent):
-    """LoopAgent as its design writes it top to bottom."""
+    """A LoopAgent whose loop is written by hand, as in the source of the design."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         agent_state = self._load_agent_state(ctx, LoopAgentState)

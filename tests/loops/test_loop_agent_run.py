@@ -1,4 +1,4 @@
-"""LoopAgents as runs: driven, stepped, paused, steered, cancelled; saved at every event and gone on with elsewhere."""
+"""LoopAgents as runs: played, stepped, paused, steered and cancelled; saved and restored at every event."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tests.worlds import (
 
 
 class Says(BaseAgent):
-    """Says the same on every run."""
+    """An agent that emits the same in every run."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[AgentEvent, None]:
         yield AgentEvent(author=self.name, content=f"{self.name} begins")
@@ -55,7 +55,7 @@ class Says(BaseAgent):
 
 
 class World:
-    """L(2, [A, IN(2, [X, session]), B]): agents that are opaque and a session with tools, one of which asks."""
+    """L(2, [A, IN(2, [X, session]), B]): opaque agents and a session with tools, one of which needs approval."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -89,7 +89,7 @@ class World:
 
 
 async def finish(run: Any) -> Any:
-    """Play to the end; everything that asks may run."""
+    """Play the run to its end, and approve every pending call."""
     run.play()
     async with asyncio.timeout(60):
         while not run.state.over or run.driven:
@@ -106,7 +106,7 @@ def answered(events: Any) -> int:
 
 
 def in_flight(state: State) -> bool:
-    """Whether an effect was in flight, here or in a loop inside."""
+    """Return whether an effect was in flight, in this loop or in a nested one."""
     performed_by_loops = {child.call for child in state.children.values()}
     running = [call for call in state.open.values() if call.status == "running" and call.id not in performed_by_loops]
     inside = [child for child in state.children.values() if child.call in state.open and not child.over]
@@ -358,7 +358,7 @@ async def test_stepping_returns_every_event_once() -> None:
 async def test_a_step_by_turn_or_call_ends_inside_a_sub_agent() -> None:
     world = World()
     run = world.loop().start("go")
-    step = await run.step("turn")  # an agent that asks no model is a turn
+    step = await run.step("turn")  # the run of an agent without a model is a turn
     assert [(event.type, event.path) for event in step if event.type == "run_end"] == [("run_end", "A")]
     assert [event.path for event in await run.step("turn")][-1] == "IN/X"
     step = await run.step("turn")
@@ -569,7 +569,7 @@ async def test_a_suspended_run_in_a_store_can_be_restored(tmp_path: Path) -> Non
 
 
 class Asking(BaseAgent):
-    """Asks, and says what it was answered once it finds that in the session."""
+    """An agent that asks, and emits the answer when it finds it in the session."""
 
     async def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[AgentEvent, None]:
         answers = [answer for event in ctx.session.events for answer in event.get_function_responses()]
@@ -590,7 +590,7 @@ async def test_a_suspended_run_continues_with_the_answer_to_its_call() -> None:
     assert await run == "C#1"
     assert said_by(run)[-2:] == ["{'result': 'yes'}", "C#1"]
     recording = agentnb.replay(run, loop)
-    recording.to(len(run.events) - 1)  # and whoever replays it is told of no departure
+    recording.to(len(run.events) - 1)  # and a replay reports no difference
     assert_folds(run)
 
 

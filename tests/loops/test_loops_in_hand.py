@@ -1,4 +1,4 @@
-"""A loop in the hand, whatever its design: how it is given its tools, and what it is shown as."""
+"""Constructing a loop of any design: its tools, its limits and its repr."""
 
 from __future__ import annotations
 

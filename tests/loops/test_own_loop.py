@@ -1,4 +1,4 @@
-"""A loop of your own, in both forms, exactly as the README and the docstrings have it."""
+"""A loop of your own, in both forms, exactly as in the README and in the docstrings."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ TURNS = ["Cats sleep.", "Say how long.", "Cats sleep all day.", "Good."]
 
 
 def readme_examples() -> list[str]:
-    """The blocks of code in the section about it."""
+    """Return the blocks of code in the section about own loops."""
     section = README.split("## Your own loop")[1].split("\n## ")[0]
     return re.findall(r"^```python\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
 
 
 def docstring_example(documented: Any) -> str:
-    """The code in a docstring: what is indented."""
+    """Return the code in a docstring: its indented lines."""
     lines = (inspect.getdoc(documented) or "").splitlines()
     first, *_, last = [number for number, line in enumerate(lines) if line.startswith("    ")]
     return textwrap.dedent("\n".join(lines[first : last + 1])) + "\n"
@@ -57,7 +57,7 @@ async def run_cells(*cells: str, **namespace: Any) -> dict[str, Any]:
 
 
 async def loops() -> dict[str, Any]:
-    """Both forms of the example, by a function that makes them with a model."""
+    """Return, for both forms of the example, a function that constructs the loop with a model."""
     names = await run_cells(*readme_examples())
     function = names["critic"].function
 
@@ -135,7 +135,7 @@ def test_a_loop_with_an_invalid_phase_table_is_not_started(table: str, given: An
 
 
 class Losing(Loop):
-    """A loop that loses its table while it runs, so that no end of it can be told."""
+    """A loop that loses its phase table while it runs, so that its end cannot be recorded."""
 
     def advance(self, state: State) -> Event:
         self.phases = None  # type: ignore[misc, assignment]
@@ -294,7 +294,7 @@ async def test_an_invalid_decision_of_a_hook_blocks_the_call(decision: Event) ->
 
 
 class Own(Loop):
-    """Keeps a value, and ends with it."""
+    """A loop that keeps a value, and ends with it."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -328,7 +328,7 @@ async def test_changing_a_returned_output_does_not_change_the_recording() -> Non
 
 
 class Summary(Requests):
-    """Sends one message instead of the history, and a prompt that names the tools."""
+    """A Requests role that sends one message instead of the history, and a prompt that names the tools."""
 
     @property
     def system_prompt(self) -> str:
@@ -342,7 +342,7 @@ class Summary(Requests):
 
 
 class FirstOnly(Calls):
-    """Skips every call after the first."""
+    """A Calls role that skips every call after the first."""
 
     def skip(self, call: CallState, state: State) -> CallEnd | None:
         if call.id == "c1":
@@ -351,7 +351,7 @@ class FirstOnly(Calls):
 
 
 class Short(Loop):
-    """Asks twice, with requests and calls of its own."""
+    """A loop that sends two requests, with its own subclasses of Requests and Calls."""
 
     requests_class = Summary
     calls_class = FirstOnly

@@ -1,4 +1,4 @@
-"""What the designs write as dataclasses may be made from values in order."""
+"""The dataclasses of the published designs accept positional values."""
 
 from __future__ import annotations
 

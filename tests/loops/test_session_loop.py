@@ -16,7 +16,7 @@ from tests.worlds import asks, assert_folds, collect, notation, provider_faults,
 
 
 class World:
-    """Tools that say when they run, and do what a test tells them to while they do."""
+    """Tools that record when they run, and call a function of the test while they run."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []
@@ -44,7 +44,7 @@ class World:
 
 
 def sent(loop: SessionLoop, request: int) -> list[str]:
-    """The history that a request to the model carried, in short: roles, and ids of results."""
+    """Return the history of a model request in short notation: roles, and ids of results."""
     messages = loop.llm.requests[request].messages
     assert provider_faults(messages) == []
     return [f"user:{m['content']}" if m["role"] == "user" else m.get("tool_call_id", m["role"]) for m in messages]
@@ -118,7 +118,7 @@ async def test_skip_pending_does_not_interrupt_running_calls() -> None:
     loop = world.loop(asks("t1", "t2"), "done", steering_mode="skip_pending")
     world.during["t1"] = lambda: loop.steer("STEER")
     await collect(loop.run("hi"))
-    assert results(loop) == {"t1": "R:t1", "t2": "R:t2"}  # both had been started
+    assert results(loop) == {"t1": "R:t1", "t2": "R:t2"}  # both calls had been started
     assert sent(loop, 1) == ["user:hi", "assistant", "t1", "t2", "user:STEER"]
 
 
@@ -127,7 +127,7 @@ async def test_skip_pending_does_not_interrupt_running_calls() -> None:
 async def test_steering_skips_no_call_before_the_first_of_a_sequential_turn_has_ended(
     said_at: str, with_hook: bool
 ) -> None:
-    """It is looked for behind each call, and not before one."""
+    """Steering is checked after each call, and not before the first one."""
     world = World()
     hooks: dict[str, Any] = {"before_tool_call": lambda context: None} if with_hook else {}
     modes: dict[str, Any] = {"tool_execution": "sequential", "steering_mode": "skip_pending"}
@@ -142,7 +142,7 @@ async def test_steering_skips_no_call_before_the_first_of_a_sequential_turn_has_
 
 
 async def turns(count: int = 20) -> None:
-    """Let everybody else on the event loop have this many turns."""
+    """Let all other tasks of the event loop have this many turns."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -721,7 +721,7 @@ async def test_terminate_does_not_lose_queued_messages() -> None:
     assert sent(loop, 1) == ["user:hi", "assistant", "t1", "user:F"]
 
 
-# -- ends -----------------------------------------------------------------------------------------------------------
+# -- the end of a run -----------------------------------------------------------------------------------------------
 
 
 async def test_pi_19_abort_inside_a_sequential_batch_ends_it() -> None:
@@ -830,7 +830,7 @@ async def test_a_session_aborted_at_any_event_ends_everything_that_has_started(
                 loop.abort()
     kinds = [event.type for event in events]
     assert kinds.count("agent_end") == 1
-    assert notation(events)[-1].startswith("AE(")  # and no message begins inside another
+    assert notation(events)[-1].startswith("AE(")  # no message starts inside another
     assert kinds.count("turn_start") == kinds.count("turn_end")
     assert kinds.count("tool_execution_start") == kinds.count("tool_execution_end")
     assert provider_faults(loop.messages) == []
@@ -1054,7 +1054,7 @@ async def test_a_session_continues_its_conversation() -> None:
     loop.llm = ScriptedLLM(["two"])
     events = await collect(loop.run("b"))
     assert [m["content"] for m in loop.llm.requests[0].messages] == ["a", "one", "b"]
-    assert [m.content for m in events[-1].messages] == ["b", "two"]  # only the new ones
+    assert [m.content for m in events[-1].messages] == ["b", "two"]  # only the new messages
 
 
 async def test_a_session_is_idle_after_its_agent_end_event() -> None:
@@ -1070,7 +1070,7 @@ async def test_a_second_concurrent_run_is_refused() -> None:
     stream = loop.run("a")
     await anext(stream)
     for illegal in (lambda: loop.run("b"), loop.continue_):
-        with pytest.raises(UsageError, match="is running"):  # and not what its last message is, which says nothing yet
+        with pytest.raises(UsageError, match="is running"):  # not an error about the last message
             illegal()
     with pytest.raises(UsageError):
         loop.messages = []
@@ -1343,7 +1343,7 @@ async def test_progress_is_streamed_while_the_call_runs() -> None:
     @tool
     async def work(progress: Any) -> str:
         progress({"done": 1})
-        await seen.wait()  # the consumer must see it now, not when the call is over
+        await seen.wait()  # the consumer must get the event now, not after the end of the call
         return "worked"
 
     loop = SessionLoop(ScriptedLLM([[call("work", id="t1")], "done"]), [work])
@@ -1463,7 +1463,7 @@ async def test_queuing_a_message_while_the_run_ends_causes_no_deadlock() -> None
     def steer_while_the_run_ends(event: Any) -> None:
         if event.type == "cancel":
             steering.start()
-            time.sleep(0.05)  # as far as it gets without what the run holds
+            time.sleep(0.05)  # until it waits for the lock of the run
 
     run.watch(steer_while_the_run_ends)
     ending = threading.Thread(target=run.cancel, daemon=True)
@@ -1583,7 +1583,7 @@ async def test_the_start_event_of_a_call_precedes_its_approval() -> None:
     assert notation(said)[4:8] == ["XS(t1)", "XE(t1)", "M(result:t1)", "TE[t1]"]
 
 
-# -- what is told is what happened ---------------------------------------------------------------------------------
+# -- events and records agree with what happened --------------------------------------------------------------------
 
 
 async def test_an_aborted_answer_has_no_content_of_the_previous_answer() -> None:

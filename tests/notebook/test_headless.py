@@ -102,7 +102,7 @@ def test_the_saved_panel_says_why_the_call_was_denied(executed: Any) -> None:
 def test_without_a_person_a_breakpoint_or_a_pause_does_not_block_the_notebook(executed: Any) -> None:
     for source, words in (
         ("start('stopped'", "paused (breakpoint at model_end"),
-        ("start('held'", "paused, and nobody"),
+        ("start('held'", "paused, and no person"),
     ):
         said = printed(cell_of(executed, source))
         assert said.startswith(words)

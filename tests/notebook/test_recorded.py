@@ -77,7 +77,7 @@ def test_a_breakpoint_on_a_recorded_run_is_refused_with_an_alternative(made: Mak
     run, seen = made("seen")
     asyncio.run(run.step("turn"))
     seen.refresh()
-    with pytest.raises(UsageError, match=r"Its at\(-1\) goes through it"):
+    with pytest.raises(UsageError, match=r"Its at\(-1\) returns a replay"):
         seen.breakpoints.add("model_end")
     assert len(seen.breakpoints) == 0
     walked = seen.at(-1)

@@ -411,9 +411,9 @@ async def test_a_driving_consumer_cannot_await_the_run_in_its_loop() -> None:
     async with asyncio.timeout(60):
         async for event in run:
             if event.type == "model_end":
-                with pytest.raises(UsageError, match="takes the run's events one by one"):
+                with pytest.raises(UsageError, match="iterates over the run's events"):
                     await run
-                with pytest.raises(UsageError, match="takes the run's events one by one"):
+                with pytest.raises(UsageError, match="iterates over the run's events"):
                     run.result()
         assert await run == "done"
 
@@ -424,7 +424,7 @@ async def test_a_driving_consumer_cannot_step_the_run_in_its_loop() -> None:
         async for event in run:
             if event.type == "message":
                 assert [*await run.step(), *await run.step()] == run.events  # which has happened
-                with pytest.raises(UsageError, match="takes the run's events one by one"):
+                with pytest.raises(UsageError, match="iterates over the run's events"):
                     await run.step()
         assert await run == "done"
 
@@ -436,7 +436,7 @@ async def test_a_driving_consumer_cannot_add_a_consumer_in_its_loop() -> None:
             if event.type == "model_end":
                 looking_on = aiter(run)
                 assert [await anext(looking_on) for _ in run.events] == run.events
-                with pytest.raises(UsageError, match="takes the run's events one by one"):
+                with pytest.raises(UsageError, match="iterates over the run's events"):
                     await anext(looking_on)
         assert await run == "done"
 
@@ -477,7 +477,7 @@ async def test_a_closed_consumer_cannot_block_for_the_result(
 ) -> None:
     monkeypatch.setattr(environment.current, "hosted", True, raising=False)
     run = await left_at_the_model_end()
-    with pytest.raises(UsageError, match="takes the run's events one by one"):
+    with pytest.raises(UsageError, match="iterates over the run's events"):
         run.result(timeout=60)
     with pytest.raises(RunCancelled):
         await run
@@ -688,7 +688,7 @@ def test_a_result_is_available_without_an_event_loop() -> None:
 def test_waiting_for_a_result_can_time_out_and_the_run_continues() -> None:
     agent = Agent()
     run = agent.loop(sends("a"), "done").start("hi")
-    with pytest.raises(TimeoutError, match="it goes on"):
+    with pytest.raises(TimeoutError, match="it continues"):
         run.result(timeout=0.05)
     assert run.stop_reason is None
     while not run.pending:  # it continues

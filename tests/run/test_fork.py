@@ -468,7 +468,7 @@ async def test_a_call_of_the_loop_cannot_be_forked_with_other_arguments() -> Non
 async def test_a_call_of_an_unknown_tool_cannot_be_approved() -> None:
     run = SessionLoop(ScriptedLLM([[call("nothing", id="c1")], "done"])).start("go")
     await run
-    with pytest.raises(UnknownCall, match="There is no tool 'nothing'; session_loop has none"):
+    with pytest.raises(UnknownCall, match="There is no tool 'nothing'; session_loop has no tools"):
         run.fork(seq_of(run, "model_end"), decision="approve")
 
 

@@ -414,7 +414,7 @@ async def test_steering_is_recorded_when_the_method_returns() -> None:
     assert types(run.events) == ["run_start", "queued", "queued"]
     await run
     assert [m.content for m in run.messages] == ["hi", "S", "one", "F", "two"]
-    with pytest.raises(UsageError, match="over"):
+    with pytest.raises(UsageError, match="has ended"):
         run.steer("late")
 
 

@@ -354,7 +354,7 @@ def test_a_script_ends_and_an_interactive_prompt_waits_for_the_person() -> None:
     assert "done Rejected: Nobody is there" in done.stdout
     (line,) = done.stderr.splitlines()
     assert line.startswith("agentnb: The call of 'write' with {'path': ")
-    assert 'To decide in advance: start(approve=...), agentnb.headless("approve")' in line
+    assert 'To decide in advance: start(approve=...), or agentnb.headless("approve")' in line
     prompt = subprocess.Popen(
         [sys.executable, "-q", "-i", "-c", SCRIPT.replace("run.result()", "run.result(1)")],
         cwd=REPOSITORY,

@@ -81,7 +81,7 @@ async def test_an_activity_that_yields_another_value_has_failed() -> None:
     run = loop.start(None)
     await run
     assert [call.end.result for call in run.state.own_calls if call.end] == [
-        "TypeError: look says events on its way, or a Delta to be shown, not 'words'."
+        "TypeError: look may only yield events, deltas and a Result, not 'words'."
     ]
 
 

@@ -1,4 +1,4 @@
-"""The simulation as a command; `tests.simulation` says how to run it."""
+"""The simulation as a command; the docstring of `tests.simulation` describes it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.simulation.choices import of_seed
 from tests.simulation.shrink import kind, kinds, shrunk
 
 PUSH = 300
-"""The seeds of every push."""
+"""The number of seeds of every push."""
 CHUNK = 50
 PROGRESS = 1000
-"""After so many seeds it says how far it is."""
+"""The number of seeds between two lines of progress."""
 
 
 def chunk(seeds: Iterable[int]) -> tuple[int, list[tuple[int, list[str]]]]:
-    """Play some seeds; returns how many events they had, and of each that failed what is wrong."""
+    """Play some seeds; return the number of their events, and the faults of each seed that failed."""
     events, failed = 0, []
     for seed in seeds:
         story = play(draw_case(of_seed(seed)))
@@ -33,7 +33,7 @@ def chunk(seeds: Iterable[int]) -> tuple[int, list[tuple[int, list[str]]]]:
 
 
 def play_many(first: int, count: int, processes: int) -> int:
-    """Play many seeds and print those that fail; returns how many that are."""
+    """Play many seeds and print those that fail; return the number of failed seeds."""
     began, events, failing = time.perf_counter(), 0, 0
     chunks = [range(at, min(at + CHUNK, first + count)) for at in range(first, first + count, CHUNK)]
     found: Counter[str] = Counter()
@@ -56,7 +56,7 @@ def play_many(first: int, count: int, processes: int) -> int:
 
 
 def play_one(seed: int, *, shrink: bool) -> int:
-    """Play one seed and print all of it; returns how much is wrong."""
+    """Play one seed and print its story; return the number of its faults."""
     story = play(draw_case(of_seed(seed)))
     if shrink and story.faults:
         wanted = kind(story.faults[0])

@@ -1,4 +1,4 @@
-"""A case: a world, a run of it with its people, its consumers and its store; and the story of what happened."""
+"""A case: a world, a run with people, consumers and a store; and the story of what happened."""
 
 from __future__ import annotations
 
@@ -43,34 +43,34 @@ from tests.simulation.store import Trouble, UnreliableDatabase, copied, draw_tro
 from tests.simulation.worlds import NOTES, Notes, Plan, Ran, build, draw_plan
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
-"""Where stores are: in memory, where there is such a place."""
+"""The folder of the stores: in memory, if there is such a folder."""
 CLEANS_UP = 5
-"""Seconds after the end of a run until nothing of it may be in flight any more."""
+"""Seconds after the end of a run, after which no effect of it may be in flight."""
 IS_LOCKED = 30
-"""Seconds that are longer than a store is locked."""
+"""Seconds, longer than any lock of a store."""
 COMES_BACK = 2.5
-"""Seconds after the end of a run within which who waits for it comes back."""
+"""Seconds after the end of a run within which waiting for it must return."""
 FINE = re.compile(
     "configuration of the loop differs|until approve= is given again"
-    "|call 'deaf' .* was broken off with its run, and has not ended"
+    "|call 'deaf' .* was cancelled with its run, and has not ended"
     "|are not written: .*database is locked"
 )
-"""Warnings that are as they should be."""
+"""Warnings that are expected."""
 GENERATIONS = 3
-"""How often runs are restored and forked from one that was restored or forked itself."""
+"""The greatest number of restores and forks in a chain of runs."""
 TRIES = 60
-"""How often a run that its model failed is taken up again."""
+"""How often a run is resumed after failures of its model."""
 
 
 @dataclass(frozen=True)
 class Case:
     """Everything that is random in one simulation.
 
-    order: of what is due together, 0 for that of asyncio. policy: None, True, "rules", or what a function says about
-    the calls whose `n` is 0, 1, 2 ... acts: what people do one after the other; later: in each run that was restored or
-    forked. watches: what a watcher does at once when it receives the event of that number. drives: how the run is
-    driven, and after how many events the consumer that drives leaves. reads: after how many events each further
-    consumer leaves; None is never.
+    order: the seed of the order of simultaneous callbacks, 0 for that of asyncio. policy: None, True, "rules", or the
+    answers of a function to calls whose `n` is 0, 1, 2 ... acts: the acts of people, one after the other; later: their
+    acts in each restored or forked run. watches: the acts of a watcher, each with the number of the event at which it
+    acts. drives: how the run is advanced, and the number of events after which the consumer that advances it leaves.
+    reads: the number of events after which each further consumer leaves; None: never.
     """
 
     plan: Plan
@@ -88,7 +88,7 @@ class Case:
     looks: tuple[int, ...]
 
     def lines(self) -> Iterator[str]:
-        """The case in words."""
+        """Describe the case in text."""
         yield from self.plan.lines()
         yield f"order={self.order} policy={self.policy} limits={self.limits} breakpoints={self.breakpoints}"
         yield f"driven by {self.drives}, read by {list(self.reads)}, store: {self.trouble}, attended: {self.attended}"
@@ -98,12 +98,12 @@ class Case:
 
     @property
     def size(self) -> int:
-        """How many things are in it."""
+        """The number of parts of the case."""
         return self.plan.size + len(self.acts) + len(self.later) + len(self.watches) + len(self.reads)
 
 
 def draw_case(choices: Choices) -> Case:
-    """A random case."""
+    """Draw a random case."""
     part = choices.part
     words = ("ask", "approve", "reject", "edit", "deadline", "wait", "fail")
     given = part("given")
@@ -126,7 +126,7 @@ def draw_case(choices: Choices) -> Case:
 
 @dataclass
 class Story:
-    """What happened in a case: what is wrong, what people did, and the events."""
+    """The story of a case: its faults, the acts of people, and the events."""
 
     case: Case
     faults: list[str] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Story:
     events: Sequence[Event] = ()
 
     def lines(self) -> Iterator[str]:
-        """All of it in words."""
+        """Describe the story in text."""
         yield from self.case.lines()
         yield from self.log
         for event in self.events:
@@ -150,7 +150,7 @@ def play(case: Case) -> Story:
     said = io.StringIO()
     with ExitStack() as stack:
         stack.enter_context(_logged(said))
-        stack.enter_context(redirect_stderr(io.StringIO()))  # what agentnb has refused because nobody is there
+        stack.enter_context(redirect_stderr(io.StringIO()))  # messages about calls rejected by the headless policy
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         agentnb.headless("reject", after=3.0, attended=case.attended)
@@ -186,7 +186,7 @@ def _logged(to: io.StringIO) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Image:
-    """What a process that was killed has left: the store's files, what had run, and the events in memory then."""
+    """The state in which a process was killed: the file of its store, the functions that had run, its events."""
 
     file: Path
     ran: tuple[Ran, ...]
@@ -194,7 +194,7 @@ class _Image:
 
 
 class _Live:
-    """One case while it is played."""
+    """A case while it is being played."""
 
     def __init__(self, case: Case, story: Story, loop: VirtualLoop, folder: Path | None) -> None:
         self.case, self.story, self.loop, self.folder = case, story, loop, folder
@@ -203,7 +203,7 @@ class _Live:
         self.store: Store | None = None
         self.disk: Store | None = None
         self.run = self._begin()
-        rebuild = lambda: self._rebuilt("fork")  # noqa: E731 - where it is used it has no name
+        rebuild = lambda: self._rebuilt("fork")  # noqa: E731 - shorter than a nested function
         self.person = Person(self.run, loop.time, rebuild, log=story.log, is_on_disk=self._is_on_disk)
         self.kept: dict[int, Any] = {}
         self.reading = 0
@@ -229,14 +229,14 @@ class _Live:
             self.database = UnreliableDatabase(
                 self.store._database, case.trouble, now=self.loop.time, wait=self._wait, dies=self._die
             )
-            self.store._database = self.database  # before anything is written but the run's name
+            self.store._database = self.database  # before any other write than that of the run's name
             self.notes.before_effect = self._check_intent
         return run
 
-    # -- the run and those around it -------------------------------------------------------------------------------
+    # -- the run, its people and its consumers ---------------------------------------------------------------------
 
     async def live(self) -> None:
-        """Play it to its end, resume what was saved, and replay the recording."""
+        """Play the run to its end, restore all snapshots and finish all forks, and replay the recording."""
         case, run = self.case, self.run
         if case.watches or case.looks:
             run.watch(self._watch(dict(case.watches)))
@@ -323,7 +323,7 @@ class _Live:
                 self.person.attempt("approve", item)
 
     async def _consume(self, leaves: int | None) -> str:
-        """Read the run's events in order, and leave after so many of them."""
+        """Consume the events of the run and check their order; leave after `leaves` events, or never if it is None."""
         expected = 0
         events = aiter(self.run)
         self.reading += 1
@@ -348,7 +348,7 @@ class _Live:
         return "end"
 
     async def _leave(self, events: Any) -> None:
-        """Stop reading. Where others still read, the run continues."""
+        """Close this consumer. The run must continue if others still consume it."""
         before, others = len(self.run.events), self.reading - 1
         await events.aclose()
         for event in self.run.events[before:]:
@@ -396,7 +396,7 @@ class _Live:
 
     @property
     def _is_broken(self) -> bool:
-        """Whether the store refuses every further write."""
+        """Whether the store refuses every further write (kind "full")."""
         return self.case.trouble is not None and self.case.trouble.kind == "full"
 
     def _wait(self, seconds: float) -> None:
@@ -420,7 +420,7 @@ class _Live:
             self.fault(f"{who} is given event {event.seq}, and it is not on disk")
 
     def _check_intent(self, ran: Ran) -> None:
-        """A tool is about to have its effect: another process must find that it was started."""
+        """Check, before a tool has its effect, that another process would find its start on disk."""
         assert self.disk is not None
         started = any(
             event.type == "call_start" and (event.path, getattr(event, "call_id", "")) == (ran.path, ran.call_id)
@@ -438,10 +438,10 @@ class _Live:
         if len(there) != len(here) and not self._is_broken:
             self.fault(f"the store has {len(there)} events, and memory has {len(here)}")
 
-    # -- what was saved and forked ---------------------------------------------------------------------------------
+    # -- restored and forked runs ----------------------------------------------------------------------------------
 
     async def _resume_all(self, where: str, run: Run, person: Person, generation: int = 1) -> None:
-        """Bring to its end what was saved of a run, what was forked from it, and what it was suspended for."""
+        """Finish every snapshot and fork of a run, and the run itself if it was suspended."""
         if generation > GENERATIONS:
             return
         for number, (text, asked) in enumerate(person.snapshots):
@@ -460,7 +460,7 @@ class _Live:
     async def _resume(
         self, where: str, snapshot: Snapshot, asked: Sequence[Pending], generation: int, *, is_policy_given: bool
     ) -> None:
-        """Restore a snapshot, with its policy given again or as it was recorded."""
+        """Restore a snapshot and finish its run. The policy is given again, or not."""
         loop, notes = self._rebuilt(where)
         try:
             again = restore(snapshot, loop, **({"approve": _policy(self.case.policy)} if is_policy_given else {}))
@@ -474,7 +474,7 @@ class _Live:
             self.fault(traceback.format_exc()[-1500:], where=where)
 
     async def _resume_from_disk(self, image: _Image) -> None:
-        """What another process does with the store of one that was killed."""
+        """Restore and finish the run from the store of a killed process, as another process does."""
         where = f"killed at event {len(image.events)}"
         store = Store(image.file)
         try:
@@ -492,10 +492,10 @@ class _Live:
         store.close()
 
     async def _finish(self, where: str, again: Run, notes: Notes, asked: Sequence[Pending], generation: int) -> None:
-        """Bring a run to its end, hold it to the model, and then what was made of it.
+        """Finish a run, check it against the model, and then do the same for its snapshots and forks.
 
-        People decide about the questions that waited when it was made (`asked`), do what they do later, and then say
-        yes to everything.
+        People decide about the questions that were pending when the run was saved (`asked`), perform their later acts,
+        and then approve everything.
         """
         NOTES[again.id], notes.is_over = notes, lambda: again.state.over
         inherited = len(again.events)
@@ -503,7 +503,7 @@ class _Live:
         for number, item in enumerate(asked):
             person.attempt(DECISIONS[number % len(DECISIONS)], item)
         for id in ("lr", "other") if generation % 2 else ():
-            with suppress(AgentnbError):  # no agent waits for that
+            with suppress(AgentnbError):  # no agent waits for this answer
                 again.answer(id, {"said": where})
         acts = iter(self.case.later)
         for _ in range(2000):
@@ -533,7 +533,7 @@ class _Live:
         await self._resume_all(f"{where}, ", again, person, generation + 1)
 
     def _check_tables(self, runs: list[Run]) -> None:
-        """Whether the tables count each request once, in the run that made it."""
+        """Check that the tables count each request once, in the run that made it."""
         table = messages(runs)
         counted = table.loc[~table["inherited"], "input_tokens"].sum()
         used = sum(run.usage.get("input_tokens", 0) for run in runs)
@@ -552,7 +552,7 @@ class _Live:
 
 
 def _policy(policy: Any) -> Any:
-    """What `approve=` gets."""
+    """Return the value for `approve=`."""
     if policy == "rules":
         return [
             {"tool": "asking", "decision": "ask", "deadline": 2},
@@ -567,7 +567,7 @@ def _policy(policy: Any) -> Any:
     async def judge(call: Any) -> Any:
         n = call.arguments.get("n")
         what = policy[n % len(policy)] if isinstance(n, int) else "ask"
-        call.arguments["n"] = 77  # of a copy, which changes nothing
+        call.arguments["n"] = 77  # this changes only a copy
         match what:
             case "wait":
                 await asyncio.sleep(0.3)

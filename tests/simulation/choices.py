@@ -1,8 +1,8 @@
-"""Choices: where everything random in a simulation comes from.
+"""Choices: the source of everything random in a simulation.
 
-A choice is a number below another, and 0 is always the simplest one: the shortest, the calmest, nothing at all. So
-hypothesis, which shrinks numbers, shrinks a world. The numbers come from a seed, or from hypothesis, or from hypothesis
-on top of a seed: then each is at most what the seed gave, and a world that fails becomes smaller and smaller.
+A choice is a number below a limit, and 0 is always the simplest one: the shortest, the calmest, or nothing. Hypothesis
+shrinks numbers, and so it shrinks a world. The numbers come from a seed, from hypothesis, or from both: then each is at
+most that of the seed, and a failing world becomes smaller and smaller.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 T = TypeVar("T")
 
 Below = Callable[[int], int]
-"""Gives a number from 0 to n - 1."""
+"""A function that returns a number from 0 to n - 1."""
 
 WHOLE = 1 << 16
-"""More than any number that is drawn. What hypothesis draws first is mostly above it, and leaves a seed's number."""
+"""A limit above every choice. Most numbers that hypothesis draws are above the choice, and so keep that of the seed."""
 
 
 class Choices:
-    """Draws numbers. Each part of a world draws from a source of its own, so that leaving one out changes no other."""
+    """A source of numbers. Each part of a world has its own, so that leaving out a part changes no other part."""
 
     def __init__(self, source: Callable[[str], Below], part: str = "") -> None:
         self._source = source
@@ -31,23 +31,23 @@ class Choices:
         self._below = source(part)
 
     def part(self, name: object) -> Choices:
-        """The choices of a part of the world."""
+        """Return the choices of a part of the world."""
         return Choices(self._source, f"{self._part}/{name}")
 
     def below(self, n: int) -> int:
-        """A number from 0 to n - 1."""
+        """Return a number from 0 to n - 1."""
         return self._below(n)
 
     def pick(self, *options: Any) -> Any:
-        """One of the options; the first is the simplest."""
+        """Return one of the options; the first is the simplest."""
         return options[self.below(len(options))]
 
     def chance(self, percent: int) -> bool:
-        """True in so many of a hundred cases."""
+        """Return True in `percent` percent of the cases."""
         return self.below(100) >= 100 - percent
 
     def many(self, most: int, percent: int = 75) -> Iterator[Choices]:
-        """Choices for one thing after the other, while the dice say so, up to `most` of them."""
+        """Yield choices for a random number of parts, at most `most`; each is added with a probability of `percent`."""
         for number in range(most):
             one = self.part(number)
             if not one.chance(percent):
@@ -55,32 +55,32 @@ class Choices:
             yield one
 
     def some(self, options: Sequence[T], percent: int = 50) -> list[T]:
-        """Some of the options, at least one."""
+        """Return a random selection of the options, at least one."""
         return [option for option in options if self.chance(percent)] or [self.pick(*options)]
 
 
 def of_seed(seed: int) -> Choices:
-    """The choices that a seed gives."""
+    """Return the choices of a seed."""
     return Choices(_source(seed))
 
 
 def _source(seed: int) -> Callable[[str], Below]:
     def source(part: str) -> Below:
         numbers = random.Random(f"{seed}{part}")
-        return lambda n: int(numbers.random() * n)  # one number each, whatever n is
+        return lambda n: int(numbers.random() * n)  # exactly one random number for each choice, independent of n
 
     return source
 
 
 @st.composite
 def drawn(draw: st.DrawFn, make: Callable[[Choices], T]) -> T:
-    """What `make` makes of choices that hypothesis draws."""
+    """Return the result of `make` with choices that hypothesis draws."""
     return make(Choices(lambda part: lambda n: draw(st.integers(0, n - 1))))
 
 
 @st.composite
 def smaller(draw: st.DrawFn, seed: int, make: Callable[[Choices], T]) -> T:
-    """What `make` makes of the choices of a seed, each of which hypothesis may make smaller."""
+    """Return the result of `make` with the choices of a seed, each of which hypothesis may make smaller."""
     source = _source(seed)
 
     def shrunk(part: str) -> Below:

@@ -1,8 +1,8 @@
-"""An event loop whose clock is virtual: nothing waits, a hang is an error, and a number decides what comes first.
+"""An event loop with a virtual clock: no real waits, a hang is an error, and a seed determines the order of callbacks.
 
-The clock does not move while code runs. When nothing is ready it jumps to the next timer; when there is no timer
-either, nothing can ever happen again, and that raises `Hang`. The callbacks that are due in one turn of the loop run in
-an order that is drawn from `order`; 0 keeps the order of asyncio.
+The clock does not advance while code runs. If no callback is ready, it jumps to the next timer. If there is no timer
+either, no callback can ever run again, and `Hang` is raised. The callbacks of one turn of the event loop run in random
+order with the seed `order`; 0 keeps the order of asyncio.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from agentnb.threads import THREADS
 T = TypeVar("T")
 
 EPOCH = 1_700_000_000.0
-"""The virtual time since the epoch at which a world begins."""
+"""The virtual time, in seconds since the epoch, at the start of a world."""
 MOST_TURNS = 200_000
 JITTER = 1e-6
-"""Seconds by which timers are late at most, so that those that are due together fire in a random order."""
+"""The largest delay of a timer in seconds, so that simultaneous timers fire in a random order."""
 TICK = 1e-11
-"""Seconds by which each timer is later than the one before, so that those that are due together keep their order."""
+"""The additional delay of each timer in seconds, so that simultaneous timers fire in the order of their creation."""
 
 
 class Hang(AssertionError):
-    """Nothing can ever happen again, or the same thing happens for ever."""
+    """No callback can ever run again, or callbacks run forever."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop with a virtual clock. `order` is the seed of the order of what is due together."""
+    """An event loop with a virtual clock. `order` is the seed of the order of simultaneous callbacks."""
 
     def __init__(self, order: int = 0, most_turns: int = MOST_TURNS) -> None:
         self.now = 1000.0
@@ -48,17 +48,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.set_exception_handler(lambda _, context: self.errors.append(context))
 
     def time(self) -> float:
-        """The virtual time."""
+        """Return the virtual time."""
         return self.now
 
     def call_at(self, when: float, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
-        """A timer, a little late as every timer is."""
+        """Schedule a timer with a small delay."""
         self._timers += 1
         late = self._random.random() * JITTER if self._random is not None else self._timers * TICK
         return super().call_at(when + late, *args, **kwargs)
 
     def pass_time(self, timeout: float | None, is_woken: bool) -> None:
-        """Begin a turn: jump to the next timer where nothing is ready, and shuffle what is."""
+        """Start a turn: jump to the next timer if no callback is ready, and shuffle the ready callbacks."""
         self._turns_left -= 1
         if not self._turns_left:
             raise Hang(f"The same is repeated for ever: {self._doing()}")
@@ -74,7 +74,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             ready.extend(handles)
 
     def _doing(self) -> str:
-        """What the tasks wait for."""
+        """Return where the tasks wait, as text."""
         places = {}
         for task in asyncio.all_tasks(self):
             inner: Any = task.get_coro()
@@ -89,7 +89,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Selector(selectors.SelectSelector):
-    """Looks for what is ready and never waits for it."""
+    """A selector that returns what is ready and never waits."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class _Selector(selectors.SelectSelector):
 
 
 class _HostHere:
-    """Takes the place of the thread on which runs live in the background: they live in this event loop."""
+    """A replacement for the thread of background runs: they live in this event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -113,7 +113,7 @@ class _HostHere:
 
 @contextmanager
 def _virtual(loop: VirtualLoop) -> Iterator[None]:
-    """Virtual clocks, no threads."""
+    """Replace the clocks by virtual ones, and use no threads."""
     real = time.time, time.monotonic, hosting.host
     time.time, time.monotonic = lambda: EPOCH + loop.now, lambda: loop.now
     hosting.host = _HostHere(loop)  # type: ignore[assignment]
@@ -127,7 +127,7 @@ def _virtual(loop: VirtualLoop) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Ended(Generic[T]):
-    """The outcome of a virtual world: the result, the tasks that were left running, the errors that nobody took."""
+    """The outcome of a virtual world: the result, the tasks still running, and the errors that no code handled."""
 
     result: T
     left: list[str]
@@ -156,7 +156,7 @@ def _close(loop: VirtualLoop) -> None:
     for task in asyncio.all_tasks(loop):
         task.cancel()
     try:
-        with suppress(BaseException):  # where it fails the world has failed before, and its report is on the way
+        with suppress(BaseException):  # an error here follows an earlier one, which is raised
             for _ in range(50):
                 if not (tasks := asyncio.all_tasks(loop)):
                     break

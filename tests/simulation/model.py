@@ -1,20 +1,21 @@
-"""The one model that every world is held to: shown, decided, ran.
+"""The model that every world is checked against: what was shown, what was decided, what ran.
 
-It reads the record of a run, what people were shown and said, and what tools and models saw, and tells what does not
-fit. Calls are known by the run, the path and their id, questions by the run, the path and the number of their event.
+It reads the recording of a run, what people were shown and decided, and the notes of tools and models, and yields all
+contradictions. A call is identified by the run, the path and its id, a question by the run, the path and the number of
+its event.
 
-- A call that asks runs only after a decision that answers its latest question and says yes, and with exactly the name
-  and the arguments that were shown there, or that the decision put in their place.
+- A call that needs approval runs only after a positive decision about its latest question, with exactly the name and
+  the arguments that were shown there, or those of the decision.
 - Each call of a model has exactly one result. No function runs twice for one call, unless its tool is idempotent or a
   person approved that it runs again.
-- Nothing that was finished is lost or runs again after a restore.
-- The state at any event is what the events up to it fold to. There is one terminal event, and it is the last.
-- What goes to a model is valid for a provider.
-- A store has what memory has. What a person said, what a consumer is given and what is about to have an effect is on
-  disk first.
-- Each request to a model is counted once: by the run that made it, and by no fork of that.
-- What a model said before it was broken off is in the record.
-- When a run has ended, nothing of it is in flight.
+- No completed call is lost or runs again after a restore.
+- The state at any event is the fold of the events up to it. There is exactly one terminal event, and it is the last.
+- The messages sent to a model are valid for a provider.
+- A store has the same events as memory. Decisions of people, events given to consumers and starts of calls with effects
+  are on disk first.
+- Each model request is counted once: in the run that made it, and in no fork.
+- The partial answer of an interrupted model request is in the recording.
+- When a run has ended, no effect of it is in flight.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ from tests.worlds import provider_faults
 
 YES = ("approve", "edit", "replace")
 PEOPLE = ("human", "code")
-"""Who decides by a call of `run.approve` and the like."""
+"""The values of `by` for decisions made with `run.approve` and similar methods."""
 
 
 @dataclass
 class _Call:
-    """What is known of a call while its events are read."""
+    """A call as far as its events have been read."""
 
     made: Mapping[str, Any] | None = None
-    """The arguments that the model, or the loop, has given it."""
+    """The arguments given by the model or by the loop."""
     asked: ApprovalRequest | None = None
     decided: ApprovalDecision | None = None
     starts: list[CallStart] = field(default_factory=list)
@@ -63,9 +64,9 @@ class _Call:
 def faults(
     run: Run, notes: Notes, said: Sequence[Said], *, has_policy: bool = False, inherited: int = 0
 ) -> Iterator[str]:
-    """What of a run that has ended does not fit the model.
+    """Yield every contradiction between a run that has ended and the model.
 
-    It has taken over `inherited` events, of the run before it was restored or of the run that it is a fork of.
+    The first `inherited` events are those of the run before a restore, or of the run that it is a fork of.
     """
     events = list(run.events)
     yield from notes.problems
@@ -75,7 +76,7 @@ def faults(
     yield from found
     yield from _decisions(events, said)
     yield from _functions(run, calls, notes.ran, inherited)
-    if run.stop_reason != "suspended":  # then calls and requests are open, and are made again
+    if run.stop_reason != "suspended":  # otherwise calls and requests are open, and are repeated
         yield from _results(calls)
         yield from _partial_answers(events, notes)
         yield from _edits(events, notes)
@@ -92,7 +93,7 @@ def _order(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _states(run: Run) -> Iterator[str]:
-    """The last state, and what each loop would send to a model."""
+    """Check the last state, and the messages that each loop would send to a model."""
     if run.at(len(run.events) - 1).state != run.state or fold(run.events) != run.state:
         yield "the state is not what the events fold to"
     for state in states(run.state):
@@ -101,14 +102,14 @@ def _states(run: Run) -> Iterator[str]:
         is_unfinished = run.stop_reason == "suspended"
         history = [dict(message) for message in state.messages]
         wrong = provider_faults(history, unfinished=is_unfinished)
-        if wrong := [fault for fault in wrong if "unknown role" not in fault]:  # which `convert` leaves out
+        if wrong := [fault for fault in wrong if "unknown role" not in fault]:  # left out by `convert`
             yield f"the history of {state.name} is not valid: {wrong[:3]}"
         if state.open and not is_unfinished:
             yield f"calls of {state.name} are open at the end: {list(state.open)}"
 
 
 def _read(events: Iterable[Event], *, has_policy: bool) -> tuple[dict[tuple[str, str], _Call], list[str]]:
-    """The calls of a recording, and what about them does not fit."""
+    """Return the calls of a recording, and their contradictions."""
     calls: dict[tuple[str, str], _Call] = {}
     found: list[str] = []
     for event in events:
@@ -195,12 +196,12 @@ def _started(call: _Call, start: CallStart, has_policy: bool) -> Iterator[str]:
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the function, without what an ExecutionLoop says beside them of where the result goes."""
+    """Return the arguments of the function, without the fields of an ExecutionLoop about the result."""
     return {name: value for name, value in arguments.items() if not name.startswith("_")}
 
 
 def _decisions(events: Sequence[Event], said: Sequence[Said]) -> Iterator[str]:
-    """Whether each thing that a person said is a decision about just the question that was shown to that person."""
+    """Check that each act of a person is recorded as a decision about exactly the question that was shown."""
     for one in said:
         decision = events[one.event]
         if not isinstance(decision, ApprovalDecision):
@@ -230,7 +231,7 @@ def _decisions(events: Sequence[Event], said: Sequence[Said]) -> Iterator[str]:
 
 
 def _functions(run: Run, calls: Mapping[tuple[str, str], _Call], ran: Sequence[Ran], inherited: int) -> Iterator[str]:
-    """Whether each function that ran had been started, and with the arguments of that."""
+    """Check that each function that ran had been started, with the same arguments."""
     times: Counter[tuple[str, str]] = Counter()
     for one in ran:
         key = (one.path, one.call_id)
@@ -262,7 +263,7 @@ def _results(calls: Mapping[tuple[str, str], _Call]) -> Iterator[str]:
 
 
 def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
-    """Whether what models said before they failed, or were broken off, is in the record."""
+    """Check that the partial answers of failed and interrupted requests are in the recording."""
     answers = [answer for event in events if (answer := getattr(event, "answer", None)) is not None]
     texts = [str(answer.content) for answer in answers]
     for asked in notes.asked:
@@ -271,7 +272,7 @@ def _partial_answers(events: Sequence[Event], notes: Notes) -> Iterator[str]:
 
 
 def _edits(events: Sequence[Event], notes: Notes) -> Iterator[str]:
-    """Whether what a hook has put in place is in the record, unless the call was over by then."""
+    """Check that the edits of hooks are in the recording, unless the call had ended before."""
     recorded = {
         (event.call_id, event.arguments["n"])
         for event in events
@@ -284,7 +285,7 @@ def _edits(events: Sequence[Event], notes: Notes) -> Iterator[str]:
 
 
 def _usage(run: Run, notes: Notes, inherited: int) -> Iterator[str]:
-    """Whether each request was counted once. One that was broken off while it told its usage may be counted or not."""
+    """Check that each request was counted once. One interrupted while it streamed its usage may be counted or not."""
     before = fold(run.events[:inherited]).own_usage
     least = sum(asked.is_counted for asked in notes.asked)
     most = sum(asked.end == "whole" for asked in notes.asked)
@@ -300,13 +301,13 @@ def _usage(run: Run, notes: Notes, inherited: int) -> Iterator[str]:
 def faults_of_a_restore(
     before: Sequence[Event], again: Run, notes: Notes, ran_before: Sequence[Ran] = ()
 ) -> Iterator[str]:
-    """What does not fit of a run that went on from `before`; `notes` are of what ran since.
+    """Yield the contradictions of a run restored from the events `before`; `notes` has what ran since.
 
-    ran_before: what ran in the process that was killed, whether the record has it or not.
+    ran_before: the functions that ran in the killed process, recorded or not.
     """
     events = list(again.events)
     if isinstance(before[-1], RunEnd) and before[-1].reason == "error":
-        return  # a LoopAgent goes back to its checkpoint, and what failed begins anew
+        return  # a LoopAgent returns to its checkpoint, and the failed agent starts again
     for end in before:
         if isinstance(end, CallEnd) and end.outcome not in ("aborted", "skipped"):
             kept = events[end.seq] if end.seq < len(events) else None

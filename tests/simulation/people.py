@@ -1,7 +1,7 @@
 """People: they decide, edit, replace, answer, undo, remember, steer, pause, resume, step, fork, leave and cancel.
 
-What they do is drawn before the run begins, as acts: when, what, and about which of the calls that wait. An act that
-agentnb refuses is no fault; what it does is compared with the record later.
+Their acts are drawn before the run starts: when, what, and about which pending call. An act that agentnb refuses is not
+a fault. The effects of acts are compared with the recording later.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tests.simulation.worlds import NOTES, Notes
 
 DECISIONS = ("approve", "reject", "edit", "replace", "answer")
 OF_A_QUESTION = frozenset({*DECISIONS, "remember", "regret", "keep"})
-"""What a person does only where there is a question, and so waits a while for one."""
+"""Acts that need a question; a person waits some time for one."""
 PATIENCE = 20
-"""Tenths of a second."""
+"""How long a person waits for a question, in tenths of a second."""
 CALM = (
     *("approve",) * 5,
     *("regret", "late", "late"),
@@ -33,7 +33,7 @@ RESTLESS = (*CALM, "pause", "pause", "resume", "resume", "breakpoint", "step", "
 
 @dataclass(frozen=True)
 class Act:
-    """One thing that a person does, `after` so many seconds; `which` of the calls that wait."""
+    """One act of a person, `after` a number of seconds; `which` selects one of the pending calls."""
 
     after: float
     what: str
@@ -45,7 +45,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Said:
-    """A decision that was taken: what it said, about which question as it was shown, and the number of its event."""
+    """A decision of a person: its kind, the question as it was shown, and the number of its event."""
 
     what: str
     item: Pending
@@ -55,24 +55,24 @@ class Said:
 
 @dataclass
 class Person:
-    """Somebody who acts on a run, and notes what happened."""
+    """A person who acts on a run, and notes what happened."""
 
     run: Run
     now: Callable[[], float]
     rebuild: Callable[[], tuple[Loop, Notes]]
-    """Builds the loop anew, for a fork, with notes of its own."""
+    """A function that constructs the loop for a fork, with its own notes."""
     said: list[Said] = field(default_factory=list)
     seen: list[Pending] = field(default_factory=list)
     snapshots: list[tuple[str, list[Pending]]] = field(default_factory=list)
-    """Each snapshot as JSON, and the questions that waited then; to `keep` is to take one while a question waits."""
+    """Each snapshot as JSON, with the questions pending then; the act `keep` takes one while a question is pending."""
     forks: list[tuple[Run, Notes, int]] = field(default_factory=list)
-    """Each fork, what was seen in it, and the event it was made at."""
+    """Each fork, its notes, and the event at which it was made."""
     log: list[str] = field(default_factory=list)
     is_on_disk: Callable[[Event], bool] = lambda event: True
     faults: list[str] = field(default_factory=list)
 
     def act(self, act: Act) -> None:
-        """Do it, and note what happened. Whatever the state of the store, it takes no time."""
+        """Perform an act and note what happened. It must take no time, whatever the state of the store."""
         before, began = len(self.run.events), self.now()
         try:
             did = self._do(act, before)
@@ -90,7 +90,7 @@ class Person:
         item = waiting[which % len(waiting)] if waiting else None
         match act.what:
             case "late" if late := [item for item in self.seen if item not in waiting]:
-                # The question is answered, or was taken back and asked anew: this must decide nothing.
+                # The question was answered, or withdrawn and asked again: this must decide nothing.
                 return self.decide(DECISIONS[which % len(DECISIONS)], late[-1 - which % len(late)])
             case "remember" if item is not None:
                 run.approve(item, remember="tool" if which % 2 else "arguments")
@@ -101,7 +101,7 @@ class Person:
                 did = self.decide("edit" if which % 4 > 1 else "approve", item)
                 run.undo(item)
                 if which % 2:
-                    self.decide("approve", item)  # as a second click on the old question would
+                    self.decide("approve", item)  # like a second click on the old question
                 return did
             case "undo" if run.decided:
                 run.undo(decided := run.decided[which % len(run.decided)])
@@ -133,14 +133,14 @@ class Person:
         return "done"
 
     def attempt(self, what: str, item: Pending) -> None:
-        """Decide about a question, which may be refused."""
+        """Decide about a question; the decision may be refused."""
         try:
             self.decide(what, item)
         except AgentnbError as error:
             self.log.append(f"{self.now():.2f} {what} of {item.id}@{item.event} {type(error).__name__}: {error}")
 
     def decide(self, what: str, item: Pending) -> str:
-        """Decide about the question as it was shown, and note which event that made."""
+        """Decide about the question as it was shown, and note the event of the decision."""
         run = self.run
         before = len(run.events)
         arguments: dict[str, Any] | None = None
@@ -167,11 +167,11 @@ class Person:
 
 
 def draw_act(choices: Choices, kinds: Sequence[str] = CALM) -> Act:
-    """One thing that a person does."""
+    """Draw one act of a person."""
     return Act(choices.pick(0.05, 0.0, 0.0, 0.2, 0.7, 2.0), choices.pick(*kinds), choices.below(8))
 
 
 def draw_acts(choices: Choices, most: int) -> tuple[Act, ...]:
-    """What a person does."""
+    """Draw the acts of a person."""
     kinds = RESTLESS if choices.chance(60) else CALM
     return tuple(draw_act(one, kinds) for one in choices.many(most, 93))

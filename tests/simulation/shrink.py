@@ -1,4 +1,4 @@
-"""From a seed that fails to the smallest world that fails like it, by hypothesis."""
+"""Reduce a failing seed to the smallest world with the same kind of fault, with hypothesis."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tests.simulation.case import Case, Story, draw_case, play
 from tests.simulation.choices import of_seed, smaller
 
 TRIES = 1000
-"""How many cases are played to find the smallest."""
+"""The number of cases that are played to find the smallest one."""
 
 
 def kind(fault: str) -> str:
-    """What a fault has in common with those of its kind: its words, without names and numbers."""
+    """Return the kind of a fault: its text without names and numbers."""
     words = fault.strip().splitlines()[-1] if "Traceback" in fault else fault
     return re.sub(r"(\d|'[^']*'|\{.*?\}|\[.*?\]|\bL\d*\b)+", "#", words.partition(": ")[2] or words)[:60]
 
 
 def kinds(story: Story) -> set[str]:
-    """The kinds of faults in a story."""
+    """Return the kinds of the faults of a story."""
     return {kind(fault) for fault in story.faults}
 
 
 class _Enough(BaseException):
-    """It goes through hypothesis, which takes every Exception for a failure of the test."""
+    """Ends the search. A BaseException, because hypothesis takes every Exception for a failure of the test."""
 
 
 def shrunk(seed: int, wanted: str, tries: int = TRIES) -> Case:
-    """The smallest case found that has a fault of this kind, from that of the seed on."""
+    """Return the smallest case found that has a fault of this kind, starting with that of the seed."""
     smallest = draw_case(of_seed(seed))
     left = tries
 

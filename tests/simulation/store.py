@@ -1,4 +1,4 @@
-"""A store's database that is not to be relied on, and what another process would find of it."""
+"""An unreliable database of a store, and a copy of it as another process would find it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.simulation.choices import Choices
 DEATHS = 6
 LOCKS = 3
 RETRIED = 0.1
-"""Seconds after which at the latest a write is tried again."""
+"""The longest time in seconds after which a write is retried."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """What happens at the `at`-th call that writes to the database.
+    """A failure at the `at`-th call that writes to the database.
 
-    none: nothing. dies: the process is killed before each `at`-th call, up to DEATHS times; the run continues, and what
-    was on disk is kept aside. fails: this one call raises. full: this call and all that follow raise. stalls: another
-    process holds the database for `seconds` from each `at`-th call on, up to LOCKS times.
+    none: no failure. dies: the process is killed before each `at`-th call, up to DEATHS times; the run continues, and a
+    copy of the files is kept. fails: this one call raises. full: this call and all that follow raise. stalls: another
+    process locks the database for `seconds` from each `at`-th call on, up to LOCKS times.
     """
 
     kind: str = "none"
@@ -34,15 +34,15 @@ class Trouble:
 
 
 def draw_trouble(choices: Choices) -> Trouble:
-    """Most often the process dies, which is what a store is for."""
+    """Draw a failure. Most often the process dies, the main purpose of a store."""
     kind = choices.pick("none", "dies", "dies", "dies", "fails", "full", "stalls")
     return Trouble(kind, 1 + choices.below(choices.pick(8, 40)), choices.pick(0.5, 3.0, 20.0))
 
 
 class UnreliableDatabase:
-    """The database of a store to which something happens. Keeps to the protocol of `Database`.
+    """The database of a store with a failure. It implements the protocol `Database`.
 
-    now: the time. wait: called where the caller is blocked for some seconds. dies: called where the process is killed.
+    now: returns the time. wait: called to block the caller for some seconds. dies: called when the process is killed.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class UnreliableDatabase:
         self._locks = 0
         self._free_at = 0.0
         self._inside = 0
-        """How many transactions the caller is in: inside one, the database is the caller's."""
+        """The number of open transactions of the caller. Inside one, no other process can lock the database."""
         self.writes = 0
 
     @property
@@ -74,16 +74,16 @@ class UnreliableDatabase:
 
     @property
     def is_locked(self) -> bool:
-        """Whether another process holds it just now."""
+        """Whether another process has locked the database."""
         return self._now() < self._free_at
 
     @property
     def has_been_locked(self) -> bool:
-        """Whether it is locked, or was just now, so that what was to be written is not tried again yet."""
+        """Whether the database is locked, or was locked so recently that a refused write is not retried yet."""
         return self._now() < self._free_at + RETRIED
 
     def _write(self, *, patient: bool) -> None:
-        """Count a call that writes, and let happen what is to happen then."""
+        """Count a call that writes, and cause its failure."""
         self.writes += 1
         trouble, is_here = self._trouble, self.writes == self._trouble.at
         if trouble.kind == "dies" and self.writes % trouble.at == 0 and self._deaths < DEATHS:
@@ -135,7 +135,7 @@ class UnreliableDatabase:
 
 
 def copied(store: Path, to: Path) -> Path:
-    """The files of a store as a process that is killed leaves them, under another name."""
+    """Copy the files of a store to another name, as a killed process would leave them."""
     shutil.copyfile(store, to)
     log = Path(f"{store}-wal")
     if log.exists():

@@ -1,4 +1,4 @@
-"""Random worlds hold to one model; and the simulation would see it if they did not."""
+"""Random worlds agree with one model, and the simulation detects faults that are planted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_worlds_generated_by_hypothesis_agree_with_the_model(case: Case) -> None
 
 
 def report(seed: int, story: Story) -> str:
-    """What is wrong, how to see it again, and the smallest world that fails like it."""
+    """Return the faults, the command that repeats them, and the smallest world with the same kind of fault."""
     smallest = play(shrunk(seed, kind(story.faults[0]), tries=200))
     return "\n".join(
         [
@@ -53,11 +53,11 @@ def report(seed: int, story: Story) -> str:
     )
 
 
-# -- it sees what is wrong ---------------------------------------------------------------------------------------------
+# -- planted faults ----------------------------------------------------------------------------------------------------
 
 
 def first_that_fails(wanted: str, *, most: int | None = None) -> tuple[int, Story]:
-    """The first of the seeds with a fault that has these words, in a world of so many parts at most."""
+    """Return the first seed with a fault that matches `wanted`, in a world of at most `most` parts."""
     for seed in range(PUSH):
         case = draw_case(of_seed(seed))
         if most is None or case.size <= most:

@@ -1,8 +1,8 @@
-"""Random worlds: a loop of one of the designs, loops inside it down to the third level, their models and their tools.
+"""Random worlds: a loop of one of the designs, nested loops down to the third level, their models and their tools.
 
-A world is drawn first, as a `Plan` of plain data, and then built, as often as it is needed: a run that is restored or
-replayed is given a loop that was built anew. What tools and models do follows from the plan and from what they are
-given, and `Notes` keeps what they saw.
+A world is first drawn as a `Plan` of plain data, and then built as often as needed: a restored or replayed run gets a
+new loop. The behaviour of tools and models follows from the plan and from their arguments, and `Notes` records their
+calls.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ DEPTH = 3
 KINDS = ("session", "agent", "execution", "native", "engine", "loop_agent", "generator")
 
 Chunk = tuple[Any, ...]
-"""Of a model's answer: ("say",), ("wait", seconds), ("call", id, name, arguments) or ("fail",)."""
+"""A part of a model's answer: ("say",), ("wait", seconds), ("call", id, name, arguments) or ("fail",)."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A loop: its design, its name, its tools by name, what its model answers, the loops inside it, and options."""
+    """A loop: its design, its name, its tools by name, the answers of its model, its nested loops, and options."""
 
     kind: str
     name: str
@@ -42,11 +42,11 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """How many things are in it."""
+        """The number of parts of the world."""
         return 1 + sum(len(turn) for turn in self.turns) + sum(loop.size for loop in self.inside)
 
     def lines(self, indent: str = "") -> Iterator[str]:
-        """The plan in words."""
+        """Describe the plan in text."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
         yield f"{indent}{self.name}: {self.kind}({options}) with {', '.join(self.tools) or 'no tools'}"
         for number, turn in enumerate(self.turns):
@@ -63,7 +63,7 @@ def _words(chunk: Chunk) -> str:
 
 
 def draw_plan(choices: Choices, name: str = "L", depth: int = 1) -> Plan:
-    """A loop, and those inside it."""
+    """Draw a loop and its nested loops."""
     kind = choices.pick(*KINDS)
     inside = _draw_inside(choices.part("inside"), kind, name, depth)
     options = _draw_options(choices.part("options"), kind)
@@ -83,7 +83,7 @@ def draw_plan(choices: Choices, name: str = "L", depth: int = 1) -> Plan:
 
 
 def _name_inside(name: str, options: Mapping[str, Any]) -> str:
-    """The tool by which the model of an ExecutionLoop calls a loop inside: the loop, or a tool that delegates to it."""
+    """Return the tool with which an ExecutionLoop's model calls a nested loop: the loop, or a delegated tool."""
     return f"to_{name}" if options["delegates"] else name
 
 
@@ -105,7 +105,7 @@ def _draw_said(choices: Choices) -> Chunk:
 
 
 def _draw_turn(choices: Choices, number: int, tools: Sequence[str]) -> tuple[Chunk, ...]:
-    """A turn of a model that calls tools; a turn without calls would be the last."""
+    """Draw a turn of a model that calls tools; a turn without calls would be the last."""
     turn: list[Chunk] = []
     if choices.chance(80):
         turn.append(("say",))
@@ -127,7 +127,7 @@ def _draw_turn(choices: Choices, number: int, tools: Sequence[str]) -> tuple[Chu
 
 
 def _draw_solution(choices: Choices, tools: Sequence[str], loops: Sequence[str]) -> tuple[Chunk, ...]:
-    """The first answer of an ExecutionLoop's model: calls that write data, some of which wait for that of others."""
+    """Draw the first answer of an ExecutionLoop's model: calls that write data, some of which need data of others."""
     calls: list[Chunk] = []
     for place, one in enumerate(choices.many(4, 85)):
         n: Any = f"†state.v{one.below(4)}" if one.chance(35) else one.below(21)
@@ -187,12 +187,12 @@ def _draw_options(choices: Choices, kind: str) -> dict[str, Any]:
     return {}
 
 
-# -- what tools and models see -----------------------------------------------------------------------------------------
+# -- notes of tools and models -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A tool's function began: for which call, and with which arguments."""
+    """The start of a tool's function: for which call, and with which arguments."""
 
     run_id: str
     path: str
@@ -204,34 +204,34 @@ class Ran:
 
 @dataclass
 class Asked:
-    """A request to a model: which loop's, what it has answered, and how that ended: whole, failed or broken off."""
+    """A model request: its loop, the answer so far, and how it ended: whole, failed or broken off."""
 
     loop: str
     is_over: Callable[[], bool]
     text: str = ""
     end: str = "broken off"
     is_counted: bool = False
-    """Whether the usage has been taken: after that it must be counted, and before that it may be."""
+    """Whether the usage has been consumed: then it must be counted, and before that it may be counted."""
 
     def says(self, text: str) -> Mapping[str, Any]:
-        """A piece of the answer. It is noted before it is given: who takes it may break the request off."""
+        """Return a part of the answer. It is noted first, because the consumer may interrupt the request."""
         if not self.is_over():
             self.text += text
         return {"type": "text_delta", "content": text}
 
     def finish(self) -> Iterator[Mapping[str, Any]]:
-        """The end of the answer, which tells what it has cost."""
+        """Yield the end of the answer, with its usage."""
         self.end = "whole"
         yield {"type": "usage", **USAGE}
         self.is_counted = True
 
 
 USAGE = {"input_tokens": 3, "output_tokens": 1}
-"""What each request costs."""
+"""The usage of each request."""
 
 
 class Notes:
-    """What the tools and models of a world have seen. `label` is in all that models say."""
+    """The notes of the tools and models of a world. `label` is in every answer of a model."""
 
     def __init__(self, label: str = "first") -> None:
         self.label = label
@@ -240,15 +240,15 @@ class Notes:
         self.asked: list[Asked] = []
         self.failed: set[tuple[str, int]] = set()
         self.edits: list[tuple[str, int]] = []
-        """What hooks have put in place: the id of the call, and its `n` from then on."""
+        """The edits of hooks: the id of the call, and its new `n`."""
         self.problems: list[str] = []
         self.is_over: Callable[[], bool] = lambda: False
-        """Whether the run has ended; what a model says after that belongs to no answer."""
+        """Whether the run has ended; later text of a model belongs to no answer."""
         self.before_effect: Callable[[Ran], None] = lambda ran: None
 
     @contextmanager
     def asks(self, loop: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[Asked]:
-        """Note a request, and what of it a provider would refuse."""
+        """Note a request, and its faults that a provider would refuse."""
         if faults := provider_faults(messages):
             self.problems.append(f"a model is sent what no provider takes ({loop}): {faults[:3]}")
         asked = Asked(loop, lambda: self.is_over())
@@ -268,12 +268,12 @@ class Notes:
 
 
 NOTES: dict[str, Notes] = {}
-"""The notes of each run, by its id: tools are made once, because that takes longer than a run."""
+"""The notes of each run by its id. Tools are shared by all runs, because constructing them takes longer than a run."""
 
 
 @contextmanager
 def _runs(name: str, **arguments: Any) -> Iterator[None]:
-    """Note that a tool's function runs."""
+    """Note the start of a tool's function, and count it while it runs."""
     call = current_call.get()
     assert call is not None
     run_id, path, call_id, _ = call
@@ -292,7 +292,7 @@ def _runs(name: str, **arguments: Any) -> Iterator[None]:
 
 
 def build(plan: Plan, notes: Notes) -> Loop:
-    """The loop of a plan."""
+    """Build the loop of a plan."""
     inside: list[Any] = [build(loop, notes) for loop in plan.inside]
     tools: list[Any] = [MADE[name] for name in plan.tools]
     options = dict(plan.options)
@@ -340,7 +340,7 @@ def build(plan: Plan, notes: Notes) -> Loop:
 
 
 async def _work(n: int) -> None:
-    """Take as long as follows from `n`; of most, no time at all."""
+    """Wait for a time that depends on `n`; for most values, no time."""
     if (kind := n % 7) in (1, 2):
         for _ in range(kind):
             await asyncio.sleep(0)
@@ -452,14 +452,14 @@ MADE = {
     for one in (good, asking, bad, idem, late, alone, slow, telling, plain, plain_asking, yielding, deaf, later)
 }
 TOOLS = tuple(name for name in MADE if name != "later")
-"""All of the tools but the detached one, which only an ExecutionLoop takes."""
+"""All tools except the detached one, which only an ExecutionLoop accepts."""
 CHANGED = "The hook has changed it."
 ASKING = frozenset({"asking", "telling", "plain_asking"})
 IDEMPOTENT = frozenset({"idem", "telling"})
 
 
 class _Speaks:
-    """A model whose n-th answer of a conversation is the n-th turn of the plan; afterwards it only says something."""
+    """A model whose n-th answer in a conversation is the n-th turn of the plan; later answers are only text."""
 
     def __init__(self, plan: Plan, notes: Notes) -> None:
         self._plan = plan
@@ -511,7 +511,7 @@ class _Solves:
 
 
 class _Says(BaseAgent):
-    """An agent of the user's own code. It asks for what it needs and pauses, twice, or until it is answered."""
+    """A custom agent. It asks and pauses, at most twice, until it gets an answer."""
 
     said: tuple[Chunk, ...] = ()
 
@@ -535,7 +535,7 @@ class _Says(BaseAgent):
 
 
 class _Plans:
-    """What an engine's tasks come from: as a function, as a model, or as the model of a loop."""
+    """The planner of an engine: as a function, as a model, or as the model of a loop."""
 
     def __init__(self, plan: Plan, notes: Notes) -> None:
         self._name = plan.name
@@ -576,7 +576,7 @@ def _hook(notes: Notes, table: Sequence[str | None], changes: Mapping[str, Any])
     async def hook(context: Any) -> Any:
         n = context.args.get("n")
         what = table[n % len(table)] if isinstance(n, int) else None
-        context.messages.clear()  # of a copy, which changes nothing
+        context.messages.clear()  # this changes only a copy
         match what:
             case "wait":
                 await asyncio.sleep(0.3)
@@ -593,14 +593,14 @@ def _hook(notes: Notes, table: Sequence[str | None], changes: Mapping[str, Any])
 
 
 def _transformed(messages: list[Any]) -> list[Any]:
-    """The same messages; the list that was given is emptied, which changes nothing."""
+    """Return the same messages, and empty the given list, which is a copy."""
     kept = list(messages)
     messages.clear()
     return kept
 
 
 def _delegated(name: str, delegate: str) -> dict[str, Any]:
-    """A tool of an ExecutionLoop whose calls a loop performs."""
+    """Return a tool of an ExecutionLoop whose calls are delegated to a loop."""
     return {"_tool": name, "properties": {"input": {"type": "string"}}, "_delegate": delegate}
 
 
@@ -618,7 +618,7 @@ def _confirm(table: Sequence[Any]) -> Callable[[Any], Any]:
 
 
 def _generator(plan: Plan, notes: Notes, tools: Sequence[Any], inside: Sequence[Loop]) -> Loop:
-    """A loop written top to bottom."""
+    """Build a generator loop that performs the steps of the plan."""
 
     async def double(n: int) -> int:
         await asyncio.sleep(0.1 * (n % 2))

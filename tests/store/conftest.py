@@ -26,7 +26,7 @@ def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.T
     """Add the log of the server to the report of a failing test that uses it."""
     report = yield
     server = item.config.stash.get(SERVER, None)
-    if report.failed and server is not None and ("postgres" in item.fixturenames or "postgres" in item.name):
+    if report.failed and server is not None and item.get_closest_marker("postgres"):
         report.sections.append(("PostgreSQL's log, its end", server.log()[-5000:]))
     return report
 

@@ -303,7 +303,7 @@ async def test_an_invalid_search_is_refused(store: Store, wanted: Any) -> None:
 async def test_a_name_that_some_stores_cannot_keep_is_refused_by_all(three: Store, name: Any) -> None:
     before = three.runs()
     for name_it in (three.rename, three.tag, three.untag):
-        with pytest.raises(UsageError, match="takes a text, not empty"):
+        with pytest.raises(UsageError, match="takes a text that is not empty"):
             name_it("nile", name)
     with pytest.raises(UsageError):
         three.load(name)

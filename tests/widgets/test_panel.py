@@ -358,7 +358,7 @@ def test_messages_are_added_to_the_chosen_queue(show: Callable[[Any], Shown]) ->
     assert [m.content for m in run.state.queues["steering"]] == ["stop that"]
     assert [m.content for m in run.state.queues["follow_up"]] == ["then this"]
     run.cancel()
-    assert "over" in shown.click("control", action="Steer", text="too late")["error"]
+    assert "has ended" in shown.click("control", action="Steer", text="too late")["error"]
 
 
 def test_a_snapshot_has_the_name_that_is_shown(show: Callable[[Any], Shown]) -> None:

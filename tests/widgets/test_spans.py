@@ -181,6 +181,42 @@ def test_concurrent_questions_count_as_one_wait() -> None:
     assert spans.last - spans.began == 12
 
 
+def test_a_pause_is_not_counted_as_a_wait_for_a_decision() -> None:
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.ApprovalRequest(call_id="a", name="rm", arguments={}),
+        e.ApprovalDecision(call_id="a", decision="approve"),
+        e.RunPaused(reason="step"),
+        e.RunStart(path="x", loop="L", name="x"),
+        e.RunResumed(),
+        e.RunEnd(reason="completed"),
+    )
+    spans = Spans().follow(events)
+    assert (spans.spent["wait"], spans.paused) == (1.0, 2.0)
+    assert json.loads(spans.changes(5))["paused"] == 2.0
+
+
+def test_the_time_of_a_call_and_of_a_request_excludes_waits() -> None:
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.ModelStart(turn=1),
+        e.ModelFailed(error=e.ErrorInfo(type="Busy", message="")),
+        e.RunPaused(reason="the model failed"),
+        e.RunResumed(),
+        e.ModelStart(turn=1, attempt=2),
+        e.CallProposed(call=ToolCall(id="a", name="rm")),
+        e.ModelEnd(message=Message(role="assistant", content="")),
+        e.ApprovalRequest(call_id="a", name="rm", arguments={}),
+        e.ApprovalDecision(call_id="a", decision="approve"),
+        e.CallStart(call_id="a", name="rm", arguments={}),
+        e.CallEnd(call_id="a", name="rm"),
+    )
+    spans = Spans().follow(events)
+    worked = {span.kind: span.worked(spans.last) for span in spans.all if span.kind != "model"}
+    assert worked["call"] == 1.0
+    assert sum(span.worked(spans.last) for span in spans.requests) == 3.0
+
+
 def test_a_call_lost_in_a_crash_waits_until_a_person_decides() -> None:
     events = stamped(
         e.RunStart(loop="L", name="l"),

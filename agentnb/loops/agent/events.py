@@ -91,14 +91,14 @@ if TYPE_CHECKING:
 else:
 
     class _Constructors(type(BaseModel)):
-        """The constructors of events whose names are also names of fields."""
+        """The constructors that have the name of a field: `AgentEvent.tool_result(...)` and `AgentEvent.error(...)`."""
 
         def tool_result(cls, result: ToolResult, **metadata: Any) -> AgentEvent:
-            """Return the event that a tool has returned a result."""
+            """Return a new event for the result of a tool."""
             return cls(type=T.TOOL_RESULT, tool_result=result, metadata=metadata)
 
         def error(cls, error: BaseException | ErrorInfo, **metadata: Any) -> AgentEvent:
-            """Return the event that the run has ended with an error."""
+            """Return a new event for the error that has ended the run."""
             return cls(type=T.ERROR, error=error, metadata=metadata)
 
 
@@ -137,32 +137,32 @@ class AgentEvent(Positional, Record, metaclass=_Constructors):
 
     @classmethod
     def phase_start(cls, phase: str, **metadata: Any) -> Self:
-        """Return the event that a phase starts."""
+        """Return a new event for the start of a phase."""
         return cls(type=T.PHASE_START, phase=phase, metadata=metadata)
 
     @classmethod
     def phase_end(cls, phase: str, **metadata: Any) -> Self:
-        """Return the event that a phase has ended."""
+        """Return a new event for the end of a phase."""
         return cls(type=T.PHASE_END, phase=phase, metadata=metadata)
 
     @classmethod
     def llm_delta(cls, content: str, **metadata: Any) -> Self:
-        """Return the event for a fragment of the model's text."""
+        """Return a new event for a fragment of the model's text."""
         return cls(type=T.LLM_DELTA, content=content, metadata=metadata)
 
     @classmethod
     def tool_progress(cls, tool_name: str, status: Any, **metadata: Any) -> Self:
-        """Return the event for the progress of a tool."""
+        """Return a new event for the progress of a tool."""
         return cls(type=T.TOOL_PROGRESS, metadata={"tool_name": tool_name, "status": status, **metadata})
 
     @classmethod
     def agent_finish(cls, content: str, **metadata: Any) -> Self:
-        """Return the event that the agent has finished with this answer."""
+        """Return a new event for the end of the run with this answer."""
         return cls(type=T.AGENT_FINISH, content=content, metadata=metadata)
 
     @classmethod
     def failed(cls, failure: BaseException | ErrorInfo, **metadata: Any) -> Self:
-        """Return the event that the run has ended with an error, as `AgentEvent.error(failure)` does."""
+        """Return a new event for the error that has ended the run, as `AgentEvent.error(failure)` does."""
         return cls(type=T.ERROR, error=_as_data(failure), metadata=metadata)
 
     def is_terminal(self) -> bool:
@@ -205,7 +205,7 @@ class EventCollector:
         ]
 
     def get_errors(self) -> list[ErrorInfo]:
-        """Return the errors that are not errors of calls: the failure that ended the run, and failed retrievals."""
+        """Return the error that ended the run, and those of failed retrievals. Errors of calls are not included."""
         return [
             event.error
             for event in self.events

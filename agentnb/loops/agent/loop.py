@@ -10,12 +10,14 @@ Written top to bottom, the algorithm is:
     raise LimitReached
 
 The published design recurses once per turn. Here it is a loop, and the cost of a turn does not depend on the number of
-earlier turns. As a decision it is `advance`, and its events are a projection of the run's events (`stream`).
+earlier turns. `advance` is this algorithm as a decision: it returns the next event for a state. The events of the agent
+are a projection of the run's events (`stream`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import copy
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, ClassVar, Literal, Unpack
 
@@ -24,14 +26,14 @@ from agentnb.core.events import ErrorInfo, Event, ModelEnd, ModelStart, RunEnd
 from agentnb.core.loop import Calls, Requests
 from agentnb.core.maybe_async import InnerGenerator
 from agentnb.core.messages import Message, input_messages, text_of
-from agentnb.core.protocols import StreamedRun
 from agentnb.core.state import CallState, State
 from agentnb.loops.agent.events import AgentEvent
-from agentnb.loops.agent.executor import AgentExecutor
 from agentnb.loops.agent.retrieval import RETRIEVE, documents, retrieve_first, retriever_call, with_documents
 from agentnb.loops.agent.stream import cancel_check, stream
+from agentnb.loops.agent.turns import TurnState
 from agentnb.loops.base import Loop, check_system_prompt, count_of, take
-from agentnb.loops.options import StartOptions
+from agentnb.run import Run
+from agentnb.run.validation import StartOptions
 
 
 class AgentRequests(Requests):
@@ -45,7 +47,7 @@ class AgentRequests(Requests):
         return with_documents(state)
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
-        """Return the phase and the execution of the reply's calls: sequential or parallel. Empty without calls."""
+        """Return the phase of a reply with calls, and `sequential`: True to run them one by one. Else empty."""
         if not reply.message.tool_calls:
             return {}
         return {"phase": "tool_execution", "sequential": self.loop.tool_execution == "sequential"}
@@ -138,7 +140,7 @@ class Agent(Loop):
         return ModelStart(turn=state.turn + 1)
 
     def ends_at_limit(self, state: State) -> bool:
-        """Return True if the limit ends the run. The limit precedes a cancellation (SEMANTICS.md, 3. Algorithm)."""
+        """Return True if the limit ends the run next. Then the run cannot be cancelled (SEMANTICS.md, 3. Algorithm)."""
         is_between_turns = state.model == "idle" and not state.open and not state.over and _answer(state) is None
         return is_between_turns and self.max_iterations is not None and state.turn >= self.max_iterations
 
@@ -172,12 +174,12 @@ class Agent(Loop):
         """An executor that runs this agent from given messages and a given turn."""
         return AgentExecutor(self)
 
-    def events(self, run: StreamedRun, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
+    def events(self, run: Run, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
         """Return the stream of events, as of `execute`, for a started or restored run of this agent."""
         return stream(run, cancel_check(cancel_token), self.ends_at_limit)
 
     async def ainvoke(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
-        """Run on a prompt and return the text of the answer. This is the published design's other name of `run`."""
+        """Run on a prompt and return the text of the answer. The published design has `run` under both names."""
         return await self.run(prompt, cancel_token, **options)
 
     async def run(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
@@ -204,6 +206,40 @@ class Agent(Loop):
                 raise
             failure = error.__cause__
         raise failure
+
+
+class AgentExecutor:
+    """An agent that continues from given messages and a given turn (SEMANTICS.md, 2. Vocabulary).
+
+    The published design stores the messages and the turn state after each turn, and passes them to `execute_stream`
+    again.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    async def execute_stream(
+        self,
+        messages: Iterable[Any],
+        turn_state: TurnState | None = None,
+        cancel_token: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Continue a conversation; yield the agent's events as `Agent.execute` does.
+
+        messages: the conversation so far. turn_state: the next turn. It sets the number of the turn and the limit for
+        all turns, including the earlier ones. None: the first turn, with the agent's own limit. cancel_token, options:
+        as for `Agent.execute`.
+        """
+        agent = copy.copy(self.agent)
+        if turn_state is not None and turn_state.max_iterations is not None:
+            agent.max_iterations = max(0, turn_state.max_iterations - turn_state.turn_counter)
+        elif turn_state is not None:
+            agent.max_iterations = None
+        run = agent.start(list(messages), **options)
+        async with aclosing(stream(run, cancel_check(cancel_token), agent.ends_at_limit, turn_state)) as events:
+            async for event in events:
+                yield event
 
 
 def _answer(state: State) -> ModelEnd | None:

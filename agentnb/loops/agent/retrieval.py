@@ -70,7 +70,7 @@ def retriever_call(retriever: Any) -> Callable[[str], Any]:
     ask = getattr(retriever, "retrieve", retriever)
     if not callable(ask):
         raise UsageError(
-            f"{type(retriever).__name__} is not a retriever: it has no retrieve(query) and is not callable."
+            f"{type(retriever).__name__} is not a retriever. Pass an object with retrieve(query), or a function."
         )
 
     async def retrieve(query: str) -> list[dict[str, Any]]:

@@ -10,24 +10,24 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Delta, Event
 from agentnb.core.maybe_async import InnerGenerator
-from agentnb.core.protocols import StreamedRun
 from agentnb.core.state import State
 from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.projection import AgentProjection
 from agentnb.loops.agent.turns import TurnState
 from agentnb.loops.streaming import translated
+from agentnb.run import Run
 
 CHECK_INTERVAL = 0.05
 """Seconds between two checks of the cancel token during an approval, when no events arrive."""
 
 
 class _TokenCheck:
-    """Cancels a run when `cancelled()` is true.
+    """The check of a cancel token. It cancels the run when `cancelled()` is true.
 
     The run is not cancelled while `ends_first(state)` is true, because it is about to end normally.
     """
 
-    def __init__(self, run: StreamedRun, cancelled: Callable[[], bool], ends_first: Callable[[State], bool]) -> None:
+    def __init__(self, run: Run, cancelled: Callable[[], bool], ends_first: Callable[[State], bool]) -> None:
         self._run = run
         self._cancelled = cancelled
         self._ends_first = ends_first
@@ -57,16 +57,17 @@ class _TokenCheck:
 
 
 def stream(
-    run: StreamedRun,
+    run: Run,
     cancelled: Callable[[], bool] | None,
     ends_first: Callable[[State], bool],
     turn: TurnState | None = None,
 ) -> AsyncGenerator[AgentEvent, None]:
     """Return the stream of the agent's events of a run, which advances when an event is requested.
 
-    Closing the stream cancels the run. cancelled: returns True to cancel the run; None for no check. It is called first
-    before the run advances. ends_first: returns True if the run is about to end normally and must not be cancelled.
-    turn: the first turn of the run, None for turn 0. The stream raises RunFailed if the loop itself has failed.
+    Closing the stream cancels the run. cancelled: returns True to cancel the run; None for no check. The first call
+    comes before the run advances. ends_first: returns True if the run is about to end normally and must not be
+    cancelled. turn: the first turn of the run, None for turn 0. The stream raises RunFailed if the loop itself has
+    failed.
     """
     projection = AgentProjection(turn)
     if cancelled is None:
@@ -74,9 +75,7 @@ def stream(
     return _checked(projection, run, _TokenCheck(run, cancelled, ends_first))
 
 
-async def _checked(
-    projection: AgentProjection, run: StreamedRun, token: _TokenCheck
-) -> AsyncGenerator[AgentEvent, None]:
+async def _checked(projection: AgentProjection, run: Run, token: _TokenCheck) -> AsyncGenerator[AgentEvent, None]:
     """Yield the agent's events of a run, and check the cancel token at the start and after each event of the run."""
     try:
         token.check()
@@ -103,6 +102,6 @@ def cancel_check(token: Any) -> Callable[[], bool] | None:
     if callable(token):
         return lambda: bool(token())
     raise UsageError(
-        f"{type(token).__name__} is not a cancel token: it has no is_set(), is_cancelled() or cancelled, and is not"
-        " callable."
+        f"{type(token).__name__} is not a cancel token. Pass an object with is_set(), is_cancelled() or cancelled (such"
+        " as a threading.Event), or a function that returns True to cancel."
     )

@@ -7,14 +7,14 @@ Written top to bottom, the algorithm is:
     for task in tasks:
         await execute(task, context)
 
-As a decision it is `advance`, with one branch for each state of the machine (`states`). Whatever takes time is a call
-of the run. Its result is an event, so an engine that resumes from a snapshot does not make the call again. If `llm` is
-a model, the decomposition is a model request with the plan's JSON schema, followed by a call that reads the plan from
-the answer. If the model fails, `resume` of the run sends the request again.
+`advance` is this algorithm as a decision, with one branch for each state of the machine (`states`). All work that takes
+time is a call of the run. Its result is an event, so an engine that resumes from a snapshot does not make the call
+again. If `llm` is a model, the decomposition is a model request with the plan's JSON schema, followed by a call that
+reads the plan from the answer. If the model fails, `resume` of the run sends the request again.
 
-The engine's own methods, from `run` to `restore_from_snapshot`, are written on top of one `Run` at a time. The consumer
-pulls the events of the run one by one, so the engine never runs ahead of its consumer. A pause waits until the call in
-flight has finished, including a task that a nested loop executes; no further call starts (SEMANTICS.md, 6. Pausing).
+The engine's own methods, from `run` to `restore_from_snapshot`, use one `Run` at a time. The consumer pulls the events
+of the run one by one, so the engine never runs ahead of its consumer. A pause waits until the call in flight has
+finished, including a task that a nested loop executes; no further call starts (SEMANTICS.md, 6. Pausing).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 from agentnb.core.errors import IllegalTransition, UsageError
 from agentnb.core.events import Delta, Event, MessageAdded, ModelStart, PhaseChange, RunEnd
@@ -62,11 +62,9 @@ from agentnb.loops.conversation_engine.states import (
 )
 from agentnb.loops.conversation_engine.stream import Delivery, EngineEvent, past_to_resume
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, in_order
-from agentnb.loops.options import StartOptions
 from agentnb.loops.streaming import translated
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
+from agentnb.run import Run
+from agentnb.run.validation import StartOptions
 
 logger = logging.getLogger("agentnb")
 
@@ -96,10 +94,10 @@ class ConversationEngine(Loop):
     coordinator: returns the context; an object with `get_context_async(user_input)`, a callable, or a loop, whose
     output is the context (its text becomes knowledge). None: the context is empty. llm: makes the plan; an object with
     `decompose_goal(user_input)`, a callable, a model, or a loop, whose output is the plan (text is parsed as JSON).
-    None: the goal is the only task. execute: performs a task; a callable of the `SubTask`, or a loop, whose output is
-    the result. None: the result of a task is its description. on_task_error: `fail` ends the engine in an error;
-    `continue` skips the tasks that depend on the failed one. max_tasks: a longer plan is cut off there, and
-    TASKS_TRUNCATED is emitted. None: no limit.
+    None: the goal is the only task. execute: performs a task; a callable that takes the `SubTask`, or a loop, whose
+    output is the result. None: the result of a task is its description. on_task_error: `fail` ends the engine in an
+    error; `continue` skips the tasks that depend on the failed one. max_tasks: maximum number of tasks; a longer plan
+    is cut off, and TASKS_TRUNCATED is emitted. None: no limit.
 
     Callables may be sync or async. `llm` and `execute` may take the context as a second argument.
 
@@ -247,7 +245,7 @@ class ConversationEngine(Loop):
 
     @property
     def tasks(self) -> list[SubTask]:
-        """The tasks with their current status, in the order they run in once they are scheduled."""
+        """The tasks with their current status. Once they are scheduled, they are in the order in which they run."""
         return tasks_of(self._run.state) if self._run is not None else []
 
     @property
@@ -268,13 +266,14 @@ class ConversationEngine(Loop):
     def _reported(self, state: State, pausing: bool) -> EngineState:
         """Return the state that the engine reports for this state of its run.
 
-        pausing: a pause is requested, and has not come yet. It is reported, unless a failure will end the engine first.
+        pausing: a pause is requested, and has no effect yet. It is reported, unless a failure will end the engine
+        first.
         """
         current = engine_state(state)
         return EngineState.PAUSED if pausing and current in WORKING and not self._has_failed(state) else current
 
     def _has_failed(self, state: State) -> bool:
-        """Return True if a failed call will end the engine. A pause cannot come before that."""
+        """Return True if a failed call will end the engine. A requested pause then has no effect."""
         calls = tuple(state.calls.values())  # a copy: the run may be driven in another thread
         ends = (call.end for call in calls if call.hidden)
         return any(
@@ -355,7 +354,7 @@ class ConversationEngine(Loop):
 
         def resume_after_failure(item: Event | Delta) -> None:
             if run.pausing and self._has_failed(delivery.state):
-                run.resume()  # an error goes before a pause (SEMANTICS.md, 4. Algorithm)
+                run.resume()  # an error has precedence over a pause (SEMANTICS.md, 4. Algorithm)
 
         async with aclosing(InnerGenerator(translated(run, delivery, after_each=resume_after_failure))) as events:
             async for event in events:

@@ -82,7 +82,7 @@ class EngineSnapshot(BaseModel):
         if self.state is EngineState.COMPLETED and len(done) < len(self.tasks):
             raise ValueError("the state is completed, but some tasks are not completed or failed")
         if self.tasks and self.phase in (EngineState.IDLE, EngineState.RECEIVING, EngineState.CONTEXT_FETCHING):
-            raise ValueError(f"it has tasks, but there are none yet in the state {self.phase}")
+            raise ValueError(f"it has tasks, but an engine in the state {self.phase} has none yet")
         if self.previous_state is not None and self.previous_state not in (EngineState.IDLE, *WORKING):
             raise ValueError(f"previous_state cannot be {self.previous_state}")
         in_order(self.tasks)

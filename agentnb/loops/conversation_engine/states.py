@@ -173,7 +173,7 @@ def progress_of(state: State) -> Progress:
 
 
 def tasks_of(state: State) -> list[SubTask]:
-    """Return the tasks with their current status, in the order they run in once they are scheduled."""
+    """Return the tasks with their current status. Once they are scheduled, they are in the order in which they run."""
     ended = unrecorded(state)
     started = {call.arguments["id"] for call in _task_calls(state) if call.attempt}
     tasks = []
@@ -195,12 +195,12 @@ def results_of(state: State) -> dict[str, Any]:
 
 
 def fail(end: CallEnd) -> RunEnd:
-    """Return the end of a run one of whose calls has failed (SEMANTICS.md, 8. Errors)."""
+    """Return the end of a run after one of its calls has failed (SEMANTICS.md, 8. Errors)."""
     return _error(end.error or ErrorInfo(type="Error", message=str(end.result)))
 
 
 def fail_with_task(state: State) -> RunEnd:
-    """Return the end of a run one of whose tasks has failed. A task that failed before a snapshot has no call."""
+    """Return the end of a run after one of its tasks has failed. A task that failed before a snapshot has no call."""
     ends = [call.end for call in state.calls.values() if call.end is not None and call.end.is_error]
     if ends:
         return fail(ends[0])

@@ -4,8 +4,8 @@
 engine events. Each change of state is emitted before the event that belongs to it, also for pause, resume and error.
 
 `Delivery` counts what the consumer has received. A pause, `resume` and a cancel are in the journal immediately, but the
-consumer receives them only when it asks for the next events. Undelivered events are therefore not stored: they are
-computed from the journal, less the number delivered.
+consumer receives them only when it asks for the next events. Undelivered events are therefore not stored: all events
+are computed from the journal, and as many as were delivered are left out at the front.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class EngineEvent:
 
 
 class EngineProjection(Projection[EngineEvent]):
-    """Translates the events of a run into events of an engine.
+    """The translation of a run's events into the events of an engine.
 
     counts_failures: ENGINE_COMPLETED has the number of failed tasks, because the engine continues after a failed task.
     """
@@ -178,7 +178,7 @@ class EngineProjection(Projection[EngineEvent]):
                 )
 
     def _state_update(self, event: StateUpdate) -> Iterator[EngineEvent]:
-        """The tasks are in their order, or one is skipped."""
+        """Yield TASK_SCHEDULED for each task when they are ordered, and TASK_FAILED for a task that is skipped."""
         if "scheduled" in event.values:
             for task in event.values["tasks"]:
                 yield self._event(EngineEventType.TASK_SCHEDULED, task_id=task["id"], priority=task["priority"])

@@ -81,7 +81,7 @@ class ParsedCall:
 
 
 class Turn:
-    """What is known about the calls of one turn."""
+    """The calls of one turn, and what was computed about them."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -107,8 +107,8 @@ class Round:
 
     reply: ModelEnd
     log: list[Message]
-    """The messages to append: what the calls wrote, in the order in which they ended, then each error. After these, the
-    same of each detached call that ended later."""
+    """The messages to append: what the calls wrote, in the order in which they ended, then each error. After these come
+    the messages and the error of each detached call that ended later."""
     has_errors: bool
     has_output: bool
     output: Any
@@ -128,7 +128,7 @@ class Context:
         self.calls_made = 0
         """Number of calls that the answers so far have made."""
         self.native = False
-        """Whether the model makes native tool calls: an answer so far has the detail `native`."""
+        """True if the model makes native tool calls: an answer so far has the detail `native`."""
         self.planned = 0
         """The number of the request whose calls are the plan."""
         self.errors: list[Message] = []
@@ -170,7 +170,7 @@ class Context:
     # -- folding ---------------------------------------------------------------------------------------------------
 
     def catch_up(self, state: State) -> None:
-        """Fold what was added to the state since the last call."""
+        """Fold what was added to the state since this method was called last."""
         # New messages of the history, except an answer that broke off and the results that follow it.
         self._max_chars = state.max_result_chars
         while self._messages_read < len(state.messages):
@@ -191,14 +191,14 @@ class Context:
         if len(self.turn.ended) != len(state.calls) - len(state.open):
             self._take_ended(state)
 
-        # A complete answer changes what can be unblocked: no further call can write anything.
+        # A complete answer changes the readiness of calls: no further call can write anything.
         if self._was_asked is not (state.model == "asked"):
             self._was_asked = not self._was_asked
             self.version += 1
         self._position = state.position
 
     def _take_ended(self, state: State) -> None:
-        """Fold what the calls of this turn wrote that have ended since."""
+        """Fold the writes of the calls of this turn that have ended since the last time."""
         turn = self.turn
         for id in reversed(state.calls):  # the new ones are the last
             if id in turn.known:
@@ -342,8 +342,8 @@ class Context:
     def messages(self, *, native: bool) -> list[dict[str, Any]]:
         """Return what the model is sent: a message for each object, the texts, the errors of the last round.
 
-        native: send the model's calls and their results too, as a provider expects; then without the errors of calls,
-        except detached ones.
+        native: send the model's calls and their results too, as a provider expects. The errors of calls are then left
+        out, except those of detached calls.
         """
         if native:
             sent = [*map(self._render, self._properties), *self._transcript]

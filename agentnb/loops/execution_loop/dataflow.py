@@ -1,4 +1,4 @@
-"""Dataflow: which calls may start and with what; cycles, plans, the call graph (SEMANTICS.md, 5. Algorithm).
+"""Dataflow: the calls that may start, their arguments, cycles, plans, call graph (SEMANTICS.md, 5. Algorithm).
 
 A call is `free` if everything it refers to exists, `blocked` if something is missing, and `broken` if it can never run
 as it is: a malformed reference or output path, an unknown kind of data, an unknown tool. Free and broken calls are
@@ -42,7 +42,7 @@ class Dataflow:
     def __init__(self, state: State, tools: Mapping[str, Tool] | None = None, *, lazy: bool = False) -> None:
         """Read the calls at a state.
 
-        tools: by name; None if they are not known, then every name counts as that of a tool. lazy: no call starts
+        tools: by name. None if they are not known: then every name counts as the name of a tool. lazy: no call starts
         before the answer is complete.
         """
         self.context = Context.of(state)
@@ -51,7 +51,7 @@ class Dataflow:
         self._lazy = lazy
 
     def readiness(self, call: CallState) -> Readiness:
-        """Return whether a call that has not started may start."""
+        """Return the readiness of a call: free, blocked or broken."""
         # A person or a policy gave its arguments or its result.
         is_answered = call.decision is not None and call.decision.decision in ("reject", "answer")
         if call.status == "running" or _is_edited(call) or is_answered:
@@ -77,7 +77,7 @@ class Dataflow:
         return parsed.readiness
 
     def arguments(self, call: CallState) -> dict[str, Any]:
-        """Return what the call runs with: data in place of references. Raises InvalidArguments if it cannot run."""
+        """Return the call's arguments with data in place of references. Raises InvalidArguments if it cannot run."""
         if call.status == "running" or _is_edited(call):
             return call.arguments
         parsed = self._parsed(call)
@@ -97,7 +97,7 @@ class Dataflow:
         return arguments
 
     def why_unresolved(self, call: CallState) -> str | None:
-        """Return which data the call waits for, as text for the model; None if it waits for none."""
+        """Return a text for the model that names the data that the call waits for; None if it waits for none."""
         missing = self.missing(call)
         if not missing:
             return None
@@ -115,7 +115,7 @@ class Dataflow:
         return f"{reason}; unknown kind {', '.join(sorted(unknown))}" if unknown else reason
 
     def cycle(self) -> Sequence[str]:
-        """Return the calls that wait for each other, as of the first time that this was asked in the turn."""
+        """Return the ids of the calls that wait for each other. Computed at the first request in a turn, then kept."""
         turn = self.context.turn
         if turn.cycle is None:
             calls = [(call, self._parsed(call)) for call in self._state.calls.values() if not call.let_go]
@@ -126,11 +126,11 @@ class Dataflow:
         return turn.cycle
 
     def needs(self, call: CallState) -> Sequence[Expression]:
-        """Return what a call refers to."""
+        """Return the references of a call."""
         return self._parsed(call).needs
 
     def missing(self, call: CallState) -> Sequence[Expression]:
-        """Return what a call refers to that does not exist yet."""
+        """Return the references of a call to data that does not exist yet."""
         return self._missing(self._parsed(call))
 
     def writes(self, call: CallState) -> Sequence[Path]:
@@ -147,7 +147,10 @@ class Dataflow:
         return _missing(parsed.needs, self.context, parsed.instance)
 
     def _unknown_kinds(self, need: Expression) -> set[str]:
-        """Return the kinds of data that no call writes, if no alternative of the reference can do without them."""
+        """Return the unknown kinds of data in a reference; empty if one of its alternatives has only known kinds.
+
+        A kind is unknown if there is no data of it and no call of the turn writes it.
+        """
         unknown = {path.kind for path in need.paths if not self.context.knows(path.kind)}
         if not unknown:  # the usual case; it saves a pass over all calls for each call that waits
             return unknown
@@ -199,12 +202,12 @@ class Dataflow:
 
 
 class _Slots:
-    """The calls that run concurrently: at most `limit`, and none next to one that runs alone."""
+    """The slots for concurrent calls: at most `limit`, and only one while a call that must run alone is running."""
 
     def __init__(self, limit: int | None) -> None:
         self.running = 0
         self.is_exclusive = False
-        """Whether one of them runs alone."""
+        """True if a call that must run alone is running."""
         self._limit = limit
 
     def take(self, *, runs_alone: bool) -> bool:
@@ -243,7 +246,7 @@ class Node(NamedTuple):
 
 
 def find_cycle(nodes: Iterable[Node]) -> list[str]:
-    """Return the ids of calls of which each reads what the one before writes; empty if there is no cycle.
+    """Return the ids of the calls in a cycle: each reads what the call before it writes. Empty without a cycle.
 
     A path in any alternative of a reference counts. Paths are nodes of the graph too, so that its size is linear: a
     thousand calls may write to one list, and a thousand read it.
@@ -316,7 +319,7 @@ MESSAGES_SEARCHED = 300
 """Number of messages of the history in which `call_graph` looks for the call that wrote what another reads."""
 
 MAX_WRITERS = 40
-"""Maximal number of calls from which a call is drawn as reading at one path: a thousand may write to one list."""
+"""Maximal number of writers that are drawn for one path that a call reads: a thousand calls may write to one list."""
 
 
 def call_graph(flow: Dataflow, state: State, confirming: Collection[str]) -> CallDependencies:

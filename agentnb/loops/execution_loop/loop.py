@@ -1,6 +1,6 @@
 """ExecutionLoop: requests that answer with calls and data, until one has an output (SEMANTICS.md).
 
-As one function it would read:
+Written top to bottom, the algorithm is:
 
     while True:
         request a Solution; start each of its calls as soon as the data it refers to exists,
@@ -12,7 +12,7 @@ As one function it would read:
 As a loop design it has three roles. `ExecutionLoop.advance` decides what happens next. `ExecutionRequests` send the
 context, and read the calls from an answer while it arrives. `ExecutionCalls` decide which calls may start: those whose
 references are found (`dataflow`) in the data that the log folds to (`context`). Arguments are resolved when a call is
-checked and again when it starts, so that a person decides about the data and not about its name.
+checked and again when it starts, so that a person decides about the data and not about a reference to it.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ from agentnb.loops.execution_loop.tools import (
     with_schemas,
 )
 from agentnb.loops.execution_loop.types import Call, ErrorMessage, Solution, as_it_runs
-from agentnb.loops.options import StartOptions
 from agentnb.loops.streaming import StreamStatus
+from agentnb.run.validation import StartOptions
 
 
 class ExecutionRequests(Requests):
@@ -153,7 +153,7 @@ class ExecutionCalls(Calls):
         )
 
     def _visible(self, tool: SchemaTool, call: CallState, state: State, *, isolated: bool) -> list[dict[str, Any]]:
-        """Return the part of the context that a call may see. Without scopes: the log, or nothing if it is isolated."""
+        """Return the part of the context that a call may see. Without scopes: the log, or nothing if `isolated`."""
         resolved = Call.of(call)
         scopes = tool.scopes_of(resolved)
         if scopes is None and not isolated:
@@ -195,11 +195,11 @@ class ExecutionLoop(Loop):
     `Reject(reason)`, or a call (Call or dict) to run instead, which is checked again. max_requests: maximal number of
     model requests; without it, a model that never answers with a Solution is asked forever. max_concurrency: maximal
     number of calls that run concurrently; calls awaiting approval do not count. context: messages for the model, also
-    data messages (`{"type": "data", "kind": ..., "data": ...}`, or `{"type": "input", "input": ...}`);
-    `{"type": "tool", "tool": {name: schema}}` offers tools. system_prompt: sent first. native: offer the tools by the
-    provider's own means instead of asking for JSON text; text without calls is then the output. plan: send each request
-    the calls of the last one as a plan, `eager` or `lazy`. delegates: loops and saved requests, by the names that tools
-    have in `_delegate`.
+    data messages (`{"type": "data", "kind": ..., "data": ...}`, or `{"type": "input", "input": ...}`); a message
+    `{"type": "tool", "tool": {name: schema}}` offers tools. system_prompt: sent first. native: offer the tools in the
+    provider's own format instead of asking for JSON text; text without calls is then the output. plan: `eager` or
+    `lazy`; each request then includes the calls of the last one as a plan. delegates: loops and saved requests, by the
+    names that tools have in `_delegate`.
 
     Raises UsageError for arguments that are not valid.
     """
@@ -331,7 +331,7 @@ class ExecutionLoop(Loop):
         return self._end(state, stop_reason, round.output)
 
     def _request(self, state: State) -> Event | None:
-        """Return the next request, or the plan for it, or the end if there were too many."""
+        """Return the next request, or the plan that comes before it, or the end at the limit `max_requests`."""
         if not self._may_request(state):
             return self._end(state, "max_requests")
         if self.plan is not None and state.reply is not None and state.reply.message.tool_calls:
@@ -381,7 +381,7 @@ class ExecutionLoop(Loop):
     def current_calls(self) -> ExecutionCalls:
         """The calls of the latest run. Raises RuntimeError before the first."""
         if self._frame is None or not isinstance(self._frame.calls, ExecutionCalls):
-            raise RuntimeError(f"There is no run of {self.name} yet.")
+            raise RuntimeError(f"There is no run of {self.name} yet. Start one first.")
         return self._frame.calls
 
     @property

@@ -1,4 +1,4 @@
-"""Messages of the context: what users and tools may give as one (SEMANTICS.md, 2. Messages and data).
+"""Messages of the context, made from the values of users and tools (SEMANTICS.md, 2. Messages and data).
 
 In the history of a run a data message has the role `data` and the fields it was written with: `type`, `kind`, `data`.
 Fields that start with an underscore are hidden from the model: the call that wrote it (`_call`, with the id that the
@@ -32,7 +32,8 @@ _DATA_FIELDS = frozenset({"type", "kind", "schema", "description"})
 def to_input(given: Any) -> list[Message]:
     """Return a run's input as messages.
 
-    given: None, text, a message, a list of these, or a mapping of parameters. Raises UsageError.
+    given: None, text, a message, a list of these, or a mapping of parameters. Raises UsageError for a message that is
+    not valid.
     """
     if given is None:
         return []
@@ -51,7 +52,7 @@ def to_context(given: Any) -> Message:
     if isinstance(given, (Message, str)) or is_message_object(given):
         return to_message(given)
     if not isinstance(given, Mapping):
-        raise UsageError(f"A message of the context is a mapping or a string, not {given!r}.")
+        raise UsageError(f"A message of the context must be a mapping or a string, not {given!r}.")
     if is_tool_message(given):
         raise UsageError(
             f"A message that offers tools belongs into context=, where the loop is constructed, not here: {given}."
@@ -79,16 +80,16 @@ def to_context(given: Any) -> Message:
 
 
 def is_tool_message(given: Any) -> bool:
-    """Return True for `{"type": "tool", "tool": ...}`: it offers tools, and the model is not sent it."""
+    """Return True for a message `{"type": "tool", "tool": ...}`. It offers tools, and is not sent to the model."""
     return isinstance(given, Mapping) and given.get("type") == "tool" and "role" not in given
 
 
 def tools_offered(message: Mapping[str, Any]) -> list[Any]:
-    """Return the tools of a message that offers one tool, or schemas by tool name. Raises UsageError."""
+    """Return the tools of a message that offers one tool, or schemas by tool name. Raises UsageError if it has none."""
     offered = message.get("tool")
     if offered is None or isinstance(offered, (str, list)):
         raise UsageError(
-            f"A message of the type tool has a tool, or tools by name, in `tool`; this one does not: {message}."
+            f"A message of the type tool must have a tool, or tools by name, in `tool`; this one does not: {message}."
         )
     if not isinstance(offered, Mapping) or "_tool" in offered or "properties" in offered:
         return [offered]
@@ -167,5 +168,5 @@ def as_written(message: Message) -> dict[str, Any]:
 
 
 def without_hidden(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a data message as the model is sent it. The instance is not hidden."""
+    """Return a data message as the model is sent it. `_instance` is not hidden."""
     return {name: value for name, value in message.items() if not name.startswith("_") or name == "_instance"}

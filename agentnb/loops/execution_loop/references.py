@@ -1,8 +1,9 @@
 """References: how a call names data that another call writes (SEMANTICS.md, 4. References).
 
 A parameter that consists of a reference alone stands for data of the context: `†state.profile.name` is the value at a
-path of the kind `state`. `A || B` is the first path that is found. `A && B` needs both and is the last. `&&` binds
-tighter. A string that starts with two daggers stands for itself, without the first. A key whose value is null is found.
+path of the kind `state`. `A || B` is the value at the first path that exists. `A && B` requires both paths, and is the
+value at the last. `&&` has precedence over `||`. A string that starts with two daggers is that text with one dagger. A
+key whose value is null exists.
 
 In an output path the same operators choose where a result is written: `A || B` is one of the paths (the first, unless
 the tool chooses), `A && B` is each of them.
@@ -34,7 +35,7 @@ class Path(NamedTuple):
         return ".".join((f"{DAGGER}{self.kind}", *self.keys))
 
     def meets(self, other: Path) -> bool:
-        """Return True if the paths are equal or one leads into the other."""
+        """Return True if the paths are equal, or one of them is inside the other."""
         length = min(len(self.keys), len(other.keys))
         return self.kind == other.kind and self.keys[:length] == other.keys[:length]
 

@@ -1,6 +1,6 @@
-"""Solutions: what the model is asked for, and how its answer is read (SEMANTICS.md, 3. Calls and tools).
+"""Solutions: the request for one, and the reading of the answer (SEMANTICS.md, 3. Calls and tools).
 
-The model is sent instructions and the JSON schema of a Solution, or the tools by the provider's own means (`native`).
+The model is sent instructions and the JSON schema of a Solution; with `native`, the tools in the provider's own format.
 
 The text of the answer goes through an incremental JSON parser (ijson), so that a call exists when its own object has
 closed, and never from a partial object. An answer that is not a Solution has a fault, which the model is sent; the
@@ -160,14 +160,14 @@ class OutputCheck:
             ) from None
 
     def read(self, answer: Mapping[str, Any]) -> tuple[Any, str | None]:
-        """Return the output of an answer as it is recorded, and the fault if it does not fit.
+        """Return the output of an answer as it is recorded, and the fault if the output does not fit, else None.
 
         answer: the fields that `SolutionReply` read.
         """
         output = answer.get("output")
         value, fault = self._validate(output)
 
-        # An answer in text alone: if the text does not fit, try the value that it is the JSON of.
+        # The answer is a text without calls. If the text does not fit, read it as JSON and try that value.
         if answer.get("native"):
             if fault is None or not isinstance(output, str):
                 return value, fault
@@ -219,7 +219,7 @@ class SolutionText:
         self.fault: str | None = None
         """Why the text is not a Solution."""
         self.closed = False
-        """Whether the object has closed."""
+        """True if the object has closed."""
 
         # The tokenizer: an unfinished string or number, in pieces; whether a string is open; whether the last piece
         # ended with a backslash.
@@ -256,8 +256,8 @@ class SolutionText:
     def _whole_tokens(self, text: str) -> str:
         """Return the text up to the start of an unfinished string or number, and keep the rest.
 
-        The parser reads an unfinished token again with each piece. It gets the token when it is complete, so that
-        reading is linear.
+        The parser would read an unfinished token again with each piece. So it gets a token only when the token is
+        complete, and the time for reading is linear.
         """
         # Find where the last string of this piece starts, or the text after it.
         start = 0
@@ -397,7 +397,8 @@ class SolutionReply(Reply):
         """The calls of the text that no native tool call has repeated."""
         self._arguments: dict[int, SolutionText] = {}
         self._closed: dict[int, str] = {}
-        """For native tool calls that stream in pieces, by index: the text of the arguments, the id once complete."""
+        """For native tool calls that stream in pieces, by index: the reader of the arguments in `_arguments`, and the
+        id of each complete call in `_closed`."""
 
     def feed(self, chunk: Any, milliseconds: int) -> Delta | None:
         """Read one chunk. The calls that are complete with it are added to `proposed`."""
@@ -493,7 +494,7 @@ def _remove(known: list[_Made], made: _Made) -> bool:
 
 
 def read_again(message: Message, *, native: bool) -> dict[str, Any]:
-    """Return the fields of the Solution in an answer that was not read as it streamed: it replaced another one."""
+    """Return the fields of the Solution in an answer that was not read while it streamed, because it was replaced."""
     reply = SolutionReply(0, 0, (), native=native)
     reply._has_native_calls = native and bool(message.tool_calls)
     reply.feed({"type": "text_delta", "content": text_of(message.content)}, 0)

@@ -1,7 +1,7 @@
 """The design's own events: their types, their projection from a run's events, the stream (SEMANTICS.md, 12. Events).
 
 `ExecutionProjection` folds the events of a run and yields those of the design, so that the streams of a live run and of
-its recording are equal. Each request and each call that is reported also ends, and `loop_completed` is the last event.
+its recording are equal. Each request and each call in the stream has an end, and `loop_completed` is the last event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from agentnb.core.events import (
     ModelStart,
     RunEnd,
 )
-from agentnb.core.protocols import StreamedRun
 from agentnb.core.record import Record
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
@@ -35,6 +34,7 @@ from agentnb.loops.execution_loop.types import Call, ErrorMessage
 from agentnb.loops.execution_loop.writes import error_of, rejection
 from agentnb.loops.projection import Handlers, Projection
 from agentnb.loops.streaming import RunStream
+from agentnb.run import Run
 
 # -- the events ----------------------------------------------------------------------------------------------------
 
@@ -66,8 +66,8 @@ FIELDS: dict[Type, tuple[str, ...]] = {
 class ExecutionEvent(Record):
     """One event of an execution loop. Its type determines the fields in its JSON (SEMANTICS.md, 12. Events).
 
-    In Python there are more: `call` is the call as the model wrote it, `result` its result, `error` what went wrong,
-    `errors` the errors of the last round, which no request has sent.
+    The Python object has more fields: `call` is the call as the model wrote it, `result` is its result, `error` is the
+    error of a call, a request or the loop, and `errors` are the errors of the last round, which no request has sent.
     """
 
     type: Type
@@ -92,7 +92,7 @@ class ExecutionEvent(Record):
 
 
 class ProjectedCalls(Protocol):
-    """What the projection needs of the loop's calls: which may start, and whether their tools accept them."""
+    """The calls of the loop, as the projection needs them: which may start, and which their tools accept."""
 
     def flow(self, state: State) -> Dataflow:
         """Return the dataflow of the calls at a state."""
@@ -135,7 +135,10 @@ class ExecutionProjection(Projection[ExecutionEvent]):
     # -- events of the run ---------------------------------------------------------------------------------------------
 
     def _model_start(self, event: ModelStart) -> Iterator[ExecutionEvent]:
-        """A request, unless it is repeated, ends the one before it. Calls that are still open are detached."""
+        """Yield the end of the request before, and the start of this one, unless it is repeated.
+
+        Calls that are open at this time are detached.
+        """
         if event.attempt == 1:
             yield from self._end_request(None)
             self._received, self._unblocked, self._errors = set(self.state.open), set(self.state.open), []
@@ -186,7 +189,7 @@ class ExecutionProjection(Projection[ExecutionEvent]):
     # -- calls and requests --------------------------------------------------------------------------------------------
 
     def _receive_calls(self) -> Iterator[ExecutionEvent]:
-        """Emit the calls that are new."""
+        """Yield `call_received` for each new call."""
         for call in self.state.calls.values():
             if call.id not in self._received:
                 self._received.add(call.id)
@@ -194,9 +197,9 @@ class ExecutionProjection(Projection[ExecutionEvent]):
                 yield ExecutionEvent(type="call_received", id=call.id, call=dict(made))
 
     def _unblock_calls(self) -> Iterator[ExecutionEvent]:
-        """Emit the calls that may start now.
+        """Yield `call_unblocked` for each call that may start now.
 
-        A call that its tool does not accept is a structural error, and never unblocked.
+        A call that its tool does not accept fails with a structural error, and is never unblocked.
         """
         state, flow = self.state, None
         for call in state.open.values():
@@ -246,13 +249,13 @@ T = TypeVar("T")
 
 
 class Prefetch(Generic[T], AsyncIterator[T]):
-    """Reads a generator ahead of its consumer, which delays no call if it is slow (SEMANTICS.md, 13. Reading ahead).
+    """A reader of a generator that does not wait for its slow consumer (SEMANTICS.md, 13. Reading ahead).
 
     A task pulls the generator and passes on each item immediately, in order. Raises what the generator raises; `aclose`
     closes the generator too.
 
-    This is not an async generator itself: when an event loop ends it closes all generators that are left, in no order,
-    and of two nested ones that both wait one would report an error.
+    This is not an async generator itself. When an event loop ends, it closes all generators that are left, in any
+    order: of two nested generators that both wait, one would report an error.
     """
 
     def __init__(self, items: AsyncGenerator[T, None]) -> None:
@@ -287,7 +290,7 @@ class Prefetch(Generic[T], AsyncIterator[T]):
 class ExecutionStream(RunStream[ExecutionEvent]):
     """The design's events of one run of an execution loop; `result()` returns the output."""
 
-    def __init__(self, run: StreamedRun, loop: ProjectedLoop) -> None:
+    def __init__(self, run: Run, loop: ProjectedLoop) -> None:
         super().__init__(run, ExecutionProjection(loop.current_calls), items_of=lambda run: Prefetch(aiter(run)))
 
     async def result(self) -> Any:

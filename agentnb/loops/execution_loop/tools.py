@@ -1,4 +1,4 @@
-"""Tools and who performs their calls: schemas, scopes, delegates, confirmation (SEMANTICS.md, 3. Calls and tools).
+"""Tools and the performers of their calls: schemas, scopes, delegates (SEMANTICS.md, 3. Calls and tools).
 
 A tool may be given as the design writes it: a JSON schema in which names that start with an underscore are not
 parameters. If an activity with the tool's name (or the name in `_activity`) is known, it performs the calls: it is
@@ -6,7 +6,7 @@ called with the call (data in place of references), the tool and the context, in
 activity the tool is latent: the model gives the result in `_output`.
 
 In the schema, a field for the loop (`_outputPath`, `_scopes`, `_delegate`, ...) is either a constant, which holds for
-every call, or a schema, which the model is shown to choose by.
+every call, or a schema, by which the model chooses a value for each call.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _LOOP_FIELDS = ("_reasoningForCall", "_instance", "_scopes", "_delegate", "_outp
 """Fields of a call for the loop that the model may be asked to choose."""
 
 _WRITE_FIELDS = ("_outputPath", "_outputMethod", "_instance")
-"""The fields among them that say where a call's result is written, and how."""
+"""Those of `_LOOP_FIELDS` that say where a call's result is written, and how."""
 
 
 # -- tools as JSON schemas -----------------------------------------------------------------------------------------
 
 
 class Choice:
-    """What a tool's schema says about a field for the loop: nothing, a constant, or a schema to choose by."""
+    """A field for the loop in a tool's schema: missing, a constant, or a schema by which the model chooses."""
 
     def __init__(self, given: Any) -> None:
         is_schema = isinstance(given, Mapping) and "const" not in given
@@ -105,7 +105,7 @@ class SchemaTool:
 
     @property
     def is_latent(self) -> bool:
-        """Whether the model itself gives the result, unless it delegates the call."""
+        """True if there is neither an activity nor a constant delegate: the model gives the result or delegates."""
         return self.activity is None and self.delegate.constant is None
 
     def bind(self, arguments: dict[str, Any]) -> Invocation:
@@ -182,10 +182,10 @@ def is_detached(tool: Any) -> bool:
 
 
 def split_offered(tools: Any, context: Any) -> tuple[Any, Any]:
-    """Move the tools that messages of the context offer to the tools.
+    """Return the tools together with those that messages of the context offer, and the context without these messages.
 
-    Returns the tools with those, and the context without these messages. Raises UsageError for a malformed offer. A
-    context that is not a list of messages is returned as it is; the loop's constructor refuses it.
+    Raises UsageError for a malformed offer. A context that is not a list of messages is returned unchanged; the loop's
+    constructor refuses it.
     """
     if isinstance(context, (str, Mapping)) or not isinstance(context, Iterable):
         return tools, context
@@ -244,7 +244,7 @@ def _validate(what: str, schema: Mapping[str, Any], value: Any) -> None:
 
 
 def check_scopes(scopes: Any) -> None:
-    """Check a list of scopes; None is valid. Raises InvalidArguments.
+    """Raise InvalidArguments if this is not a list of valid scopes or None.
 
     A scope is a kind of data, a path such as `†state.profile`, or `text` or `system` for messages without data.
     """
@@ -265,11 +265,11 @@ ANONYMOUS = "anonymous"
 class Delegates:
     """The delegates of a loop: nested loops that perform calls, by name (SEMANTICS.md, 8. Scopes and delegates).
 
-    Names are looked up among those given, never as a path or an address. A call of a tool whose schema has no
-    `_delegate` cannot be delegated, since the person or policy that approves a tool must know what runs.
+    A name is looked up only among the given delegates, never as a path or an address. A call of a tool whose schema has
+    no `_delegate` cannot be delegated, since the person or policy that approves a tool must know what runs.
 
-    `anonymous` is always known. For a tool without an activity it is a fresh loop that is asked for the tool's
-    `_output`; for a tool with one, that activity, which sees only what the scopes allow.
+    `anonymous` is always known. For a tool without an activity it is a new loop that is asked for the tool's `_output`.
+    For a tool with an activity it is the activity, which then sees only what the scopes allow.
     """
 
     def __init__(self, given: Mapping[str, Any], make: Callable[..., Design]) -> None:

@@ -80,7 +80,7 @@ def as_it_runs(call: CallState, arguments: Mapping[str, Any]) -> Call:
 class Solution(Record):
     """The model's answer: calls to run, and an output once the task is done.
 
-    `done` ends the loop with `output`, even if that is null. An output of `{"value": null}` does the same.
+    `done` ends the loop with `output`, even if the output is null. An output of `{"value": null}` ends it with null.
     """
 
     meta: Any = None

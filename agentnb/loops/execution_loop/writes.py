@@ -97,7 +97,7 @@ def _put(container: Any, key: str, value: Any) -> None:
 
 
 def check_writing(fields: Mapping[str, Any]) -> None:
-    """Check the output path, the method and the instance of a call or a message. Raises InvalidArguments."""
+    """Raise InvalidArguments if the output path, the method or the instance of a call or a message is not valid."""
     path, method = fields.get("_outputPath"), fields.get("_outputMethod")
     if path is not None and not (isinstance(path, str) and path.startswith(DAGGER)):
         raise InvalidArguments(f"`_outputPath` must be a path like {DAGGER}state.name, not {path!r}.")

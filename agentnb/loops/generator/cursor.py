@@ -23,9 +23,9 @@ from agentnb.loops.want import Ask, Call, Phase, Say, Want, shown_call, shown_me
 
 
 class Cursor:
-    """A position in the recorded state: the numbers of entries that earlier commands used.
+    """A position in the recorded state: how many messages, calls and phases the earlier commands have used.
 
-    `step` counts the commands from 1.
+    `step` is the number of the current command, from 1.
     """
 
     __slots__ = ("calls", "messages", "phases", "step")
@@ -183,9 +183,9 @@ _CAUSE = "The above exception was the direct cause of the following exception"
 
 
 def _as_user_message(message: Message) -> Message:
-    """Return a queued message with the role `user` if it has the role of a model or tool.
+    """Return a queued message with the role `user` in place of `assistant` or `tool`.
 
-    The next assistant message must be the model's answer.
+    The next message with the role `assistant` is then the model's answer.
     """
     return message.model_copy(update={"role": "user"}) if message.role in ("assistant", "tool") else message
 

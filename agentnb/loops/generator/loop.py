@@ -41,12 +41,12 @@ _ALLOWED_YIELDS = "A loop must yield ask(...), say(...), call(...), phase(...), 
 
 
 class GeneratorCalls(Calls):
-    """The calls of a generator: of tools, functions and loops that it has yielded."""
+    """The calls that a generator has yielded: calls of tools, functions and loops."""
 
     loop: GeneratorLoop
 
     def required(self, state: State) -> Sequence[Effect]:
-        """Return the required effects; none until all calls of a list command are proposed."""
+        """Return the required effects; none while calls of a yielded list are not proposed yet."""
         if any(call.hidden for call in state.open.values()):
             generator = self.loop.follow(state)
             if generator.cursor.has_unproposed_calls(generator.command, state):
@@ -56,7 +56,7 @@ class GeneratorCalls(Calls):
     def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
         """Return the nested loop that the generator calls by this call, or None if it calls something else.
 
-        Without a state, return the loop that the generator has called last under that name.
+        Without a state, return the loop that the generator has called last under the name of the call.
         """
         if state is None or not call.hidden:
             return self.loop.called_loops.get(call.name) if call.hidden else None
@@ -157,7 +157,7 @@ class GeneratorLoop(Loop):
         return resume_point(events)
 
     def repeated_after_error(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
-        """Return the failed calls that have ended a generator, of this loop or a nested one, by the path of the loop.
+        """Return the ids of the failed calls that ended a generator, by the path of its loop (this or a nested one).
 
         They are calls of the generator's last step. Failures that the generator has caught are not included.
         """
@@ -207,7 +207,9 @@ class GeneratorLoop(Loop):
         if tool is None:
             if isinstance(command.called, (str, Tool)):
                 known = ", ".join(self._callable) or "none"
-                raise UsageError(f"{self.name} has no tool {command.name!r}; it has {known}. Pass the tool in tools=.")
+                raise UsageError(
+                    f"{self.name} has no tool {command.name!r}. Its tools are: {known}. Pass the tool in tools=."
+                )
             return command
         called = command.called
         if called == command.name or called is tool or called is getattr(tool, "function", None):

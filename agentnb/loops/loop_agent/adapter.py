@@ -2,8 +2,8 @@
 
 A sub-agent may be any loop of agentnb. Its input is made from the input of the agent around it and the last text of
 each sibling (`input_for`, `input_for_other_design`); its model leaves the enclosing loop agent by the tool `exit_loop`.
-If the code of an agent runs a loop by hand, `async for event in self.writer.run_async(ctx)`, a `LoopAdapter` makes an
-agent of it.
+If the code of an agent runs such a loop itself, by `async for event in self.writer.run_async(ctx)`, a `LoopAdapter`
+makes an agent from the loop.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ exit_loop = ExitLoop()
 
 
 GO_ON = "Go on as your instructions say."
-"""The message for a loop with a model if there is no other: a model request needs a message."""
+"""The only message for a loop with a model that has no other input: a model request needs a message."""
 
 
 def escalation_of(child: State) -> str | None:
@@ -88,7 +88,7 @@ def input_for(agent: Loop, state: State) -> Any:
         if not isinstance(state.input, Mapping):
             return state.input
         input = {key: value for key, value in state.input.items() if key != AS_LOOP}
-        return input if state.values["resumed"] else {**input, "invocation": None}  # only the first one resumes
+        return input if state.values["resumed"] else {**input, "invocation": None}  # only the first sub-agent resumes
     texts = {
         name: text_of(render(result, state.max_result_chars)) for name, result in state.values.get("said", {}).items()
     }

@@ -1,9 +1,9 @@
 """BaseAgent: an agent written as an async generator of events, in a tree of agents (SEMANTICS.md, 2. Vocabulary).
 
-The events that an agent's code yields are journaled one by one, but its position between them is unknown. So the code
-is one call of the agent's loop. If that call was interrupted, by a crash or by a pause, the code runs again from its
-start; it must look up in the session what it must not do twice. The stop reason of the loop is `completed`, `escalated`
-or `suspended`.
+The events that an agent's code yields are journaled one by one, but the position of the code between two events cannot
+be stored. So the whole code is one call of the agent's loop. If that call was interrupted, by a crash or by a pause,
+the code runs again from its start; it must look up in the session what it must not do twice. The stop reason of the
+loop is `completed`, `escalated` or `suspended`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from agentnb.loops.loop_agent.context import (
 )
 from agentnb.loops.loop_agent.event import Event, EventActions, read
 from agentnb.loops.loop_agent.stream import LoopAgentProjection
-from agentnb.loops.options import StartOptions
+from agentnb.run.validation import StartOptions
 
 logger = logging.getLogger("agentnb")
 
@@ -58,14 +58,17 @@ _OF_WORKFLOWS = (
     *("rerun_on_resume", "wait_for_output", "retry_config", "timeout"),
     *("input_schema", "output_schema", "state_schema"),
 )
-"""The attributes of ADK's agents that only its workflows use."""
+"""The attributes of ADK's agents that only ADK's workflows use."""
 
 NOT_CONFIRMED = "This tool call is rejected."
 """The result, for the model, of a call that the user has not confirmed."""
 
 RUN = "run_agent"
+"""The name of the call that runs the code of an agent."""
+
 AS_LOOP = "as_loop"
-"""The key, in the input of a run, of the name of the agent whose decision runs although a subclass replaces it."""
+"""A key in the input of a run. The value is the name of an agent whose subclass has replaced the agent's decision by
+code: this run uses the decision all the same."""
 
 EventSource = Callable[[InvocationContext], AsyncGenerator[Event, None]]
 AgentState = TypeVar("AgentState", bound=BaseModel)
@@ -98,14 +101,14 @@ class BaseAgentCalls(Calls):
 class BaseAgent(Loop):
     """An agent to subclass: override `async def _run_async_impl(self, ctx)`, an async generator of events.
 
-    name: an identifier, not `user`. description: for those who choose among agents. sub_agents: agents or other loops,
-    which its code runs by `run_async(ctx)`. before_agent_callback, after_agent_callback: called as
-    `callback(callback_context=...)` around each run of the agent; sync or async. Content returned by the first replaces
-    the run; content returned by the second is added after it. Each may be a list, whose callbacks are called until one
-    returns content. Other keyword arguments are attributes that a subclass declares.
+    name: an identifier, not `user`. description: text for a model or a person that chooses an agent. sub_agents: agents
+    or other loops, which the code of this agent runs by `run_async(ctx)`. before_agent_callback, after_agent_callback:
+    called as `callback(callback_context=...)` around each run of the agent; sync or async. Content returned by the
+    first replaces the run; content returned by the second is added after it. Each may be a list, whose callbacks are
+    called until one returns content. Other keyword arguments are attributes that a subclass declares.
 
-    Raises InvalidArguments if the name is not valid, sub-agents share a name or have another parent, a callback is not
-    callable, or no class declares a keyword argument.
+    Raises InvalidArguments if the name is not valid, two sub-agents have the same name, a sub-agent already has a
+    parent, a callback is not callable, no class declares a keyword argument, or a declared one is missing.
     """
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {"idle": ["running", "done"], "running": ["done"], "done": []}
@@ -173,7 +176,7 @@ class BaseAgent(Loop):
         names = [self.name, *(agent.name for agent in self._descendants())]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             logger.warning(
-                "Agents of %s share a name (%s), but their states are stored by name.",
+                "Agents of %s share a name (%s), but their states are stored by name. Give them different names.",
                 self.name,
                 twice,
             )
@@ -230,7 +233,7 @@ class BaseAgent(Loop):
             )
         if unknown := [name for name in changed if name not in fields]:
             kind, has = type(self).__name__, ", ".join(fields)
-            raise InvalidArguments(f"Cannot update nonexistent fields in {kind}: {unknown}; it has {has}.")
+            raise InvalidArguments(f"Cannot update nonexistent fields in {kind}: {unknown}. The fields are: {has}.")
         cloned = copy.copy(self)
         for name, value in vars(self).items():
             setattr(cloned, name, _bound_to(cloned, self, value))
@@ -264,9 +267,10 @@ class BaseAgent(Loop):
         return next((agent for agent in self._descendants() if agent.name == name), None)
 
     def reach(self, scope: str | None) -> int:
-        """Return how many enclosing agents an escalation of this scope leaves, to compare scopes.
+        """Return a number that is greater for a scope that leaves more enclosing agents, to compare scopes.
 
-        None leaves none; a name that is not the name of an enclosing agent leaves all.
+        None, no escalation, has the smallest number. A name that no enclosing agent has, such as `root`, has the
+        greatest.
         """
         if scope is None:
             return -1
@@ -281,7 +285,7 @@ class BaseAgent(Loop):
             agent = agent.parent_agent
 
     def _bind(self) -> None:
-        """Set the attributes that refer to this object; again for each copy."""
+        """Set the attributes that refer to this object. Called again for each copy of it."""
         self.activities = {RUN: partial(self._perform, self._with_callbacks)}
 
     # -- the agent -------------------------------------------------------------------------------------------------
@@ -297,7 +301,7 @@ class BaseAgent(Loop):
     def run_async(
         self, parent_context: InvocationContext, **options: Unpack[StartOptions]
     ) -> AsyncGenerator[Event, None]:
-        """Run in this context, and return the stream of the events of the agent and its descendants.
+        """Run the agent in this context. Return the stream of its events and those of its descendants.
 
         The run advances when the next event is requested. Closing the stream ends the run, after every `finally`. An
         exception of an agent is raised unchanged; the context then says where to resume, as after a pause. If a call
@@ -318,7 +322,7 @@ class BaseAgent(Loop):
         return live.run_async(parent_context, **options)
 
     def _opened(self, open: Callable[..., Any], ctx: InvocationContext, **options: Any) -> AsyncGenerator[Event, None]:
-        """Return a stream in this context. The code that runs in the context closes it if it leaves it open."""
+        """Return a stream in this context. If the code of an agent has opened it, it is closed when the code ends."""
         if not isinstance(ctx, InvocationContext):
             raise UsageError(f"{self.name}.run_async(ctx) takes an InvocationContext, not {ctx!r}.")
         opened: AsyncGenerator[Event, None] = open(self, ctx, **options)
@@ -368,7 +372,7 @@ class BaseAgent(Loop):
         return self
 
     def keeps(self, event: Event) -> bool:
-        """Return True if an escalation in the stream of this agent has left the loop it was meant for."""
+        """Return True if this agent is the last one that an escalation in its stream leaves."""
         return False
 
     # -- as a loop -------------------------------------------------------------------------------------------------
@@ -392,14 +396,14 @@ class BaseAgent(Loop):
         return RunEnd(reason="escalated", output=result["output"])
 
     def make_context(self, state: State, recording: Sequence[RunEvent], outer: object) -> Invocation:
-        """Return the invocation that a run of this agent takes part in: the outer one, for an agent in its tree."""
+        """Return the invocation of a run of this agent: the outer one if its agent is an ancestor, else a new one."""
         around = outer if isinstance(outer, Invocation) else None
         if around is not None and any(agent is around.agent for agent in self.ancestors()):
             return around
         return Invocation(self, state, recording, around)
 
     async def _perform(self, code: EventSource, arguments: dict[str, Any], state: State) -> AsyncGenerator[Any, None]:
-        """Run code of the agent; yield its events, and at last the Result (`_RESULT_FIELDS`).
+        """Run code of the agent. Yield its events, and then a `Result` with the fields `_RESULT_FIELDS`.
 
         code: a function that returns the generator of its events.
         """
@@ -455,7 +459,7 @@ class BaseAgent(Loop):
         yield Result({"paused": paused, "escalate": escalate, "output": output, "said": emitted})
 
     async def _with_callbacks(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
-        """Yield the events of the callback before, the agent's code, and the callback after."""
+        """Yield the events of the callbacks before, then of the agent's code, then of the callbacks after."""
         if (before := await self._call_back(self.before_agent_callback, ctx)) is not None:
             yield before
             if before.content is not None:
@@ -548,8 +552,9 @@ async def stream(
                 if ctx.aborted:
                     run.cancel("aborted")
 
-                # Decide a call that awaits approval again, if the answer is about exactly this call. An id is not
-                # enough: the call that the session has recorded under it must have the same name and arguments.
+                # Code that runs again makes its calls again. Decide such a call by the answer in the context, if the
+                # answer is about exactly this call. An id is not enough: the call that the session has recorded under
+                # the id must have the same name and arguments.
                 if isinstance(run_event, run_events.ApprovalRequest) and run_event.call_id in answers:
                     asked = {"name": run_event.name, "args": run_event.arguments}
                     answered = ctx.session.asked_about(run_event.call_id)
@@ -616,12 +621,12 @@ def own_call(name: str, state: State) -> CallState | None:
 
 
 def propose_own_call(name: str, state: State, **arguments: Any) -> CallProposed:
-    """Return a call of the agent's own. It has a new id if the agent was suspended in an earlier one of this name."""
+    """Return the event that proposes a call of the agent itself. An earlier call of this name has another id."""
     return propose(state, f"{name}_{state.position}", name, arguments)
 
 
 def failed(call: CallState) -> RunEnd:
-    """Return the end of a loop one of whose own calls has failed."""
+    """Return the end of a loop after one of its own calls has failed."""
     assert call.end is not None
     error = call.end.error or ErrorInfo(type="Error", message=str(call.end.result))
     return RunEnd(reason="error", error=error)

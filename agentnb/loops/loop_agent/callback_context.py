@@ -87,7 +87,7 @@ class State:
         return {**self._value, **self._delta}
 
     def note_changes_inside(self) -> None:
-        """Add the lists and dicts that were changed inside since they were read to the delta."""
+        """Add to the delta each list or dict whose items have changed since it was read."""
         for key, before in self._read.items():
             value = self._delta.get(key, self._value.get(key))
             if value != before:
@@ -144,7 +144,7 @@ class ReadonlyContext:
 
     @property
     def is_aborted(self) -> bool:
-        """Whether the invocation was aborted."""
+        """True if the invocation was aborted."""
         return self._invocation_context.is_aborted
 
     def get_credential(self, key: str) -> Any:
@@ -155,10 +155,10 @@ class ReadonlyContext:
 class CallbackContext(ReadonlyContext):
     """The argument `callback_context` of a callback before or after an agent.
 
-    `state` is the state of the session; changes are emitted in an event of the agent, whose other actions are
-    `actions`. The attributes of the `InvocationContext` can be read here, too, and `end_invocation` can be set.
-    function_call_id, tool_confirmation: the call that the context is about, and the answer of a person. The methods for
-    artifacts, credentials and memory call the services of the `InvocationContext`; they raise InvalidArguments, a
+    `state` is the state of the session. Changes to it are emitted in an event of the agent; `actions` are the actions
+    of that event. The attributes of the `InvocationContext` can be read here, too, and `end_invocation` can be set.
+    function_call_id, tool_confirmation: the call that the context is about, and a person's answer about it. The methods
+    for artifacts, credentials and memory call the services of the `InvocationContext`; they raise InvalidArguments, a
     ValueError, if a service is missing. Attributes of the published workflows (`node`, `attempt_count` and others) have
     the values that they have outside of a workflow.
     """
@@ -197,7 +197,7 @@ class CallbackContext(ReadonlyContext):
 
     @property
     def output(self) -> Any:
-        """A result, which can be set once."""
+        """A value that a callback can set once. The loops do not use it."""
         return self._output
 
     @output.setter
@@ -223,14 +223,17 @@ class CallbackContext(ReadonlyContext):
         return self._invocation_context._custom_metadata
 
     def request_confirmation(self, *, hint: str | None = None, payload: Any = None) -> None:
-        """Add a question to a person about the call to the actions. Raises InvalidArguments if there is no call."""
+        """Ask a person about the call: add the question to the actions. Raises InvalidArguments if there is no call."""
         if not self.function_call_id:
-            raise InvalidArguments("request_confirmation requires function_call_id, which this context does not have.")
+            raise InvalidArguments(
+                "request_confirmation requires function_call_id, which this context does not have. Pass"
+                " function_call_id= to CallbackContext."
+            )
         asked = ToolConfirmation(hint=hint or "", payload=payload)
         self._event_actions.requested_tool_confirmations[self.function_call_id] = asked
 
     def render_ui_widget(self, ui_widget: Any) -> None:
-        """Add a widget to the actions. Raises InvalidArguments if they have one of its id."""
+        """Add a widget to the actions. Raises InvalidArguments if they already have a widget with this id."""
         widgets = self._event_actions.render_ui_widgets = self._event_actions.render_ui_widgets or []
         if any(widget.id == ui_widget.id for widget in widgets):
             raise InvalidArguments(f"The actions already have a widget {ui_widget.id!r}.")
@@ -269,11 +272,11 @@ class CallbackContext(ReadonlyContext):
         return await self._service("credential").load_credential(auth_config, self)
 
     def get_auth_response(self, auth_config: Any) -> Any:
-        """Raise InvalidArguments: agentnb has no logins of users."""
+        """Raise InvalidArguments: agentnb does not include logins of users."""
         raise InvalidArguments("get_auth_response is for ADK's logins, which agentnb does not include.")
 
     def request_credential(self, auth_config: Any) -> None:
-        """Raise InvalidArguments: agentnb has no logins of users."""
+        """Raise InvalidArguments: agentnb does not include logins of users."""
         raise InvalidArguments("request_credential is for ADK's logins, which agentnb does not include.")
 
     async def add_session_to_memory(self) -> None:
@@ -327,7 +330,7 @@ class CallbackContext(ReadonlyContext):
 
     @property
     def end_invocation(self) -> bool:
-        """Whether the invocation is to end after the agent."""
+        """True if the invocation is to end after the current agent."""
         return self._invocation_context.end_invocation
 
     @end_invocation.setter

@@ -4,8 +4,8 @@ Its two maps, `agent_states` and `end_of_agents`, are enough to resume an invoca
 
 An agent's code receives the context; `advance` does not, because a context is not part of the state. The run keeps it
 in an `Invocation` of the outermost agent (`Design.make_context`). If the user gave no context, it is made from the
-input of that agent. When a run resumes from a recording, its session contains the recorded events again. Agents that
-another design runs, as tools or to execute tasks, are a new invocation for each call.
+input of that agent. When a run resumes from a recording, its session contains the recorded events again. If a loop of
+another design runs an agent, as a tool or to execute a task, each call is a new invocation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.alias_generators import to_camel
@@ -30,10 +30,7 @@ from agentnb.core.protocols import loop_context
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.event import Event, read
-
-if TYPE_CHECKING:
-    from agentnb.run import Run
-
+from agentnb.run import Run
 
 Stream = AsyncGenerator[Event, None]
 
@@ -47,7 +44,7 @@ class LlmCallsLimitExceededError(AgentnbError):
 
 
 class ResumabilityConfig(BaseModel):
-    """The published option that checkpoints are emitted: `InvocationContext(resumability_config=...)`."""
+    """The published option to emit checkpoints: `InvocationContext(resumability_config=...)`."""
 
     is_resumable: bool = False
 
@@ -80,7 +77,7 @@ class Session(BaseModel):
 
     @property
     def waiting(self) -> dict[str, tuple[object, Run]]:
-        """The runs that stopped at a question to a person, with the loops they are runs of, by agents' names."""
+        """The runs that have stopped at a question to a person: the loop and its run, by the name of the agent."""
         return self._waiting
 
     def asked_about(self, id: str) -> Any:
@@ -124,13 +121,13 @@ class Code:
         self._opened: list[Stream] = []
 
     def opens(self, stream: Stream) -> None:
-        """Register the stream of an agent that the code runs by hand."""
+        """Register the stream of an agent that the code runs itself (`agent.run_async(ctx)`)."""
         self._opened = [other for other in self._opened if getattr(other, "ag_frame", None) is not None]
         self._opened.append(stream)
 
     @property
     def may_forward(self) -> bool:
-        """Whether the code may forward events of others, because it has run an agent by hand."""
+        """True if the code may forward events of other agents, because it has opened the stream of one."""
         return bool(self._opened)
 
     async def close(self) -> None:
@@ -150,16 +147,16 @@ class Forwarded:
         self.error: BaseException | None = None
 
     def put(self, run_event: RunEvent | Delta, event: Event) -> None:
-        """Keep the object that an event of the run was made of."""
+        """Keep the object from which an event of the run was made."""
         self._made[id(_identity(run_event))] = (run_event, event)
 
     def take(self, run_event: RunEvent | Delta) -> Event | None:
-        """Return the object that this event of the run was made of, and forget it. None if there is none."""
+        """Remove and return the object from which this event of the run was made, or None."""
         return self._made.pop(id(_identity(run_event)), (run_event, None))[1]
 
 
 def _identity(run_event: RunEvent | Delta) -> object:
-    """Return what identifies an event of the run: recording copies the event, but not its message."""
+    """Return the object that identifies an event of the run. The journal copies the event, but not its message."""
     return run_event.message if isinstance(run_event, MessageAdded) else run_event
 
 
@@ -168,19 +165,19 @@ class InvocationContext:
     """The context that the agents of one invocation share.
 
     is_resumable: emit checkpoints. agent_states, end_of_agents: the state of each agent, and whether it has ended, by
-    name. Both are JSON, and a new context made from them resumes the invocation. An agent with a state that has also
-    ended is to be left: a nested loop had escalated beyond it. user_content: the input of the user, text or content. If
-    it answers earlier calls (`function_response`), it is added to the session. The answer to a question about a call
-    has the response `{"confirmed": true}` or false; together with the session of the context that asked, it resumes the
-    run. session: the log of events, and a state that `state_delta` changes. agent: the agent whose code is running, or
-    the given one if none is. run: the current or last run of the invocation. end_invocation: if an agent sets it, the
-    invocation ends after that agent. resumability_config, run_config: as published. `max_llm_calls` of the latter
-    limits `increment_llm_call_count`. The other fields of the published design, such as services, are stored but not
-    used by the loops.
+    name. Both are JSON, and a new context made from them resumes the invocation. If both have an entry for an agent,
+    and it is marked as ended, an escalation of a nested loop leaves the agent, and its own end follows. user_content:
+    the input of the user, text or content. If it answers earlier calls (`function_response`), it is added to the
+    session. The answer to a question about a call has the response `{"confirmed": true}` or false; together with the
+    session of the context that asked, it resumes the run. session: the log of events, and a state that `state_delta`
+    changes. agent: the agent whose code is running, or the given one if none is. run: the current or last run of the
+    invocation. end_invocation: if an agent sets it, the invocation ends after that agent. resumability_config,
+    run_config: as published. `max_llm_calls` of `run_config` limits `increment_llm_call_count`. The other fields of the
+    published design, such as services, are stored but not used by the loops.
     """
 
     adapter: ClassVar[type[Loop]]
-    """Makes an agent of a loop of another design (`agentnb.loops.loop_agent.adapter`)."""
+    """The class that makes an agent from a loop of another design (`agentnb.loops.loop_agent.adapter`)."""
 
     is_resumable: bool = False
     agent_states: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -230,7 +227,7 @@ class InvocationContext:
         for name in fields:
             if name not in known:
                 close = get_close_matches(name, known, 1)
-                meant = f"; {close[0]}= is probably meant" if close else f"; it has {', '.join(known)}"
+                meant = f"; {close[0]}= is probably meant" if close else f". Its arguments are: {', '.join(known)}"
                 raise TypeError(f"InvocationContext takes no {name}={meant}.")
         return super().__new__(cls)
 
@@ -250,22 +247,22 @@ class InvocationContext:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether a stream is being read, whose reader may answer questions by a context. False in a run by `start`."""
+        """True if a stream is read, whose reader may answer questions with a new context. False in a run by `start`."""
         return self.code is None or bool(self._streams)
 
     @property
     def durable(self) -> bool:
-        """Whether the maps say where to resume. Otherwise a pause only stops the invocation."""
+        """True if the maps say where to resume. Otherwise a pause only stops the invocation."""
         return self.is_resumable
 
     @property
     def is_aborted(self) -> bool:
-        """Whether the invocation, or one around it, was aborted."""
+        """True if the invocation, or one around it, was aborted."""
         return self.aborted or (self._around is not None and self._around.is_aborted)
 
     @property
     def aborted(self) -> bool:
-        """Whether `abort` was called on this context or on a copy."""
+        """True if `abort` was called on this context or on a copy."""
         return self._abort_signal.is_set()
 
     @property
@@ -286,7 +283,7 @@ class InvocationContext:
         copied = copy.copy(self)
         for name, value in (update or {}).items():
             if not hasattr(copied, name):
-                raise InvalidArguments(f"A context has no {name!r}.")
+                raise InvalidArguments(f"An InvocationContext has no field {name!r}.")
             setattr(copied, name, value)
         return copied
 
@@ -346,7 +343,7 @@ class InvocationContext:
         return self.agent_states.get(name)
 
     def set_agent_state(self, agent_name: str, agent_state: Any = None, end_of_agent: bool = False) -> None:
-        """Set the state of an agent, or that it has ended. With neither, it has not started."""
+        """Record the state of an agent, or that it has ended. With neither argument, record that it has not started."""
         state = _dumped(agent_name, agent_state) if agent_state is not None else None
         self.agent_states.pop(agent_name, None)
         self.end_of_agents.pop(agent_name, None)
@@ -412,7 +409,7 @@ class InvocationContext:
             self.set_agent_state(event.author, agent_state=actions.agent_state, end_of_agent=end)
 
     def add_answers(self) -> None:
-        """Add the user's content to the session if it answers calls: the code that made them looks there."""
+        """Add the user's content to the session if it answers calls: the code that made the calls reads the session."""
         event = Event(author="user", content=self.user_content, invocation_id=self.invocation_id)
         known = (event.content for event in self.session.events if event.author == "user")
         if event.get_function_responses() and event.content not in known:
@@ -441,14 +438,14 @@ class InvocationContext:
     # -- for the streams of its runs -------------------------------------------------------------------------------
 
     def open(self, run: Run) -> Forwarded:
-        """Start to forward the events of the agents of a run."""
+        """Start forwarding the events of the agents of a run. Return the object that holds them."""
         self.run = run if not self._streams else self.run
         forwarded = Forwarded()
         self._streams[run.id] = run, forwarded
         return forwarded
 
     def close(self, run: Run) -> None:
-        """Stop to forward the events of a run."""
+        """Stop forwarding the events of a run."""
         del self._streams[run.id]
 
     def forwarded(self, run_id: str) -> Forwarded | None:
@@ -467,7 +464,7 @@ class InvocationContext:
         return event.actions.scope or "nearest"
 
     def _may_forward(self) -> bool:
-        """Return True if the running code may forward an event that was added before, and not repeat it as its own."""
+        """Return True if the running code may forward an event that was added before; it is not added twice then."""
         return self.code is not None and self.code.may_forward
 
 
@@ -490,7 +487,7 @@ _MAPS = ("agent_states", "end_of_agents")
 
 
 class Invocation:
-    """Holds the context of an invocation while it runs. The context is made when it is first needed.
+    """The holder of an invocation's context during a run. The context is made when it is first needed.
 
     agent: the outermost agent. state: its state. recording: the events that its run resumes from. around: the outer
     invocation, if a loop of another design in it has started this one.
@@ -546,12 +543,12 @@ def context_of(state: State, agent: Loop) -> InvocationContext:
 
 
 def invocation_of(state: State) -> dict[str, dict[str, Any]]:
-    """Return the position of the invocation that an agent was started to resume: the maps and the outputs. Or empty."""
+    """Return the position from which an agent resumes an invocation: maps and outputs. Empty if it resumes none."""
     return _given(state.input)
 
 
 def end_before(name: str, state: State) -> RunEnd | None:
-    """Return the end of an agent that had ended in the invocation it resumes, with its output. None if it had not."""
+    """Return the end, with the output, of an agent that had ended in the invocation it resumes; otherwise None."""
     resumed = invocation_of(state)
     if not resumed.get("end_of_agents", {}).get(name) or name in resumed["agent_states"]:
         return None
@@ -565,6 +562,6 @@ def _given(input: Any) -> dict[str, dict[str, Any]]:
 
 
 def _invocation(input: Any) -> dict[str, Any]:
-    """Return what the input of an agent says about its invocation; empty if it was started by `start`."""
+    """Return the part of an agent's input that is about its invocation; empty if it was started by `start`."""
     given = input.get("invocation") if isinstance(input, Mapping) else None
     return given if isinstance(given, dict) else {}

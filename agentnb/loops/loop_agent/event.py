@@ -1,7 +1,7 @@
 """The events of LoopAgent's design, and their actions (SEMANTICS.md, 2. Vocabulary).
 
-An event has the content that an agent emits, as plain data, which the run journals as a message. Its actions say what
-else it does: leave a loop, store the state of its agent, and others.
+The content of an event is plain data that an agent emits. The run journals it as a message. The actions of an event say
+what else it does, such as leaving a loop or storing the state of its agent.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _IN_A_PART = frozenset(
         *("data", "mime_type", "display_name", "file_uri", "code", "language", "outcome", "output"),
     }
 )
-"""The fields of content, of its parts, and of the objects in a part."""
+"""The names of fields: of content (`_CONTENT`), of its parts (`_PART`), of the objects in a part (`_IN_A_PART`)."""
 
 _SNAKE = {to_camel(name): name for name in _PART | _IN_A_PART if "_" in name}
 _CAMEL = {name: camel for camel, name in _SNAKE.items()}
 _OPAQUE = frozenset({"args", "response"})
-"""Fields with data of a model or a tool, whose keys are not fields of the design."""
+"""Fields with data of a model or a tool. The keys of this data are not fields of the design, and are not renamed."""
 
 
 class Content(dict[str, Any]):
@@ -77,7 +77,7 @@ class Content(dict[str, Any]):
 
 
 def _readable(value: Any, names: Mapping[str, str] = _SNAKE) -> Any:
-    """Return content as `Content`. Its fields may have their names in JSON, such as `functionCall`."""
+    """Return content as `Content`. The given fields may have their names in JSON, such as `functionCall`."""
     if isinstance(value, dict):
         inside = {key: _readable(value[key], {} if key in _OPAQUE else names) for key in value}
         return Content({names.get(key, key): given for key, given in inside.items()})
@@ -122,12 +122,13 @@ class LoopAgentState(BaseAgentState):
 class EventActions(Positional):
     """The actions of an event.
 
-    `escalate` leaves the nearest enclosing loop when the agent has ended; with `scope="root"` all enclosing loops, with
-    the name of a loop all up to that one. `agent_state` and `end_of_agent` are the state and the end of the author.
-    `state_delta` changes the state of the session. The design's other actions are stored for readers of the event.
+    `escalate` leaves the nearest enclosing loop when the agent has ended; with `scope="root"` it leaves all enclosing
+    loops, with the name of a loop all loops up to that one. `agent_state` is the state of the agent that is the author;
+    `end_of_agent` says that this agent has ended. `state_delta` changes the state of the session. The design's other
+    actions are stored for readers of the event.
 
-    Each action is also accepted under its name in JSON, such as `stateDelta`; `model_dump(by_alias=True)` returns
-    those.
+    Each action is also accepted under its name in JSON, such as `stateDelta`. `model_dump(by_alias=True)` returns the
+    names in JSON.
 
     Raises pydantic's ValidationError, a ValueError, for an unknown action.
     """
@@ -153,7 +154,7 @@ class EventActions(Positional):
 
 
 class NodeInfo(BaseModel):
-    """The position in a workflow at which an event was made, as published: `A@1/B@2` is the second run of B, in A."""
+    """The position in a workflow at which an event was made. The path `A@1/B@2` is the second run of B, in A."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
@@ -183,12 +184,13 @@ class Event(Positional):
 
     Instead of `content`, `message=` accepts text, a part or a list of these, as content of the user. `state=` and
     `route=` are the actions `state_delta` and `route`; `node_path=` is the path of `node_info`. Each field is also
-    accepted under its name in JSON, such as `longRunningToolIds`; `model_dump(by_alias=True)` returns those.
+    accepted under its name in JSON, such as `longRunningToolIds`. `model_dump(by_alias=True)` returns the names in
+    JSON.
 
     `reason`, `output`: on the end of a loop agent, its stop reason and output. `said`: on a checkpoint, the outputs of
     the sub-agents. Other fields are stored. `Event.Actions` is `EventActions`.
 
-    Raises pydantic's ValidationError, a ValueError, for a field that looks like a misspelt one.
+    Raises pydantic's ValidationError, a ValueError, for an unknown field whose name is similar to that of a field.
     """
 
     model_config = ConfigDict(
@@ -297,11 +299,15 @@ class Event(Positional):
         return [call for part in _parts(self.content) if (call := read(part, "function_call")) is not None]
 
     def get_function_responses(self) -> list[Any]:
-        """Return the answers to function calls of the content."""
+        """Return the answers to function calls that the content has."""
         return [given for part in _parts(self.content) if (given := read(part, "function_response")) is not None]
 
     def is_final_response(self) -> bool:
-        """Return True if the event is a complete answer, and not partial, a call, or a result for a model."""
+        """Return True if the event is a complete answer: not partial, without calls and without results for a model.
+
+        Three more events are answers: one with `skip_summarization`, one that is marked with long-running calls, and an
+        error that is not partial and has no call.
+        """
         if self.actions.skip_summarization or self.long_running_tool_ids:
             return True
         if self.error_code and not self.partial and not self.get_function_calls():
@@ -315,7 +321,7 @@ class Event(Positional):
         return bool(parts) and read(parts[-1], "code_execution_result") is not None
 
     def is_answered_later(self, call: Any) -> bool:
-        """Return True if this call of the event is long-running: its answer comes after the invocation ends."""
+        """Return True if this call of the event is long-running: the invocation pauses until the call is answered."""
         return read(call, "id") in (self.long_running_tool_ids or ()) or read(call, "name") in ASKS_A_PERSON
 
     @property
@@ -325,7 +331,7 @@ class Event(Positional):
 
     @property
     def pauses(self) -> bool:
-        """Whether the event has a long-running call, which pauses the invocation."""
+        """True if the event has a long-running call, which pauses the invocation."""
         return bool(self.long_running_calls)
 
     @property
@@ -339,7 +345,7 @@ class Event(Positional):
 def _expand_short_forms(given: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
     """Return the arguments of an event with the short forms in `_SHORT` moved to their fields.
 
-    A short form that is in `known`, because a subclass declares a field of that name, is left.
+    A short form that is in `known` is not moved: a subclass declares a field of that name.
     """
     short = {name: given.pop(name) for name in _SHORT if name in given and name not in known}
     if (message := short.get("message")) is not None:

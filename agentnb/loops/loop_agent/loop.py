@@ -10,12 +10,13 @@ Written top to bottom, the algorithm is:
             if it has escalated: stop
         times_looped += 1
 
-As a decision it is `decide`. A sub-agent is a nested loop: a `BaseAgent`, whose code starts again if it was
+`decide` is this algorithm as a decision. A sub-agent is a nested loop: a `BaseAgent`, whose code starts again if it was
 interrupted, or any other loop of agentnb (also a LoopAgent), which continues exactly where it was. The checkpoint is
 the loop's own state, so the position to resume from is a position in the journal.
 
-The callbacks before and after are calls of the loop's own, around the decision. Content returned by the first replaces
-the run. The second is called when the decision ends the run, and not after an abort, a pause or an error.
+The callbacks before and after the agent are the loop's own calls, around the decision. Content returned by a callback
+before replaces the run. The callbacks after are called when the decision ends the run, and not after an abort, a pause
+or an error.
 """
 
 from __future__ import annotations
@@ -70,17 +71,18 @@ class LoopAgentCalls(BaseAgentCalls):
 
 
 class LoopAgent(BaseAgent):
-    """Runs its sub-agents in order, pass after pass, until one escalates or `max_iterations` passes are complete.
+    """An agent that runs its sub-agents in order, pass after pass, until one escalates or a limit is reached.
 
-    name, sub_agents, and the keyword arguments of `BaseAgent`. max_iterations: None is no limit, 0 and less is no pass.
-    A subclass may override `_run_async_impl`, and run the loop itself by `super()._run_async_impl(ctx)`.
+    name, sub_agents, keyword arguments: as for `BaseAgent`. max_iterations: maximum number of passes. None is no limit;
+    with 0 or less there is no pass. A subclass may override `_run_async_impl`, and run the loop itself by
+    `super()._run_async_impl(ctx)`.
 
-    A run that ended in an error can be restored, and resumes at what failed: the code of an agent, a hook or a task of
-    a nested loop, a step of a generator, a decision that raised. What had finished before does not run again, except
-    that an agent's code starts again from its beginning. A sub-agent that decided itself to end in an error starts
-    again at its checkpoint, and makes its calls again.
+    A run that ended in an error can be restored. It resumes at the step that failed: the code of an agent, a hook or a
+    task of a nested loop, a step of a generator, or a decision that raised an exception. Steps that had finished do not
+    run again; only the code of an agent starts again from its beginning. A sub-agent that ended in an error by its own
+    decision starts again at its checkpoint, and makes its calls again.
 
-    Raises InvalidArguments if sub-agents share a name or have another parent.
+    Raises InvalidArguments as `BaseAgent` does, and if `max_iterations` is neither a whole number nor None.
     """
 
     phases: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -129,7 +131,7 @@ class LoopAgent(BaseAgent):
         return {"sub_agents": [agent.name for agent in self.sub_agents], "max_iterations": self.max_iterations}
 
     def keeps(self, event: Event) -> bool:
-        """Return True if the escalation is meant for this loop, or for a loop in it."""
+        """Return True if the escalation is meant for this loop or for a loop in it, so that it leaves no outer loop."""
         scope = event.actions.scope
         return bool(event.actions.escalate) and (scope is None or isinstance(self.find_agent(scope), LoopAgent))
 
@@ -260,7 +262,7 @@ class LoopAgent(BaseAgent):
         return self.max_iterations is not None and passes >= self.max_iterations
 
     def _restart_pass(self, missing: str, passes: int, runs: int, **more: Any) -> RunEvent:
-        """Return the checkpoint of the first sub-agent. missing: the current one, which no longer exists; or empty."""
+        """Return the checkpoint of the first sub-agent. missing: the current one if it no longer exists, or empty."""
         if not self.sub_agents:
             return RunEnd(reason="empty")
         if missing:
@@ -284,8 +286,9 @@ class LoopAgent(BaseAgent):
     def kept_after_error(self, events: Sequence[RunEvent]) -> int:
         """Return the number of events to keep of a recording that ended in an error; the failed step runs again.
 
-        If a decision raised, this is up to the decision; if a call of a loop's own failed (an agent's code, a hook, a
-        task), up to the end of that call. A nested loop that failed otherwise starts again at its checkpoint.
+        If a decision raised an exception, these are the events before it. If a loop's own call has failed (an agent's
+        code, a hook, a task), these are the events before the end of that call. A nested loop that has failed otherwise
+        starts again at its checkpoint.
         """
         over = resume_point(events)
         before = next(event for event in reversed(events[:over]) if not isinstance(event, _PAUSING))
@@ -305,9 +308,9 @@ class LoopAgent(BaseAgent):
 
 
 def _own_call_that_failed(events: Sequence[RunEvent]) -> int | None:
-    """Return the position of the failed call of its own that has ended the innermost loop, or None.
+    """Return the position of the end of the failed own call that has ended the innermost loop, or None.
 
-    The call is followed only by what its loop has recorded about it, and by the calls that the end has aborted.
+    After it there are only events that the loop has recorded about the call, and the ends of calls that were aborted.
     """
     # Find the end of the innermost loop: the first RunEnd of those at the end of the recording.
     ends = len(events)
@@ -329,5 +332,5 @@ def _own_call_that_failed(events: Sequence[RunEvent]) -> int | None:
 
 
 def _is_as_loop(agent: LoopAgent, input: Any) -> bool:
-    """Return True if a run with this input is the decision of the agent, run by the code of its subclass."""
+    """Return True if the code of a subclass has started this run to use the decision of the agent."""
     return isinstance(input, Mapping) and input.get(AS_LOOP) == agent.name

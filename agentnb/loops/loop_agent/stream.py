@@ -57,14 +57,14 @@ class LoopAgentProjection(Projection[Event]):
 
     def translate(self, item: run_events.Event | run_events.Delta) -> Iterable[Event]:
         """Return the events of the invocation that an event of the run, or of a nested loop, results in."""
-        # The code of an agent has yielded it: forward the very object.
+        # An event that the code of an agent has yielded: forward the same object.
         forwarded = self._forwarded.take(item)
         return (forwarded,) if forwarded is not None else self.handle(item)
 
     # -- loop agents ---------------------------------------------------------------------------------------------------
 
     def _run_start(self, event: run_events.RunStart) -> Iterable[Event]:
-        """A loop starts. Find out if it is a loop agent that runs its own decision."""
+        """Note the name of a loop that starts, and whether it is a loop agent that runs its own decision."""
         self._names[event.path] = event.name
         for of_its_last_run in (self._passes, self._outputs, self._scopes):
             of_its_last_run.pop(event.path, None)
@@ -78,7 +78,7 @@ class LoopAgentProjection(Projection[Event]):
         return ()
 
     def _state_update(self, event: run_events.StateUpdate) -> Iterable[Event]:
-        """A loop agent is at a checkpoint, escalates beyond itself, or ends (a callback is still to be called)."""
+        """Translate the checkpoint of a loop agent, or its end. Note an escalation that goes further than the agent."""
         if "current_sub_agent" in event.values:
             return self._checkpoint(event)
         if "escalate" in event.values:

@@ -17,7 +17,6 @@ from agentnb.core.protocols import LoopMailbox
 from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
-from agentnb.loops.options import StartOptions
 from agentnb.loops.session_loop.history import (
     ENDS_WITH_A_CUT_ANSWER,
     closing_messages,
@@ -28,6 +27,7 @@ from agentnb.loops.session_loop.history import (
 from agentnb.loops.session_loop.queue import MessageQueue
 from agentnb.loops.session_loop.stream import EventStream
 from agentnb.loops.streaming import StreamStatus
+from agentnb.run.validation import StartOptions
 
 
 class SessionControls(Loop):
@@ -65,7 +65,7 @@ class SessionControls(Loop):
         return super()._start(**options)
 
     def attached(self, frame: LoopFrame) -> None:
-        """Attach the queue to this run of the loop, unless it has ended. If it is not nested, `abort` ends it."""
+        """Attach the queue to a run that has not ended. `abort` cancels this run, unless the loop is nested in it."""
         if frame.mailbox.over:
             return
         self.queue.attach(frame.mailbox)
@@ -73,14 +73,14 @@ class SessionControls(Loop):
             self._latest = weakref.ref(frame.mailbox)
 
     def run(self, message: Any, **options: Unpack[StartOptions]) -> EventStream:
-        """Send a message to the session; return the stream of its events, which have ten types.
+        """Send a message to the session, and return the stream of the session's events.
 
         options: as for `start`. Raises UsageError while a stream is open.
         """
         return self._open(message, options)
 
     def continue_(self, **options: Unpack[StartOptions]) -> EventStream:
-        """Continue without a new message; return the stream of events.
+        """Continue without a new message, and return the stream of the session's events.
 
         The session answers a last message of the user or a tool, or takes the queued messages. options: as for `start`.
         Raises UsageError while a stream is open, and if there is nothing to continue from
@@ -129,7 +129,9 @@ class SessionControls(Loop):
     @messages.setter
     def messages(self, messages: Sequence[Any]) -> None:
         if self._is_open:
-            raise UsageError("The messages of a session that is running cannot be replaced.")
+            raise UsageError(
+                "The messages of a running session cannot be replaced. Abort it first, or wait for its end."
+            )
         self._take_queue_back()
         self._last_stream, self._messages = None, _read(messages)
 

@@ -30,7 +30,7 @@ def copies(hook: str, state: State) -> list[Message]:
 class ToolCallContext:
     """The argument of hooks around a call: the call, its arguments and the messages; after the call, its result too.
 
-    All values are copies. If `before_tool_call` changes `args`, the call runs with the changed arguments all the same.
+    All values are copies. `args` is an exception: if `before_tool_call` changes it, the call runs with the changes.
     """
 
     tool_call: ToolCall
@@ -86,9 +86,9 @@ def _dict_or_none(hook: str, returned: Any, keys: Collection[str]) -> Mapping[st
 
 
 def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, State], Any]:
-    """Return `before_tool_call` as the core's hook.
+    """Return a `before_call` hook of the core that calls the session's `before_tool_call`.
 
-    It returns None or a dict with `block`, `reason` and `terminate`.
+    hook: returns None, or a dict with `block`, `reason` and `terminate`.
     """
 
     async def before(call: CallState, state: State) -> CallEnd | None:
@@ -111,9 +111,9 @@ def before_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, 
 
 
 def after_call(hook: Callable[[ToolCallContext], Any]) -> Callable[[CallState, CallEnd, State], Any]:
-    """Return `after_tool_call` as the core's hook.
+    """Return an `after_call` hook of the core that calls the session's `after_tool_call`.
 
-    It returns None or a dict that replaces fields of the result: `content`, `details`, `is_error`, `terminate`.
+    hook: returns None, or a dict that replaces fields of the result: `content`, `details`, `is_error`, `terminate`.
     """
     names = {"content": "result", "details": "details", "is_error": "is_error", "terminate": "terminate"}
 
@@ -130,7 +130,7 @@ def _messages(hook: str, returned: Any) -> list[Any]:
     is_list = isinstance(returned, Iterable) and not isinstance(returned, (str, bytes, Mapping))
     messages = list(returned) if is_list else None
     if messages is None or not all(isinstance(message, Mapping) or is_message_object(message) for message in messages):
-        raise TypeError(f"{hook} returned {returned!r:.200}; it returns messages.")
+        raise TypeError(f"{hook} returned {returned!r:.200}. It must return a list of messages.")
     return messages
 
 

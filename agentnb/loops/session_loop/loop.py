@@ -8,10 +8,11 @@ Written top to bottom, the algorithm is:
         if no follow-up is queued:
             break
 
-As a decision it is `advance`: take the input and steering, ask the model while there is something to answer, then take
-a follow-up, then end. Steering is delivered at the start and after every turn. `steering_mode` decides about a batch of
-calls during which steering arrives (`steering.py`). In every mode each call has exactly one result, in the order in
-which the model made the calls, before the next message (SEMANTICS.md, 4. Tool calls).
+`advance` is this algorithm as a decision: take the input and steering, ask the model while there is something to
+answer, then take a follow-up, then end. Steering is delivered at the start and after every turn. If steering arrives
+while a batch of calls runs, `steering_mode` decides what happens to the batch (`steering.py`). In every mode each call
+has exactly one result, before the next message, and the results are in the order in which the model made the calls
+(SEMANTICS.md, 4. Tool calls).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class SessionRequests(Requests):
     loop: SessionLoop
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
-        """Return the execution of the reply's calls: sequential or not, and with provisional results or not.
+        """Return how the calls of a reply run: `sequential` (one by one), and `provisional`. Empty if neither.
 
         Results are provisional in mode `discard`: steering can replace them until the loop continues.
         """
@@ -120,13 +121,14 @@ class SessionLoop(SessionControls):
     requests; None is no limit. system_prompt: sent to the model before the conversation. messages: the conversation to
     continue from.
 
-    Hooks may be async. before_tool_call, after_tool_call: called before and after every call with a `ToolCallContext`;
-    they return None or a dict (`block, reason, terminate`; `content, details, is_error, terminate`). transform_context,
-    convert_to_llm: compute the messages of a model request from those of the conversation. should_stop_after_turn:
-    called after every turn with a `TurnContext`, which has the messages, and those of the turn as attributes.
+    Hooks may be async. before_tool_call: called with a `ToolCallContext` before every call; returns None or a dict of
+    `block, reason, terminate`. after_tool_call: called with a `ToolCallContext` after every call; returns None or a
+    dict of `content, details, is_error, terminate`. transform_context, convert_to_llm: compute the messages of a model
+    request from those of the conversation. should_stop_after_turn: called after every turn with a `TurnContext`; the
+    session ends if it returns true.
 
-    Each hook receives its own copies of the messages, which are made once. The history does not keep a hook's changes,
-    but the same hook sees them at its next call. To change a message for one request only, copy it first.
+    Each hook receives its own copies of the messages. Each copy is made once: the history does not keep a hook's
+    changes, but the same hook sees them at its next call. To change a message for one request only, copy it first.
 
     Raises UsageError for an unknown mode or an argument of the wrong type.
     """

@@ -4,8 +4,8 @@
 have the same stream. Every start event has an end event, and `agent_end` is always the last event.
 
 The start of a call is emitted before a hook or a person decides about the call, because that decision may depend on the
-reader of the stream. Without a hook or an approval, the start is emitted with the event that the tool has started: the
-reader may wait for the tool.
+reader of the stream. Without a hook or an approval, the start is emitted after the tool has started, so that the reader
+may wait for an action of the tool.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SessionProjection(Projection[SessionEvent]):
         self._in_message = False
         self._text = ""
         self._to_show: deque[CallState] = deque()
-        """The turn's calls whose start was not emitted."""
+        """The turn's calls whose start was not emitted yet."""
         self._to_end: deque[CallState] = deque()
         self._shown: CallState | None = None
         """The call whose start was emitted last."""
@@ -205,7 +205,7 @@ class SessionProjection(Projection[SessionEvent]):
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _show_next(self) -> Iterator[SessionEvent]:
-        """Emit the start of the call that is checked next, in source order, after the check of the previous call."""
+        """Emit the start of the next call, in the order of the calls, once the previous call is checked."""
         before, reply = self._shown, self.state.reply
         one_by_one = reply is not None and reply.sequential
         if before is None or before.end is not None or (before.status != "proposed" and not one_by_one):
@@ -225,7 +225,7 @@ class SessionProjection(Projection[SessionEvent]):
         if reply is None or not reply.sequential:
             yield from self._emit_end(call)
             return
-        # Keep source order also if an abort ends the calls that have not started before the call that runs.
+        # Keep the order of the calls, also if an abort ends those that have not started before the one that runs.
         while self._to_end and (end := self._to_end[0].end) is not None:
             call = self._to_end.popleft()
             yield from self._emit_end(call)
@@ -297,7 +297,7 @@ def _event(type: Type, **fields: Any) -> SessionEvent:
 
 
 def _call_of(delta: Delta) -> dict[str, Any]:
-    """Return the call to which a fragment belongs. Only its first fragment has its id and name."""
+    """Return the call to which a fragment belongs. Only the first fragment of a call has the id and the name."""
     if delta.type != "tool_call_delta":
         return {}
     return {"index": delta.index, "id": delta.id, "name": delta.name}

@@ -22,9 +22,10 @@ def skip_reason(state: State, mode: SteeringMode) -> str | None:
 
 
 def first_in_turn(state: State) -> CallState | None:
-    """Return the first call of a sequential turn if it has not ended; it runs because steering is checked after a call.
+    """Return the first call of a sequential turn if it has not ended, else None.
 
-    None while the call waits for approval: the steering may be the reason not to run it.
+    It runs in spite of steering, which is checked only after each call. None also while the call waits for approval:
+    the steering may be a reason not to run it.
     """
     if state.reply is None or not state.reply.sequential:
         return None
@@ -33,7 +34,7 @@ def first_in_turn(state: State) -> CallState | None:
 
 
 def next_skipped(state: State, mode: SteeringMode) -> CallEnd | None:
-    """Return the end of the next call of the turn to skip, or whose result is replaced; None if there is none."""
+    """Return the end of the next call that is skipped, or whose result is replaced; None if there is no more."""
     reason = skip_reason(state, mode)
     if reason is None:
         return None

@@ -10,7 +10,7 @@ from agentnb.loops.streaming import RunStream
 
 
 class EventStream(RunStream[SessionEvent]):
-    """The events of one run of a session (`agentnb.run.Run`). `result()` returns the new messages after its end."""
+    """The events of one run of a session (`agentnb.run.Run`). `result()` returns the messages that the run adds."""
 
     projection: SessionProjection
 

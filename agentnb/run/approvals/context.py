@@ -15,10 +15,9 @@ from agentnb.core.events import ApprovalDecision, CallProposed, Event, ModelEnd,
 from agentnb.core.evolve import evolve, nested, walk
 from agentnb.core.frozen import frozen
 from agentnb.core.json import to_plain
-from agentnb.core.loop import Design
+from agentnb.core.loop import Design, design_of
 from agentnb.core.messages import ROLES, ToolCall
 from agentnb.core.state import CallState, State
-from agentnb.loops import design_of
 from agentnb.run.frame import Frame
 from agentnb.run.journal import Journal
 

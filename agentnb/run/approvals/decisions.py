@@ -88,9 +88,9 @@ class Decisions:
     def approve(self, id: str | Pending, *, remember: Remember | None = None, reviewer: str | None = None) -> None:
         """Approve a call: it runs with exactly the arguments of its question.
 
-        id: an item of `pending`; or the id of the call, if exactly one question with it waits. remember: also approve
-        the waiting and later calls of this run, "tool" for all calls of the same tool, "arguments" for those with
-        exactly the same arguments. reviewer: the name of the person who decided.
+        id: an item of `pending`; or the id of the call, if exactly one question with this id waits. remember: also
+        approve other waiting calls and later calls of this run: "tool" for all calls of the same tool, "arguments" for
+        its calls with exactly the same arguments. reviewer: the name of the person who decided.
 
         Raises AlreadyDecided if the question is decided, was asked again since, or belongs to another run; UnknownCall
         if no question waits under this id; UsageError if several do.
@@ -207,13 +207,14 @@ class Decisions:
     def forget(self, event: int | Remembered, *, reviewer: str | None = None) -> None:
         """Remove a remembered decision, so that it decides no more calls. Earlier decisions by it remain.
 
-        event: an item of `remembered`, or the number of its event. Raises UsageError if no such decision is remembered
-        or the run has ended, AlreadyDecided if the item belongs to another run.
+        event: an item of `remembered`, or the number of its event. Raises UsageError if no such decision is remembered,
+        or if the run has ended; AlreadyDecided if the item belongs to another run.
         """
         if isinstance(event, Remembered):
             if event.run_id != self.id:
                 raise AlreadyDecided(
-                    f"That decision is remembered in the run {event.run_id}, not in this one ({self.id})."
+                    f"That decision is remembered in the run {event.run_id}, not in this one ({self.id}). Call forget()"
+                    " of that run."
                 )
             event = event.event
         with self._journal.saying():
@@ -314,8 +315,8 @@ class Decisions:
     def _find_waiting(self, id: object) -> Found:
         """Return the one call that waits under an id.
 
-        Raises UsageError if several do, AlreadyDecided if a call with this id does not wait, UnknownCall if there is no
-        call with it.
+        Raises UsageError if several calls do, AlreadyDecided if a call with this id exists but does not wait,
+        UnknownCall if there is no call with this id.
         """
         found = self._under(id, lambda frame, call: open_question(call) is not None or (frame, call) in self._unasked())
         if len(found) == 1:
@@ -390,8 +391,8 @@ class Decisions:
     def _answer_suspended_loop(self, id: str | Pending, result: Any) -> bool:
         """Record the answer that a suspended loop of this run waits for under this id.
 
-        Returns False if no loop does. Raises AlreadyDecided if it was answered before, UsageError if several questions
-        wait under this id or the run has ended.
+        Returns False if no loop waits under this id. Raises AlreadyDecided if the answer was given before, UsageError
+        if several questions wait under this id or the run has ended.
         """
         if not isinstance(id, str):
             return False

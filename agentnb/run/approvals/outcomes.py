@@ -15,7 +15,7 @@ from agentnb.run.synthetic_results import synthetic_end
 
 
 def reject(journal: Journal, frame: Frame, call: CallState, reason: str, *, by: str, **fields: Any) -> None:
-    """Record the rejection of a call, and the result that tells the model. `fields`: more fields of the decision.
+    """Record the rejection of a call, and its result for the model. `fields`: more fields of the decision.
 
     Nothing is recorded if the call has ended in the meantime.
     """

@@ -79,7 +79,7 @@ Policy = Callable[[ProposedCall, Callable[[], PolicyContext]], "Verdict | Awaita
 """A function that decides about a call. It calls its second argument for the context, which is computed only then."""
 
 FAILED = "The policy failed: "
-"""The beginning of the reason of a verdict that takes the place of a policy that raised an error."""
+"""The beginning of the reason in the verdict that is used if a policy has raised an error."""
 
 NO_POLICY = Verdict("approve", by=None)
 _WORDS = {
@@ -122,7 +122,7 @@ def _check_rule(rule: Any, number: int) -> Mapping[str, Any]:
     if not isinstance(rule, Mapping):
         raise UsageError(f"{where} must be a mapping with tool, arguments and decision, not {rule!r}.")
     if unknown := set(rule) - _RULE_KEYS:
-        raise UsageError(f"{where} has unknown keys {sorted(unknown)}; it may have {sorted(_RULE_KEYS)}.")
+        raise UsageError(f"{where} has unknown keys {sorted(unknown)}; the keys of a rule are {sorted(_RULE_KEYS)}.")
     decision = rule.get("decision", "ask")
     if not isinstance(decision, bool | str) or (isinstance(decision, str) and decision not in _WORDS):
         raise UsageError(f"{where}: decision must be 'approve', 'reject', 'ask' or 'terminate', not {decision!r}.")

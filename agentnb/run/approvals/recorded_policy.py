@@ -1,7 +1,7 @@
 """Policies in files and in recordings.
 
-A policy file has rules, true or false as JSON. A recording has the same, but only the name of a policy that is a
-function: a restored run then asks a person about every call.
+A policy file has rules, true or false as JSON. A recording has the same data; but if the policy is a function, it has
+only the name of the function, and a restored run asks a person about every call.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def policy_of_a_recording(recorded: Any) -> Any:
 
 
 def lost_function(recorded: Any) -> str | None:
-    """Return the name of the function that a recorded run had as its policy; None if its policy was no function."""
+    """Return the name of the function that a recorded run had as its policy; None if the policy was not a function."""
     return str(recorded["function"]) if isinstance(recorded, Mapping) and "function" in recorded else None
 
 

@@ -87,7 +87,10 @@ def apply_to_waiting(journal: Journal) -> None:
 
 
 def lapsed_reason(journal: Journal, frame: Frame, call: CallState) -> str:
-    """Return a text that a remembered decision no longer applies because the tool has changed; empty if none exists."""
+    """Return the message that a remembered decision no longer applies, because its tool has changed.
+
+    The message is empty if this is the case for no decision.
+    """
     changed = [rule for rule in _rules_of(journal.state.rules, frame, call.name) if not _is_same_tool(rule, frame)]
     if not changed:
         return ""

@@ -32,9 +32,9 @@ NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
 class Breakpoint:
     """A breakpoint: its `number`, its `label`, its state (`enabled`) and its hits.
 
-    `hits` is the number of hits. `last` is the number of the event after which the run was at the last hit, or None.
-    `nth`: the first hit that stops the run; earlier hits are counted only, later hits stop the run too. A breakpoint
-    whose only condition is a cost is hit once; enabling it again allows another hit.
+    `hits` is the number of hits. `last` is the number of the last recorded event at the time of the last hit; None
+    before the first hit. `nth`: the first hit that stops the run; earlier hits are only counted, later hits stop the
+    run too. A breakpoint whose only condition is a cost is hit once; enabling it again allows another hit.
     """
 
     number: int
@@ -101,7 +101,7 @@ class Breakpoints(Sequence[Breakpoint]):
         Raises UsageError if the arguments do not describe a breakpoint, or if a name is probably misspelt.
         """
         if type(nth) is not int or nth < 1:
-            raise UsageError(f"nth must be the number of the hit that stops the run, from 1, not {nth!r}.")
+            raise UsageError(f"nth must be the number of the hit that stops the run, 1 or more, not {nth!r}.")
         label, holds, once = self._read(spec, conditions)
         with self._lock:
             self._made += 1
@@ -127,7 +127,7 @@ class Breakpoints(Sequence[Breakpoint]):
         if callable(spec):
             if is_async(spec):  # the call would return an awaitable, which is always true
                 raise UsageError(
-                    f"The function of a breakpoint must not be async, because the run waits for it: {spec!r}."
+                    f"The function of a breakpoint must not be async, because its result is not awaited: {spec!r}."
                 )
             return getattr(spec, "__name__", "") or repr(spec), lambda event, state, run: spec(event, run), False
         if spec is not None and not isinstance(spec, Mapping):

@@ -113,7 +113,8 @@ class Conditions:
         made = {name: value for name, value in spec.items() if value is not None and value != ""}
         if unknown := set(made) - known:
             raise UsageError(
-                f"A breakpoint has no condition {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}."
+                f"A breakpoint has no condition {', '.join(sorted(unknown))}; the conditions are"
+                f" {', '.join(sorted(known))}."
             )
         if not made:
             raise UsageError("A breakpoint without a condition would stop at every event.")

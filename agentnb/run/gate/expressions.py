@@ -125,7 +125,7 @@ def _parse(text: str) -> ast.Expression:
 
 
 def _too_deep(text: str) -> UsageError:
-    return UsageError(f"{shown(text)} is nested too deeply for a condition, more than {DEPTH} levels.")
+    return UsageError(f"{shown(text)} is nested more than {DEPTH} levels deep. Write a function instead.")
 
 
 def _check(text: str, parsed: ast.AST) -> None:

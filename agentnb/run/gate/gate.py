@@ -3,11 +3,11 @@
 The gate is closed by a requested pause, by a breakpoint, and by a step whose permit is used up. A permit is valid until
 the event is recorded that ends the step. The gate only prevents starts: effects in flight continue, and their ends are
 always recorded. A loop's own call that yields events (an async generator) is not in flight after it has yielded one:
-to resume it counts as a start.
+resuming it counts as a start.
 
 A breakpoint at the start of a call stops the run before the call: the start is not recorded, and the call has no
-effect. A breakpoint at any other event stops the run directly after the event. If the start of a call is recorded when
-the gate closes, the call is launched nevertheless, because it is recorded as running.
+effect. A breakpoint at any other event stops the run directly after the event. If the start of a call was recorded
+before the gate closes, the call is launched nevertheless, because it is recorded as running.
 
 A requested pause takes effect at a position at which all loops can pause. A nested loop whose parent does not pause
 inside a call finishes first (`Frame.finishes_first`). A breakpoint and a step concern one event, and the run stops
@@ -72,6 +72,8 @@ class Gate:
         self.limits = check_limits(limits or {})
         self.pausing: str | None = None
         """The reason of the requested pause, or None if no pause is requested."""
+        self.asked: Callable[[], object] = lambda: None
+        """A callback, called after a pause was requested."""
         self.pausing_by: Pauser = "human"
         """The source of the requested pause."""
         self.pausing_before: tuple[str, str] | None = None
@@ -119,6 +121,7 @@ class Gate:
         """
         self.pausing, self.pausing_by, self.at_once = repair_text(reason), by, by != "human"
         self.pausing_before = None
+        self.asked()
 
     def pause_for_a_step(self) -> None:
         """Request a pause at the end of the step that starts now. A pause requested before takes effect there too."""
@@ -245,7 +248,7 @@ def check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
     numbers = {name: plain_number(limit) for name, limit in limits.items()}
     for name, limit in numbers.items():
         if name not in LIMITS:
-            raise UsageError(f"limits= has no limit {name!r}; it has {', '.join(sorted(LIMITS))}.")
+            raise UsageError(f"limits= has no limit {name!r}; the limits are {', '.join(sorted(LIMITS))}.")
         is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit >= 0
         if not is_number or (isinstance(limit, int) and limit.bit_length() > 1000):  # more than a float can hold
             raise UsageError(f"limits[{name!r}] must be a non-negative number, not {shown(limit)}.")

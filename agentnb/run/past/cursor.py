@@ -1,4 +1,4 @@
-"""The cursor of a replay: a position in a recording, with the state after the events before it; and its steps.
+"""The cursor of a replay: a position in a recording, with the state at this position. Also the steps of a replay.
 
 A cursor moves forwards by applying the next event, and backwards by applying fewer events, from the nearest checkpoint
 on. It can check each event on the way. The steps of a replay have the same units as the steps of a run.
@@ -44,7 +44,8 @@ class Cursor:
 
         Raises ReplayDiverged if the loop decides differently on the way; the position is then before that event.
         """
-        # Events before the current position were checked before. Without a check, no event has to be applied singly.
+        # Events before the current position need no second check. Without a check, the events need not be applied one
+        # by one.
         if position < self.state.position or (self._check is None and position > self.state.position):
             state = self._checkpoints.state_at(self._recorded, position)
             check = Check(self._loop, state) if self._check is not None else None

@@ -84,7 +84,7 @@ class Check:
         return (outer, call) if outer is not None and call is not None else None
 
     def _start(self, event: RunStart) -> Event | None:
-        """Return the expected first event of a loop, or None if it cannot be told.
+        """Return the expected first event of a loop, or None if it is not known.
 
         If a tool now performs the call instead of a nested loop, return the end of that call.
         """
@@ -164,7 +164,7 @@ def _ready(frame: Frame, call: CallState) -> dict[str, Any] | Refusal:
 
 
 def _content(event: Event) -> str:
-    """Return the comparable content of an event, without number, time and place, as JSON text.
+    """Return the comparable content of an event as JSON text: without its number, time, run, path and phase.
 
     As JSON, NaN equals NaN; as a Python float, it does not.
     """

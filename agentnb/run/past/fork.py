@@ -11,13 +11,14 @@ tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, get_args
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, NamedTuple, get_args
 
 from msgspec import structs
 
-from agentnb.core.errors import UnknownCall, UsageError
+from agentnb.core.errors import ImpossibleEvent, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
     CallEnd,
@@ -27,14 +28,18 @@ from agentnb.core.events import (
     Event,
     MessageAdded,
     ModelEnd,
+    RunResumed,
     RunStart,
     checked,
 )
+from agentnb.core.evolve import evolve
 from agentnb.core.json import to_json_data
-from agentnb.core.loop import Design
+from agentnb.core.loop import Design, configured
 from agentnb.core.messages import Message, to_message, to_sent_message
-from agentnb.core.resume_point import is_suspended
-from agentnb.core.state import CallState
+from agentnb.core.prefix import Continued
+from agentnb.core.resume_point import is_suspended, results_in, resume_point
+from agentnb.core.state import CallState, State
+from agentnb.core.tools import fingerprint_of
 from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.recorded_policy import read_policy, recorded_policy
@@ -43,11 +48,11 @@ from agentnb.run.event_data import input_as_json, text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import check_limits
 from agentnb.run.journal import Journal
-from agentnb.run.past.recorded_loop import RecordedLoop, frame_at
-from agentnb.run.past.resume import Past, check_kind, past_of_a_fork
+from agentnb.run.past.recorded_loop import RecordedLoop, check_kind, frame_at
 from agentnb.run.recording import UNCHANGED, Change, Recording
-from agentnb.run.run import Run
+from agentnb.run.run import Run, new_run_id
 from agentnb.run.validation import check_options
+from agentnb.tools import as_tools
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
 DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
@@ -59,8 +64,19 @@ BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
 """The origin of a decision that a fork replaces: no person saw the question, and no time was measured."""
 
 
-@dataclass(frozen=True)
-class Branch:
+class Past(NamedTuple):
+    """The past of a fork: its events, and the state after them.
+
+    `shared`: the number of events at the beginning that equal those of the recording, apart from event 0 and the mark
+    `inherited`.
+    """
+
+    events: Continued[Event]
+    state: State
+    shared: int
+
+
+class Branch(NamedTuple):
     """The past of a fork, and the input to apply at its start.
 
     `suspended`: the fork resumes from a suspension. `steer`: a steering message to queue, or None. `decided`: a
@@ -149,7 +165,7 @@ def branch(
     if type(seq) is not int or not 0 <= seq < len(events):
         raise UsageError(f"A fork begins at one of the events 0 to {len(events) - 1}, not at {seq!r}.")
     event = events[seq]
-    past = partial(past_of_a_fork, events, seq, loop, checkpoints, options=options)
+    past = partial(_past_of_fork, events, seq, loop, checkpoints, options=options)
 
     # Replace the event; or keep it and add a steering message; or decide about its call; or change nothing.
     if (instead := _replacement(events, event, change, loop, checkpoints)) is not None:
@@ -161,7 +177,7 @@ def branch(
         made = _with_decision(events, event, change, past)
     else:
         made = Branch(past())
-    return _checked(replace(made, suspended=is_suspended(event)), loop)
+    return _checked(made._replace(suspended=is_suspended(event)), loop)
 
 
 def apply_decision(made: Branch, journal: Journal) -> None:
@@ -194,7 +210,7 @@ def _checked(made: Branch, loop: Design) -> Branch:
         _check_fit(frame, call, decision)
     if decision.decision == "answer" and frame.is_own(call):
         result = frame.calls.result_given(call, decision.result)
-        return replace(made, decided=(path, id, structs.replace(decision, result=result)))
+        return made._replace(decided=(path, id, structs.replace(decision, result=result)))
     return made
 
 
@@ -208,10 +224,130 @@ def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> Non
         )
     name = decision.name or call.name
     if name not in frame.tools:
-        there = f"there are {', '.join(sorted(frame.tools))}" if frame.tools else f"{frame.design.name} has none"
-        raise UnknownCall(f"There is no tool {name!r}; {there}.")
+        tools = ", ".join(sorted(frame.tools))
+        known = f"the tools are {tools}" if tools else f"{frame.design.name} has no tools"
+        raise UnknownCall(f"There is no tool {name!r}; {known}.")
     if decision.decision != "approve":  # the arguments of an approved call are checked at its start
         frame.calls.bind(frame.tools[name], call, dict(decision.arguments or {}), frame.state)
+
+
+# -- the past ----------------------------------------------------------------------------------------------------------
+
+
+def _past_of_fork(
+    events: Sequence[Event],
+    seq: int,
+    loop: Design,
+    checkpoints: Checkpoints,
+    *,
+    instead: Event | None = None,
+    without: bool = False,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Past:
+    """Return the events up to and including `seq`, as the past of a new run of `loop`.
+
+    checkpoints: of the recording. instead: an event that replaces the event `seq`; it is not marked as inherited, all
+    other events are. without: leave the event `seq` out. options: the policy and the limits of the new run from its
+    start, if they change. The recorded ends of calls that are running at `seq` are added.
+
+    Raises UsageError if no event remains, if the replaced event belongs to the end of the recorded run, which a fork
+    drops, or if it cannot follow the events before it.
+    """
+    run_id = new_run_id()
+    if isinstance(instead, ModelEnd) and instead.usage == getattr(events[seq], "usage", None):
+        instead = structs.replace(instead, usage={})  # no model request was made for this answer
+    end = min(resume_point(events), len(events) - events[-1].terminal)
+    if instead is not None and end <= seq:
+        raise UsageError(f"A fork drops the end of the run, from event {end} on. Choose an event before it.")
+
+    # Take the events that are kept as they are, and the state after them.
+    length = min(end, seq if without or instead is not None else seq + 1)
+    if not length and instead is None:
+        raise UsageError("A fork keeps at least the event run_start.")
+    state = checkpoints.state_at(events, length, inherited_by=run_id)
+
+    # Apply the replaced event, the results of tools in the end of the run, and those of the calls that run at `seq`.
+    added: list[Event] = []
+    unchanged = dict.fromkeys(options)
+
+    def inherited(event: Event) -> Event:
+        changes = unchanged if isinstance(event, RunResumed) else {}
+        return structs.replace(event, run_id=run_id, inherited=event is not instead, **changes)
+
+    def add(event: Event) -> None:
+        added.append(structs.replace(inherited(event), seq=length + len(added)))
+        evolve(state, added[-1])
+
+    try:
+        if instead is not None:
+            add(instead)
+        for event in results_in(events[end : seq + (not without)]):
+            add(event)
+        for event in _ends_of_running_calls(state, events, seq + 1):
+            add(event)
+    except ImpossibleEvent as error:
+        raise UsageError(f"The run cannot continue from event {seq} with this change: {error}") from error
+
+    # The first event describes the fork and its origin, and has its options. No later event changes these options.
+    start, added = (added[0], added[1:]) if not length else (events[0], added)
+    ancestors = _ancestors(events[0], seq if instead is not None else length + len(added))
+    fingerprints = {name: fingerprint_of(tool) for name, tool in as_tools(loop.tools).items()}
+    begun = {"forked_from": f"{events[0].run_id}@{seq}", "ancestors": ancestors, **configured(loop, fingerprints)}
+    first = structs.replace(start, run_id=run_id, seq=0, inherited=start is events[0], **begun, **options)
+    for name, value in options.items():
+        setattr(state, name, value)
+    past = Continued(events, max(length, 1), lambda at, event: inherited(event) if at else first, added)
+    resumed = (event.seq for event in (events[1:length] if options else ()) if isinstance(event, RunResumed))
+    return Past(past, state, next(resumed, length))
+
+
+def _ancestors(start: Event, inherited: int) -> list[tuple[str, int]]:
+    """Return the runs from which a fork inherits its first events, oldest first, each with the number of events.
+
+    start: the first event of the recording, whose run is the last one. inherited: the number of inherited events.
+    """
+    assert isinstance(start, RunStart)
+    before = [(run, min(end, inherited)) for run, end in ancestors_of(start)]
+    return [*before, (start.run_id, inherited)]
+
+
+def ancestors_of(start: RunStart) -> list[tuple[str, int]]:
+    """Return `RunStart.ancestors`. For an older recording without them, derive one from `RunStart.forked_from`."""
+    run, _, at = start.forked_from.rpartition("@")
+    return start.ancestors or ([(run, int(at) + 1)] if run and at.isdecimal() else [])
+
+
+def _ends_of_running_calls(state: State, events: Sequence[Event], begin: int) -> list[Event]:
+    """Return the recorded ends of the tool calls that are running in this state, from the event number `begin` on.
+
+    Calls that a nested loop performs, and a loop's own calls, are not included: they continue, or start again, in the
+    new run.
+    """
+    running = {
+        (path, call.id)
+        for path, loop in state.running()
+        for call in loop.open.values()
+        if call.status == "running" and not any(c.call == call.id for c in loop.children.values())
+    }
+    starts = set(running)
+    for event in reversed(events[:begin]) if running else ():
+        if isinstance(event, CallStart) and (event.path, event.call_id) in starts:
+            starts.discard((event.path, event.call_id))
+            if event.own:
+                running.discard((event.path, event.call_id))
+        if not starts:
+            break
+    # Take the first end of each call. A call that was aborted has no result to keep.
+    ends: list[Event] = []
+    for event in islice(events, begin, None) if running else ():
+        if isinstance(event, RunStart):
+            running.discard((event.path.rpartition("/")[0], event.call))
+        elif isinstance(event, CallEnd) and (event.path, event.call_id) in running and event.outcome != "aborted":
+            running.discard((event.path, event.call_id))
+            ends.append(event)
+        if not running:
+            break
+    return ends
 
 
 # -- the change --------------------------------------------------------------------------------------------------------
@@ -220,7 +356,7 @@ def _check_fit(frame: Frame, call: CallState, decision: ApprovalDecision) -> Non
 def _replacement(
     events: Sequence[Event], event: Event, change: Change, loop: Design, checkpoints: Checkpoints
 ) -> Event | None:
-    """Return the event that replaces this event, or None if the change, if any, comes after it."""
+    """Return the event that replaces this event; None if nothing changes, or if the change comes after this event."""
 
     @cache
     def before() -> Frame | None:
@@ -360,7 +496,10 @@ def _decision(id: str, change: Change) -> ApprovalDecision:
     if isinstance(given, ApprovalDecision):
         given = {name: getattr(given, name) for name in ("decision", "reason", "arguments", "name", "result")}
     if not isinstance(given, Mapping) or given.get("decision") not in DECISIONS:
-        raise UsageError(f"decision= is one of {', '.join(DECISIONS)}, or a dict with the key decision.")
+        raise UsageError(
+            f"decision= must be one of {', '.join(DECISIONS)}, or a dict whose decision is one of them, not"
+            f" {change.decision!r:.80}."
+        )
     known = {"decision", "reason", "arguments", "name", "result"}
     if unknown := sorted(set(given) - known - {"call_id", "by"}):
         raise UsageError(f"A decision does not accept {', '.join(unknown)}. Its fields are {', '.join(sorted(known))}.")

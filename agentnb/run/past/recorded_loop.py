@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentnb.core.errors import UnknownName, UsageError
+from agentnb.core.errors import RecordingMismatch, UnknownName, UsageError
 from agentnb.core.events import Event, RunStart
-from agentnb.core.loop import Design
+from agentnb.core.loop import Design, design_of
 from agentnb.core.state import State
-from agentnb.loops import design_of
 from agentnb.run.approvals.pending import RecordedFrame
 from agentnb.run.frame import Frame
 
@@ -69,6 +68,15 @@ def recorded_loop(events: Sequence[Event]) -> Design:
             phases[before].append(event.phase)
         before = event.phase
     return RecordedLoop(start, phases or {"running": []})
+
+
+def check_kind(start: RunStart, loop: Design) -> None:
+    """Raise RecordingMismatch if the recording with this first event is of another kind of loop."""
+    if start.loop != loop.kind():
+        raise RecordingMismatch(
+            f"The recording is of a loop of kind {start.loop}, but the given loop is of kind {loop.kind()}. Pass a"
+            " loop of the recorded kind."
+        )
 
 
 def recorded_frames(state: State) -> list[RecordedFrame]:

@@ -85,7 +85,7 @@ class Replay(Recording):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The position and the number of moves so far. The second number orders two values of this property."""
+        """The position and the number of moves so far. Of two values, the one with more moves is newer."""
         with self._lock:
             return self.position, self._cursor.moves
 
@@ -195,7 +195,7 @@ class Replay(Recording):
         seq = plain_number(seq)
         if type(seq) is not int or not -1 <= seq < len(self._recorded):
             there = f"the events 0 to {len(self._recorded) - 1}" if self._recorded else "no events yet"
-            raise UsageError(f"The recording has {there}, and no {seq!r}.")
+            raise UsageError(f"The recording has {there}, and no event {seq!r}.")
         with self._moving():
             self._cursor.move_to(seq + 1)
         return self
@@ -317,7 +317,7 @@ def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = N
     Raises UsageError if the arguments have other types, and for a file the errors of `Snapshot.load`.
     """
     if not isinstance(loop, (Design, type(None))):
-        raise UsageError(f"replay(recording, loop) takes the loop to check it against, not {loop!r}.")
+        raise UsageError(f"replay(recording, loop) takes a loop to compare with the recording, not {loop!r}.")
     if isinstance(recording, Recording):
         events = recording.recording if isinstance(recording, Replay) else recording.events
         return Replay(

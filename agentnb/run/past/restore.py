@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from agentnb.core.errors import UsageError, printable
 from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Design, fingerprint
 from agentnb.core.protocols import RunStore
-from agentnb.core.resume_point import is_suspended
-from agentnb.run.past.resume import as_of, check_kind, new_run_id, past_of_a_restored_run
+from agentnb.core.resume_point import is_suspended, results_in, resume_point
+from agentnb.run.past.recorded_loop import check_kind
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.run import Run
+from agentnb.run.run import Run, new_run_id
 from agentnb.run.validation import shown
 
 
@@ -63,9 +65,10 @@ def restore(
     _warn_of_another_configuration(snapshot, loop)
 
     # Use a new id if the store has later events of this run: they must not be overwritten.
-    events: Sequence[Event] = past_of_a_restored_run(snapshot.events, loop, has_new_limits=limits is not None)
+    events: Sequence[Event] = _kept_events(snapshot.events, loop, has_new_limits=limits is not None)
     if store is not None and store.position(snapshot.run_id) > len(events):
-        events = as_of(new_run_id(), events)
+        run_id = new_run_id()
+        events = [replace(event, run_id=run_id, seq=number) for number, event in enumerate(events)]
     run = Run(
         loop,
         name=name or snapshot.name,
@@ -79,6 +82,27 @@ def restore(
     )
     _warn_of_changed_tools(run)
     return run
+
+
+def _kept_events(events: Sequence[Event], loop: Design, *, has_new_limits: bool = False) -> Sequence[Event]:
+    """Return the events that a restored run keeps.
+
+    A cancellation or a suspension is dropped, because it ends a run in its process only (ARCHITECTURE.md, 2. How a run
+    works). The end at a limit is dropped if there are new limits (`has_new_limits`). After an error, the loop decides
+    how many events to keep. An end that was recorded incompletely is dropped too.
+    """
+    last = events[-1]
+    if isinstance(last, RunEnd) and last.terminal:
+        if is_suspended(last):
+            return events[:-1]
+        if last.reason == "error":
+            return events[: loop.kept_after_error(events)]
+        if last.reason != "cancelled" and not (last.reason == "limit" and has_new_limits):
+            return events
+    # Drop the end, but keep the results of tools in it, numbered again.
+    end = resume_point(events)
+    results = [replace(event, seq=n) for n, event in enumerate(results_in(events[end:]), end)]
+    return [*events[:end], *results]
 
 
 def _failed_steps(recorded: Sequence[Event], loop: Design) -> Mapping[str, list[str]]:

@@ -248,7 +248,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _line_of(error: Exception, text: bytes) -> str:
-    """Return the reason and the line for the error that a text is not a snapshot."""
+    """Return the line and the reason, for the message that a text is not a snapshot."""
     if isinstance(error, UnicodeDecodeError):
         return f": it is not UTF-8 text in line {text.count(bytes([10]), 0, error.start) + 1}"
     why = f"it has no {error}" if isinstance(error, KeyError) else error
@@ -331,7 +331,7 @@ def check_time(what: str, time: float | None) -> None:
 
 
 class RecordingCheck:
-    """A check that a run can have produced the events of a recording, one after the other. A file may have any events.
+    """A check that a run could have produced these events in this order. A file can contain any events.
 
     The check covers the values that agentnb writes (event numbers, times, counts) and the consistency with the earlier
     events. Texts of models, tools and people are not checked. `state` is the state after the events.

@@ -1,1 +1,1 @@
-"""Drawings: what is drawn of a loop, as SVG: its phases, and the calls of a graph."""
+"""The drawings of a loop, as SVG: the state diagram of its phases, and its call graph."""

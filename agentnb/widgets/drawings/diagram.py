@@ -1,7 +1,7 @@
-"""The state diagram: a loop's table of phases, drawn once for each loop; the page marks what was taken.
+"""The state diagram: a loop's table of phases. It is drawn once; later only its marks change.
 
-The phases are in one column in the order of the table, which is the order in which its author explains them
-(`layout.lay_out_column`). Names of phases are text of the user.
+The phases are in one column, in the order of the table (`layout.lay_out_column`): its author has chosen this order to
+explain them. The names of the phases are text of the user.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from agentnb.widgets.text import one_line, visible
 Table = tuple[tuple[str, tuple[str, ...]], ...]
 
 CHARACTER, NAME = 6.4, 22
-"""The width of a character at the size of the text, and the characters of a name that are shown."""
+"""The width of a character, and the maximum number of characters of a name."""
 
 
 def table_of(phases: Mapping[str, Sequence[str]]) -> Table:
-    """Return a loop's `phases` as a value that can be a key. Phases that are only named as targets come last."""
+    """Return a loop's `phases` as a hashable value. Phases that are only named as targets come last."""
     names = dict.fromkeys([*phases, *(target for targets in phases.values() for target in targets)])
     return tuple((name, tuple(phases.get(name, ()))) for name in names)
 
@@ -35,7 +35,7 @@ def diagram(table: Table) -> str:
     width = max([60.0, *(16 + CHARACTER * len(name) for name in names)])
     layout = lay_out_column(len(names), arrows, width)
 
-    # The whole in words.
+    # The diagram in words, for screen readers.
     root = svg.drawing(layout.width, layout.height)
     ElementTree.SubElement(root, "title").text = "State diagram"
     targets = [

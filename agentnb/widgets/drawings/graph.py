@@ -1,6 +1,6 @@
-"""The drawing of a call graph: boxes with a call's id and tool, arrows from what writes to what reads.
+"""The drawing of a call graph: a box for each call, and arrows from each call to the calls that read its result.
 
-The status of a call is a class and a few words in its box (`Dress`): the page changes these in place, and gets a new
+The status of a call is a class and a few words in its box (`Dress`). The page changes these in place, and gets a new
 drawing only if there are new calls or arrows.
 """
 
@@ -16,15 +16,15 @@ from agentnb.widgets.drawings.layout import ACROSS, HEIGHT, WIDTH, Arrow, Point,
 from agentnb.widgets.text import one_line, visible
 
 CELLS = 20
-"""Characters of a box's first line: the tool and the id."""
+"""The number of characters of a box's first line, which has the tool and the id."""
 ID = 8
 INSET = 10
 
 Box = tuple[str, str]
 Shape = tuple[tuple[Box, ...], tuple[Arrow, ...]]
-"""What is drawn: the id and the tool of each call, and the arrows between them."""
+"""The parts of a drawing that do not change: the id and the tool of each call, and the arrows between the calls."""
 Dress = tuple[str, str, str]
-"""What changes: the status of a call (a class), the words for it in the box, and a sentence about the call."""
+"""The parts that change: the status of a call (a class), the words for it in the box, a sentence about the call."""
 
 
 @lru_cache(maxsize=32)
@@ -72,7 +72,7 @@ def fitted(text: str, room: int) -> str:
 
 
 def _curve(way: Sequence[Point]) -> str:
-    """Return a line that leaves each box and each place it passes at the right, and enters the next at the left."""
+    """Return a curve through points: it leaves each box or place at its right side and enters the next at its left."""
     x, y = way[0]
     line = f"M{x + WIDTH:g} {y:g}"
     for number, (x, y) in enumerate(way[1:], 1):

@@ -1,15 +1,17 @@
-"""Layouts: where the boxes of a drawing are, and the ways of its arrows between them.
+"""Layouts: the positions of the boxes of a drawing, and the ways of the arrows between them.
 
-`lay_out_graph` is for the call graph. Boxes are in columns: each is right of everything it depends on, in the column
-that the longest way to it ends in, so the first column has what depends on nothing. An arrow that passes columns has a
-narrow place of its own in each of them, shared by all arrows of the same box, so no arrow runs behind a box. Within a
-column the boxes are ordered by what they are connected to (the barycentre), and each is as near to that as its
-neighbours allow. Arrows that close a cycle run below everything. Boxes without arrows are in rows at the bottom.
-(Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", 1981.)
+`lay_out_graph` is for the call graph. Boxes are in columns. The number of a box's column is the length of the longest
+chain of arrows that ends at the box, so the first column has the boxes that depend on no other. An arrow that passes a
+column has a narrow place there, which it shares with the other arrows of its source, so no arrow runs behind a box.
+Within a column, the boxes are ordered by the mean position of the boxes they are connected to (the barycentre), and
+each is as near to it as its neighbours allow. Arrows that close a cycle run below all boxes. Boxes without arrows are
+in rows at the bottom. (Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system
+structures", 1981.)
 
 `lay_out_column` is for the state diagram. Boxes are in one column in the given order. An arrow to the next box is
-straight; one that skips boxes runs in a lane on the right, one that goes back in a lane on the left. All arrows into
-one box share a lane, so there are no more lanes than boxes, lines cross at right angles only, and none crosses a box.
+straight. An arrow that skips boxes runs in a lane on the right; an arrow that goes back runs in a lane on the left. All
+arrows into one box share a lane. So there are at most as many lanes as boxes, lines cross only at right angles, and no
+line crosses a box.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ def lay_out_column(boxes: int, arrows: Sequence[Arrow], width: float, sizes: Col
 
 
 def _lanes(arrows: Sequence[Arrow]) -> dict[int, int]:
-    """Return a lane for each target. Arrows at the same height have different lanes; short ones are inside."""
+    """Return a lane for each target. Arrows at the same height have different lanes; short ones are near the boxes."""
     stops = {target: [target, *(a for a, b in arrows if b == target)] for _, target in arrows}
     spans = {target: (min(numbers), max(numbers)) for target, numbers in stops.items()}
     lanes: dict[int, int] = {}
@@ -129,7 +131,7 @@ def lay_out_graph(boxes: int, arrows: Sequence[Arrow]) -> Layout:
 
 
 def _acyclic(boxes: int, arrows: Iterable[Arrow]) -> tuple[list[int], list[Arrow]]:
-    """Return the boxes, each after all it depends on, and the arrows without those that close a cycle."""
+    """Return the boxes, each after all boxes it depends on, and the arrows without those that close a cycle."""
     targets: list[list[int]] = [[] for _ in range(boxes)]
     for source, target in arrows:
         targets[source].append(target)
@@ -153,7 +155,7 @@ def _acyclic(boxes: int, arrows: Iterable[Arrow]) -> tuple[list[int], list[Arrow
 
 
 class _Columns:
-    """The columns, with a place in each for the arrows that pass it; places are numbered after the boxes."""
+    """The columns of a graph: boxes, and places for arrows that pass. The numbers of places follow those of boxes."""
 
     def __init__(self, order: Sequence[int], forward: Sequence[Arrow], tied: Sequence[int]) -> None:
         targets: dict[int, list[int]] = {box: [] for box in order}
@@ -175,7 +177,7 @@ class _Columns:
             self._order[self.column[box]].append(box)
 
     def _route(self, source: int, targets: Sequence[int]) -> None:
-        """Find the ways of a box's arrows. They are one line as far as they go together."""
+        """Find the ways of the arrows from a box. They share the places of the columns that they all pass."""
         way = [source]
         for target in sorted(targets, key=self.column.__getitem__):
             while self.column[way[-1]] < self.column[target] - 1:
@@ -221,7 +223,7 @@ def _mean(values: dict[int, int] | dict[int, float], boxes: Sequence[int]) -> fl
 
 
 def _spread(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """Return values as near to the wanted ones as the gaps allow: half way between pushing down and pushing up."""
+    """Return values as near to the wanted ones as the gaps allow: the mean of pushing them down and pushing them up."""
     down, up = [*wanted], [*wanted]
     for position, gap in enumerate(gaps, 1):
         down[position] = max(down[position], down[position - 1] + gap)

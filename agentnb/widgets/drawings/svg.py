@@ -1,7 +1,7 @@
-"""SVG as elements, without colours: shapes have names and classes, and the style sheets give the colours of a theme.
+"""SVG as elements, without colours: shapes have names and classes, and style sheets define the colours of a theme.
 
-Showing another status is then a change of classes, on the page or in the text of a drawing. All text is that of models
-and users; elements escape it.
+So another status is shown by a change of classes, on the page or in the text of a drawing. All texts come from models
+and users; `ElementTree` escapes them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def group(parent: Element, name: str, classes: str) -> Element:
 
 
 def path(parent: Element, shape: str, classes: str = "") -> None:
-    """Add a shape."""
+    """Add a shape, which is SVG path data."""
     ElementTree.SubElement(parent, "path", {"d": shape} | ({"class": classes} if classes else {}))
 
 
@@ -57,7 +57,7 @@ def box(place: Point, width: float, height: float, radius: float = RADIUS) -> st
 
 
 def tip(end: Point, before: Point) -> str:
-    """Return the tip of an arrow that ends in this point and comes straight from the point before."""
+    """Return the tip of an arrow that ends at `end`, in a straight line from `before`."""
     (x, y), (x0, y0) = end, before
     dx, dy = (x > x0) - (x < x0), (y > y0) - (y < y0)
     left, top = x - HEAD * dx, y - HEAD * dy

@@ -1,11 +1,10 @@
 // The conversation of one loop as its model is sent it. The kernel builds it when the page asks. Messages that have not
 // changed keep their elements, and stay open or closed.
 
-import { button, count, el, fit, inOneLine, number, say } from "./text.js";
+import { button, count, el, fit, number, say } from "./text.js";
 
 const AT_FIRST = 40, // messages shown at first; "Earlier" shows as many more
   LOOPS = 200, // loops that can be chosen, at most
-  BRIEF = 200, // characters of a call's arguments beside its name
   TALL = 600, // characters of a text that fits on the screen,
   TALL_LINES = 14, // and lines
   PAUSE = 400; // milliseconds between two questions to the kernel; more if it answers slowly
@@ -227,14 +226,12 @@ export class Messages {
       call.position >= 0 ? this.linkTo(call.position) : null,
     );
     made.dataset.group = call.failed ? "error" : "call";
-    const brief = inOneLine(call.arguments).slice(0, BRIEF);
+    const words = call.returned ? call.words.split(" \u00b7 ").filter((word) => word !== "returned") : [call.words];
     made.querySelector("summary")?.append(
       el("code", { text: call.name }),
-      " ",
-      el("span", { class: "agentnb-dim", text: call.words }),
-      // Named, because after "returned" the arguments would read as the result.
-      el("span", { class: "agentnb-dim", text: " · arguments " }),
-      el("span", { class: "agentnb-brief", text: brief }),
+      el("span", { class: "agentnb-brief", text: call.line }),
+      ...(call.returned ? [" \u2192 ", el("span", { class: "agentnb-brief", text: call.returned })] : []),
+      el("span", { class: "agentnb-dim", text: words.map((word) => ` \u00b7 ${word}`).join("") }),
     );
     return made;
   }

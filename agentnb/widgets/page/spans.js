@@ -8,7 +8,8 @@ export class Spans {
     this.turns = /** @type {Span[]} */ ([]); // the requests to a model
     this.open = /** @type {Set<Span>} */ (new Set());
     this.calls = /** @type {Map<string, Span>} */ (new Map()); // those that are open, by path and id
-    this.spent = { model: 0, call: 0, wait: 0 }; // seconds
+    this.spent = { model: 0, call: 0, wait: 0 }; // seconds; a wait is one for a decision
+    this.paused = 0;
     this.began = this.last = 0;
     this.roots = /** @type {Span[]} */ ([]);
     this.rows = /** @type {Span[]} */ ([]); // each loop is followed by the spans inside it
@@ -24,6 +25,7 @@ export class Spans {
     if (!position) this.began = row.time;
     this.last = Math.max(this.last, row.time);
     if (row.spent) this.spent = row.spent;
+    this.paused = row.paused ?? this.paused;
     for (const { number, intervals, parent, turn, ...fields } of row.spans ?? []) {
       const span = (this.all[number] ??= this.add(number, position, parent, turn));
       Object.assign(span, fields);
@@ -110,4 +112,14 @@ export class Spans {
     }
     return names;
   }
+}
+
+/**
+ * The seconds that a span ran until now, without the time that it waited.
+ * @param {Span} span
+ * @param {number} now
+ */
+export function worked({ intervals }, now) {
+  const ran = intervals.filter(({ kind }) => kind === "run");
+  return ran.reduce((sum, { start, end }) => sum + Math.max(0, (end ?? now) - start), 0);
 }

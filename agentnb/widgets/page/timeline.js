@@ -2,6 +2,7 @@
 
 import { count, duration, el, fit, say, visible } from "./text.js";
 import { List } from "./list.js";
+import { worked } from "./spans.js";
 
 const TICKS = 5; // ticks on the scale, about
 const GROWS = 250; // milliseconds between two drawings while no event comes
@@ -207,7 +208,7 @@ class Bar {
     node.dataset.kind = span.kind;
     say(this.name, span.name);
     this.name.style.paddingLeft = `${Math.min(6, span.depth) * 12}px`;
-    say(this.took, duration(Math.max(0, end - span.opened)));
+    say(this.took, awaits(span) ? "waits" : duration(lasted(span, end)));
     place(this.open, span.opened, end, frame);
     this.open.hidden = span.kind === "loop";
     while (this.stretches.length > span.intervals.length) this.stretches.pop()?.remove();
@@ -228,6 +229,24 @@ class Bar {
       node.title = label;
     }
   }
+}
+
+/**
+ * The duration of a span: of a call and of a request the time that it ran, without its waits.
+ * @param {Span} span
+ * @param {number} end
+ */
+function lasted(span, end) {
+  return span.kind === "call" || span.kind === "model" ? worked(span, end) : Math.max(0, end - span.opened);
+}
+
+/**
+ * Whether a call waits for a person now.
+ * @param {Span} span
+ */
+function awaits({ kind, intervals }) {
+  const last = intervals.at(-1);
+  return kind === "call" && last?.kind === "wait" && last.end === null;
 }
 
 /**
@@ -255,7 +274,7 @@ function spoken(span, end, { began }, store) {
     .filter(({ kind }) => kind === "wait")
     .reduce((sum, part) => sum + (part.end ?? end) - part.start, 0);
   return [
-    `${SPOKEN[span.kind]} ${span.name} ${duration(Math.max(0, end - span.opened))}`, // the visible words first
+    `${SPOKEN[span.kind]} ${span.name} ${awaits(span) ? "waits" : duration(lasted(span, end))}`, // the visible words first
     span.path && span.kind !== "loop" ? `in ${span.path}` : "",
     `from +${duration(Math.max(0, span.opened - began))}`,
     span.ended === null ? "not over" : "",

@@ -205,6 +205,8 @@ interface EventRow {
   spans?: SpanChange[];
   /** Seconds spent until now, if it changed them. Those of models and calls at the same time are added up. */
   spent?: Spent;
+  /** Seconds for which the run was paused until now, if it changed them. */
+  paused?: number;
 }
 
 interface Spent {
@@ -309,6 +311,9 @@ interface ShownMessage {
 
 interface ShownCall {
   name: string;
+  /** Its arguments as in code, in parentheses, and its result, each on one line. */
+  line: string;
+  returned: string;
   words: string;
   arguments: string;
   decision: string;

@@ -1,5 +1,6 @@
 // The run's usage: tokens, cost and time, in total and by turn. A turn is a request to a model with its calls.
 
+import { worked } from "./spans.js";
 import { button, duration, el, fit, number, say } from "./text.js";
 
 const COLUMNS = 48; // the last turns, in the small chart
@@ -63,6 +64,7 @@ export class Usage {
       ["model", spent.model ? duration(spent.model) : ""],
       ["calls", spent.call ? duration(spent.call) : ""],
       ["waiting for you", spent.wait ? duration(spent.wait) : ""],
+      ["paused", spans.paused ? duration(spans.paused) : ""],
       ...Object.entries(usage).map(([name, amount]) => (name === "cost" ? [name, money(amount)] : [name.replaceAll("_", " "), number(amount)])),
     ].filter(([, value]) => value);
     const fact = () => el("span", { class: "agentnb-fact" }, el("span", { class: "agentnb-dim" }), " ", el("b")),
@@ -135,7 +137,7 @@ function tokens(turn) {
 
 /** @param {Span} turn */
 function took(turn) {
-  return turn.ended === null ? 0 : Math.max(0, turn.ended - turn.opened);
+  return turn.ended === null ? 0 : worked(turn, turn.ended);
 }
 
 /** @param {number} amount */

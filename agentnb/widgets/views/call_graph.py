@@ -1,9 +1,9 @@
-"""The call graphs of a run's loops: the status of each call, what it waits for, and which calls read from which.
+"""The call graphs of a run's loops: for each call its status, what it waits for, and the calls whose results it reads.
 
 The design computes the graph from a state (`Calls.call_graph`). The run changes its own state in another thread, so
 the events of a loop that has a graph are folded here a second time; a loop without one costs nothing. The graph is
-read when the panel is updated, and once at the end of each request. Of earlier requests only counts are kept. A request
-without calls, as the last one often is, leaves the graph before it on the page.
+read when the panel is updated, and once at the end of each request. Of earlier requests only counts are kept. If a
+request has no calls, which is often true of the last one, the page still shows the previous graph.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from agentnb.widgets.drawings.graph import Dress, Shape
 from agentnb.widgets.text import brief, one_line, visible
 
 DRAWN = 40
-"""Calls of one request that are drawn."""
+"""The maximum number of calls of one request that are drawn."""
 ARROWS = 120
-"""Arrows that are drawn."""
+"""The maximum number of arrows that are drawn."""
 NAMED = 6
-"""Calls that one call reads from, which are named."""
+"""The maximum number of calls that are named as those whose results a call reads."""
 WORDS: dict[GraphStatus, str] = {
     "running": "● running",
     "waiting": "◆ waiting for you",
@@ -45,7 +45,7 @@ logger = logging.getLogger("agentnb")
 
 
 class GraphView(NamedTuple):
-    """The graph of one loop: the shape of its drawing, and its words."""
+    """The graph of one loop: the shape of its drawing, and its texts."""
 
     heading: str
     notes: str
@@ -136,7 +136,7 @@ def _before(requests: int, ended: Counter[GraphStatus]) -> str:
 
 
 def view_of(graph: CallDependencies, notes: str = "") -> GraphView:
-    """Return a graph in words, and the part of it that is drawn."""
+    """Return the texts of a graph, and the part of it that is drawn."""
     counts, drawn = _count(graph), _choose(graph.calls)
     left_out = counts.total() - sum(not call.earlier for call in drawn)
     numbers = {call.id: number for number, call in enumerate(drawn)}

@@ -8,8 +8,8 @@ gives each event two numbers:
   decision, its approval request, and the answer that made the call.
 - its span: a loop, a model request, a call (from its first event to its result) or a pause.
 
-It also notes what a call had to wait for: a loop acts on the last event it received, so a call that starts right after
-another one ended has waited for that one.
+It also notes the event that a call had to wait for. A loop acts on the last event it received, so a call that starts
+right after the end of another call has waited for that call.
 
 Two numbers are kept for each event and a name for each span. Nothing here raises an error: in a recording that was
 cut, causes are missing.
@@ -39,7 +39,7 @@ class _Call:
 
 
 class _Loop:
-    """What is known of one loop. `span`, `request` and `pause` are spans, the other numbers are positions of events.
+    """The state of one loop. `span`, `request` and `pause` are numbers of spans, the others are positions of events.
 
     asked: the event that led to the current request. latest: the last event that the loop has received.
     freed: the last answer, result or resumption, after which waiting calls may start.
@@ -186,7 +186,7 @@ class Causes:
         return len(self.names) - 1
 
     def _step(self, call: _Call, position: int) -> tuple[int, int]:
-        """Make this event the last one of a call. Return its cause, the event that was the last, and the span."""
+        """Make this event the last one of a call. Return its cause, which is the previous last event, and its span."""
         if call.span < 0:
             call.span = self._open(position, call.name)
         cause, call.last = call.last, position

@@ -1,7 +1,7 @@
 """Decisions about calls: what was decided, by whom and when.
 
-They are followed from the run's events, so a restored run and a recording show the same. The newest decisions are
-kept, and of the calls as much as is needed to name the call of a decision.
+They are computed from the run's events, so a restored run and a recording show the same. Only the newest decisions are
+kept, and only the newest calls, because an event with a decision has the id of its call but not its name.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from agentnb.run.recording import Recording
 from agentnb.widgets.text import brief, one_line
 
 RECENT = 20
-"""Decisions that are shown."""
+"""The maximum number of decisions that are shown."""
 CALLS = 500
-"""Calls that are kept: far more than wait for a decision at the same time."""
+"""The maximum number of calls that are kept, far more than wait for a decision at the same time."""
 BRIEF = 120
-"""Characters of a call's arguments."""
+"""The maximum number of characters of a call's arguments."""
 
 _DONE = {
     "approve": "approved",
@@ -45,19 +45,19 @@ _BY = {
 
 
 def in_words(decision: ApprovalDecision) -> str:
-    """Return what was decided, and by whom."""
+    """Return a decision in words: what was decided, and by whom."""
     return decided(decision.decision, decision.by, decision.earlier, decision.remember, decision.reviewer)
 
 
 def decided(decision: str, by: str, earlier: int | None, remember: str | None, reviewer: str | None = None) -> str:
-    """Return what was decided, and by whom, from the fields of a decision."""
+    """Return a decision in words, from its fields: what was decided, and by whom."""
     by = f"the decision of event {earlier}" if by == "remembered" else deciders_name(by, reviewer)
     kept = {"tool": ", for every call of the tool", "arguments": ", for every call with these arguments"}
     return f"{_DONE[decision]} by {by}{kept.get(remember or '', '')}"
 
 
 def deciders_name(by: str, reviewer: str | None) -> str:
-    """Return who decided, in words."""
+    """Return the decider in words."""
     if by == "human" and reviewer:
         return repair_text(reviewer)
     who = _BY.get(by, repair_text(by))
@@ -80,7 +80,8 @@ class DecisionLog:
 
     def data(self, run: Recording) -> dict[str, Any]:
         """Return the newest decisions, newest first, how many can be undone, and the remembered rules."""
-        # Not under this lock: it takes the run's lock, whose holder may wait for this one (`last`).
+        # Read this before taking this log's lock: it takes the run's lock, and a thread with the run's lock may be
+        # waiting for this one (in `last`).
         can_undo = {item.event for item in run.decided}
         with self._lock:
             self._follow(run.events)

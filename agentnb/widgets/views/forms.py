@@ -18,7 +18,7 @@ from agentnb.core.json import repair_text
 from agentnb.widgets.text import on_a_line, one_line, pretty
 
 EDITABLE = 16 * 1024
-"""Characters of a value that can be edited; longer ones are kept as they are."""
+"""The maximum number of characters of a value that can be edited; a longer value is kept unchanged."""
 
 _KINDS = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
 _BOUNDS = {
@@ -41,7 +41,7 @@ def form(schema: Mapping[str, Any] | None, arguments: Mapping[str, Any] | None) 
     given = arguments if arguments is not None else {}
     try:
         fields = _fields_of(schema or {}, given)
-    except Exception:  # the schema is the tool author's and may not be valid; the call can be decided all the same
+    except Exception:  # the schema comes from the tool's author and may be invalid; the call can still be decided
         fields = None
     if fields is None:
         return [_field([], {"title": "arguments (JSON object)"}, {}, given, required=True)]
@@ -64,7 +64,10 @@ def _fields_of(schema: Mapping[str, Any], given: Mapping[str, Any]) -> list[dict
 
 
 def merge(arguments: Any, kept: list[list[str]], original: Mapping[str, Any]) -> Any:
-    """Return the arguments from a form, with the values that did not travel put back from the original."""
+    """Return the arguments from a form, with the values that were not sent to the page put back from `original`.
+
+    kept: the paths of these values.
+    """
     for path in kept:
         if not path:
             return dict(original)
@@ -79,7 +82,7 @@ def merge(arguments: Any, kept: list[list[str]], original: Mapping[str, Any]) ->
 def _fields(
     name: str, declared: Any, schema: Mapping[str, Any], given: Mapping[str, Any], *, required: bool
 ) -> list[dict[str, Any]]:
-    """Return the field of one property, or the fields of the object that it is."""
+    """Return the field of one property, or, if the property is an object, the fields of its properties."""
     value = given.get(name, _ABSENT)
     resolved, nullable = _plain_type(declared, schema)
     inner = resolved.get("properties")
@@ -131,7 +134,7 @@ def _text(kind: str, value: Any) -> str:
 
 
 def _plain_type(declared: Any, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """Return the schema of a property without the alternative null, and whether it had that."""
+    """Return the schema of a property without the alternative null, and True if null was an alternative."""
     resolved = _resolve(declared, schema)
     kind = resolved.get("type")
     if isinstance(kind, list):
@@ -150,7 +153,7 @@ def _plain_type(declared: Any, schema: Mapping[str, Any]) -> tuple[Mapping[str, 
 
 
 def _resolve(declared: Any, schema: Mapping[str, Any], depth: int = 8) -> Mapping[str, Any]:
-    """Return a schema with its reference resolved; one that cannot be resolved, or is a cycle, allows everything."""
+    """Return a schema with its reference resolved. If it is a cycle or cannot be resolved, return {}: any value."""
     if not isinstance(declared, Mapping):
         return {}
     reference = declared.get("$ref")

@@ -16,9 +16,9 @@ from agentnb.core.json import repair_text
 from agentnb.widgets.text import as_json, brief
 
 TAIL = 1200
-"""Characters of a line that are shown: its end, where it grows."""
+"""The maximum number of characters of a line that are shown: those at its end, where it grows."""
 WORDS = 160
-"""Characters of the progress that a call reports."""
+"""The maximum number of characters of the progress that a call reports."""
 
 _LOOP_ENDS = frozenset({"run_start", "cancel", "run_end"})
 _MODEL_ENDS = _LOOP_ENDS | {"model_end", "model_error", "model_start"}
@@ -68,7 +68,7 @@ class LiveLines:
         line.add(text)
 
     def ends_with(self, type: str) -> bool:
-        """Return True if an event of this type may end a line. It needs no lock, and is all that most events cost."""
+        """Return True if an event of this type may end a line. It is called for each event, and needs no lock."""
         return bool(self._lines) and (type in _MODEL_ENDS or type == "call_end")
 
     def settle(self, event: Event) -> bool:
@@ -97,13 +97,14 @@ def is_within(path: str, outer: str) -> bool:
 
 
 def progress_of(data: Any) -> dict[str, Any]:
-    """Return the progress that a call reports: `text`, and `share` if it is a share of something.
+    """Return the progress that a call reports: `text`, and also `share` (from 0 to 1) if it reports a share.
 
-    A share is a number from 0 to 1, alone or as `done` in a mapping, or `done` and `total`; the other fields of the
-    mapping are appended to the text. Of any other value, the text is its last line.
+    A share is reported as a number from 0 to 1, as a mapping with such a number as `done`, or as a mapping with `done`
+    and `total`. The other fields of the mapping are appended to the text. Of any other value, the text is its last
+    line.
     """
     if isinstance(data, Mapping) and "message" in data and data.keys() <= {"message", "total"}:
-        data = data["message"]  # a total says nothing without the number that is done
+        data = data["message"]  # a total has no meaning without the number that is done
     if isinstance(data, Mapping) and (share := _share(data.get("done"), data.get("total", 1))) is not None:
         so_far = f"{data['done']:,g} of {data['total']:,g}" if "total" in data else f"{share:.0%}"
         rest = [brief(value) for name, value in data.items() if name not in ("done", "total")]

@@ -1,10 +1,11 @@
 """The loops of a run: the phase of each, and the transitions that it has taken.
 
 They are folded from the run's events, so a live run, a restored one and a recording show the same. Events do not
-contain the table of phases of a nested loop. Its parent knows it: it names the loop that performs a call. If it cannot
-(it is not the loop that was recorded), the nested loop is shown in words, without a drawing.
+contain the table of phases of a nested loop. So its parent is asked for the loop that performs the call. If the parent
+cannot return it, because the parent is not the loop that was recorded, the nested loop is shown in words only.
 
-A run may run thousands of nested loops. Of those of one loop, the running ones are kept, or else the one that ran last.
+A run may have thousands of nested loops. Of the nested loops of one loop, only those that are running are kept, or, if
+none is running, the one that ran last.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from agentnb.widgets.text import brief
 from agentnb.widgets.views.call_graph import GraphView, LoopGraph, graph_of
 
 SHOWN = 12
-"""Nested loops that are shown; further ones are counted."""
+"""The maximum number of nested loops that are shown; of the others, only the number is shown."""
 DRAWN = 2
-"""Nested loops that are shown with a drawing, which is about as high as the list of events; the others in words."""
+"""The maximum number of nested loops with a drawing, because a drawing is about as high as the list of events."""
 GRAPHS = 3
-"""Loops whose call graphs are shown."""
+"""The maximum number of loops whose call graphs are shown."""
 TABLES = 16
-"""Tables of nested loops that are drawn at most: each drawing is sent to the page."""
+"""The maximum number of tables of nested loops that are drawn, because each drawing is sent to the page."""
 INPUT = 80
-"""Characters of the input of a nested loop."""
+"""The maximum number of characters of the input of a nested loop."""
 
 logger = logging.getLogger("agentnb")
 
@@ -48,7 +49,7 @@ class LoopView:
         self.design = design
         self.table: Table | None = table_of(design.phases) if design is not None else None
         self.call = call
-        # The input in short: of messages, the text of the last one.
+        # The input in short form; if it is a list of messages, the text of the last one.
         last = input[-1] if isinstance(input, (list, tuple)) and input else None
         content = last.get("content") if isinstance(last, Mapping) else None
         self.input = brief(content if isinstance(content, str) and content else input, INPUT)
@@ -105,7 +106,7 @@ class Loops:
         self._seen = 0
 
     def follow(self, events: Sequence[Event]) -> Loops:
-        """Apply the new events; if a replay has moved back, all events up to its position."""
+        """Apply the new events. If a replay has moved back, begin again and apply the events up to its position."""
         total = len(events)
         if total < self._seen:
             self._reset()  # the tables stay, because the page has drawings of them
@@ -194,7 +195,7 @@ def _loop_for(design: Design, call: CallState) -> Design | None:
 
 
 def nested_status(loops: Loops) -> dict[str, Any]:
-    """Return the nested loops as the page gets them, and how many more there are."""
+    """Return the nested loops as the page gets them, and the number of those that are left out."""
     nested = loops.nested()
     drawn = _drawn(nested[:SHOWN], loops.tables)
     return {"nested": [_entry(loop, drawn) for loop in nested[:SHOWN]], "more": max(0, len(nested) - SHOWN)}

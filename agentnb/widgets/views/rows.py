@@ -1,4 +1,4 @@
-"""Rows: what the list of events shows of each event, and its data if that is small.
+"""Rows: the data for each event in the list of events: a summary, and the event's own data if it is small.
 
 The page gets every event of a run, so a row is bounded: data of more than `ROW_LIMIT` bytes is clipped, and the row has
 its full size. The page requests the rest when a person wants to see it (`full_text`). The summary of a row is the same
@@ -18,16 +18,16 @@ from agentnb.widgets.views.decisions import decided
 from agentnb.widgets.views.spans import Spans
 
 ROW_LIMIT = 4096
-"""Bytes of JSON of an event's data in a row."""
+"""The maximum size of an event's data in a row, in bytes of JSON."""
 SHORT = 400
-"""Bytes of JSON of a field that is never clipped, for example the outcome of a call or the usage of an answer."""
+"""A field of at most so many bytes of JSON is never clipped, for example a call's outcome or an answer's usage."""
 SUMMARY = 200
-"""Characters of the one line about an event."""
+"""The maximum number of characters of the one line about an event."""
 FULL_LIMIT = 256 * 1024
-"""Characters that "Show all" fetches: a message of this size does not block the page noticeably."""
+"""The maximum number of characters that "Show all" fetches; so long a message does not block the page noticeably."""
 
 TAIL, TAIL_ROOM = 100, 16_000
-"""Rows in the trait that a page without a kernel shows, and their characters."""
+"""The maximum number of rows in the trait that a page without a kernel shows, and of their characters in total."""
 
 STAMPS = ("seq", "time", "run_id", "path", "phase", "type")
 """The fields that every event has; they are not part of a row's data."""
@@ -52,13 +52,13 @@ GROUPS: Mapping[str, str] = {
     "cancel": "error",
     "run_end": "run",
 }
-"""The group of a type of event, which has a colour."""
+"""The group of each event type. The page shows each group in a colour."""
 
 
 def row(event: Event, causes: Causes | None = None) -> dict[str, Any]:
     """Return the row of an event. If its data was clipped, `size` is the number of bytes that it has.
 
-    causes: of its run, if the events are followed; they have the name of the event's call.
+    causes: the causes of the run's events, which have the name of the event's call; None if they are not computed.
     """
     made, data, _ = _row(event, causes)
     made["data"] = data
@@ -184,7 +184,7 @@ def _summary(type: str, data: Mapping[str, Any], phase: str) -> str:
         case "withdrawn":
             return f"{data['count']} from {data['queue'].replace('_', '-')}"
 
-        # Requests, and their answers: before the text the model, and the reason why it was cut off.
+        # Requests and their answers. Before the text of an answer: its model, and the reason why it was cut off.
         case "model_start":
             attempt = data.get("attempt", 1)
             words = [f"turn {data.get('turn', 0)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
@@ -202,18 +202,18 @@ def _summary(type: str, data: Mapping[str, Any], phase: str) -> str:
 
         # Calls.
         case "call_proposed":
-            return _call(data["call"])
+            return call_line(data["call"])
         case "approval_request":
-            return _join(_call(data), data.get("reason"))
+            return _join(call_line(data), data.get("reason"))
         case "approval_decision":
             by, earlier = data.get("by", "human"), data.get("earlier")
             if data["decision"] == "ask":
                 return f"decision of event {earlier} taken back"
             words = [decided(data["decision"], by, earlier, data.get("remember"), data.get("reviewer"))]
-            words += [_call(data)] if data["decision"] in ("edit", "replace") else []
+            words += [call_line(data)] if data["decision"] in ("edit", "replace") else []
             return _join(" → ".join(words), data.get("result"), data.get("reason"))
         case "call_start":
-            return _call(data)
+            return call_line(data)
         case "call_end":
             return _join(f"{data.get('name') or data['call_id']} {data.get('outcome', 'returned')}", data.get("result"))
         case _:
@@ -224,7 +224,8 @@ def _join(head: str, *rest: Any) -> str:
     return ": ".join([head, *(text for text in (brief(part) for part in rest) if text)])
 
 
-def _call(data: Mapping[str, Any]) -> str:
+def call_line(data: Mapping[str, Any]) -> str:
+    """Return a call as it is written in code: its name and its arguments."""
     arguments = data.get("arguments") or {}
     if not isinstance(arguments, Mapping):
         return f"{data.get('name', '')}({brief(arguments)})"
@@ -235,12 +236,12 @@ def _message(message: Mapping[str, Any]) -> str:
     content = message.get("content", "")
     blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
     text = content if isinstance(content, str) else " ".join(str(block.get("text") or block) for block in blocks)
-    calls = ", ".join(_call(call) for call in message.get("tool_calls", ()) if isinstance(call, Mapping))
+    calls = ", ".join(call_line(call) for call in message.get("tool_calls", ()) if isinstance(call, Mapping))
     return "  ".join(part for part in (text, calls and f"→ {calls}") if part) or aside(message) or "(nothing)"
 
 
 def aside(message: Mapping[str, Any]) -> str:
-    """Return the fields of a message of a loop's own kind, which has no content, on one line."""
+    """Return the fields of a message without content on one line. Such messages have a kind defined by a loop."""
     common = {"type", "role", "content", *OPTIONAL}
     own = {name: message[name] for name in message if name not in common and not name.startswith("_")}
     return brief(own, SUMMARY) if own else ""

@@ -1,7 +1,7 @@
 """Spans: when each loop, model request, call and pause of a run waited and ran; for the timeline and the totals.
 
 Spans are computed here once, for the live page, the static page and the analyses. `Causes` maps an event to its span;
-the type of the event says how the span changes. The changes travel to the live page with the row of the event
+the type of the event determines how the span changes. The changes are sent to the live page with the row of the event
 (`changes`), so that a page that shows a replay at any position has the spans of that position (`page/spans.js`).
 """
 
@@ -29,14 +29,14 @@ _STARTS: Mapping[str, Literal["run", "wait"]] = {
 }
 _ENDS = frozenset({"model_end", "model_error", "approval_decision", "call_end", "run_resumed", "run_end"})
 INTERVALS = 60
-"""Intervals of one span at most, for example of a call that is retried; later ones extend the last."""
+"""The maximum number of intervals of one span, for example of a call that is retried; later ones extend the last."""
 
 
 @dataclass(slots=True)
 class Interval:
     """A time in which a span ran (`run`) or waited for a person (`wait`). `end` is None while it is open.
 
-    A call with an unknown outcome has waited since it started, because nothing says for how long it ran.
+    A call with an unknown outcome has waited since it started, because it is unknown how long it ran.
     position: the event that started it. since: the time from which the span could have started it. after: the event
     that it had to wait for, if there is one.
     """
@@ -54,8 +54,8 @@ class Span:
     """A loop, a model request, a call or a pause. Times are those of events, in seconds since the epoch.
 
     position: its first event. parent: the loop that it belongs to. turn: of a call, the request that made it.
-    performed: of a call, whether a nested loop performs it. calls, call_time: of a request, how many calls it made and
-    the seconds that they waited and ran. inside: of a loop, the spans that belong to it.
+    performed: of a call, True if a nested loop performs it. calls, call_time: of a request, the number of calls that it
+    made and the seconds that they ran, added up. inside: of a loop, the spans that belong to it.
     """
 
     number: int
@@ -77,13 +77,19 @@ class Span:
     intervals: list[Interval] = field(default_factory=list)
     inside: list[Span] = field(default_factory=list)
 
+    def worked(self, now: float) -> float:
+        """Return the seconds that it ran until `now`, without the time that it waited."""
+        ran = ((one.end if one.end is not None else now) - one.start for one in self.intervals if one.kind == "run")
+        return sum(max(0.0, seconds) for seconds in ran)
+
 
 class Spans:
     """The spans of a run. Call `follow` with its events, then read.
 
     all: the spans by number. requests: those that are model requests. spent: seconds spent on models, calls and
-    waiting. Concurrent requests and calls are added up; a call that a loop performs is counted by what that loop does;
-    waiting for a person counts once, however many calls wait at the same time.
+    waiting for decisions. Concurrent requests and calls are added up; a call that a loop performs is counted by what
+    that loop does; waiting for a person counts once, however many calls wait at the same time. paused: seconds that the
+    run was paused.
     """
 
     def __init__(self) -> None:
@@ -91,7 +97,7 @@ class Spans:
         self.all: list[Span] = []
         self.requests: list[Span] = []
         self.spent = {"model": 0.0, "call": 0.0, "wait": 0.0}
-        self.began = self.last = 0.0
+        self.began = self.last = self.paused = 0.0
         self._lock = threading.Lock()
         self._changes: list[bytes] = []
         self._changed: dict[int, dict[str, Any]] = {}  # by the current event: the changed fields, by span
@@ -107,25 +113,27 @@ class Spans:
             self.causes.follow(events, until)
             seen = len(self._changes)
             for position, event in enumerate(events[seen:until], seen):
-                self._changed, spent = {}, dict(self.spent)
+                self._changed, spent, paused = {}, dict(self.spent), self.paused
                 self._fold(events, position, event)
                 changed: dict[str, Any] = {}
                 if self._changed:
                     changed["spans"] = [{"number": number, **fields} for number, fields in self._changed.items()]
                 if self.spent != spent:
                     changed["spent"] = self.spent
+                if self.paused != paused:
+                    changed["paused"] = self.paused
                 self._changes.append(as_json(changed) if changed else b"")
         return self
 
     def marks(self, position: int) -> dict[str, Any]:
-        """Return what the row of an event says about its cause and its span: `cause`, `span` and `after`."""
+        """Return the fields of an event's row about its cause and its span: `cause`, `span` and `after`, if present."""
         cause, span = self.causes.causes[position], self.causes.spans[position]
         after = self.causes.awaited.get(position)
         marks = {"cause": cause if cause >= 0 else None, "span": span if span >= 0 else None, "after": after}
         return {name: number for name, number in marks.items() if number is not None}
 
     def changes(self, position: int) -> bytes:
-        """Return what an event changed, as a JSON object: `spans` and `spent`; empty if it changed nothing."""
+        """Return what an event changed, as JSON: `spans`, `spent` and `paused`; empty if it changed nothing."""
         return self._changes[position]
 
     def rows(self) -> Iterator[Span]:
@@ -142,8 +150,8 @@ class Spans:
             return
         span = self.all[number] if number < len(self.all) else self._add(events, position, number)
 
-        # End the open interval and start the next one. A person who is asked how a lost call ended was waited for
-        # since the call started.
+        # End the open interval and start the next one. If a person is asked how a lost call ended, the call has waited
+        # for the person since it started.
         starts = _STARTS.get(event.type)
         is_running = bool(span.intervals) and span.intervals[-1].end is None
         if is_running and event.type == "approval_request" and event.unknown:
@@ -154,7 +162,7 @@ class Spans:
         if starts:
             self._start(span, starts, now, position)
 
-        # Note what the event says about the span.
+        # Note the usage or the failure in the event.
         if event.type == "model_end":
             self._set(span, usage=event.usage)
         elif event.type == "model_error" or getattr(event, "is_error", False) or getattr(event, "error", None):
@@ -225,7 +233,9 @@ class Spans:
         interval = span.intervals[-1]
         self._set_interval(span, end=now)
         seconds = max(0.0, now - interval.start)
-        if interval.kind == "wait":
+        if span.kind == "pause":
+            self.paused += seconds
+        elif interval.kind == "wait":
             self._count_wait(interval.start, max(now, interval.start))
         elif span.kind in self.spent and not span.performed:
             self.spent[span.kind] += seconds
@@ -233,7 +243,7 @@ class Spans:
                 self._set(span.turn, call_time=span.turn.call_time + seconds)
 
     def _count_wait(self, start: float, end: float) -> None:
-        """Add a time in which a person was waited for, without the part that has been counted."""
+        """Add the time of a wait for a person, without the part that has already been counted."""
         while self._waits and self._waits[-1][1] >= start:
             earlier = self._waits.pop()
             self.spent["wait"] -= earlier[1] - earlier[0]
@@ -242,14 +252,14 @@ class Spans:
         self.spent["wait"] += end - start
 
     def _set(self, span: Span, **fields: Any) -> None:
-        """Set fields of a span, and note them as changes by the current event. Other spans are noted by number."""
+        """Set fields of a span, and note them as changes by the current event. A span as a value is noted by number."""
         changes = self._changed.setdefault(span.number, {})
         for name, value in fields.items():
             setattr(span, name, value)
             changes[name] = value.number if isinstance(value, Span) else value
 
     def _set_interval(self, span: Span, **fields: Any) -> None:
-        """Do the same with the last interval of a span."""
+        """Set fields of the last interval of a span, and note them as changes by the current event."""
         index = len(span.intervals) - 1
         changes = self._changed.setdefault(span.number, {}).setdefault("intervals", {}).setdefault(str(index), {})
         for name, value in fields.items():

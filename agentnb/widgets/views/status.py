@@ -1,7 +1,7 @@
 """The state of a run as the small JSON that the panel shows above its events.
 
-It is read from the run after each change. Which buttons are enabled is decided here as well, so that the page only
-has to follow.
+It is read from the run after each change. It includes which buttons are enabled, so the page has no rules of its own
+for that.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from agentnb.widgets.views.loops import Loops, arrows_of, latest_of, nested_stat
 from agentnb.widgets.views.rows import ROW_LIMIT, STAMPS, clip
 
 QUEUED = 20
-"""Queued messages that are shown."""
+"""The maximum number of queued messages that are shown."""
 ASKED, FEW = 64 * 1024, 4
-"""Characters of the questions in one message to a page, and the number that is sent at any length."""
+"""The maximum number of characters of the questions in one message to a page. `FEW` questions are sent in any case."""
 LABEL = 240
-"""Characters of a breakpoint's conditions."""
+"""The maximum number of characters of a breakpoint's conditions."""
 TEXT, ITEMS = 1000, 20
-"""Characters of one string, and items of one list, in what a replay's loop does differently."""
+"""In a divergence: the maximum number of characters of one string, and of items of one list."""
 
 
 def status_word(run: Recording, driven: bool | None = None) -> str:
     """Return the state of a run in a word or two.
 
-    driven: whether the run has an owner, if the caller has read it; it may change while the caller reads more.
+    driven: True if the run has an owner, None to read it here. A caller that also reads other values passes it, because
+    it may change between two reads.
     """
     state = run.state
     if driven is None:
@@ -56,33 +57,38 @@ def status_word(run: Recording, driven: bool | None = None) -> str:
 
 
 def status(run: Recording, loops: Loops) -> dict[str, Any]:
-    """Return what the panel's head and diagrams show. Counts are of the whole run; `turn` is the outermost loop's."""
-    state = run.state
-    over, paused, driven = bool(state.over), bool(state.paused), bool(run.driven)
-    pausing, lives = bool(run.paused_for) and not paused, driven and not over and not paused
-    # First the pending calls, then the loops: reading the calls of a replay also makes the generators at its position,
-    # and a generator's nested loops are known only while it exists.
-    waiting = len(run.pending)
+    """Return the data of the panel's head and diagrams. Counts are of the whole run; `turn` is the outermost loop's."""
+    # The status word and the buttons must describe the same moment, so no event is added while they are read.
+    with run.lock:
+        state = run.state
+        over, paused, driven = bool(state.over), bool(state.paused), bool(run.driven)
+        paused_for, phase, turn = run.paused_for or "", run.phase, state.turn
+        cancelled, position, problem = state.cancelled is not None, state.position, _problem(state)
+        word = status_word(run, driven)
+        # First the pending calls, then the loops: reading the calls of a replay also makes the generators at its
+        # position, and a generator's nested loops are known only while it exists.
+        waiting = len(run.pending)
+    pausing, lives = bool(paused_for) and not paused, driven and not over and not paused
     loops.follow(run.events)
     return {
         "run": one_line(str(run.name or "")),
         "loop": one_line(run.loop.kind()),
         "id": str(run.id),
-        "standing": status_word(run, driven),
+        "standing": word,
         "waiting": waiting,
-        "phase": repair_text(run.phase) if run.phase else "",
+        "phase": repair_text(phase) if phase else "",
         "path": arrows_of(loops.root),
         "times": list(loops.root.arrows.values()),
         "latest": latest_of(loops.root),
         **nested_status(loops),
         "over": over,
         "lives": lives,
-        "turn": state.turn,
+        "turn": turn,
         "requests": state.requests,
         "calls": state.calls_started,
         "usage": dict(run.usage),
-        "problem": _problem(state),
-        "paused_for": repair_text(run.paused_for or ""),
+        "problem": problem,
+        "paused_for": repair_text(paused_for),
         "diverged": divergence(run),
         "position": run.position,
         "queued": [
@@ -97,11 +103,11 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
             "Step": not over and (paused or not driven),
             "Play": not over and (paused or pausing or not driven),
             "Pause": lives and not pausing,
-            "Cancel": not over and state.cancelled is None,
+            "Cancel": not over and not cancelled,
             "Snapshot": True,
             "Steer": not over,
             "Follow up": not over,
-            "Fork": state.position > 0,
+            "Fork": position > 0,
         },
     }
 
@@ -120,9 +126,9 @@ def _problem(state: State) -> str:
 
 
 def divergence(run: Recording) -> dict[str, Any] | None:
-    """Return both sides if a replay is positioned before an event at which its loop does something else.
+    """Return the recorded and the expected event, if a replay stopped because its loop decides differently; else None.
 
-    Of each side there are the type of the event and the fields that differ.
+    Of each event there are its type and the fields that differ.
     """
     found = run.diverged
     if found is None:
@@ -180,14 +186,14 @@ def breakpoints(run: Recording, loops: Loops) -> dict[str, Any]:
 
 
 def digest(name: str, arguments: dict[str, Any]) -> str:
-    """Return what identifies a queued message that was on screen."""
+    """Return the digest that identifies a queued message that a page has shown."""
     return hashlib.sha256(as_json([name, arguments])).hexdigest()[:16]
 
 
 def identity(item: Any) -> dict[str, Any]:
-    """Return what identifies the question about a waiting call, as the page gets it and sends it back.
+    """Return the identity of the question about a waiting call, as the page gets it and sends it back.
 
-    A question that was not asked yet has no event number; the call and its attempt identify it.
+    A question that is not recorded yet has no event number; the call and its attempt identify it.
     """
     return {
         "run": repair_text(item.run_id),
@@ -209,7 +215,10 @@ class Questions:
         self.tools: dict[str, dict[str, list[dict[str, Any]]]] = {}
 
     def waiting(self, run: Recording, *, everything: bool = False) -> list[dict[str, Any]]:
-        """Return the oldest questions, as many as one message takes, or all; each with the form of its arguments."""
+        """Return the oldest questions that fit in one message, each with the form of its arguments.
+
+        everything: return all questions.
+        """
         built: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
         changed: dict[str, bool] = {}
         room = ASKED

@@ -4,7 +4,8 @@ The messages are those of the next request. They are not always the history: a l
 messages itself, or replace some of them. Messages with roles that no provider knows are marked as not sent. A hook of
 the user that changes messages before each request (`prepare`) is not called; a note says that it exists.
 
-If a message is an event, the position of the event is given too, and so is the last event of each call.
+If a message is recorded in an event, its entry has the position of the event. An entry of a call has the position of
+the call's last event.
 """
 
 from __future__ import annotations
@@ -23,23 +24,25 @@ from agentnb.core.messages import is_broken_off, text_of
 from agentnb.core.state import CallStatus, State
 from agentnb.run.recording import Recording
 from agentnb.tools import as_tools
-from agentnb.widgets.text import for_reading, pretty
+from agentnb.widgets.text import brief, for_reading, one_line, pretty
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import clock, in_words
-from agentnb.widgets.views.rows import aside, clip
+from agentnb.widgets.views.rows import aside, call_line, clip
 
 SENT = frozenset({"system", "user", "assistant", "tool"})
 """Roles that a provider knows."""
 TEXT = 4000
-"""Characters of one string that a page gets at most; the event has the rest."""
+"""The maximum number of characters of one string that a page gets; the event has the rest."""
 CALLS = 30
-"""Calls of one message."""
+"""The maximum number of calls of one message that a page gets."""
 DECIDED = 5
-"""Decisions about one call."""
+"""The maximum number of decisions about one call in its line; the newest are named."""
+LINE = 100
+"""The maximum number of characters of a call, and of its result, in the line that shows both."""
 REACH = 2000
-"""Events after an answer that are searched for the decisions about its calls."""
+"""The maximum number of events after an answer that are searched for the decisions about its calls."""
 ROOM = 192 * 1024
-"""Characters of one answer to the page, roughly; older messages are cut shorter."""
+"""The approximate number of characters of one answer to the page, after which older messages are cut shorter."""
 OPEN_CALL: Mapping[CallStatus, str] = {
     "proposed": "not started",
     "asking": "waiting for a decision",
@@ -81,8 +84,8 @@ class Entry(NamedTuple):
 class Transcript:
     """The current messages of the loop at `path`; empty if no loop has run there.
 
-    begun: which of the loops that ran there one after the other: the one whose first event this is; by default the
-    last one. reach: the number of messages, from the end, whose events are looked up; all by default.
+    begun: the position of the loop's first event, because several loops may have run at `path`, one after the other;
+    None for the last one. reach: the number of messages, from the end, whose events are looked up; None for all.
     """
 
     def __init__(
@@ -102,19 +105,19 @@ class Transcript:
         is_last = begun is None or begun == causes.begun(path)
         state = _current_state(run, path) if is_last else _final_state(self._events, path, begun or 0)
         self._open = state.open
-        broken_off = cast("Sequence[Mapping[str, Any]]", state.broken_off)  # each reads as one
+        broken_off = cast("Sequence[Mapping[str, Any]]", state.broken_off)  # messages have the methods of mappings
         self.messages: list[Mapping[str, Any]] = [*next_request(design, state), *broken_off]
         self._not_sent = {id(message) for message in state.broken_off}
         self.note = PREPARED if getattr(design, "prepare", None) is not None else ""
         latest_first = reversed(causes.messages.get(path, ()))
-        # Another thread may have read more events than these.
+        # Another thread may have followed more events than `self._events` has.
         self._places, self._ends = self._look_up((at for at in latest_first if at < len(self._events)), reach)
 
     def __len__(self) -> int:
         return len(self.messages)
 
     def entries(self, first: int, last: int) -> Iterator[Entry]:
-        """Iterate over messages `first` to `last`, exclusive. A result is part of its call, if that is among them."""
+        """Iterate over messages `first` to `last`, exclusive. A result has no entry if its call is in one of them."""
         asked: set[str] = set()
         for index, message in enumerate(self.messages[first:last], first):
             if message.get("role") == "tool" and message.get("tool_call_id") in asked:
@@ -156,7 +159,7 @@ class Transcript:
         result: Mapping[str, Any] | None,
         decided: Sequence[ApprovalDecision],
     ) -> CallEntry:
-        # The end of a call is an event, or known from the result in the history, or has not come yet.
+        # The call has ended with an event, or the history has its result, or it has not ended yet.
         at = self._ends.get((position, call["id"]), -1)
         if at >= 0:
             end = self._events[at]
@@ -199,7 +202,10 @@ class Transcript:
     def _look_up(
         self, positions: Iterable[int], reach: int | None
     ) -> tuple[dict[int, int], dict[tuple[int, str], int]]:
-        """Return the events of the messages, and those of the ends of the calls that each of them made."""
+        """Return two maps of positions: of the event of each message, by the message's `id()`; of the end of each call.
+
+        The second one has the position of the answer that made the call, and the call's id, as the key.
+        """
         found: list[int] = []
         for position in positions:
             found.append(position)
@@ -232,8 +238,8 @@ class Transcript:
 def next_request(design: Any, state: State) -> Sequence[Mapping[str, Any]]:
     """Return the messages that the loop's next request would send.
 
-    The design is asked as a run asks it before a request, but with a copy of the state: a design may keep in the
-    state what it computes, and the run may be doing that in another thread.
+    The design is called as before a request of a run, but `state` must be a copy: a design may store computed values in
+    the state, and the run may be doing so in another thread.
     """
     prompt: str | None = getattr(design, "system_prompt", None)
     own: Sequence[Mapping[str, Any]] | None = None
@@ -250,12 +256,12 @@ def next_request(design: Any, state: State) -> Sequence[Mapping[str, Any]]:
     prefix: list[Mapping[str, Any]] = [{"role": "system", "content": prompt}] if prompt else []
     if own is not None:
         return [*prefix, *own]
-    history: Sequence[Mapping[str, Any]] = cast("Sequence[Mapping[str, Any]]", state.messages)  # each reads as one
+    history: Sequence[Mapping[str, Any]] = cast("Sequence[Mapping[str, Any]]", state.messages)  # as for `broken_off`
     return [*prefix, *(instead.get(position, message) for position, message in enumerate(history))]
 
 
 def _current_state(run: Recording, path: str) -> State:
-    """Return a copy of a loop's state that the run does not change, without what the design keeps in it."""
+    """Return a copy of a loop's state that the run does not change, without the cache of the design (`memo`)."""
     grows = ("messages", "broken_off", "calls", "open", "own_calls", "entered", "values", "children", "heard", "queues")
     with run.lock:
         try:
@@ -266,7 +272,7 @@ def _current_state(run: Recording, path: str) -> State:
 
 
 def _final_state(events: Sequence[Event], path: str, begun: int) -> State:
-    """Return the state in which a loop ended that was followed by another at its path: its own events, folded again."""
+    """Return the final state of a loop that was followed by another at its path, by folding its own events again."""
     state = State()
     for event in islice(events, begun, None):
         if event.path == path:
@@ -277,7 +283,7 @@ def _final_state(events: Sequence[Event], path: str, begun: int) -> State:
 
 
 def transcript_data(transcript: Transcript, last: int) -> dict[str, Any]:
-    """Return the last messages as the page gets them, how many there are, and how many are left out before."""
+    """Return the last messages as the page gets them, the number of all messages, and that of the ones left out."""
     total = len(transcript)
     first = max(0, total - last)
     room, messages = ROOM, []
@@ -286,6 +292,8 @@ def transcript_data(transcript: Transcript, last: int) -> dict[str, Any]:
         calls = [
             {
                 "name": repair_text(call.name),
+                "line": repair_text(_arguments_line(call)),
+                "returned": repair_text(brief(clip(call.result, LINE, 10), LINE)),
                 "words": repair_text(call.words),
                 "arguments": _cut(call.arguments, length // 4),
                 "decision": _cut(call.decision, length // 4) if call.decision else "",
@@ -311,6 +319,12 @@ def transcript_data(transcript: Transcript, last: int) -> dict[str, Any]:
             }
         )
     return {"total": total, "left": first, "note": transcript.note, "messages": messages[::-1]}
+
+
+def _arguments_line(call: CallEntry) -> str:
+    """Return the arguments of a call as they are written in code, in parentheses."""
+    line = call_line({"name": "", "arguments": clip(call.arguments, LINE, 10)})
+    return line if len(line) <= LINE else f"{one_line(line, LINE - 1)})"
 
 
 def _cut(value: Any, room: int) -> str:
