@@ -310,11 +310,8 @@ class Trace:
 
     def _seconds(self, span: Span) -> float | None:
         """Return how long a span ran; None if it has not begun."""
-        ran = [interval for interval in span.intervals if interval.kind == "run"]
-        if not ran:
-            return None
-        ends = (self.spans.last if interval.end is None else interval.end for interval in ran)
-        return sum(max(0.0, end - interval.start) for interval, end in zip(ran, ends, strict=True))
+        has_run = any(interval.kind == "run" for interval in span.intervals)
+        return span.worked(self.spans.last) if has_run else None
 
 
 def _given(value: Any, question: str) -> str:
