@@ -24,7 +24,7 @@ from agentnb.core.json import repair_texts
 Path = tuple[str | int, ...]
 
 BACKTRACKS = 50_000
-"""The maximum number of backtracking steps in one search for a pattern. So many steps take some milliseconds.
+"""The maximum number of backtracking steps in one search for a pattern. This many steps take some milliseconds.
 
 If one pattern of a schema needs more, no pattern of that schema is checked any longer.
 """

@@ -93,7 +93,7 @@ class ScriptedLLM:
 
     def __init__(self, turns: Iterable[Turn], *, repeat: bool = False) -> None:
         if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):  # a string would be a turn per letter
-            raise UsageError(f"The turns must be a list, also a single turn: [{turns!r:.80}].")
+            raise UsageError(f"The turns must be a list, also for a single turn: [{turns!r:.80}].")
         self.turns = list(turns)
         self.repeat = repeat
         self.requests: list[Request] = []
@@ -131,7 +131,10 @@ class ScriptedLLM:
         if self.repeat and self.turns:
             number %= len(self.turns)
         elif number >= len(self.turns):
-            raise ScriptEnded(f"The script has {len(self.turns)} turns; this is request {number + 1}.")
+            raise ScriptEnded(
+                f"The script has {len(self.turns)} turns; this is request {number + 1}. Add a turn for it, or pass"
+                " repeat=True to start over."
+            )
         self._used.add(number)
         turn: Any = self.turns[number]
         if callable(turn) and not isinstance(turn, Iterable):
@@ -173,7 +176,7 @@ class ScriptedLLM:
     def assert_complete(self) -> None:
         """Raise AssertionError unless every turn was used."""
         if len(self._used) < len(self.turns):
-            raise AssertionError(f"{len(self._used)} of {len(self.turns)} scripted turns were used.")
+            raise AssertionError(f"Only {len(self._used)} of {len(self.turns)} scripted turns were used.")
 
 
 def _chunks(turn: Any) -> Iterable[Chunk]:

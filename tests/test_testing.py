@@ -26,7 +26,7 @@ async def test_a_single_chunk_can_be_a_turn() -> None:
 
 @pytest.mark.parametrize("turns", ["42", call("double", {"n": 21}), ConnectionError("down")])
 def test_turns_that_are_not_a_list_are_refused(turns: Any) -> None:
-    with pytest.raises(UsageError, match="The turns must be a list, also a single turn"):
+    with pytest.raises(UsageError, match="The turns must be a list, also for a single turn"):
         ScriptedLLM(turns)
 
 

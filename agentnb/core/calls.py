@@ -73,7 +73,9 @@ def _shortened_blocks(blocks: list[dict[str, Any]], most: int) -> list[dict[str,
 def call_proposed(state: State, event: e.CallProposed) -> None:
     """Open a call that the loop makes itself, or that the model makes before its answer is complete."""
     if event.call.id in state.open:
-        raise ImpossibleEvent(f"The call {event.call.id!r} is already open (seq {event.seq}).")
+        raise ImpossibleEvent(
+            f"The call {event.call.id!r} is already open (seq {event.seq}). Give each call its own id."
+        )
     if state.model == "idle" and not state.open:  # the loop has examined its own earlier calls by now
         state.calls = {call.id: call for call in state.calls.values() if not call.hidden}
     open_call(state, event.call, hidden=event.hidden)

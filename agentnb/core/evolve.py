@@ -38,7 +38,9 @@ def evolve(state: State, event: e.Event, *, nested: bool = False) -> None:
     """
     handler = _HANDLERS.get(type(event))
     if handler is None:
-        raise ImpossibleEvent(f"Unknown event type {event.type!r} (seq {event.seq}).")
+        raise ImpossibleEvent(
+            f"Unknown event type {event.type!r} (seq {event.seq}). Use the events of agentnb.core.events."
+        )
     if state.stop_reason is not None:
         raise ImpossibleEvent(f"The run has ended ({state.stop_reason}); {event.type} cannot follow.")
     if event.path and not nested:

@@ -177,7 +177,10 @@ def require_json(value: Any, source: str) -> Any:
     try:
         return repair_texts(to_jsonable_python(to_plain(value), fallback=_require_number))
     except Exception as error:  # the methods of an object may raise anything while it is read
-        raise NotSerializable(f"{source}: data recorded in an event must be JSON serializable. {error}") from None
+        raise NotSerializable(
+            f"{source}: data recorded in an event must be JSON serializable, such as text, numbers, lists and dicts."
+            f" {error}"
+        ) from None
 
 
 def _require_number(value: Any) -> bool | int | float:

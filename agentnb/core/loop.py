@@ -486,12 +486,12 @@ def check_loop(design: Design) -> None:
     phases: Any = design.phases
     opened_by: Any = design.opened_by
     if not phases or not isinstance(phases, Mapping) or any(map(_is_no_list, phases.values())):
-        is_one = 'a table of what may follow each, {"drafting": ["done"], "done": []} for one'
-        raise UsageError(f"{design.kind()}.phases is {is_one}, not {phases!r:.80}.")
+        needed = 'map each phase to a list of the phases that may follow it, as {"drafting": ["done"], "done": []} does'
+        raise UsageError(f"{design.kind()}.phases must {needed}, not {phases!r:.80}.")
     is_table = isinstance(opened_by, Mapping) and opened_by.keys() <= _TYPES
     if not is_table or not all(isinstance(phase, str) for phase in opened_by.values()):
-        is_one = "a table of the phases that types of events open"
-        raise UsageError(f"{design.kind()}.opened_by is {is_one}, not {opened_by!r:.80}.")
+        needed = 'map types of events to the phases that they open, as {"run_end": "done"} does'
+        raise UsageError(f"{design.kind()}.opened_by must {needed}, not {opened_by!r:.80}.")
 
 
 def _is_no_list(phases: object) -> bool:
@@ -511,6 +511,6 @@ def phase_opened(design: Design, current: str | None, event: Event) -> str | Non
         allowed = ", ".join(design.phases.get(current or "", ())) or "nothing"
         raise IllegalTransition(
             f"{design.kind()} cannot go from {current!r} to {phase!r} ({event.type}); "
-            f"from {current!r} it can go to {allowed}."
+            f"from {current!r} it can go to {allowed}. To allow the change, add {phase!r} to phases[{current!r}]."
         )
     return phase

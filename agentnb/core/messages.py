@@ -367,7 +367,7 @@ def to_sent_message(value: Any) -> Message:
     """Return a message that a user or code sends to a run. Raises UsageError for a tool call or a tool result."""
     message = to_message(value)
     if message.role == "tool" or message.tool_calls:
-        raise UsageError("Tool calls and tool results cannot be sent as user messages.")
+        raise UsageError("Tool calls and tool results cannot be sent as user messages. Send their content as text.")
     return message
 
 

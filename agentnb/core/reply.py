@@ -121,7 +121,10 @@ class Reply:
                 self._time(milliseconds, len(content))
                 return Delta(type="text_delta", content=content if content.isascii() else repair_text(content))
             if not isinstance(kind, str) or kind not in _HANDLERS:
-                raise ModelProtocolError(f"The model streamed a chunk of unknown type {kind!r}: {str(chunk)[:200]}")
+                raise ModelProtocolError(
+                    f"The model streamed a chunk of unknown type {kind!r} (agentnb.llms.protocol lists the types):"
+                    f" {str(chunk)[:200]}"
+                )
             delta: Delta | None = getattr(self, _HANDLERS[kind])(chunk)
             return delta
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
@@ -180,7 +183,8 @@ class Reply:
             for complete in self._complete_after.get(index, ()):
                 self._add(complete)
         if cut_off and not self._calls and not self.text.strip():
-            raise ModelError(f"The answer was cut off before it had any content ({self._stop_reason}).")
+            advice = " Allow more tokens for an answer." if self._stop_reason == "length" else ""
+            raise ModelError(f"The answer was cut off before it had any content ({self._stop_reason}).{advice}")
         # Derive the stop reason if the model reported none. A pause in an answer with calls is not a pause.
         usage = self.used if self._used_before else self._usage
         reason = self._stop_reason

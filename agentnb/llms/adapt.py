@@ -31,7 +31,10 @@ _METHODS = ("stream", "generate_with_tools", "complete")
 
 def in_one_piece(answer: Any) -> UsageError:
     """Return the error for a model's `stream` that returned something that cannot be iterated over."""
-    return UsageError(f"A model's stream() must yield chunks, and this one returned {answer!r:.80}.")
+    return UsageError(
+        f"A model's stream() must yield chunks, and this one returned {answer!r:.80}. Make it an async generator:"
+        " `async def` with `yield`."
+    )
 
 
 def as_model(llm: Any) -> Model:
@@ -46,7 +49,10 @@ def as_model(llm: Any) -> Model:
             raise UsageError(f"{llm.__name__} is a class; pass an object of it: {llm.__name__}(...).")
     stream = getattr(llm, "stream", None)
     if callable(stream) and not _takes_messages(stream):
-        raise UsageError(f"{type(llm).__name__} is not a model: its stream() does not take the messages.")
+        raise UsageError(
+            f"{type(llm).__name__} is not a model: its stream() does not take the messages. Define it as"
+            " stream(messages, *, tools, schema, **options)."
+        )
     if inspect.iscoroutinefunction(stream):
         return _InCoroutine(stream)
     if inspect.isgeneratorfunction(stream):
@@ -55,27 +61,26 @@ def as_model(llm: Any) -> Model:
         model: Model = llm if _takes(stream, "schema") and not _required(stream) else _Fitted(stream)
         return model
     asks = [ask for name in _METHODS[1:] if callable(ask := getattr(llm, name, None))]
-    at_once = _AllAtOnce(asks[0]) if asks else None
+    whole = _WholeAnswer(asks[0]) if asks else None
     if callable(stream):
-        return _WithoutTools(stream, at_once)
-    if at_once is not None:
-        return at_once
+        return _WithoutTools(stream, whole)
+    if whole is not None:
+        return whole
     raise UsageError(
         f"{type(llm).__name__} is not a model: it has neither stream(messages, *, tools, schema, **options),"
         " nor generate_with_tools nor complete."
     )
 
 
-class _AllAtOnce:
+class _WholeAnswer:
     """A method that returns the whole answer."""
 
     def __init__(self, ask: Any) -> None:
         self._ask = ask
         parameters = inspect.signature(ask).parameters.values()
         by_name = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        if (
-            getattr(ask, "__name__", "") == "generate_with_tools"
-        ):  # it gets tools even if it has no parameter of that name
+        # `generate_with_tools` gets the tools even if it has no parameter of that name.
+        if getattr(ask, "__name__", "") == "generate_with_tools":
             by_name |= {"tools" for p in parameters if p.kind is p.VAR_KEYWORD}
         self._takes_tools = any(p.name == "tools" and p.kind is not p.KEYWORD_ONLY for p in parameters) or (
             sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) > 1
@@ -131,7 +136,7 @@ class _AllAtOnce:
 class _WithoutTools:
     """A `stream` that accepts no tools, with another method for requests that have tools."""
 
-    def __init__(self, stream: Any, with_tools: _AllAtOnce | None) -> None:
+    def __init__(self, stream: Any, with_tools: _WholeAnswer | None) -> None:
         self._stream = stream
         self._with_tools = with_tools
 

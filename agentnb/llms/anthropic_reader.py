@@ -77,11 +77,16 @@ class MessageReader:
     def finish(self) -> list[Chunk]:
         """Return the closing chunks, `stop` last. Raises a ModelError if the answer is not complete."""
         if self._reason is None and not self._done:
-            raise ModelProtocolError(f"the stream of {self._server} ended without a stop reason")
+            raise ModelProtocolError(
+                f"the stream of {self._server} ended without a stop reason, so the answer may be incomplete; ask again"
+            )
         if not self._begun:
-            raise ModelProtocolError(f"the answer of {self._server} ended before a message in Anthropic's format began")
-        is_said = self._has_text or self._has_blocks
-        reason = stop_reason(self._reason, calls=self._number > 0, text=is_said, server=self._server)
+            raise ModelProtocolError(
+                f"the answer of {self._server} ended before a message in Anthropic's format began; check that base_url"
+                " is the address of an API in this format"
+            )
+        has_content = self._has_text or self._has_blocks
+        reason = stop_reason(self._reason, calls=self._number > 0, text=has_content, server=self._server)
         closing: list[Chunk] = []
         if reason == "tool_calls":  # a call without arguments may come without deltas
             closing += [{"type": "tool_call_delta", "index": index, "arguments": "{}"} for index in sorted(self._empty)]

@@ -67,7 +67,7 @@ class HttpModel(ABC):
     required_options: frozenset[str] = frozenset()
     """Options that every request must have."""
     _base_url_hint: str = ""
-    """What is usually wrong with a base_url."""
+    """The usual fault of a base_url, for errors."""
 
     def __init__(
         self,
@@ -243,7 +243,9 @@ class HttpModel(ABC):
         if isinstance(error, AuthenticationError) and error.status == 401:
             if (key := self._key_variable) is None:
                 usual = self._usual_variable
-                return error.reworded(f'{message} (no key was sent; api_key_env="{usual}" sends the one in {usual})')
+                return error.reworded(
+                    f'{message} (no key was sent; api_key_env="{usual}" sends the key in the variable {usual})'
+                )
             unset = "" if key in os.environ else ", which is not set"
             return error.reworded(f"{message} (the key is that of the environment variable {key}{unset})")
         if type(error) is not ModelRequestError or error.status is None:
@@ -258,11 +260,11 @@ class HttpModel(ABC):
             if name not in self.required_options and re.search(edge + re.escape(name) + edge, message):
                 wanted = re.search(rf"set {re.escape(name)} to ['\"`]?(\w+)", message)
                 advice.append(
-                    f'{name}="{wanted[1]}" is what it asks for' if wanted else f"{name}=None leaves {name} out"
+                    f'the server asks for {name}="{wanted[1]}"' if wanted else f"{name}=None leaves {name} out"
                 )
         # A wrong address.
         if error.status in (404, 405) and not re.search("model", message, re.IGNORECASE):
-            advice.append(f"the request went to {self._transport.path}, as base_url says{self._base_url_hint}")
+            advice.append(f"base_url leads to the path {self._transport.path}{self._base_url_hint}")
         advice += self._advice(message, body)
         return error.reworded(f"{message} ({'; '.join(advice)})") if advice else error
 

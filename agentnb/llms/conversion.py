@@ -159,7 +159,9 @@ def as_specification(tool: Any) -> ToolSpecification:
     if isinstance(tool, Mapping) and is_provider_tool(tool):
         return tool
     if not isinstance(specification, Mapping) or not isinstance(specification.get("name"), str):
-        raise UsageError(f"A tool must have a name, and may have a description and parameters, not {tool!r:.200}.")
+        raise UsageError(
+            f"A tool must have a name, and may have a description and parameters. This is not a tool: {tool!r:.200}."
+        )
     if specification is not known:  # OpenAI's form, with fields of gateways next to it
         specification = {
             **specification,

@@ -109,7 +109,7 @@ def from_status(status: int, body: str, headers: Mapping[str, str], server: str)
         # A redirect is not followed: the key would be sent to a server that the user has not named.
         moved = urlsplit(place)
         public = moved._replace(netloc=moved.netloc.rpartition("@")[2], query="", fragment="")
-        message = f"it has moved to {public.geturl()}; give base_url accordingly"
+        message = f"the address has moved to {public.geturl()}; change base_url accordingly"
     wait = retry_after(headers)
     if wait is None and payload is not None:
         wait = _retry_delay(payload.get("error"))

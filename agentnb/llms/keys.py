@@ -49,7 +49,9 @@ class EnvironmentKey:
                 raise AuthenticationError(f"no API key: set the environment variable {self.variable}")
             return None
         if not (key.isascii() and key.isprintable()):  # the HTTP library would quote the header in its error
-            raise AuthenticationError(f"the environment variable {self.variable} holds characters that no API key has")
+            raise AuthenticationError(
+                f"the environment variable {self.variable} holds characters that no API key has; set it to the key only"
+            )
         return self.prefix + key
 
     def value(self) -> str:

@@ -42,7 +42,7 @@ CONTEXT_SIZE = 4096
 8192.
 """
 MAX_TOKENS = 512
-"""The maximum number of tokens of an answer: 18 seconds, at 28 tokens a second. So small a model may repeat itself
+"""The maximum number of tokens of an answer: 18 seconds, at 28 tokens a second. A small model may repeat itself
 endlessly.
 """
 LONGEST_STRING = 1000
@@ -231,7 +231,9 @@ def _start(settings: _Settings) -> Any:
     try:
         return engine.Server(parameters)
     except RuntimeError as error:
-        raise ModelUnavailable(f"llama.cpp cannot serve {settings.model_path}: {error}") from error
+        raise ModelUnavailable(
+            f"llama.cpp cannot serve {settings.model_path}: {error}; check that it is a GGUF file"
+        ) from error
 
 
 def _packaged_model() -> Path:

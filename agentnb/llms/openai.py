@@ -75,7 +75,7 @@ class OpenAI(HttpModel):
     """
 
     provider = "openai"
-    _base_url_hint = ", which most servers want to end with /v1"
+    _base_url_hint = "; most servers need a base_url that ends with /v1"
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class OpenAI(HttpModel):
     def _advice(self, message: str, body: JsonObject) -> list[str]:
         advice = []
         if "tools" in body and re.search("tool|function", message, re.IGNORECASE):
-            advice.append('OpenAI(..., tool_calls="schema") calls tools without the server\'s help')
+            advice.append('OpenAI(..., tool_calls="schema") works with servers that do not support tools')
         if "response_format" in body and re.search("response_format|json_schema", message):  # DeepSeek
             advice.append('OpenAI(..., response_format={"type": "json_object"}) asks for JSON and enforces no schema')
         return advice

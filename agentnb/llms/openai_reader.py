@@ -116,9 +116,14 @@ class ChatCompletionReader:
         if self._reason is None and self._last_unknown is not None:
             raise errors.from_payload(self._last_unknown, self._server)
         if self._reason is None and not self._done and not self._has_final_usage:
-            raise ModelProtocolError(f"the stream of {self._server} ended without a finish reason and without {DONE}")
+            raise ModelProtocolError(
+                f"the stream of {self._server} ended without a finish reason and without {DONE}, so the answer may be"
+                " incomplete; ask again"
+            )
         if not self._begun:
-            raise ModelProtocolError(f"the stream of {self._server} ended before its answer began")
+            raise ModelProtocolError(
+                f"the stream of {self._server} ended before its answer began; ask again, or check base_url"
+            )
         reason = stop_reason(self._reason, calls=bool(self._calls), text=self._has_text, server=self._server)
         if reason == "stop" and self._refused:
             reason = "refusal"
@@ -337,7 +342,7 @@ class ToolCallPieces:
             if index is None or not last.arguments.has_closed():  # some servers increase the index within a call
                 call = last
 
-        # Otherwise start a new call. Nothing more comes for the one before it.
+        # Otherwise start a new call. The call before it is then complete.
         chunks: list[Chunk] = []
         if call is None or self._starts_another(call, call_id, name, text):
             if self._calls and (last := self._calls[-1]).has_empty_opening and last.is_real():

@@ -73,7 +73,7 @@ def stop_reason(reason: str | None, *, calls: bool, text: bool, server: str) -> 
     """
     ours = "stop" if reason is None else STOP_REASONS.get(reason.lower().rpartition(": ")[2], reason)
     if ours == "interrupted":
-        raise ModelUnavailable(f"{server} interrupted its answer: its reason to stop is {reason!r}")
+        raise ModelUnavailable(f"{server} interrupted its answer (its stop reason is {reason!r}); ask again")
     if calls and ours not in _VALID_WITH_CALLS:
         return "tool_calls"  # OpenAI itself ends a forced call with "stop"
     if ours == "tool_calls" and not calls and not text:

@@ -146,7 +146,10 @@ class RecordedModel:
             if len(exchange.messages) == len(messages) and same_json(exchange.messages, list(messages)):
                 return exchange
         if not left:
-            raise ScriptEnded(f"The recording has {len(self.exchanges)} requests to models; this is one more.")
+            raise ScriptEnded(
+                f"The recording has {len(self.exchanges)} requests to models; this is one more. Record the run again if"
+                " it should make this request."
+            )
         if self.strict:
             raise AssertionError(_unknown(messages, left[0].messages))
         return left[0]

@@ -72,7 +72,8 @@ def choose_tools(tools: Sequence[ToolSpecification], choice: object) -> tuple[li
                 return chosen, False
         case _:
             pass
-    raise UsageError(f"tool_choice {choice!r} does not name one of the tools")
+    names = ", ".join(str(tool["name"]) for tool in tools) or "none"
+    raise UsageError(f"tool_choice {choice!r} does not name one of the tools, which are: {names}")
 
 
 def union_schema(tools: Sequence[ToolSpecification], answer: Mapping[str, Any] | None = None) -> JsonObject:

@@ -56,6 +56,7 @@ many runs.
 MAX_ERROR_BODY = 64 * 1024
 """The number of bytes that are read of a body that reports an error."""
 BOM = b"\xef\xbb\xbf"
+_CHECK = "check the network and base_url"
 
 
 class Transport:
@@ -95,7 +96,8 @@ class Transport:
         self._clients: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[httpx.AsyncClient]]] = {}
         self._lock = threading.Lock()
         # A transport in a reference cycle must not be collected together with its clients: each connection would raise
-        # a ResourceWarning. The finalizer holds the clients until then, and a dropped generator is closed in its loop.
+        # a ResourceWarning. So the finalizer holds the clients until the transport is collected. Then the generators
+        # are dropped, and each is closed in its event loop.
         weakref.finalize(self, self._clients.clear).atexit = False
 
     async def open(
@@ -284,11 +286,11 @@ def _translated_errors(
     try:
         yield
     except httpx.ConnectTimeout:
-        raise ModelUnavailable(f"no connection to {server} within {_connecting(timeout):g} s") from None
+        raise ModelUnavailable(f"no connection to {server} within {_connecting(timeout):g} s; {_CHECK}") from None
     except httpx.ReadTimeout:
-        raise ModelUnavailable(f"{server} was silent for {timeout:g} s") from None
+        raise ModelUnavailable(f"{server} was silent for {timeout:g} s (timeout= sets this limit)") from None
     except httpx.ConnectError as error:
-        raise ModelUnavailable(f"no connection to {server}: {error}") from None
+        raise ModelUnavailable(f"no connection to {server}: {error}; {_CHECK}") from None
     except httpx.DecodingError as error:
         raise ModelProtocolError(f"{server} sent a body that cannot be decoded: {error}") from None
     except httpx.HTTPError as error:

@@ -55,7 +55,7 @@ class Attached(Sequence["Run | RecordedRun"]):
         table = self.table
         is_kept = table is not None and any(row.stands == "cancelled" and row.store in table.places for row in table)
         # Jupyter interrupts a kernel before it restarts it, and an interrupt cancels the run that a cell waits for.
-        how = " agentnb.attach(name, loop) resumes a run that was cancelled, also by a restart of the kernel."
+        how = " A cancelled run, for example after a restart of the kernel, resumes with agentnb.attach(name, loop)."
         return f"There are no unfinished runs.{how if is_kept else ''}"
 
     def _ipython_display_(self) -> None:
@@ -148,7 +148,7 @@ def attach(
     if not isinstance(name, str):
         raise UsageError(f"name must be a run's name or id, got {name!r}. Pass a store as store=.")
     if loop is not None and not isinstance(loop, Loop):
-        raise UsageError(f"loop must be the loop to resume the run with, got {loop!r}.")
+        raise UsageError(f"loop must be a loop, the one that resumes the run, got {loop!r}.")
     live = run_here(name)
     if live is not None and (loop is None or not live.state.over):
         return live
@@ -160,7 +160,10 @@ def attach(
     if loop is None:
         if options:
             names = ", ".join(options)
-            raise UsageError(f"Without a loop the run is read-only and takes no {names}: attach({name!r}, loop, ...).")
+            raise UsageError(
+                f"Without a loop the run is read-only and cannot use {names}. Pass the loop too:"
+                f" attach({name!r}, loop, ...)."
+            )
         return RecordedRun(kept_in, info)
     return restore(kept_in.load(info.id), loop, store=kept_in, name=info.name, **options)
 

@@ -73,8 +73,8 @@ class Mechanism(StrEnum):
 
 _DESCRIPTIONS = {
     Mechanism.THREAD: "clicks are handled on agentnb's own thread, whatever cell runs",
-    Mechanism.MAIN: "clicks are handled on the main thread: while a cell awaits, waits for a run, or no cell runs",
-    Mechanism.NATIVE: "clicks are handled when the kernel delivers them, in general after the cell",
+    Mechanism.MAIN: "clicks are handled on the main thread: if no cell runs, or while a cell awaits or waits for a run",
+    Mechanism.NATIVE: "clicks are handled when the kernel delivers them, usually after the cell",
 }
 
 _Handling = Callable[[], None]
@@ -214,7 +214,7 @@ class CommGate:
             handling = self._handling(frames)
         except Exception:
             # Unsigned, malformed or of another protocol: the kernel reports the error.
-            logger.debug("left to the kernel: a message that cannot be read", exc_info=True)
+            logger.debug("A message that agentnb cannot read is passed to the kernel", exc_info=True)
             handling = None
         if handling is None:
             assert self._kernel_callback is not None
@@ -277,7 +277,9 @@ class CommGate:
             stream.flush(zmq.POLLIN)
         except Exception as error:
             self._mechanism, self._reason = Mechanism.NATIVE, f"reading the shell channel failed: {error!r}"
-            logger.warning("agentnb cannot take clicks while a cell blocks: %s", self._reason, exc_info=True)
+            logger.warning(
+                "From now on, clicks on agentnb's panels are handled after the cell: %s", self._reason, exc_info=True
+            )
         finally:
             self._flushing = False
         self._handle_backlog()
@@ -380,7 +382,7 @@ def _handle(kernel: Any, message: dict[str, Any]) -> None:
         with _parent_of_replies(kernel, message):
             _call_handler(kernel, message)
     except Exception:
-        logger.exception("a widget's message handler failed")
+        logger.exception("The message handler of a widget failed")
     finally:
         _publish(kernel, "idle", message)
 

@@ -111,7 +111,7 @@ def restore(
             loop = own
         else:
             raise UsageError(
-                f"The loop of the run must be given, a {kind}: %restore NAME LOOP. Loops of this kind here:"
+                f"Pass the loop of the run, a {kind}: %restore NAME LOOP. Loops of this kind here:"
                 f" {', '.join(fitting) or 'none'}."
             )
 

@@ -84,10 +84,10 @@ class RunMagics(Magics):
             print(line)  # noqa: T201
         if run.pending:
             calls = ", ".join(f"{call.name} ({call.id})" for call in run.pending)
-            how = "" if events else "; its panel decides, or run.approve(id), reject, edit or replace"
+            how = "" if events else "; decide in its panel, or with run.approve(id), reject, edit or replace"
             print(f"waiting for you: {visible(one_line(calls))}{how}")  # noqa: T201
         elif not events:
-            print(f"nothing left: {headline(run)}")  # noqa: T201
+            print(f"no more steps: {headline(run)}")  # noqa: T201
         return Quiet(events)
 
     @line_magic

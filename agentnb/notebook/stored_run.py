@@ -175,7 +175,7 @@ def _refresh_followed() -> bool:
         try:
             run.refresh()
         except BaseException:  # for example a closed or damaged store; the other runs are still followed
-            logger.exception("The run %s can no longer be followed", run.id)
+            logger.exception("The run %s cannot be read any more, so its panel is not updated", run.id)
             is_readable = False
         with _lock:  # a watcher that is added later follows the run again
             if run.state.over or not run.watched or not is_readable:

@@ -32,33 +32,33 @@ class Watching:
         """Start to watch. received: the number of events that the consumer has received already."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._news: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
         with journal.lock:
             self.queue: deque[Event | Delta] = deque(journal.events[received:])
             self.stop = journal.watch(self._put)
 
     def _put(self, news: Event | Delta) -> None:
         self.queue.append(news)
-        if self._news is not None:
+        if self._waiter is not None:
             if threading.get_ident() == self._thread:
                 self._wake()
             else:
                 call_in(self._loop, self._wake)
 
     def _wake(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def wait(self, run: Ownership) -> None:
         """Wait until the queue has an item, no event can follow, or the run lacks an owner."""
-        self._news = self._loop.create_future()
+        self._waiter = self._loop.create_future()
         try:
             # Check again after the future was created, so that no event is missed in between.
             if not (self.queue or run.quiet or run.lacks_owner):
                 with run.driver.unattended.waited_for():
-                    await self._news
+                    await self._waiter
         finally:
-            self._news = None
+            self._waiter = None
 
     def wake(self) -> None:
         """End the current wait, if any. Safe from every thread."""
@@ -86,7 +86,7 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
 
     # Another owner drives, or the run is settled: look on.
     if run.settled or not run.claim("pull"):
-        async with aclosing(InnerGenerator(_look_on(run, received))) as seen:
+        async with aclosing(InnerGenerator(_watch_run(run, received))) as seen:
             async for item in seen:
                 yield item
         return
@@ -129,7 +129,7 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
         run.release()
 
 
-async def _look_on(run: Ownership, received: int) -> AsyncGenerator[Event | Delta, None]:
+async def _watch_run(run: Ownership, received: int) -> AsyncGenerator[Event | Delta, None]:
     """Yield the events after the first `received`, then new events and deltas, while another owner drives.
 
     If the owner leaves before the end, a task drives the run from then on. Raises the error of `outcome` if the model

@@ -1,6 +1,6 @@
 """The driver: the async shell around scheduler and executor (ARCHITECTURE.md, 2. How a run works).
 
-`pump` is an async generator that moves a run on, and yields whenever there may be new events. The code that iterates
+`pump` is an async generator that advances a run, and yields whenever there may be new events. The code that iterates
 over it sets the pace: a consumer that pulls events, a task that drains it, a step that stops at its boundary. The
 scheduler decides, the executor performs; the driver awaits what takes time, waits for wakeups, and interrupts.
 """
@@ -186,7 +186,7 @@ class Driver:
             raise
         except BaseException as error:  # it ends the run (ARCHITECTURE.md, 3. Three kinds of failure)
             self._note_crash(error)
-            self._end_in(error)
+            self._end_with_error(error)
             raise RunFailed(f"{type(error).__name__}: {error}") from error
         finally:
             if timer is not None:
@@ -201,7 +201,7 @@ class Driver:
             self._is_pumped, self._driving = False, None
             self.wakeup.flush()
 
-    def _end_in(self, error: BaseException) -> None:
+    def _end_with_error(self, error: BaseException) -> None:
         try:
             end_run(self._journal, "error", error_info(error))
         except Exception as worse:
@@ -291,7 +291,7 @@ class Driver:
         end_run(self._journal, "cancelled")
         self.wakeup.call(self._interrupt)
 
-    def _run_out(self, why: str) -> None:
+    def _end_at_limit(self, why: str) -> None:
         end_at_limit(self._journal, why)
         self._interrupt()
 
@@ -318,4 +318,4 @@ class Driver:
             return None
         why = f"The limit of {seconds:g} seconds is reached."
         left = max(0.0, seconds - self._gate.seconds_driven())
-        return asyncio.get_running_loop().call_later(left, self._run_out, why)
+        return asyncio.get_running_loop().call_later(left, self._end_at_limit, why)

@@ -139,7 +139,7 @@ class Executor:
             case CancelChecks():
                 self._inflight.cancel_all_but((), self._is_no_check)
             case LetContinue():
-                self._inflight.let_go_on()
+                self._inflight.let_continue()
             case EndAtLimit(why):
                 end_at_limit(journal, why)
             case EndCancelled():

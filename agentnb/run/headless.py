@@ -48,11 +48,11 @@ ATTENDED_VARIABLE = "AGENTNB_ATTENDED"
 PATIENCE = 5.0
 """The seconds for which a question is left to code that may decide it, if no policy is declared."""
 DECLARED_PATIENCE = 1.0
-"""The same if a policy is declared. It is shorter, because the answer of that policy is expected."""
+"""The seconds for that if a policy is declared. They are fewer, because the answer of that policy is expected."""
 IN_BACKGROUND = 60.0
-"""The same for a run in the background that no caller waits for: a later cell may decide about its calls."""
+"""The seconds for that if the run is in the background and no caller waits for it: a later cell may decide."""
 STEPPED = 5.0
-"""The same for a run whose steps meet the question repeatedly: some code steps the run to its end in a loop."""
+"""The seconds for that if several steps meet the question: some code steps the run to its end in a loop."""
 
 _YES_OR_NO = {"yes": True, "1": True, "true": True, "no": False, "0": False, "false": False}
 
@@ -194,8 +194,8 @@ class Unattended:
         if not self.needs_person:
             return None
         headless = in_force()
-        stand = [due for _, _, due in self._standing(headless)]
-        return min([*stand, *(due for _, due in self._pause(headless))], default=None)
+        questions = [due for _, _, due in self._open_questions(headless)]
+        return min([*questions, *(due for _, due in self._pause(headless))], default=None)
 
     def stepped_in_vain(self) -> None:
         """Decide the questions that are due after a step without events: code that only steps does not answer them."""
@@ -205,7 +205,7 @@ class Unattended:
         finally:
             self._steps_in_vain = False
 
-    def _standing(self, headless: Headless) -> Iterator[tuple[Frame, CallState, float]]:
+    def _open_questions(self, headless: Headless) -> Iterator[tuple[Frame, CallState, float]]:
         state = self._journal.state
         if state.failure is not None or state.cancelled is not None or state.paused:
             return
@@ -265,15 +265,15 @@ class Unattended:
         for paused, due in list(self._pause(headless)):
             if due <= now:
                 self._end_pause(headless, paused)
-        for frame, call, due in list(self._standing(headless)):
+        for frame, call, due in list(self._open_questions(headless)):
             effect = Effect("question", call.id, frame.path)
             if due > now or effect in self._inflight:
                 continue
-            said = self._said(headless, frame, call)
-            if isinstance(said, Verdict):
-                self._carry_out(headless, frame, call, said)
+            verdict = self._verdict_of_policy(headless, frame, call)
+            if isinstance(verdict, Verdict):
+                self._carry_out(headless, frame, call, verdict)
             else:
-                self._inflight.spawn(effect, partial(self._decide_later, headless, frame, call, said))
+                self._inflight.spawn(effect, partial(self._decide_later, headless, frame, call, verdict))
 
     async def _decide_later(self, headless: Headless, frame: Frame, call: CallState, said: Awaitable[Verdict]) -> None:
         try:
@@ -282,7 +282,7 @@ class Unattended:
             verdict = Verdict("reject", f"The policy has not answered in {ANSWERS_WITHIN:g} s.")
         self._carry_out(headless, frame, call, verdict)
 
-    def _said(self, headless: Headless, frame: Frame, call: CallState) -> Verdict | Awaitable[Verdict]:
+    def _verdict_of_policy(self, headless: Headless, frame: Frame, call: CallState) -> Verdict | Awaitable[Verdict]:
         asked, tool = call.approval, frame.tools.get(call.name)
         assert asked is not None
         if tool is None or asked.unknown:  # a policy decides whether a call may run, not whether it has run
@@ -320,7 +320,7 @@ class Unattended:
             else:
                 asked = call.approval.reason if call.approval is not None else ""
                 failed = f"{asked}. " if asked.startswith(FAILED) else ""  # the reason why a person was asked
-                reject(self._journal, frame, call, f"{failed}{why} {_words(headless, said)}", by="headless")
+                reject(self._journal, frame, call, f"{failed}{why} {_reason_to_reject(headless, said)}", by="headless")
         _tell(
             f"The call of {shown(call.name)} with {shown(dict(call.arguments))} was rejected, because no person is"
             f" present to decide: {headless.absence}. To decide in advance: start(approve=...), or {DECLARING}."
@@ -334,7 +334,7 @@ def _tell(words: str) -> None:
         sys.stderr.flush()
 
 
-def _words(headless: Headless, said: Verdict) -> str:
+def _reason_to_reject(headless: Headless, said: Verdict) -> str:
     """Return the reason for a rejection, for the model and for readers of the recording."""
     asked = f" {said.reason}" if said.reason and headless.policy is not None else ""
     policy = "no policy is declared for that" if headless.policy is None else "the policy declared for that says so"

@@ -62,8 +62,8 @@ class Journal(Watchers):
         self.recorder: Recorder | None = None
         self.write: Callable[[], object] = lambda: None
         """Writes the appended events to disk now, not at the event loop's next turn."""
-        self._telling = False
-        self._untold: deque[Event | Delta] = deque()
+        self._is_notifying = False
+        self._not_notified: deque[Event | Delta] = deque()
 
     def append(self, event: AnEvent, frame: Frame | None = None, about: CallState | None = None) -> AnEvent | None:
         """Record `event` as an event of the loop in `frame`; without `frame`, of the outermost loop.
@@ -201,18 +201,18 @@ class Journal(Watchers):
         with self.lock:
             if type(news) is Delta and self.state.stop_reason is not None:
                 return
-            if self._telling or self._untold:  # the latter if Ctrl-C has interrupted a watcher
-                self._untold.append(news)
-                if self._telling:
+            if self._is_notifying or self._not_notified:  # the latter if Ctrl-C has interrupted a watcher
+                self._not_notified.append(news)
+                if self._is_notifying:
                     return
-                news = self._untold.popleft()
-            self._telling = True
+                news = self._not_notified.popleft()
+            self._is_notifying = True
             try:
                 self.tell_each(news)
-                while self._untold:
-                    self.tell_each(self._untold.popleft())
+                while self._not_notified:
+                    self.tell_each(self._not_notified.popleft())
             finally:
-                self._telling = False
+                self._is_notifying = False
 
     def _encode(self, event: Event) -> bytes:
         try:

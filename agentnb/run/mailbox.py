@@ -70,7 +70,7 @@ class Mailbox:
         with self._journal.saying():
             if self.over:
                 return None
-            kept = [self._frame] if self._frame is not None else _kept(self._journal)
+            kept = [self._frame] if self._frame is not None else _loops_that_keep(self._journal)
             return _withdraw(self._journal, kept, queue, message)
 
     def cancel(self, reason: str) -> bool:
@@ -81,7 +81,7 @@ class Mailbox:
     def undelivered(self) -> dict[Queue, list[Message]]:
         """Return the queued messages; for a nested loop that has ended, only those that were addressed to it."""
         frame = self._frame or self._journal.root
-        return _unheard(frame.state, frame.said if self._frame is not None and self.over else None)
+        return _undelivered(frame.state, frame.said if self._frame is not None and self.over else None)
 
     @property
     def read_undelivered(self) -> Callable[[], dict[Queue, list[Message]]]:
@@ -90,7 +90,9 @@ class Mailbox:
         It does not keep the run alive.
         """
         frame = self._frame or self._journal.root
-        return partial(_left, self._journal.state, frame.state, frame.said if self._frame is not None else None)
+        return partial(
+            _undelivered_at_end, self._journal.state, frame.state, frame.said if self._frame is not None else None
+        )
 
 
 def _check_queue(queue: Any) -> None:
@@ -103,13 +105,13 @@ def open_mailbox(journal: Journal, frame: Frame) -> None:
     frame.mailbox = Mailbox(journal, frame)
 
 
-def _unheard(state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
+def _undelivered(state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
     """Return the queued messages; with `said`, only those that are in it."""
     return {queue: [m for m in state.queues[queue] if said is None or _is_in(said, m)] for queue in QUEUES}
 
 
-def _left(whole: State, state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
-    return _unheard(state, said) if whole.over or state.over else {}
+def _undelivered_at_end(whole: State, state: State, said: list[Message] | None) -> dict[Queue, list[Message]]:
+    return _undelivered(state, said) if whole.over or state.over else {}
 
 
 def _is_in(said: list[Message], message: Message) -> bool:
@@ -123,7 +125,12 @@ def listener(journal: Journal) -> Frame:
 
 def queued(journal: Journal) -> list[tuple[Queue, Message]]:
     """Return all messages that were not delivered yet, each queue oldest first."""
-    return [(queue, message) for queue in QUEUES for frame in _kept(journal) for message in frame.state.queues[queue]]
+    return [
+        (queue, message)
+        for queue in QUEUES
+        for frame in _loops_that_keep(journal)
+        for message in frame.state.queues[queue]
+    ]
 
 
 def _withdraw(journal: Journal, kept: list[Frame], queue: Queue, message: Message | None) -> list[Message]:
@@ -137,7 +144,7 @@ def _withdraw(journal: Journal, kept: list[Frame], queue: Queue, message: Messag
     return []
 
 
-def _kept(journal: Journal) -> list[Frame]:
+def _loops_that_keep(journal: Journal) -> list[Frame]:
     """Return the loops that keep messages: the run's own, and the one that listens."""
     root, hears = journal.root, listener(journal)
     return [root, hears] if hears is not root else [root]
@@ -149,7 +156,7 @@ def hand_on(journal: Journal, frame: Frame) -> None:
     if frame is not root and listener(journal) is frame:
         for queue in QUEUES:
             waiting = list(root.state.queues[queue])
-            for message in waiting[_handed(journal, frame, queue, waiting, frame.path) :]:
+            for message in waiting[_count_handed_on(journal, frame, queue, waiting, frame.path) :]:
                 journal.append(Queued(queue=queue, message=message), frame)
             _take(journal, root, queue)
 
@@ -157,7 +164,7 @@ def hand_on(journal: Journal, frame: Frame) -> None:
 def finish_handing_on(journal: Journal) -> None:
     """Complete the `hand_on` to a loop that had just started in the recording, in case a crash has interrupted it."""
     frame = listener(journal)
-    if _handed_last(journal, frame) is not None:
+    if _last_handed_on(journal, frame) is not None:
         with journal.lock:
             hand_on(journal, frame)
 
@@ -167,17 +174,17 @@ def hand_back(journal: Journal, frame: Frame) -> None:
     if frame.design.listens and not journal.root.design.listens:
         for queue in QUEUES:
             undelivered = [message for message in frame.state.queues[queue] if not _is_in(frame.said, message)]
-            for message in undelivered[_handed(journal, frame, queue, undelivered, journal.root.path) :]:
+            for message in undelivered[_count_handed_on(journal, frame, queue, undelivered, journal.root.path) :]:
                 journal.append(Queued(queue=queue, message=message))
 
 
-def _handed(journal: Journal, frame: Frame, queue: Queue, messages: Sequence[Message], path: str) -> int:
+def _count_handed_on(journal: Journal, frame: Frame, queue: Queue, messages: Sequence[Message], path: str) -> int:
     """Return how many of these messages were put into the queue of the loop at `path` before the recording ended."""
-    come = [event for event in _handed_last(journal, frame) or () if (event.path, event.queue) == (path, queue)]
+    come = [event for event in _last_handed_on(journal, frame) or () if (event.path, event.queue) == (path, queue)]
     return sum(event.message in messages for event in come if isinstance(event, Queued))
 
 
-def _handed_last(journal: Journal, frame: Frame) -> Sequence[Queued | Withdrawn] | None:
+def _last_handed_on(journal: Journal, frame: Frame) -> Sequence[Queued | Withdrawn] | None:
     """Return the last events of the recording that this loop was restored from, if these events hand messages on.
 
     They follow the start or the end of the loop. Return None if the recording ends with other events. Each message that

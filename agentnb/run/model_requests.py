@@ -160,7 +160,7 @@ class ModelRequests:
     async def _propose(self, reply: Reply) -> None:
         """Record the calls that are complete; each may start before the next is recorded."""
         while reply.proposed:
-            self._post(CallProposed(call=reply.proposed.pop(0)))
+            self._record(CallProposed(call=reply.proposed.pop(0)))
             await asyncio.sleep(0)
 
     async def _prepared(self) -> Sequence[Mapping[str, Any]]:
@@ -215,21 +215,21 @@ class ModelRequests:
         fields = self._requests.after_reply(end)
         if self._sequential and not self._sequential.isdisjoint(call.name for call in end.message.tool_calls):
             fields = {**fields, "sequential": True}
-        self._post(replace(end, **fields) if fields else end)
+        self._record(replace(end, **fields) if fields else end)
 
     def _failed(self, error: BaseException, reply: Reply) -> None:
         self.error = error
         info = error_info(error)
         answer = reply.broken_off("error", info.message)
-        self._post(ModelFailed(error=info, partial=reply.text, answer=answer))
+        self._record(ModelFailed(error=info, partial=reply.text, answer=answer))
 
-    def _post(self, fact: Event) -> None:
+    def _record(self, event: Event) -> None:
         """Record an event of the request, unless the answer is no longer needed."""
         with self._journal.lock:
             if self._frame.state.model == "asked":
-                if not isinstance(fact, CallProposed):
+                if not isinstance(event, CallProposed):
                     self._frame.reply = None
-                self._journal.append(fact, self._frame)
+                self._journal.append(event, self._frame)
 
     def _tell(self, delta: Delta) -> None:
         delta.run_id = self._journal.run_id

@@ -120,9 +120,9 @@ class Ownership:
         self._waiting: tuple[tuple[Callable[[], None], asyncio.Task[Any] | None], ...] = ()
         """The callers and consumers that wait for the run: the function that wakes each, and its task. The task is None
         in a thread without an event loop."""
-        self._looking_on: tuple[Callable[[], object], ...] = ()
+        self._subscribers: tuple[Callable[[], object], ...] = ()
         """The functions that `watch` has subscribed."""
-        gate.asked = self._tell_who_looks_on
+        gate.asked = self._notify_subscribers
         gate.breakpoints.added = lambda: journal.observe(self.observe)
         if gate.breakpoints:
             journal.observe(self.observe)
@@ -193,7 +193,7 @@ class Ownership:
                 self._playing = False
             if owner in ("pull", "await"):  # a pause that was requested of an earlier owner does not apply to this one
                 self.gate.pausing = None
-        self._tell_who_looks_on()
+        self._notify_subscribers()
         return True
 
     def release(self) -> None:
@@ -208,7 +208,7 @@ class Ownership:
             waiting = self._waiting
         for wake, _ in waiting:
             wake()
-        self._tell_who_looks_on()
+        self._notify_subscribers()
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
         """Call `changed` when the run was claimed or released, and when a pause was requested or its request withdrawn.
@@ -216,16 +216,16 @@ class Ownership:
         Returns a function that unsubscribes.
         """
         with self.journal.lock:
-            self._looking_on = (*self._looking_on, changed)
+            self._subscribers = (*self._subscribers, changed)
 
         def stop() -> None:
             with self.journal.lock:
-                self._looking_on = tuple(other for other in self._looking_on if other is not changed)
+                self._subscribers = tuple(other for other in self._subscribers if other is not changed)
 
         return stop
 
-    def _tell_who_looks_on(self) -> None:
-        for changed in self._looking_on:
+    def _notify_subscribers(self) -> None:
+        for changed in self._subscribers:
             changed()
 
     # -- driving in a task -----------------------------------------------------------------------------------------
@@ -275,11 +275,11 @@ class Ownership:
         """
         with self.journal.lock:
             self._waiting = (*self._waiting, (wake, task_here()))
-        lookout = hosting.host.submit(self._look_out(wake)) if self._may_vanish else None
+        watching = hosting.host.submit(self._watch_owner(wake)) if self._may_vanish else None
 
         def stop() -> None:
-            if lookout is not None:
-                lookout.cancel()
+            if watching is not None:
+                watching.cancel()
             with self.journal.lock:
                 self._waiting = tuple(other for other in self._waiting if other[0] is not wake)
 
@@ -291,7 +291,7 @@ class Ownership:
         there = self._claimed_in[0] if self._claimed_in is not None else None
         return there is not None and there is not loop_here() and there is not hosting.host.loop
 
-    async def _look_out(self, wake: Callable[[], None]) -> None:
+    async def _watch_owner(self, wake: Callable[[], None]) -> None:
         while not self._is_gone:  # noqa: ASYNC110 - a closed event loop notifies no one
             await asyncio.sleep(LOOK_SECONDS)
         wake()
@@ -424,7 +424,7 @@ class Ownership:
             self.journal.append(RunResumed())
         elif was_pausing:
             self.driver.wakeup.nudge()
-            self._tell_who_looks_on()
+            self._notify_subscribers()
         else:
             return False
         return True
@@ -455,7 +455,7 @@ class Ownership:
 
 
 async def drive_to_the_end(run: Ownership) -> Any:
-    """Wait until the run is settled; a task drives it if it has no owner. Returns or raises as `outcome` does."""
+    """Wait until the run is settled; a task drives it if it has no owner. Then do the same as `outcome`."""
     _check_may_wait(run)
     while not run.settled:
         try:
@@ -496,7 +496,7 @@ def _end(future: asyncio.Future[None] | concurrent.futures.Future[None]) -> None
 
 
 def wait_for_result(run: Ownership, timeout: float | None) -> Any:
-    """Block until the run is settled. Returns or raises as `outcome` does; TimeoutError after `timeout` seconds."""
+    """Block until the run is settled, then do the same as `outcome`. Raises TimeoutError after `timeout` seconds."""
     _check_may_wait(run)
     if run.is_taken_in_this_task():
         raise UsageError(TAKEN_HERE)

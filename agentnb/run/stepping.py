@@ -31,7 +31,7 @@ async def step(run: Ownership, unit: Unit, *, taken_here: bool = False) -> list[
             )
         if run.state.failure is not None:
             run.journal.append(RunResumed())
-        _begin_behind_a_pause(run)
+        _begin_after_a_pause(run)
         if (done := _take(run, unit)) or run.state.over:
             return done
         if taken_here:
@@ -75,7 +75,7 @@ async def _step_there(run: Ownership, unit: Unit, home: asyncio.AbstractEventLoo
     return _take(run, unit, all_of_them=True)
 
 
-def _begin_behind_a_pause(run: Ownership) -> None:
+def _begin_after_a_pause(run: Ownership) -> None:
     """If another owner drives and has paused, exclude the events before the pause from the step."""
     if run.gate.owner in (None, "step") or not run.state.paused:
         return

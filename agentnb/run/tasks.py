@@ -24,7 +24,7 @@ CLOSE_SECONDS = 2.0
 """The seconds that all interrupted effects together have for their `finally`. An effect that has not ended by then is
 named in a warning and left behind. The end of a run does not wait longer for a locked store either."""
 
-_left: set[asyncio.Task[None]] = set()
+_left_behind: set[asyncio.Task[None]] = set()
 """The tasks that were left behind: asyncio keeps only weak references to tasks."""
 
 
@@ -34,9 +34,9 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
     A task may rest at the gate: it waits for the scheduler to let it continue, and nothing happens in it until then.
     """
 
-    def __init__(self, news: Wakeup) -> None:
+    def __init__(self, wakeup: Wakeup) -> None:
         super().__init__()
-        self.wakeup = news
+        self.wakeup = wakeup
         self.resting: dict[Effect, tuple[asyncio.Future[None], Callable[[], bool]]] = {}
         """The effects that wait at the gate, each with the future that wakes it and a test whether it may continue."""
         self._cancelled: set[asyncio.Task[None]] = set()
@@ -83,20 +83,20 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         """Whether nothing is in flight, or every task rests at the gate."""
         return len(self) == len(self.resting)
 
-    async def rest(self, effect: Effect, may_go_on: Callable[[], bool]) -> None:
+    async def rest(self, effect: Effect, may_continue: Callable[[], bool]) -> None:
         """Wait, in the task of this effect, until the scheduler lets it continue."""
         rests = asyncio.get_running_loop().create_future()
-        self.resting[effect] = rests, may_go_on
+        self.resting[effect] = rests, may_continue
         self.wakeup.wake()
         try:
             await rests
         finally:
             self.resting.pop(effect, None)
 
-    def let_go_on(self) -> None:
+    def let_continue(self) -> None:
         """Let resting effects continue if they may."""
-        for effect, (rests, may_go_on) in list(self.resting.items()):
-            if may_go_on() and not rests.done():
+        for effect, (rests, may_continue) in list(self.resting.items()):
+            if may_continue() and not rests.done():
                 del self.resting[effect]
                 rests.set_result(None)
 
@@ -179,7 +179,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
 
     def leave(self, effect: Effect, task: asyncio.Task[None]) -> None:
         """Leave a task behind that does not end, and warn of it."""
-        _left.add(task)
+        _left_behind.add(task)
         task.add_done_callback(_forget)
         warn_of(
             f"{self.name_of(effect)} was cancelled with its run, and has not ended {CLOSE_SECONDS:g} s later. It"
@@ -208,6 +208,6 @@ def warn_of(words: str) -> None:
 
 
 def _forget(task: asyncio.Task[None]) -> None:
-    _left.discard(task)
+    _left_behind.discard(task)
     if not task.cancelled():
         task.exception()  # asyncio logs an exception that nobody retrieves

@@ -123,7 +123,7 @@ class ToolCalls:
                 if isinstance(said, (ApprovalDecision, CallEnd)):
                     said = checked(said)
             except BaseException as error:  # a hook that fails must not leave the call without a result
-                self._go_if_ended(call, error, task)
+                self._reraise_if_interrupted(call, error, task)
                 return blocked(call, error_text(error))
             if isinstance(said, ApprovalDecision):
                 # Code has decided, not a person: `human` is the default of a decision that names no one.
@@ -150,7 +150,7 @@ class ToolCalls:
         try:
             said = plain_number(await settled(call_with_context(asks, takes_context(asks), proposed, context)))
         except BaseException as error:
-            self._go_if_ended(call, error, task)
+            self._reraise_if_interrupted(call, error, task)
             return Verdict("ask", f"The approve= of {call.name} failed: {error_text(error)}")
         if said is False:
             return NO_POLICY
@@ -194,7 +194,7 @@ class ToolCalls:
         try:
             verdict = await settled(self._policy(proposed, context))
         except BaseException as error:  # a policy that fails has not approved the call
-            self._go_if_ended(call, error, task)
+            self._reraise_if_interrupted(call, error, task)
             return Verdict("ask", f"{FAILED}{error_text(error)}", seen=seen)
         return replace(self._with_its_arguments(call, tool, verdict), seen=seen)
 
@@ -243,7 +243,7 @@ class ToolCalls:
             loop_context.set(context_of_loop(frame, journal.events))
         try:
             if is_own:
-                fields = {"result": await self._act(call, inline)}
+                fields = {"result": await self._perform_own(call, inline)}
             else:
                 value = await self._invoke(call)
                 actions = None
@@ -263,13 +263,13 @@ class ToolCalls:
         except _TimedOut as error:
             end = synthetic_end(call, str(error), "timed_out", error.__cause__)
         except BaseException as error:  # ARCHITECTURE.md, 3. Three kinds of failure
-            self._go_if_ended(call, error, task)
+            self._reraise_if_interrupted(call, error, task)
             end = self._raised(call, error)
         if calls.after_call is not None and not is_own:
             end = await self._after(call, end)
         journal.append(end, frame, call)
 
-    def _go_if_ended(self, call: CallState, error: BaseException, task: asyncio.Task[Any] | None) -> None:
+    def _reraise_if_interrupted(self, call: CallState, error: BaseException, task: asyncio.Task[Any] | None) -> None:
         """Raise the error again if it has interrupted the code from outside. Return if the code itself has failed."""
         if is_thrown_in(error, task):
             raise error
@@ -278,7 +278,7 @@ class ToolCalls:
         if isinstance(error, asyncio.CancelledError) and not (is_wanted and here is not None and not here.cancelling()):
             raise error
 
-    async def _act(self, call: CallState, inline: PumpPace | None) -> Any:
+    async def _perform_own(self, call: CallState, inline: PumpPace | None) -> Any:
         """Run a call of the loop's own. Each event that it yields is recorded while it is suspended."""
         said = self._calls.perform(call, self._frame.state)
         if not hasattr(said, "__aiter__"):
@@ -286,32 +286,32 @@ class ToolCalls:
         result = None
         said = InnerGenerator(said)
         async with aclosing(said):
-            await self._stand(call, inline)
+            await self._wait_at_gate(call, inline)
             async for item in said:
                 if isinstance(item, Result):
                     result = item.value
                     continue
                 if not isinstance(item, (Event, Delta)):
                     raise TypeError(f"{call.name} may only yield events, deltas and a Result, not {shown(item)}.")
-                if not self._say(item, call) or self._frame.state.cancelled is not None:
+                if not self._record_or_show(item, call) or self._frame.state.cancelled is not None:
                     raise _BrokenOff
                 is_shown = inline == "pull" or (inline is None and isinstance(item, Event))
-                await self._stand(call, inline, until_taken=is_shown)
+                await self._wait_at_gate(call, inline, until_taken=is_shown)
         return result
 
-    async def _stand(self, call: CallState, inline: PumpPace | None, *, until_taken: bool = False) -> None:
+    async def _wait_at_gate(self, call: CallState, inline: PumpPace | None, *, until_taken: bool = False) -> None:
         """Suspend the call until the gate is open; with `until_taken`, at least until the driver's next pass."""
-        while until_taken or not self._may_go_on():
+        while until_taken or not self._may_continue():
             until_taken = False
             if inline is not None:
                 await show()
             else:
-                await self._inflight.rest(Effect("call", call.id, self._frame.path), self._may_go_on)
+                await self._inflight.rest(Effect("call", call.id, self._frame.path), self._may_continue)
 
-    def _may_go_on(self) -> bool:
+    def _may_continue(self) -> bool:
         return self._gate.is_open(self._journal.state, finishing=self._frame.finishes_calls)
 
-    def _say(self, said: Event | Delta, call: CallState) -> bool:
+    def _record_or_show(self, said: Event | Delta, call: CallState) -> bool:
         """Record or show an item that a call yields. Returns False if the call has ended meanwhile."""
         if not isinstance(said, Delta):
             return self._journal.append(checked(said), self._frame, call) is not None
@@ -329,9 +329,9 @@ class ToolCalls:
             invocation = self.bind(call, tool, call.arguments)
             del self._bound[call.id]
         progress = partial(self._progress, call)
-        return invocation(progress) if tool.timeout is None else self._in_time(call, tool, invocation(progress))
+        return invocation(progress) if tool.timeout is None else self._with_timeout(call, tool, invocation(progress))
 
-    async def _in_time(self, call: CallState, tool: Tool, running: Awaitable[Any]) -> Any:
+    async def _with_timeout(self, call: CallState, tool: Tool, running: Awaitable[Any]) -> Any:
         clock = asyncio.timeout(tool.timeout)
         try:
             async with clock:
@@ -349,7 +349,7 @@ class ToolCalls:
         try:
             changed = await settled(hook(self._for_a_hook(call, call.arguments), end, self._frame.state))
         except BaseException as error:  # an error result
-            self._go_if_ended(call, error, task)
+            self._reraise_if_interrupted(call, error, task)
             return self._raised(call, error)
         if not changed:
             return end
@@ -360,7 +360,7 @@ class ToolCalls:
 
     def _progress(self, call: CallState, data: Any) -> None:
         """Show progress of a call, unless the call has its result."""
-        if self._say(Delta(type="call_delta", call_id=call.id, data=to_json_data(data)), call):
+        if self._record_or_show(Delta(type="call_delta", call_id=call.id, data=to_json_data(data)), call):
             self._inflight.wakeup.nudge()  # a consumer that pulls waits for it
 
     def _raised(self, call: CallState, error: BaseException) -> CallEnd:

@@ -44,11 +44,11 @@ def _write_the_rest() -> None:
     """Write the events that wait for a locked store when the process ends; log those that cannot be written."""
     until = time.monotonic() + LONG_SECONDS
     while _unwritten and time.monotonic() < until:
-        for news in _unwritten.copy():
-            news.write_now()
+        for wakeup in _unwritten.copy():
+            wakeup.write_now()
         time.sleep(RETRY_SECONDS if _unwritten else 0)
-    for news in _unwritten.copy():
-        logger.error("The process ends, and %s", news.words_of(news.locked))
+    for wakeup in _unwritten.copy():
+        logger.error("The process ends, and %s", wakeup.words_of(wakeup.locked))
 
 
 class Wakeup:
@@ -69,7 +69,7 @@ class Wakeup:
         self.locked: StoreBusy | None = None
         self._on_disk = len(journal.events)
         if journal.recorder is not None:
-            journal.observe(self._has_come)
+            journal.observe(self._after_append)
             journal.write = self.flush
 
     def move_in(self) -> bool:
@@ -84,7 +84,7 @@ class Wakeup:
         """Return True if the caller runs in the driver's event loop."""
         return self.loop is not None and loop_here() is self.loop
 
-    def _has_come(self, event: Event, frame: Frame) -> None:
+    def _after_append(self, event: Event, frame: Frame) -> None:
         """Wake the driver after an event was appended in any thread, and write the event now or soon."""
         loop = self.loop
         if loop is None or not loop.is_running():
@@ -111,7 +111,7 @@ class Wakeup:
         """Wait until `wake` is called or an event was appended, or until `seconds` have passed; None for no limit."""
         assert self.loop is not None
         self._waiter = self.loop.create_future()
-        self._journal.observe(self._has_come)
+        self._journal.observe(self._after_append)
         timer = None if seconds is None else self.loop.call_later(max(0.0, seconds), self.wake)
         try:
             # Checked after the future was created, so that an event from another thread is not missed.
@@ -120,7 +120,7 @@ class Wakeup:
         finally:
             self._waiter = None
             if self._journal.recorder is None:
-                self._journal.ignore(self._has_come)
+                self._journal.ignore(self._after_append)
             if timer is not None:
                 timer.cancel()
 

@@ -185,7 +185,7 @@ def append_rest(database: Database, rows: Rows, refused: Exception) -> None:
     if not stored or stored != list(rows[: len(stored)]):
         raise StoreConflict(
             f"Event {int(rows[0]) % SPAN} of this run is already in {database.where}: another process has continued it,"
-            " or another run of this process that was restored from it."
+            " or another run of this process that was restored from it. Load the run again to continue it."
         ) from refused
     if rest := rows[len(stored) :]:
         database.append(rest)

@@ -125,7 +125,9 @@ def _read_lines(lines: list[bytes], runs: list[ExportedRun], where: str) -> None
             check = RecordingCheck()
         else:
             _add(entry, runs, check, line_is)
-    raise RecordingCorrupt(f"{where} is cut off: it has no end (line {len(lines)}).")
+    raise RecordingCorrupt(
+        f"{where} is cut off: it has no end (line {len(lines)}). import_(path, salvage=True) reads what it has."
+    )
 
 
 def _entry(line: bytes, chain: Any, where: str) -> dict[str, Any]:
@@ -134,7 +136,10 @@ def _entry(line: bytes, chain: Any, where: str) -> dict[str, Any]:
     content += b"}"
     chain.update(content)
     if not mark or link != chain.hexdigest()[:_LINK].encode() + b'"}':
-        raise RecordingCorrupt(f"{where}: it was changed or cut off after it was written, or is not an export.")
+        raise RecordingCorrupt(
+            f"{where}: it was changed or cut off after it was written, or is not an export. import_(path, salvage=True)"
+            " reads the lines of an export before this one."
+        )
     try:
         entry = from_json(content)
     except ValueError as error:

@@ -52,6 +52,6 @@ def planned_migrations(place: str | Path) -> list[str]:
     if not is_address(place):
         check_path("planned_migrations(place)", place)
         if not Path(place).exists():
-            raise RecordingMissing(f"There is no store {place}.")
+            raise RecordingMissing(f"There is no store {place} (looked for from {Path.cwd()}).")
     with closing(open_database(place, read_only=True)) as database:
         return [f"{VERSION}: the tables {', '.join(TABLES)}"] if database.version == 0 else []

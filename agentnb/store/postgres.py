@@ -118,7 +118,7 @@ class PostgresDatabase:
             self._connection.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_connection"):  # a notebook opens stores for a look, and does not close them
+        if hasattr(self, "_connection"):  # a notebook may open a store to inspect it, and not close it
             self._connection.close()
 
     # -- tables ----------------------------------------------------------------------------------------------------
@@ -221,7 +221,10 @@ class PostgresDatabase:
     def append(self, rows: Rows) -> None:
         """Commit events. Raises StoreBusy soon if another client locks the table, StoreConflict as `Database` does."""
         if not self._lock.acquire(timeout=LOCK_SECONDS):
-            raise StoreBusy(f"{self.where} could not be written: another thread has been using it for a long time.")
+            raise StoreBusy(
+                f"{self.where} could not be written: another thread has been using it for a long time. Try again"
+                " when it has finished."
+            )
         try:
             some = [tuple(rows[start : start + COLUMNS]) for start in range(0, len(rows), COLUMNS)]
             self._reconnecting(lambda: self._insert(some), "could not be written")

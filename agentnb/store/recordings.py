@@ -76,7 +76,7 @@ def _row(number: int, event: Event) -> tuple[int, bytearray, int]:
 
 def _encoded_row(number: int, seq: int, body: bytes) -> tuple[int, bytearray, int]:
     key = number * SPAN + seq
-    # For each value of type bytes, but not of type bytearray, sqlite3 looks for an adapter.
+    # As a bytearray, because sqlite3 looks for an adapter for each value of type bytes.
     return key, bytearray(body), checksum(key, body)
 
 

@@ -79,7 +79,7 @@ def salvage(damaged: str | Path, into: str | Path) -> list[str]:
 
 def _nothing(damaged: str | Path) -> StorageError:
     where = without_password(damaged) if is_address(damaged) else damaged
-    return StorageError(f"Nothing of a store can be read in {where}. Use a copy of it, or a file that it exported.")
+    return StorageError(f"Nothing of a store can be read in {where}. Use a backup, or a file that export(path) wrote.")
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------

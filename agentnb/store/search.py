@@ -233,7 +233,7 @@ def _ends(database: Database, runs: list[RunRow]) -> dict[int, tuple[int, str | 
             try:
                 found |= {number: row for number, _, *row in database.query(f"{sql} WHERE number = ?", run.number)}
             except RecordingCorrupt:
-                found[run.number] = [run.number * SPAN - 1, b"", 0]  # no events, the last of which is damaged
+                found[run.number] = [run.number * SPAN - 1, b"", 0]  # counts as a run without events that is damaged
 
     ends: dict[int, tuple[int, str | None, bool]] = {}
     for run in runs:

@@ -238,7 +238,9 @@ class SqliteDatabase:
             raise version_mismatch(self.where, "a version from before the first release")
         if (tables and not ours) or (version == 0 and len(ours) < len(STATEMENTS)):
             raise StorageError(f"{self.where} is a database, but not a store of agentnb. Nothing in it was changed.")
-        raise _damage(self.where, f"its tables are not those of a store of version {version}, which it claims to be")
+        raise _damage(
+            self.where, f"its tables are not those of a store of version {version}, the version that it names"
+        )
 
     def create(self) -> None:
         """Create the tables, all or none, unless another process has created them."""
@@ -343,7 +345,10 @@ class SqliteDatabase:
     def _held_soon(self) -> Iterator[None]:
         """Hold the connection; raise StoreBusy if another thread holds it for long."""
         if not self._lock.acquire(timeout=LOCK_SECONDS):
-            raise StoreBusy(f"{self.where} could not be written: another thread has been using it for a long time.")
+            raise StoreBusy(
+                f"{self.where} could not be written: another thread has been using it for a long time. Try again"
+                " when it has finished."
+            )
         try:
             yield
         finally:
@@ -375,7 +380,7 @@ def _connect(place: Path | str, *, uri: bool = False) -> sqlite3.Connection:
     """Return a connection for several threads, which waits for other processes (`PRAGMA busy_timeout` changes that)."""
     seconds = database.BUSY_SECONDS
     connection = sqlite3.connect(place, timeout=seconds, isolation_level=None, check_same_thread=False, uri=uri)
-    connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged name hides no run
+    connection.text_factory = lambda text: text.decode(errors="replace")  # a run with a damaged name is still listed
     return connection
 
 
@@ -414,7 +419,9 @@ def _check_file(path: Path) -> None:
     if first and not first.startswith(_MAGIC):
         if _TRACE in first:
             raise _damage(str(path), "its first bytes are not those of a store")
-        raise StorageError(f"{path} cannot be used as a store: file is not a database.")
+        raise StorageError(
+            f"{path} cannot be used as a store: it is not a database. Pass the path of a store or of a new file."
+        )
 
 
 def copy_file_and_log(path: Path, folder: Path) -> Path:

@@ -121,7 +121,11 @@ class Store:
         """
         check_name("load(name_or_id)", name_or_id)
         number, position = self._resolve(name_or_id, salvage=salvage)
-        events = recordings.events(self._database, number, position, salvage=salvage)
+        try:
+            events = recordings.events(self._database, number, position, salvage=salvage)
+        except RecordingCorrupt as error:
+            advice = f"store.load({name_or_id!r}, salvage=True) returns the events before the damage."
+            raise RecordingCorrupt(f"{error} {advice}") from error
         if salvage and not events:  # no event of the run can be read: raise the cause
             events = recordings.events(self._database, number, position)
         return Snapshot.of(events, name=name_or_id)
@@ -169,7 +173,7 @@ class Store:
             raise RecordingMissing(f"{self.where} has no events of the run {name_or_id!r} yet.")
         known = printable(", ".join(names[:10])) or "nothing"
         damaged = " The rows of some of its runs are damaged." if any(run.damaged for run in self.runs()) else ""
-        raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}; it has {known}.{damaged}")
+        raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}. The store has: {known}.{damaged}")
 
     # -- naming ----------------------------------------------------------------------------------------------------
 
@@ -243,7 +247,9 @@ class Store:
         found = exchange.read(Path(path), salvage=salvage)
         for run in found:
             if not all(map(recordings.is_same, self.events(run.id), run.events)):
-                raise StoreConflict(f"{self.where} has a run {run.id} that is not the one in {path}.")
+                raise StoreConflict(
+                    f"{self.where} has a run {run.id} that is not the one in {path}. Import it into another store."
+                )
         for run in found:
             with self._database.transaction():  # each is added whole or not at all, whatever happens meanwhile
                 self._add_imported(run)

@@ -67,18 +67,18 @@ class FunctionTool:
             )
         if not isinstance(approve, bool) and not callable(approve):
             raise UsageError(
-                "@tool(approve=) must be True, False, or a function of the call that returns one of them, not"
-                f" {approve!r:.80}. Rules are a policy: start(..., approve=...)."
+                "@tool(approve=) must be True, False, or a function that takes the call and returns one of them, not"
+                f" {approve!r:.80}. Pass rules to the run: start(..., approve=...)."
             )
         if view is not None and not callable(view):
             raise UsageError(
-                f"@tool(view=) must be a function of the arguments that returns a string, not {view!r:.80}."
+                f"@tool(view=) must be a function that takes the arguments and returns a string, not {view!r:.80}."
             )
         if thread not in ("pool", "own"):
             raise UsageError(f'@tool(thread=) must be "pool" or "own", not {thread!r:.80}.')
         needed = (needs,) if isinstance(needs, str) or not isinstance(needs, Iterable) else tuple(needs)
         if not all(isinstance(need, str) for need in needed):
-            raise UsageError(f"@tool(needs=) must be a string or several, not {needs!r:.80}.")
+            raise UsageError(f"@tool(needs=) must be a string or a list of strings, not {needs!r:.80}.")
 
         functools.update_wrapper(self, function)
         self.function = function
@@ -272,7 +272,7 @@ def tool(function: Callable[..., Any] | Design | None = None, /, **options: Any)
     Raises UsageError if an option is not valid, or if the parameters cannot be described by a JSON schema.
     """
     if unknown := [name for name in options if name not in _OPTIONS]:
-        raise UsageError(f"@tool has no option {unknown[0]!r}; it has {', '.join(_OPTIONS)}.")
+        raise UsageError(f"@tool has no option {unknown[0]!r}; the options are {', '.join(_OPTIONS)}.")
 
     def make(function: Any) -> FunctionTool | LoopTool:
         return LoopTool(function, **options) if isinstance(function, Design) else FunctionTool(function, **options)

@@ -38,11 +38,14 @@ class LoopTool:
         **unknown: Any,
     ) -> None:
         if unknown:
-            raise UsageError(f"A loop as a tool has no option {next(iter(unknown))!r}; it has {', '.join(_OPTIONS)}.")
+            given = next(iter(unknown))
+            raise UsageError(f"A loop as a tool has no option {given!r}; the options are {', '.join(_OPTIONS)}.")
         if not isinstance(approve, bool) and not callable(approve):
-            raise UsageError(f"approve= must be True, False, or a function of the call, not {approve!r:.80}.")
+            raise UsageError(f"approve= must be True, False, or a function that takes the call, not {approve!r:.80}.")
         if view is not None and not callable(view):
-            raise UsageError(f"view= must be a function of the arguments that returns a string, not {view!r:.80}.")
+            raise UsageError(
+                f"view= must be a function that takes the arguments and returns a string, not {view!r:.80}."
+            )
         self.loop = loop
         self.name = legal_name(name or loop.name)  # a loop may have any name
         self.description = description or str(getattr(loop, "description", "") or _DESCRIPTION.format(loop.name))

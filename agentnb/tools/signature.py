@@ -59,7 +59,10 @@ class Signature:
         try:
             self._hints = get_type_hints(code_of(function), include_extras=True)
         except NameError as error:
-            raise UsageError(f"The tool {name} has an annotation that cannot be resolved: {error}.") from error
+            raise UsageError(
+                f"The tool {name} has an annotation that cannot be resolved: {error}. Import or define its type in the"
+                " module of the function."
+            ) from error
         try:
             parameters = inspect.signature(function).parameters.values()
         except ValueError:  # some functions written in C have no signature

@@ -127,7 +127,7 @@ class CommandHandlers:
     def _apply(self, message: Message, waiting: Mapping[QuestionKey, Pending]) -> None:
         item, remember = self._find(message, waiting), message.get("remember") or None
         if message.get("digest", "") != item.shown:
-            raise UsageError("The call has changed since it was shown; check it again.")
+            raise UsageError("The call has changed since it was shown. Check it and decide again.")
 
         # The page has measured the seconds from the display of the question to the click, if it could.
         seconds: Any = message.get("seconds")
@@ -146,7 +146,7 @@ class CommandHandlers:
             case "answer":
                 person.answer(item, _json_or_text(str(message.get("result", ""))))
             case other:
-                raise UsageError(f"{other!r} is not a decision.")
+                raise UsageError(f"The decision must be approve, reject, edit, replace or answer, got {other!r}.")
 
     def _undo(self, message: Message) -> dict[str, Any]:
         """Withdraw the decision of the event in the message; without one, those about all calls not yet started."""

@@ -145,7 +145,7 @@ async def test_a_stream_without_a_message_is_an_error(peer: Peer, told: bytes) -
 
 async def test_an_error_404_shows_the_path_of_the_request(peer: Peer) -> None:
     peer.replies(body(404, {"detail": "Not Found"}))
-    with pytest.raises(ModelRequestError, match=r"\(the request went to /there/v1/messages, as base_url says\)"):
+    with pytest.raises(ModelRequestError, match=r"\(base_url leads to the path /there/v1/messages\)"):
         await ask(Anthropic("m", peer.url + "/there/v1"))
 
 

@@ -237,7 +237,7 @@ def message(words: str, **rest: object) -> dict[str, Any]:
             404,
             {"detail": "Not Found"},
             {},
-            "the request went to /chat/completions, as base_url says, which most servers want to end with",
+            "base_url leads to the path /chat/completions; most servers need a base_url that ends with /v1",
         ),
         (400, message("gemma does not support tools"), {"tools": [{"name": "now"}]}, 'tool_calls="schema"'),
         (400, message("Provider returned error", metadata={"raw": '{"detail": "Too odd."}'}), {}, "Too odd."),
@@ -289,7 +289,7 @@ async def test_an_answer_of_type_json_is_accepted(peer: Peer) -> None:
 async def test_a_redirect_is_reported_and_not_followed(peer: Peer) -> None:
     moved = body(307, "", location=f"{peer.url.replace('//', '//user:secret@')}/v1/chat/completions?key=secret")
     with pytest.raises(
-        ModelRequestError, match=r"moved to http://127\.0\.0\.1:\d+/v1/chat/completions; give base_url"
+        ModelRequestError, match=r"moved to http://127\.0\.0\.1:\d+/v1/chat/completions; change base_url"
     ) as caught:
         await answer(peer, moved)
     assert "secret" not in str(caught.value)

@@ -703,8 +703,8 @@ async def test_an_agent_inside_a_session_can_abort_the_invocation() -> None:
         ({"sub_agents": K("A")}, "sub_agents of L must be a list of agents"),
         ({"sub_agents": None}, "sub_agents of L must be a list of agents"),
         ({"max_iteration": 3}, "no max_iteration=; max_iterations= is probably meant"),
-        ({"before_agent_callback": "check"}, "callback of L must be a function or a list, not 'check'"),
-        ({"after_agent_callback": [print, None]}, "callback of L must be a function or a list, not None"),
+        ({"before_agent_callback": "check"}, "callback of L must be a function or a list of functions, not 'check'"),
+        ({"after_agent_callback": [print, None]}, "callback of L must be a function or a list of functions, not None"),
     ],
 )
 def test_the_error_for_invalid_arguments_of_a_loop_agent_names_them(options: dict[str, Any], said: str) -> None:

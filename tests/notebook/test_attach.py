@@ -104,7 +104,8 @@ def test_attach_says_how_to_resume_a_cancelled_run(newest: LiveKernel, tmp_path:
         first.run(f"%cd -q {tmp_path}\n{WORLD}\n{BEFORE}\nrun.cancel()")
     newest.run(f"%cd -q {tmp_path}\n{WORLD}")
     said = texts(shown(newest, "agentnb.attach()"))
-    assert "There are no unfinished runs. agentnb.attach(name, loop) resumes a run that was cancelled" in said
+    assert "There are no unfinished runs. A cancelled run, for example after a restart of the kernel" in said
+    assert "resumes with agentnb.attach(name, loop)" in said
     assert "To resume it: agentnb.attach('unfinished', loop)" in newest.run(
         "from agentnb.notebook.attaching import headline\nprint(headline(agentnb.attach('unfinished')))"
     )
@@ -159,14 +160,14 @@ MISTAKES = [
     ("agentnb.attach('x', store='nowhere.db')", "RecordingMissing", "There is no store nowhere.db; stores here: "),
     ("agentnb.attach('x', store='text.db')", "UsageError", "text.db is not a store of agentnb; stores here: "),
     ("agentnb.attach('kept', agentnb.Agent(None))", "RecordingMismatch", "the given loop is of kind Agent"),
-    ("agentnb.attach('kept', 'loop')", "UsageError", "loop must be the loop to resume the run with"),
+    ("agentnb.attach('kept', 'loop')", "UsageError", "loop must be a loop, the one that resumes the run"),
     (
         "agentnb.attach(loop=loop())",
         "UsageError",
         "the name of the run to resume: attach(name, loop). Runs: kept",
     ),
     ("agentnb.attach(7)", "UsageError", "Pass a store as store="),
-    ("agentnb.attach('kept', approve=True)", "UsageError", "Without a loop the run is read-only and takes no approve"),
+    ("agentnb.attach('kept', approve=True)", "UsageError", "Without a loop the run is read-only and cannot use"),
 ]
 
 

@@ -187,11 +187,11 @@ def test_a_recorded_name_takes_precedence_over_a_variable(cells: LiveKernel) -> 
 def test_a_magic_prints_the_status_of_the_run_and_what_to_do(cells: LiveKernel) -> None:
     cells.run("run = start('asks')\nawait run.step('turn')")
     assert cells.run("%step").strip() == (
-        "waiting for you: write (w); its panel decides, or run.approve(id), reject, edit or replace"
+        "waiting for you: write (w); decide in its panel, or with run.approve(id), reject, edit or replace"
     )
     assert cells.run("%resume").strip() == "asks (SessionLoop): waiting for you: write"
     cells.run("run.approve('w')\nawait run")
-    assert cells.run("%step").strip() == "nothing left: asks (SessionLoop): completed"
+    assert cells.run("%step").strip() == "no more steps: asks (SessionLoop): completed"
     assert cells.run("%runs").strip() == "current: asks (SessionLoop): completed"
 
 

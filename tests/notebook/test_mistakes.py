@@ -82,7 +82,11 @@ MISTAKES = [
     ("await agentnb.SessionLoop(AllAtOnce(), []).start('go')", "RunFailed", "must yield chunks, and this one returned"),
     ("await model().start('go')", "RunFailed", "The script has 0 turns; this is request 1."),
     ("agentnb.Agent(None, max_iterations='many')", "UsageError", "max_iterations must be None or a whole number"),
-    ("agentnb.ExecutionLoop(None, [], confirm=5)", "UsageError", "confirm= takes a function of the call, not 5."),
+    (
+        "agentnb.ExecutionLoop(None, [], confirm=5)",
+        "UsageError",
+        "confirm must be a function that takes the call, or None, not 5.",
+    ),
     ("model('x').start('go', store='runs.db')", "UsageError", "Assign agentnb.Store('runs.db') to a variable"),
     ("model('x').start('go', name=5)", "UsageError", "name= takes the run's name, not 5."),
     ("model('x').start('go', limits=3)", "UsageError", 'limits= takes a mapping, for example {"turns": 5}, not 3.'),
@@ -140,7 +144,7 @@ MISTAKES = [
     ("agentnb.runs(5)", "UsageError", "takes the path of a file, not 5."),
     ("agentnb.notebook.step(run='w')", "UsageError", "run must be a run, got 'w'."),
     ("agentnb.tool('name')", "UsageError", "A tool is made from a function, not from 'name'."),
-    ("agentnb.tool(approves=True)", "UsageError", "@tool has no option 'approves'; it has name, description, approve"),
+    ("agentnb.tool(approves=True)", "UsageError", "@tool has no option 'approves'; the options are name, description,"),
     ("agentnb.tool(takes_a_model)", "UsageError", "The tool takes_a_model cannot be described by a JSON schema"),
     ("agentnb.headless('maybe')", "UsageError", "'approve', 'reject', a callable or rules, not 'maybe'"),
     (

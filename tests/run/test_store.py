@@ -225,7 +225,7 @@ async def test_a_named_snapshot_keeps_its_position(store: Store) -> None:
 
 
 def test_the_error_for_a_missing_name_lists_the_names(store: Store) -> None:
-    with pytest.raises(StorageError, match="no run or snapshot 'x'; it has nothing"):
+    with pytest.raises(StorageError, match=r"no run or snapshot 'x'\. The store has: nothing"):
         store.load("x")
 
 

@@ -188,7 +188,7 @@ async def test_runs_have_tags(three: Store) -> None:
 async def test_a_run_can_be_renamed(three: Store) -> None:
     three.rename("nile", "the nile")
     assert three.load("the nile").name == "the nile"
-    with pytest.raises(RecordingMissing, match="it has talk, broken, the nile"):
+    with pytest.raises(RecordingMissing, match="The store has: talk, broken, the nile"):
         three.load("nile")
 
 

@@ -170,7 +170,7 @@ def departing() -> Replay:
 
 def departed(shown: PanelPage) -> None:
     shown.page.get_by_role("button", name="Last").click()
-    shown.until(shown.page.get_by_role("status", name="Departure").is_visible, "both sides")
+    shown.until(shown.page.get_by_role("status", name="Difference from the recording").is_visible, "both sides")
 
 
 STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {

@@ -220,7 +220,7 @@ def test_of_very_many_calls_the_next_are_shown_when_the_first_are_decided(
         here = page.get_by_role("group", name="delete_file", exact=True).count()
         rounds.append(here)
         if here < len(run.pending):
-            assert heading.inner_text().endswith(f"the first {here} are here")
+            assert heading.inner_text().endswith(f"the first {here} are shown")
         before = len(run.pending)
         approve = page.get_by_role("button", name="Approve all")
         expect(approve).to_be_disabled()  # the lines are cut, so the whole call has not been visible
@@ -288,7 +288,7 @@ def test_a_row_is_edited_in_place_and_its_form_is_decided_with_the_others(show: 
     expect(form.get_by_label("path", exact=True)).to_be_focused()
     form.get_by_label("retries", exact=True).fill("many")
     press(shown.page, "Approve all")
-    expect(form).to_contain_text("A whole number, please.")
+    expect(form).to_contain_text("Enter a whole number.")
     assert shown.sent("decision") == [], "one that does not fit decides nothing, nor do the others"
     press(row(shown, 2), "Replace")  # which is only looked at
     form.get_by_label("retries", exact=True).fill("5")
@@ -429,7 +429,7 @@ def test_a_note_says_that_a_typed_reason_is_not_used(show: Callable[..., PanelPa
     shown = show(run)
     row(shown).get_by_label("Reason").fill("too dangerous")
     run.approve("c0")
-    told = shown.page.get_by_text("delete_file does not wait any more; the reason that was typed is not used.")
+    told = shown.page.get_by_text("delete_file no longer waits for a decision; the reason that was typed is not used.")
     shown.until(lambda: told.count() == 1, "the note")
 
 
@@ -463,7 +463,7 @@ def test_a_typed_message_can_be_copied_after_the_run_has_ended(show: Callable[..
     box.fill("and then this")
     run.cancel()
     pause = shown.page.get_by_role("button", name="Pause", exact=True)
-    shown.until(lambda: pause.get_attribute("title") == "The run is over.", "the end")
+    shown.until(lambda: pause.get_attribute("title") == "The run has ended.", "the end")
     expect(box).to_be_focused()
     expect(box).to_have_value("and then this")
     assert not box.is_editable()
@@ -639,7 +639,7 @@ def test_a_decision_is_undone_by_its_button(show: Callable[..., PanelPage]) -> N
     press(row(shown), "Approve")
     undo = shown.page.get_by_role("button", name="Undo: delete_file")
     shown.until(undo.is_visible, "the decision")
-    open_ones = shown.page.get_by_role("list", name="Decided, and not run yet")
+    open_ones = shown.page.get_by_role("list", name="Decided, not started yet")
     expect(open_ones).to_contain_text("approved by a person")
     [when] = [event.time for event in run.events if isinstance(event, ApprovalDecision)]
     told = open_ones.locator("time").get_attribute("datetime") or ""
@@ -677,7 +677,7 @@ def test_many_decisions_are_undone_by_one_button(show: Callable[..., PanelPage])
     expect(every).to_be_hidden()
     press(shown.page, "Approve all")
     shown.until(every.is_visible, "the decisions")
-    expect(shown.page.get_by_text("4 decided calls have not begun.")).to_be_visible()
+    expect(shown.page.get_by_text("4 decided calls have not started.")).to_be_visible()
     every.click()
     shown.until(lambda: len(run.pending) == 4, "the questions")
     shown.until(every.is_hidden, "the button to go")
@@ -725,7 +725,7 @@ def test_a_note_says_that_a_typed_form_is_not_used(
     run.reject("c0", "no")
     told = shown.page.locator(".agentnb-told")
     shown.until(told.inner_text, "what became of it")
-    expect(told).to_have_text("delete_file does not wait any more; what was typed in its form is not used.")
+    expect(told).to_have_text("delete_file no longer waits for a decision; the values that were typed are not used.")
 
 
 # -- stopping --------------------------------------------------------------------------------------------------------
@@ -810,7 +810,7 @@ def test_a_breakpoint_is_set_from_an_event_in_the_list(show: Callable[..., Panel
     shown = show(run, "controls", "events")
     option = shown.page.get_by_role("log", name="Events").get_by_role("option")
     shown.until(option.count, "the events")
-    stop = shown.page.get_by_role("button", name="Pause at these")
+    stop = shown.page.get_by_role("button", name="Pause at such events")
     option.filter(has_text="approval_request").click()
     expect(stop).to_have_attribute("title", "Add a breakpoint: every approval_request of delete_file")
     stop.click()
@@ -831,12 +831,12 @@ def test_a_button_has_a_title_with_its_purpose_or_why_it_is_disabled(show: Calla
     for button in page.get_by_role("button").all():
         assert not button.is_visible() or button.get_attribute("title") or button.get_attribute("aria-label"), button
     off = {name: page.get_by_role("button", name=name, exact=True) for name in ("Pause", "Approve selected", "Step")}
-    expect(off["Pause"]).to_have_attribute("title", "Nothing is playing, or a pause is due.")
+    expect(off["Pause"]).to_have_attribute("title", "The run is not playing, or it is already pausing.")
     expect(off["Approve selected"]).to_have_attribute("title", "Select calls first.")
-    expect(off["Step"]).to_have_attribute("title", "Go on by one step, then pause")
+    expect(off["Step"]).to_have_attribute("title", "Run one step, then pause")
     run.cancel()
     shown.until(off["Step"].is_disabled, "the end")
-    expect(off["Step"]).to_have_attribute("title", "The run is over.")
+    expect(off["Step"]).to_have_attribute("title", "The run has ended.")
 
 
 def test_pasted_lines_are_kept_and_enter_sends_them(show: Callable[..., PanelPage]) -> None:
@@ -861,13 +861,13 @@ def test_a_message_is_shown_in_its_queue_and_can_be_withdrawn(show: Callable[...
         shown.page.get_by_label("Message to the run").fill(words)
         press(shown.page, "Steer")
         shown.until(lambda words=words: words in [m.content for _, m in run.queued], "the message")
-    queued = shown.page.get_by_role("list", name="Messages that nobody has heard yet")
+    queued = shown.page.get_by_role("list", name="Messages not delivered yet")
     shown.until(lambda: queued.get_by_role("listitem").count() == 2, "the queue")
-    back = queued.get_by_role("button", name="Take back: and this")
+    back = queued.get_by_role("button", name="Withdraw: and this")
     back.click()
     shown.until(lambda: [m.content for _, m in run.queued] == ["stop that"], "the taking back")
     shown.until(lambda: queued.get_by_role("listitem").count() == 1, "the queue")
-    queued.get_by_role("button", name="Take back: stop that").click()
+    queued.get_by_role("button", name="Withdraw: stop that").click()
     run.withdraw("steering")
     shown.until(lambda: "can no longer be withdrawn" in shown.page.inner_text(".agentnb-note"), "the refusal")
 

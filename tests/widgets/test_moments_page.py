@@ -30,7 +30,7 @@ DRAWN = """() => {
     const time = ".agentnb-usage-facts > :first-child"; // live it grows while one looks
     const apart = `style, .agentnb-then, .agentnb-axis, .agentnb-spoken[aria-live], .agentnb-empty, ${time}`;
     if (node.nodeType !== Node.ELEMENT_NODE || !node.getClientRects().length || node.matches(apart)) return "";
-    const going = /not over/.test(node.getAttribute("aria-label") ?? ""); // so does this
+    const going = /not ended/.test(node.getAttribute("aria-label") ?? ""); // so does this
     const marks = [...node.attributes].filter(({ name }) => !dull.has(name) && !(going && name === "aria-label"));
     const inside = [...node.childNodes].filter((child) => !(going && child.className === "agentnb-took"));
     const said = inside.map(told).filter(Boolean).join(" ");
@@ -146,7 +146,7 @@ def test_a_recording_has_no_enabled_button_that_decides(show: Callable[..., Pane
     for name in ("Approve", "Reject", "Edit", "Replace"):
         off = first.get_by_role("button", name=name, exact=True)
         expect(off).to_be_disabled()
-        expect(off).to_have_attribute("title", "Nothing is decided in a recording.")
+        expect(off).to_have_attribute("title", "A recording takes no decisions.")
     assert 'fork(4, decision="reject")' in shown.page.inner_text(f"#{first.get_attribute('aria-describedby')}")
     expect(shown.page.get_by_role("button", name="Undo: delete_file")).to_be_disabled()
     first.get_by_role("button", name="Details of delete_file").click()  # to look at it is allowed
@@ -175,7 +175,7 @@ def test_a_disabled_link_has_another_colour(show: Callable[..., PanelPage]) -> N
     run, reach, _ = asked_about_many()
     reach()
     shown = show(run)
-    link = shown.page.get_by_role("button", name="Take back: and then?")
+    link = shown.page.get_by_role("button", name="Withdraw: and then?")
     color = "link => getComputedStyle(link).color"
     shown.until(link.is_visible, "the message that was queued")
     on = link.evaluate(color)

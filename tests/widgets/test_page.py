@@ -144,7 +144,7 @@ def test_a_form_submits_only_valid_values_and_keeps_typed_text(show: Callable[[A
     group.get_by_label("retries", exact=True).fill("three")
     group.get_by_label("path", exact=True).fill("/typed")
     group.get_by_role("button", name="Approve", exact=True).click()
-    expect(group).to_contain_text("A whole number, please.")
+    expect(group).to_contain_text("Enter a whole number.")
     expect(group.get_by_label("retries", exact=True)).to_be_focused()
     assert shown.sent("decision") == []
     shown.page.keyboard.press("Escape")
@@ -241,7 +241,7 @@ def test_a_call_of_unknown_outcome_has_an_explanation_and_can_be_answered(page: 
         "Approve to run it again, answer with its result if it happened, or reject to fail it."
     )
     assert group.inner_text().count("nobody knows how it ended") == 1
-    expect(group).to_contain_text("no answer means no")
+    expect(group).to_contain_text("then the call is rejected")
     group.get_by_role("button", name="Answer", exact=True).click()
     group.get_by_label("result", exact=True).fill("paid")
     group.get_by_role("button", name="Approve", exact=True).click()
@@ -453,7 +453,7 @@ def test_filters_by_text_and_type_apply_to_later_events_too(page: Page) -> None:
     page.get_by_label("Type of event").select_option("")
     expect(count).to_have_text("1 of 20,010")
     page.get_by_label("Filter events").fill("nowhere")
-    expect(page.get_by_text("No event fits the filter.")).to_be_visible()
+    expect(page.get_by_text("No event matches the filter.")).to_be_visible()
 
 
 def test_until_the_kernel_answers_the_saved_tail_is_shown(page: Page) -> None:
@@ -617,8 +617,8 @@ def test_the_panel_reports_a_dead_kernel_and_disables_its_buttons(page: Page) ->
     expect(pause).to_be_enabled()
     page.evaluate("window.model.widget_manager.kernel.change('restarting')")
     shown.settle()
-    expect(page.get_by_text("The kernel is gone: this is the last state it showed.")).to_be_visible()
-    expect(page.get_by_text("In another one, agentnb.attach() finds what was kept in a store.")).to_be_visible()
+    expect(page.get_by_text("The kernel is gone: this is the last state that it sent.")).to_be_visible()
+    expect(page.get_by_text("In a new kernel, agentnb.attach() finds the runs that are in a store.")).to_be_visible()
     expect(pause).to_be_disabled()
     shown.deliver({"type": "pong", "token": "", "now": time.time()})
     shown.settle()

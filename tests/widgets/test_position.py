@@ -215,7 +215,7 @@ def test_playback_stops_at_a_divergence_and_shows_both_sides(show: Callable[...,
 
     other = Hasty(ScriptedLLM([]), [read, write], name="researcher")
     shown = show(replay(run, other))
-    departs = shown.page.get_by_role("status", name="Departure")
+    departs = shown.page.get_by_role("status", name="Difference from the recording")
     third = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 3)
     go_to(shown, len(run.events))
     shown.until(departs.is_visible, "both sides")

@@ -199,7 +199,7 @@ def test_remembered_and_undone_decisions_are_shown() -> None:
     assert "approve every call, as code decided" in text
     assert clock(rule.time) in text
     assert f"approved by the decision of event {rule.event}" in text
-    assert "taken back by code" in text
+    assert "withdrawn by code" in text
     run.cancel()
 
 

@@ -145,7 +145,7 @@ def test_a_failed_request_and_its_repetition_are_rows_of_their_own() -> None:
     ]
 
 
-def test_a_decision_that_was_taken_back_is_followed_by_the_new_one() -> None:
+def test_a_withdrawn_decision_is_followed_by_the_new_one() -> None:
     run = asking("/a")
     run.submit_step("turn").result(30)
     run.approve("c0")
@@ -153,7 +153,7 @@ def test_a_decision_that_was_taken_back_is_followed_by_the_new_one() -> None:
     run.reject("c0", "keep it")
     run.result(30)
     row = rows_of(run)[0].inside[0]
-    assert [decided.what for decided in row.decided] == ["approved", "taken back", "rejected"]
+    assert [decided.what for decided in row.decided] == ["approved", "withdrawn", "rejected"]
     assert (row.status, row.outcome) == ("failed", "rejected")
 
 

@@ -98,7 +98,7 @@ def test_views_have_tabs_that_arrow_keys_change(show: Callable[[Any], PanelPage]
 def test_a_single_view_has_no_tabs_and_shows_the_event(page: Page) -> None:
     run = played(busy())
     shown = PanelPage(page, RecordedPanel(run, parts=("timeline",)))
-    bars = page.get_by_role("listbox", name="Timeline, first begun first").get_by_role("option")
+    bars = page.get_by_role("listbox", name="Timeline, in order of start").get_by_role("option")
     shown.until(lambda: bars.count() == 6, "the rows")
     expect(page.get_by_role("tab")).to_have_count(0)
     bars.filter(has_text="fail").click()
@@ -160,7 +160,7 @@ def test_events_are_filtered_by_tool_and_by_error(show: Callable[[Any], PanelPag
     errors = page.get_by_role("button", name="Errors", exact=True)
     errors.click()
     expect(errors).to_have_attribute("aria-pressed", "true")
-    expect(page.get_by_role("log")).to_contain_text("No event fits the filter.")
+    expect(page.get_by_role("log")).to_contain_text("No event matches the filter.")
     page.get_by_label("Tool of event").select_option("")
     expect(options).to_have_count(1)
     expect(options).to_contain_text("fail raised: ValueError: no road")
@@ -200,7 +200,7 @@ def test_the_timeline_has_a_row_to_scale_for_each_span(show: Callable[[Any], Pan
     come(shown)
     page = shown.page
     tab(page, "Timeline").click()
-    bars = page.get_by_role("listbox", name="Timeline, first begun first").get_by_role("option")
+    bars = page.get_by_role("listbox", name="Timeline, in order of start").get_by_role("option")
     expect(bars).to_have_count(6)
     spans = list(Spans().follow(run.events).rows())
     told = [f"{span.name} {duration(lasted(span))}" for span in spans]
@@ -231,7 +231,7 @@ def test_a_call_lost_in_a_crash_is_a_wait_in_the_timeline(show: Callable[[Any], 
     shown = show(other)
     come(shown, "call_end")
     tab(shown.page, "Timeline").click()
-    lost = shown.page.get_by_role("listbox", name="Timeline, first begun first").get_by_role("option")
+    lost = shown.page.get_by_role("listbox", name="Timeline, in order of start").get_by_role("option")
     kinds = lost.filter(has_text="delete_file").locator("[data-stretch]")
     expect(kinds).to_have_count(2)
     assert [kind.get_attribute("data-kind") for kind in kinds.all()] == ["wait", "wait"]
@@ -242,7 +242,7 @@ def test_a_click_or_a_key_in_the_timeline_goes_to_the_event(show: Callable[[Any]
     come(shown)
     page = shown.page
     tab(page, "Timeline").click()
-    bars = page.get_by_role("listbox", name="Timeline, first begun first")
+    bars = page.get_by_role("listbox", name="Timeline, in order of start")
     bars.get_by_role("option", name="call delete_file").locator("[data-stretch='1']").click(force=True)
     expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
     assert "call_start" in selected(page)
@@ -278,15 +278,15 @@ def test_the_timeline_shows_which_calls_a_call_waited_for_and_how_long(show: Cal
 def test_empty_views_say_what_to_do(show: Callable[[Any], PanelPage]) -> None:
     shown = show(session(["Hello."]))
     page = shown.page
-    for name, words in [("Events", "has happened"), ("Timeline", "has taken time"), ("Messages", "has been said")]:
+    for name, words in [("Events", "events"), ("Timeline", "rows"), ("Messages", "messages")]:
         tab(page, name).click()
-        there = page.get_by_text(f"Nothing {words} yet. Step or Play begins.")
+        there = page.get_by_text(f"No {words} yet. Step or Play starts the run.")
         shown.until(there.is_visible, words)
     tab(page, "Events").click()
     page.get_by_role("button", name="Play").click()
     come(shown)
     page.get_by_label("Filter events").fill("no such thing")
-    expect(page.get_by_text("No event fits the filter.")).to_be_visible()
+    expect(page.get_by_text("No event matches the filter.")).to_be_visible()
     page.get_by_role("button", name="Show all events").click()
     expect(option(page, "run_end")).to_have_count(1)
     expect(page.get_by_label("Filter events")).to_be_focused()
@@ -294,8 +294,8 @@ def test_empty_views_say_what_to_do(show: Callable[[Any], PanelPage]) -> None:
 
 @pytest.mark.parametrize(
     ("part", "words"),
-    [("approvals", "No call waits"), ("graph", "No loop here has calls that read"), ("progress", "No call is running"),
-     ("events", "run.play() begins")],
+    [("approvals", "No call waits"), ("graph", "No loop of this run has a call graph"),
+     ("progress", "No running call reports"), ("events", "run.play() starts the run")],
 )  # fmt: skip
 def test_an_empty_part_alone_says_that_it_is_empty(page: Page, part: str, words: str) -> None:
     page.goto("about:blank")
@@ -330,7 +330,7 @@ def test_nested_loops_are_lanes_and_open_bars_grow(show: Callable[[Any], PanelPa
     assert "waiting for you" in before
     shown.until(lambda: bar.get_attribute("aria-label") != before, "time goes on")
     assert (stretch.bounding_box() or {})["width"] > 0
-    assert "not over" in (bar.get_attribute("aria-label") or "")
+    assert "not ended" in (bar.get_attribute("aria-label") or "")
 
 
 def test_the_elapsed_time_advances_while_a_span_is_open(show: Callable[[Any], PanelPage]) -> None:
@@ -361,7 +361,7 @@ def test_of_ten_thousand_spans_only_the_visible_ones_are_drawn(page: Page) -> No
     for first in range(0, len(made), 4000):
         shown.deliver(rows_message(first, made[first : first + 4000]))
     shown.settle()
-    bars = page.get_by_role("listbox", name="Timeline, first begun first").get_by_role("option")
+    bars = page.get_by_role("listbox", name="Timeline, in order of start").get_by_role("option")
     expect(bars.last).to_contain_text("call 10000")
     assert bars.count() < 60
     expect(bars.last).to_have_attribute("aria-setsize", "10001")
@@ -450,7 +450,7 @@ def test_the_messages_of_a_nested_loop_can_be_chosen_and_opened_items_stay_open(
     shown.until(lambda: "deleted /a" in articles.nth(1).inner_text(), "the result in the fold that was opened")
     page.get_by_label("Loop of messages").select_option("")
     shown.until(lambda: articles.count() == 0, "the outermost loop's")
-    expect(page.get_by_text("Nothing has been said.")).to_be_visible()
+    expect(page.get_by_text("No messages.")).to_be_visible()
 
 
 # -- progress and what was taken ---------------------------------------------------------------------------------------

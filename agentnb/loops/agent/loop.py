@@ -175,7 +175,7 @@ class Agent(Loop):
         return AgentExecutor(self)
 
     def events(self, run: Run, cancel_token: Any = None) -> AsyncGenerator[AgentEvent, None]:
-        """Return the stream of events, as of `execute`, for a started or restored run of this agent."""
+        """Return the stream of events that `execute` yields, for a started or restored run of this agent."""
         return stream(run, cancel_check(cancel_token), self.ends_at_limit)
 
     async def ainvoke(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:

@@ -85,7 +85,7 @@ class AgentProjection(Projection[AgentEvent]):
         return self._event(start, **fields)
 
     def _close(self, end: AgentEventType, **fields: Any) -> Iterator[AgentEvent]:
-        """Yield this end event, after those of the starts nested in it; nothing if it is not due."""
+        """Yield this end event, after the end events that are nested in it. Yield nothing if it is not due."""
         while end in self._closers:
             closer = self._closers.pop()
             yield self._event(closer, **(fields if closer is end else {}))

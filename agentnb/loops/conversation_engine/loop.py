@@ -198,7 +198,7 @@ class ConversationEngine(Loop):
                 return self._next_task(state)
 
     def _call_port(self, state: State, port: str, activity: str) -> Event:
-        """Return the call of an activity. If its port is a loop, the loop runs first, and the call gets its output."""
+        """Return the call of an activity. If its port is a loop, the loop runs first, and its output is passed on."""
         if port not in self.nested_loops:
             return propose(state, activity, activity, {})
         call = state.calls.get(state.own_id(port))

@@ -86,7 +86,7 @@ class Turn:
     def __init__(self, number: int) -> None:
         self.number = number
         self.ended: list[CallState] = []
-        """The calls that have ended, in that order."""
+        """The calls that have ended, in the order in which they ended."""
         self.known: set[str] = set()
         """The ids of all calls."""
         self.waiting: dict[str, None] = {}
@@ -327,7 +327,7 @@ class Context:
     # -- the log ---------------------------------------------------------------------------------------------------
 
     def log(self, state: State) -> list[dict[str, Any]]:
-        """Return a copy of the log, with what calls of this round wrote that is not in the history yet."""
+        """Return a copy of the log, with the messages of this round's calls that are not in the history yet."""
         written = [message for call in self.turn.ended for message in self.turn.written[call.id]]
         pending = written[max(0, self.logged(state) - len(self.errors)) :]
         log: list[dict[str, Any]] = copied([*self._log, *map(as_written, pending)])

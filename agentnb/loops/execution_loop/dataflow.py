@@ -115,7 +115,7 @@ class Dataflow:
         return f"{reason}; unknown kind {', '.join(sorted(unknown))}" if unknown else reason
 
     def cycle(self) -> Sequence[str]:
-        """Return the ids of the calls that wait for each other. Computed at the first request in a turn, then kept."""
+        """Return the ids of the calls that wait for each other. Computed once in a turn, when it is first needed."""
         turn = self.context.turn
         if turn.cycle is None:
             calls = [(call, self._parsed(call)) for call in self._state.calls.values() if not call.let_go]
@@ -272,7 +272,7 @@ def find_cycle(nodes: Iterable[Node]) -> list[str]:
 
 Mode = Literal["eager", "lazy"]
 MODES: tuple[Mode, ...] = ("eager", "lazy")
-"""eager: each call starts as soon as it can. lazy: no call starts before the answer is complete and has no cycle."""
+"""eager: a call starts as soon as it can. lazy: calls start after a complete answer whose calls have no cycle."""
 
 
 def plan_message(mode: Mode, state: State) -> Message:
@@ -388,7 +388,7 @@ def _status_of(call: CallState, flow: Dataflow, confirming: Collection[str]) -> 
 
 
 def _earlier_writer(flow: Dataflow, state: State, path: Path, instance: str | None) -> GraphCall | None:
-    """Return the last call of an earlier turn that wrote what is read at a path. Searched once in a turn."""
+    """Return the last call of an earlier turn that wrote the data at a path, or None. Computed once in a turn."""
     known = flow.context.turn.earlier
     if (path, instance) in known:
         return known[path, instance]

@@ -259,7 +259,7 @@ class ExecutionLoop(Loop):
             delegates or {}, lambda **options: ExecutionLoop(**{"llm": llm, "max_requests": max_requests, **options})
         )
         if confirm is not None and not callable(confirm):
-            raise UsageError(f"confirm= takes a function of the call, not {confirm!r}.")
+            raise UsageError(f"confirm must be a function that takes the call, or None, not {confirm!r}.")
         if confirm is not None:
             self.before_call = confirmation(confirm)
 

@@ -23,7 +23,7 @@ _TEXT_FIELDS = frozenset({"type", "role", "content", "text"})
 """The only fields that a text message returned by a tool may have."""
 
 _DATA_FIELDS = frozenset({"type", "kind", "schema", "description"})
-"""Fields of a data message next to the data itself and to the hidden fields."""
+"""Fields that a data message may have in addition to the data itself and to the hidden fields."""
 
 
 # -- messages given by users ---------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def to_input(given: Any) -> list[Message]:
 def to_context(given: Any) -> Message:
     """Return a message of the context from any form in which a user may write one.
 
-    Raises UsageError if it is not one, InvalidArguments if it is a malformed data message.
+    Raises UsageError if it is not a message, InvalidArguments if it is a malformed data message.
     """
     if isinstance(given, (Message, str)) or is_message_object(given):
         return to_message(given)

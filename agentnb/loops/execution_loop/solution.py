@@ -141,7 +141,7 @@ def _tool_schema(tool: Tool) -> dict[str, Any]:
 
 
 class OutputCheck:
-    """Checks the output of a loop: against nothing, a JSON schema, or a type that pydantic can validate."""
+    """The check of a loop's output by a JSON schema or by a type that pydantic can validate, if one is given."""
 
     def __init__(self, output: Any) -> None:
         """Read `output=`. Raises UsageError if it is neither a JSON schema nor a type that has one."""

@@ -147,7 +147,9 @@ class BaseAgent(Loop):
         self.parent_agent: BaseAgent | None = None
         callbacks: list[object] = [*each_of(before_agent_callback), *each_of(after_agent_callback)]
         if odd := [callback for callback in callbacks if not callable(callback)]:
-            raise InvalidArguments(f"A callback of {self.name} must be a function or a list, not {odd[0]!r}.")
+            raise InvalidArguments(
+                f"A callback of {self.name} must be a function or a list of functions, not {odd[0]!r}."
+            )
         self.before_agent_callback = before_agent_callback
         self.after_agent_callback = after_agent_callback
         self._check_declared(attributes)
@@ -161,11 +163,11 @@ class BaseAgent(Loop):
         """Complete the agent after its construction; for subclasses."""
 
     def _adopt(self) -> None:
-        """Become the parent of the sub-agents. Raises InvalidArguments, and then adopts none of them."""
+        """Become the parent of all sub-agents, or raise InvalidArguments and become the parent of none."""
         names = [agent.name for agent in self.sub_agents]
         for agent in self.sub_agents:
             if names.count(agent.name) > 1:
-                raise InvalidArguments(f"Two sub-agents of {self.name} have the name {agent.name}.")
+                raise InvalidArguments(f"Two sub-agents of {self.name} have the name {agent.name}. Rename one of them.")
             if isinstance(agent, BaseAgent) and agent.parent_agent is not None:
                 raise InvalidArguments(
                     f"{agent.name} already has a parent: {agent.parent_agent.name}. Use clone() to add a copy."
@@ -182,7 +184,7 @@ class BaseAgent(Loop):
             )
 
     def _descendants(self) -> Iterator[Loop]:
-        """Yield the descendants, each before its own."""
+        """Yield the descendants, each agent before its own descendants."""
         for agent in self.sub_agents:
             yield agent
             if isinstance(agent, BaseAgent):

@@ -93,7 +93,7 @@ class Session(BaseModel):
     def outputs_at_checkpoints(self) -> dict[str, dict[str, Any]]:
         """Return the outputs of the sub-agents of each loop agent at its last checkpoint, by name.
 
-        What came after the checkpoint runs again.
+        The sub-agents that ran after the checkpoint run again.
         """
         return {event.author: event.said or {} for event in self.events if event.actions.agent_state is not None}
 
@@ -454,7 +454,7 @@ class InvocationContext:
         return stream[1] if stream is not None else None
 
     def keep(self, event: Event) -> None:
-        """Record that a nested loop has handled this escalation: it leaves no loop around that one."""
+        """Record that a nested loop has handled this escalation, which leaves no loop around the nested one."""
         self._kept[id(event)] = event
 
     def escalation(self, event: Event) -> str | None:

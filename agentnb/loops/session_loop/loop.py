@@ -91,7 +91,7 @@ class SessionCalls(Calls):
         return [effect for effect in required if effect is MODEL or effect.id in kept]
 
     def skip(self, call: CallState, state: State) -> CallEnd | None:
-        """Skip a call that is checked, but not started, when steering arrives (SEMANTICS.md, 5. Steering)."""
+        """Return the result of a call that steering skips before its tool runs, or None (SEMANTICS.md, 5. Steering)."""
         # A call that is retried after a crash may have had effects: it is not skipped.
         if self.loop.steering_mode == "after_batch" or call.hidden or call.attempt > 1:
             return None

@@ -128,7 +128,7 @@ class Decisions:
     def edit(self, id: str | Pending, arguments: dict[str, Any], *, reviewer: str | None = None) -> None:
         """Approve a call with other arguments.
 
-        Raises InvalidArguments if they do not fit the tool's schema; otherwise as `approve`.
+        Raises InvalidArguments if they do not fit the tool's schema, and the errors of `approve`.
         """
         with self._journal.saying():
             self._replace(*self._waiting(id), "edit", None, arguments, reviewer)
@@ -137,7 +137,7 @@ class Decisions:
         """Run another tool instead of the call.
 
         name: the tool. Raises UnknownCall if the loop has no such tool, InvalidArguments if the arguments do not fit
-        its schema; otherwise as `approve`.
+        its schema, and the errors of `approve`.
         """
         with self._journal.saying():
             self._replace(*self._waiting(id), "replace", name, arguments, reviewer)
@@ -146,7 +146,7 @@ class Decisions:
         """Provide the result of a call without running it, or the answer that a suspended loop waits for.
 
         Restore a suspended run before you answer it, and answer it before it continues. Raises UsageError if the run
-        has ended with a suspension and was not restored; otherwise as `approve`.
+        has ended with a suspension and was not restored, and the errors of `approve`.
         """
         with self._journal.saying():
             if self._answer_suspended_loop(id, result):
@@ -273,8 +273,8 @@ class Decisions:
     def _waiting(self, item: str | Pending) -> Found:
         """Return the call of a waiting question. If its question is not recorded yet, record it now.
 
-        Raises AlreadyDecided if the deadline has passed, after recording the rejections of all such calls; otherwise
-        as `approve`.
+        Raises AlreadyDecided if the deadline has passed; before that, all calls whose deadline has passed are rejected.
+        Also raises the errors of `approve`.
         """
         frame, call = self._find_item(item) if isinstance(item, Pending) else self._find_waiting(item)
         if (frame, call) in self._unasked():
@@ -345,7 +345,7 @@ class Decisions:
         return [(frame, call) for frame, call in by_path if call is not None and fits(frame, call)]
 
     def _decided(self, item: str | Decided | Pending) -> Found:
-        """Return the call with a decision that can be withdrawn. Raises as `undo`."""
+        """Return the call with a decision that can be withdrawn. Raises the errors of `undo`."""
         # Find the call.
         if not isinstance(item, Decided | Pending):
             found = self._under(item, lambda frame, call: call.status == "ready")
@@ -353,7 +353,7 @@ class Decisions:
                 raise _several(found, "are decided", "run.decided")
             found = found or self._under(item, lambda frame, call: True)
             if not found:
-                raise UnknownCall(f"No call {shown(item)} is open.")
+                raise UnknownCall(f"No call {shown(item)} is open. run.decided lists the calls that can be undone.")
             frame, call = found[-1]
         else:
             self._check_run(item)

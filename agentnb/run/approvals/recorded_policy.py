@@ -21,7 +21,7 @@ from agentnb.run.validation import shown
 def read_policy(approve: Any) -> Any:
     """Return the policy for `approve=`: the content of the file if it is a path, otherwise the value itself.
 
-    The file has rules, true or false as JSON. Raises UsageError if it cannot be read or has something else.
+    The file has rules, true or false as JSON. Raises UsageError if it cannot be read or has other content.
     """
     if not isinstance(approve, (str, os.PathLike)):
         return approve

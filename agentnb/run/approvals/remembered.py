@@ -50,7 +50,7 @@ class Remembered:
 
 
 def remembering(call: CallState, arguments: dict[str, Any], remember: Remember | None) -> dict[str, Any]:
-    """Return the fields that make a decision about a call a rule for later calls; empty if `remember` is None."""
+    """Return the fields of a decision that turn it into a rule for later calls; empty if `remember` is None."""
     if remember is None:
         return {}
     return {"remember": remember, "name": call.name, "arguments": arguments if remember == "arguments" else None}

@@ -63,8 +63,8 @@ class Breakpoint:
     def is_hit(self, event: Event, state: State, run: State) -> bool:
         """Count a hit at this event; return True if the run must stop there.
 
-        event: a recorded event, or the CallStart that would be recorded next. state: of the loop that the event
-        belongs to. run: the state of the whole run.
+        event: a recorded event, or the CallStart that would be recorded next. state: the state of the event's loop.
+        run: the state of the whole run.
         """
         if not self._enabled or self._is_spent or not self._holds(event, state, run):
             return False

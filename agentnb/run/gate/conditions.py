@@ -147,7 +147,7 @@ class Conditions:
     def hold(self, event: Event, state: State, run: State) -> bool:
         """Return True if all conditions hold at an event.
 
-        state: of the loop that the event belongs to. run: the state of the whole run.
+        state: the state of the event's loop. run: the state of the whole run.
         """
         where = self._where
         about_call = self.tool is not None or self.arguments

@@ -106,7 +106,7 @@ class Gate:
     def is_open(self, state: State, *, finishing: bool = False) -> bool:
         """Return True if new effects may start now.
 
-        state: of the whole run. finishing: the effect belongs to a loop that a requested pause waits for.
+        state: the state of the whole run. finishing: the effect belongs to a loop that a requested pause waits for.
         """
         if self.permit is not None or state.cancelled is not None:  # a cancelled run requires no effects, and must end
             return True
@@ -132,7 +132,7 @@ class Gate:
     def observe(self, event: Event, state: State, run: State) -> None:
         """Check whether a recorded event ends the current step or hits a breakpoint.
 
-        state: of the loop that the event belongs to. run: the state of the whole run.
+        state: the state of the event's loop. run: the state of the whole run.
         """
         if _ends_turn(event, state):
             self._turn_ends.add(event.seq)
@@ -144,8 +144,8 @@ class Gate:
     def stops_before(self, start: CallStart, state: State, run: State) -> bool:
         """Ask the breakpoints about a call that would start now. Return True if the run stops before the call.
 
-        start: the event that would be recorded next. state: of the loop that made the call. run: the state of the whole
-        run.
+        start: the event that would be recorded next. state: the state of the loop that made the call. run: the state of
+        the whole run.
         """
         earlier = self.pausing
         hit = self.breakpoints.hit(start, state, run)
@@ -193,9 +193,9 @@ class Gate:
     ) -> str | None:
         """Return the message of the limit that prevents a start, or None if the start is within all limits.
 
-        state: of the whole run. starting: a model request, a tool call, or a loop's own call. The limit "turns" applies
-        to model requests only, and "calls" to tool calls only, of all loops together; the other limits always apply.
-        more: the usage of a model's answer that is not complete.
+        state: the state of the whole run. starting: a model request, a tool call, or a loop's own call. The limit
+        "turns" applies to model requests only, and "calls" to tool calls only, of all loops together; the other limits
+        always apply. more: the usage of a model's answer that is not complete.
         """
         usage = dict(state.usage)
         for name, amount in (more or {}).items():
@@ -228,8 +228,8 @@ def check_unit(unit: Unit) -> None:
 def _ends_turn(event: Event, state: State) -> bool:
     """Return True if this event ends a turn, that is, a model's answer and all of its calls.
 
-    The end of a loop that has made no model request and has no nested loops ends a turn too. state: of the loop that
-    the event belongs to. Detached calls do not delay the end of a turn.
+    The end of a loop that has made no model request and has no nested loops ends a turn too. Detached calls do not
+    delay the end of a turn. state: the state of the event's loop.
     """
     if event.type == "run_end":
         return not state.requests and not state.children

@@ -34,7 +34,7 @@ class Check:
     """The comparison of a recording with the decisions of a loop, event by event."""
 
     def __init__(self, loop: Design, state: State | None = None) -> None:
-        """Begin before the first event, or at a position. state: of the whole run at the position."""
+        """Begin before the first event, or at a position. state: the state of the whole run there."""
         self._loop = loop
         self._frames: dict[str, Frame] = {}
         if state is not None and state.position:
@@ -52,7 +52,7 @@ class Check:
             )
 
     def applied(self, event: Event, state: State) -> None:
-        """Register an event that has been applied. `state`: of the whole run, after the event."""
+        """Register an event that has been applied. `state`: the state of the whole run after the event."""
         if isinstance(event, RunStart):
             self._begin(event, state)
 

@@ -9,7 +9,7 @@ const NONE = "Select calls first.";
 const SPEAK_EVERY = 2000; // milliseconds: many calls may come at once, and each would be read out
 
 /**
- * Identifies a question. A call that is asked about again is another question, even if this page has not seen the decision.
+ * Identifies a question. A new question about the same call is another one, even if this page has not seen the decision.
  * @param {Question} item
  */
 const question = ({ run, path, event, id, attempt, digest }) => JSON.stringify([run, path, event, id, attempt, digest]);
@@ -31,7 +31,7 @@ export class Approvals {
     this.heading = el("span", { class: "agentnb-heading" });
     this.all = button("Approve all", () => this.decide("approve", [...this.calls.values()], ""), {
       class: "agentnb-button agentnb-primary",
-      title: "Let all of them run, those with an open form as it says",
+      title: "Run all of these calls; a call with an open form runs with the values of its form",
     });
     this.bar = el("div", { class: "agentnb-waiting-bar" }, this.heading, this.all);
     // The bar that is shown for several calls: it selects calls, and decides about those selected.
@@ -45,15 +45,15 @@ export class Approvals {
     this.reason = el("input", {
       class: "agentnb-input",
       type: "text",
-      placeholder: "Reason for these",
+      placeholder: "Reason for all",
       "aria-label": "Reason for the selected calls",
     });
     this.selected = {
       approve: button("Approve selected", () => this.decide("approve", this.picked(), this.remember.choice.value), {
-        title: "Let these run",
+        title: "Run the selected calls",
       }),
       reject: button("Reject selected", () => this.decide("reject", this.picked(), this.remember.choice.value), {
-        title: "Let none of these run; the model is told",
+        title: "Do not run the selected calls; the model is informed",
       }),
     };
     this.reason.addEventListener("keydown", (event) => {
@@ -87,9 +87,9 @@ export class Approvals {
     this.then = el(
       "p",
       { class: "agentnb-hint agentnb-then", id: `agentnb-${unique()}`, hidden: true },
-      "Nothing is decided in a recording: ",
+      "A recording takes no decisions. ",
       this.instead,
-      " goes on from here as another run.",
+      " starts another run that continues from here.",
     );
     const place = { class: "agentnb-waiting", role: "group", "aria-label": "Waiting calls", tabindex: "-1" };
     this.waiting = el("div", place, this.bar, this.then, this.table, this.list);
@@ -149,7 +149,7 @@ export class Approvals {
         added.push(item.path ? `${item.name} (in ${item.path})` : item.name);
       }
     }
-    let next = /** @type {HTMLElement | null} */ (null); // in the order of the calls, also for a call that is asked about again
+    let next = /** @type {HTMLElement | null} */ (null); // keeps the order of the calls, also if there is a new question about an earlier call
     for (const item of [...pending].reverse()) {
       const call = /** @type {Call} */ (this.calls.get(question(item)));
       if (call.el.parentNode !== this.list) this.list.insertBefore(call.el, next);
@@ -158,7 +158,7 @@ export class Approvals {
     }
     // The page gets only the first of many calls; the others follow as these are decided.
     const waiting = Math.max(pending.length, this.store.model.get("status")?.waiting ?? 0);
-    const shown = waiting > pending.length ? `; the first ${pending.length} are here` : "";
+    const shown = waiting > pending.length ? `; the first ${pending.length} are shown` : "";
     this.announce(added, waiting);
     say(this.heading, waiting === 1 ? "1 call waits for you" : `${waiting} calls wait for you${shown}`);
     this.waiting.classList.toggle("agentnb-none", !pending.length);
@@ -172,8 +172,8 @@ export class Approvals {
   }
 
   /**
-   * Remove the calls that are decided. Returns what moves the focus to the next call, if a call decided here had the focus.
-   * If somebody else decided it, nothing gets the focus: the next key would press a button that it was not meant for.
+   * Remove the calls that are decided. If a call that was decided here had the focus, return a function that moves the
+   * focus to the next call. If another person decided it, the focus does not move to a button: the next key would press it.
    * @param {Set<string>} keys
    */
   remove(keys) {
@@ -184,8 +184,9 @@ export class Approvals {
     for (const [key, call] of this.calls)
       if (!keys.has(key)) {
         lost ||= call.el === nodes[at] && call.busy;
-        const typed = call.typed.size ? "what was typed in its form" : call.reason.value ? "the reason that was typed" : "";
-        if (typed && !call.busy) this.showNote(`${call.item.name} does not wait any more; ${typed} is not used.`, false);
+        const typed = call.typed.size ? "the values that were typed" : call.reason.value ? "the reason that was typed" : "";
+        const is = call.typed.size ? "are" : "is";
+        if (typed && !call.busy) this.showNote(`${call.item.name} no longer waits for a decision; ${typed} ${is} not used.`, false);
         call.el.remove();
         call.sight.disconnect();
         this.calls.delete(key);
@@ -231,7 +232,7 @@ export class Approvals {
     }
   }
 
-  // In a recording: say that the decision was made then, and how to continue from here with another decision.
+  // In a recording: show that no decision can be made, and how to continue from here with another decision.
   recall() {
     const [first] = this.calls.values();
     this.then.hidden = !this.store.replays || !first;
@@ -249,7 +250,7 @@ export class Approvals {
    * @param {number} waiting
    */
   announce(added, waiting) {
-    if (this.store.replays) return; // in a recording nobody is asked
+    if (this.store.replays) return; // a recording asks no person
     this.news.push(...added);
     if (!waiting) {
       this.news.length = 0;

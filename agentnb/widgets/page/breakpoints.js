@@ -14,7 +14,7 @@ export class Breakpoints {
     this.toggle = button("Breakpoints", () => this.show(Boolean(this.el.hidden)), { "aria-expanded": "false", title: "Where the run pauses" });
     this.list = el("ul", { class: "agentnb-breakpoint-list", "aria-label": "Breakpoints" });
     this.error = el("p", { class: "agentnb-error", role: "alert" });
-    this.add = button("Add", () => this.send(), { "aria-label": "Add breakpoint", title: "Pause wherever all of this holds" });
+    this.add = button("Add", () => this.send(), { "aria-label": "Add breakpoint", title: "Pause at each event that meets all of these conditions" });
     /**
      * @param {string} name
      * @param {Record<string, string>} extra

@@ -8,7 +8,7 @@ import { isEnter } from "./keys.js";
 // Why Approve is off: part of the arguments has not been visible yet.
 const CUT = "Show all of the arguments first.",
   BELOW = "Read to the end of the arguments first.";
-export const UNSEEN = "Some arguments have not been in sight to their end, so they cannot be approved yet.";
+export const UNSEEN = "Some calls cannot be approved yet, because the end of their arguments has not been visible.";
 
 /** @type {FieldSpec} */
 const RESULT = {
@@ -19,7 +19,7 @@ const RESULT = {
   required: true,
   given: "value",
   text: "",
-  description: "What the call gave.",
+  description: "The result of the call.",
 };
 
 export const REMEMBER = {
@@ -84,7 +84,7 @@ export class Call {
     this.reason = el("input", {
       class: "agentnb-input",
       type: "text",
-      placeholder: "Reason (the model is told)",
+      placeholder: "Reason (sent to the model)",
       "aria-label": "Reason",
     });
     this.remember = item.unknown ? null : remembering();
@@ -98,10 +98,10 @@ export class Call {
       Edit: button("Edit", () => this.toggle("Edit"), { title: "Change the arguments before it runs" }),
       Replace: button("Replace", () => this.toggle("Replace"), { title: "Run another tool instead" }),
     };
-    if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"), { title: "Say what the call gave" });
+    if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"), { title: "Enter the result of the call" });
     const toggles = Object.values(this.toggles);
-    this.approves = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Let it run" });
-    this.rejects = button("Reject", () => this.decide("reject"), { title: "Do not let it run; the model is told" });
+    this.approves = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Run the call" });
+    this.rejects = button("Reject", () => this.decide("reject"), { title: "Do not run the call; the model is informed" });
     this.buttons = [this.rejects, ...toggles];
     this.all =
       item.length > item.arguments.length ? button("Show all", () => this.showAll(), { class: "agentnb-link" }) : null;
@@ -185,7 +185,7 @@ export class Call {
     this.approvals.count();
   }
 
-  // Why the call cannot be approved now; empty if it can. Of Replace and Answer, the form shows everything that counts.
+  // The reason why the call cannot be approved now; empty if it can. With Replace or Answer, the form shows all that is used.
   unread() {
     if (this.seen || this.open === "Replace" || this.open === "Answer") return "";
     if (!this.cut) return BELOW;
@@ -231,7 +231,7 @@ export class Call {
   /** @param {Question} item */
   update(item) {
     this.item = item;
-    say(this.why, item.why || (item.unknown ? "Nobody knows how this call ended." : "This tool asks before it runs."));
+    say(this.why, item.why || (item.unknown ? "It is unknown how this call ended." : "This tool requires approval."));
     this.tick();
     this.lay();
     for (const control of this.buttons) allow(control, this.store, !this.busy, BUSY);
@@ -247,7 +247,7 @@ export class Call {
     const clock = seconds === null ? "" : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
     say(
       this.left,
-      seconds === null ? "" : seconds > 0 ? `${clock} left; no answer means no` : "time is up: no answer means no",
+      seconds === null ? "" : seconds > 0 ? `${clock} left, then the call is rejected` : "time is up: the call is rejected",
     );
     this.left.classList.toggle("agentnb-bad", seconds !== null && seconds < 15);
   }

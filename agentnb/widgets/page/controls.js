@@ -5,17 +5,17 @@ import { Breakpoints } from "./breakpoints.js";
 import { Head } from "./head.js";
 import { isEnter } from "./keys.js";
 
-const PLAYING = "It is playing; Pause comes first.";
+const PLAYING = "The run is playing. Pause it first.";
 // The purpose of each button, and why it may be off.
 const BUTTONS = [
-  ["Step", "Go on by one step, then pause", PLAYING],
-  ["Play", "Go on until the end, a breakpoint or Pause", PLAYING],
-  ["Pause", "Stop before the next step; what is in flight is finished first", "Nothing is playing, or a pause is due."],
-  ["Cancel", "End the run for good", "It is being cancelled."],
-  ["Snapshot", "Keep the run as it stands, to go on from there later", ""],
-  ["Fork", "Begin another run from here; this one stays as it is", "Nothing has happened yet."],
-  ["Steer", "The model is told at its next turn", ""],
-  ["Follow up", "The model is told when it would stop", ""],
+  ["Step", "Run one step, then pause", PLAYING],
+  ["Play", "Run until the end, a breakpoint or Pause", PLAYING],
+  ["Pause", "Pause before the next step; requests and calls in flight finish first", "The run is not playing, or it is already pausing."],
+  ["Cancel", "End the run permanently", "The run is being cancelled."],
+  ["Snapshot", "Save the current state of the run, to continue from it later", ""],
+  ["Fork", "Start another run from here; this run does not change", "The run has no events yet."],
+  ["Steer", "The model receives the message at its next turn", ""],
+  ["Follow up", "The model receives the message when it would otherwise stop", ""],
 ];
 
 export class Controls {
@@ -42,7 +42,7 @@ export class Controls {
       rows: "1",
       "aria-label": "Message to the run",
       placeholder: "Message to the run",
-      title: "Enter sends it by Steer, Shift+Enter begins a new line",
+      title: "Enter sends it with Steer, Shift+Enter starts a new line",
     });
     this.busy = new Set();
     this.buttons = Object.fromEntries(
@@ -123,7 +123,7 @@ export class Controls {
     const status = this.store.model.get("status") ?? {};
     for (const [name, , why] of BUTTONS) {
       const control = this.buttons[name],
-        off = this.store.gone ? GONE : this.busy.has(name) ? BUSY : status.over ? "The run is over." : why;
+        off = this.store.gone ? GONE : this.busy.has(name) ? BUSY : status.over ? "The run has ended." : why;
       enable(control, status.can?.[name] && !this.busy.has(name) && !this.store.gone, off);
       control.classList.toggle("agentnb-busy", this.busy.has(name));
     }

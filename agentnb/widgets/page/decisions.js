@@ -16,11 +16,11 @@ export class Decided {
     this.rows = /** @type {Map<string, HTMLElement>} */ (new Map());
     this.listed = ""; // the decisions that are listed
     this.every = button("Undo all", (event) => this.ask(event.currentTarget, { type: "undo" }), {
-      title: "Take all of these back; the calls are asked about again",
+      title: "Withdraw all of these decisions; the calls wait for a decision again",
     });
     this.openCount = el("span", { class: "agentnb-dim" });
     this.bar = el("div", { class: "agentnb-undo-bar", hidden: true }, this.openCount, this.every);
-    this.open = el("ul", { class: "agentnb-decided", "aria-label": "Decided, and not run yet" });
+    this.open = el("ul", { class: "agentnb-decided", "aria-label": "Decided, not started yet" });
     this.rules = el("ul", { class: "agentnb-decided", "aria-label": "Remembered decisions" });
     this.count = el("summary");
     this.list = el("ol", { class: "agentnb-decided", "aria-label": "Newest decisions", tabindex: "0" });
@@ -32,7 +32,7 @@ export class Decided {
   update() {
     const { recent = [], rules = [], open = 0 } = this.store.model.get("decisions") ?? {};
     this.bar.hidden = open < 2;
-    say(this.openCount, `${count(open, "decided call")} ${open === 1 ? "has" : "have"} not begun.`);
+    say(this.openCount, `${count(open, "decided call")} ${open === 1 ? "has" : "have"} not started.`);
     allow(this.every, this.store);
     this.show(
       this.open,
@@ -83,7 +83,7 @@ export class Decided {
     const name = what === "undo" ? "Undo" : "Forget";
     return button(name, (event) => this.ask(event.currentTarget, { type: what, event: one.event }), {
       "aria-label": `${name}: ${one.name}`,
-      title: what === "undo" ? "Take this back; the call is asked about again" : "Ask about later calls again",
+      title: what === "undo" ? "Withdraw this decision; the call waits for a decision again" : "Later calls need a decision again",
     });
   }
 
@@ -109,7 +109,7 @@ export class Decided {
     return el(
       "li",
       { "data-decision": one.decision },
-      control ? el("span", { class: "agentnb-dim agentnb-decided-kind", text: "undo" in one ? "not run yet" : "remembered" }) : null,
+      control ? el("span", { class: "agentnb-dim agentnb-decided-kind", text: "undo" in one ? "not started" : "remembered" }) : null,
       one.path ? el("span", { class: "agentnb-path", text: one.path }) : null,
       el("code", { text: one.name }),
       one.arguments ? el("span", { class: "agentnb-brief", text: one.arguments }) : null,

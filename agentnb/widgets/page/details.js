@@ -23,7 +23,7 @@ export class Details {
     this.links = el("div", { class: "agentnb-links" });
     this.title = el("span", { class: "agentnb-details-title" });
     this.all = button("Show all", () => this.showAll(), { class: "agentnb-link", title: "All of its data as text" });
-    this.stop = button("Pause at these", () => this.addBreakpoint(), { class: "agentnb-link", hidden: true });
+    this.stop = button("Pause at such events", () => this.addBreakpoint(), { class: "agentnb-link", hidden: true });
     this.body = el("div", { class: "agentnb-details-body", tabindex: "0", "aria-label": "Data of the event" });
     this.el = el(
       "section",
@@ -113,7 +113,7 @@ export class Details {
     this.tool = span?.kind === "call" && OF_CALLS.has(row.type) ? span.name : "";
     const known = model.get("breakpoints")?.events?.includes(row.type);
     this.stop.hidden = !known || !model.get("parts")?.includes("controls") || Boolean(model.get("status")?.over);
-    say(this.stop, "Pause at these");
+    say(this.stop, "Pause at such events");
     this.stop.title = visible(`Add a breakpoint: every ${row.type}${this.tool ? ` of ${this.tool}` : ""}`);
   }
 

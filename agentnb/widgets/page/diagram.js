@@ -93,7 +93,7 @@ class Drawing {
   /** @param {string} name */
   constructor(name) {
     this.source = "";
-    this.marked = ""; // what the marks were made of
+    this.marked = ""; // the data of the marks, as JSON
     this.el = el("div", { class: "agentnb-diagram", role: "img", "aria-label": name });
   }
 

@@ -124,7 +124,7 @@ export class Events {
   showCount() {
     const rows = this.rows(),
       length = this.length();
-    say(this.nothing, length ? "" : this.shown ? "No event fits the filter." : this.store.nothing("has happened"));
+    say(this.nothing, length ? "" : this.shown ? "No event matches the filter." : this.store.nothing("events"));
     this.all.hidden = !this.shown;
     say(this.count, this.shown ? `${number(length)} of ${number(rows.length)}` : count(rows.length, "event"));
   }

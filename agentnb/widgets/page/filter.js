@@ -41,7 +41,7 @@ export class Filter {
     this.errors = button("Errors", () => {
       this.press(!this.onlyErrors);
       changed();
-    }, { title: "Only what failed" });
+    }, { title: "Show only failures" });
     this.press(false);
     this.parts = [this.query, this.type, this.tool, this.loop, this.errors];
     this.query.addEventListener("keydown", (event) => event.stopPropagation());

@@ -6,7 +6,7 @@ const SUPPRESS = "data-lm-suppress-shortcuts"; // JupyterLab's: an Enter would b
 const isGone = (node) => !node.isConnected || !node.getClientRects().length;
 
 /**
- * Whether keys are typed text in this element. The next key must then neither press a button nor be a notebook command.
+ * Whether an element takes typed text. The next key must then neither press a button nor be a command of the notebook.
  * @param {Element} node
  */
 const isTyping = (node) => node.matches("textarea, select, input:not([type=checkbox])");

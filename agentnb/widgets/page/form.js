@@ -50,7 +50,7 @@ export class Form {
     }
     if (bad) {
       bad.control.focus();
-      return { ok: false, error: "Some values do not fit; see above." };
+      return { ok: false, error: "Some values are not valid; see above." };
     }
     /**
      * @param {Tree} map
@@ -193,7 +193,7 @@ class Field {
   }
 
   /**
-   * Make the choice for what cannot be typed: that a value is null, or is not given.
+   * Make the select for two cases that cannot be typed: the value is null, or no value is given.
    * @param {FieldSpec} spec
    */
   choice(spec) {
@@ -212,7 +212,7 @@ class Field {
   hidden() {
     const text = this.control.value ?? "";
     if (this.spec.kind === "kept")
-      return `Too long to edit here (${number(this.spec.length ?? text.length)} characters); it stays as it is.`;
+      return `Too long to edit here (${number(this.spec.length ?? text.length)} characters); the value is not changed.`;
     return visible(text) === text
       ? ""
       : `Contains characters that do not show: ${visible(text)
@@ -246,16 +246,16 @@ class Field {
     if (spec.kind === "integer")
       return /^-?\d+$/.test(text)
         ? { text: text.replace(/^(-?)0+(?=\d)/, "$1") }
-        : { error: "A whole number, please." };
-    if (!text && spec.required) return { error: "A value is needed." };
+        : { error: "Enter a whole number." };
+    if (!text && spec.required) return { error: "Enter a value." };
     try {
       const value = JSON.parse(text);
-      if (spec.kind === "number" && typeof value !== "number") return { error: "A number, please." };
+      if (spec.kind === "number" && typeof value !== "number") return { error: "Enter a number." };
       if (!spec.path.length && (value === null || typeof value !== "object" || Array.isArray(value)))
-        return { error: "A JSON object, please." };
+        return { error: "Enter a JSON object." };
       return { text };
     } catch (error) {
-      return { error: spec.kind === "number" ? "A number, please." : `Not JSON: ${/** @type {Error} */ (error).message}` };
+      return { error: spec.kind === "number" ? "Enter a number." : `Not JSON: ${/** @type {Error} */ (error).message}` };
     }
   }
 }

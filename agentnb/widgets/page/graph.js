@@ -1,10 +1,10 @@
 // The call graphs: drawings that the kernel makes, in which the page marks each call's status. A drawing is replaced only
-// when it has new calls or arrows; otherwise classes and the words in a box change. A list says the same for screen readers.
+// if it has new calls or arrows; otherwise classes and the words in a box change. A list has the same data for screen readers.
 
 import { el, fit, fitParts, say, visible } from "./text.js";
 import { groupsOf, parse } from "./diagram.js";
 
-const NO_GRAPH = "No loop here has calls that read one another's results. An ExecutionLoop has.";
+const NO_GRAPH = "No loop of this run has a call graph. An ExecutionLoop has one: its calls read the results of other calls.";
 
 export class Graphs {
   /**
@@ -77,7 +77,7 @@ class Graph {
     for (const group of groupsOf(this.image)) {
       const [kind, number] = (group.dataset.gid ?? "").split("-"),
         call = calls[Number(number)]; // an arrow looks like the call that it starts at
-      if (!call) continue; // the drawing is one message behind
+      if (!call) continue; // the drawing is older than the status of the calls
       const [status, words, sentence] = call;
       const [title, text] = [group.firstElementChild, group.lastElementChild]; // of a node
       if (kind === "node" && title) say(title, sentence);

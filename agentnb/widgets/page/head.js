@@ -54,14 +54,14 @@ export class Head {
     this.where.hidden = !nested;
     const ends = /[.!?\u2026]$/.test(status.problem ?? "") ? "" : ".",
       again = status.problem && !status.over && !store.replays;
-    say(this.problem, again ? `${status.problem}${ends} Play or Step asks again.` : status.problem);
+    say(this.problem, again ? `${status.problem}${ends} Play or Step sends the request again.` : status.problem);
     this.problem.hidden = !status.problem;
     say(this.stopped, status.paused_for?.startsWith("breakpoint") ? `Stopped by the ${status.paused_for}` : "");
   }
 }
 
 /**
- * Write the outermost loop's phase and those of the loops that run in it; a comma separates loops side by side.
+ * Write the phases of the outermost loop and of the loops that run in it. A comma separates loops with the same parent.
  * @param {Status} status
  */
 export function breadcrumb(status) {
@@ -76,8 +76,8 @@ export function breadcrumb(status) {
 }
 
 /**
- * Write how far the models and their calls are. Where loops run inside, the turns of the outermost loop say little about
- * that, so requests are counted. Where no model is asked (an engine has tasks), there is nothing to count.
+ * Write the number of turns and calls. If the run has nested loops, write the number of model requests instead of turns,
+ * because the turns are those of the outermost loop only. A run without model requests (an engine has tasks) has neither.
  * @param {Status} status
  */
 export function asked({ nested, requests = 0, turn = 0, calls = 0 }) {

@@ -1,4 +1,4 @@
-// Keys: which of them confirms, and which of them the panel ignores.
+// Keys: the one that confirms, and those that the panel ignores.
 
 /**
  * Whether a key confirms: Enter, unless it ends an input method's composition. Safari reports that by `keyCode` alone.

@@ -19,11 +19,11 @@ const PACE = 100; // milliseconds between two drawings when rows come too fast t
  * @property {() => number} chosen the index of the chosen row, or -1
  * @property {(id: string) => Part} make makes an empty row
  * @property {(start: number, end: number) => void} begin called before rows are drawn, with the range in view
- * @property {(row: Part, index: number) => number} show draws what belongs at the index, and gives its number
- * @property {() => void} draw draws the list, and what is shown beside it
+ * @property {(row: Part, index: number) => number} show fills a row with the data at the index, and returns its number
+ * @property {() => void} draw draws the list, and the parts next to it
  * @property {(index: number) => void} choose by key
  * @property {(number: number, target: HTMLElement) => void} press by a click on the row of this number
- * @property {(event: KeyboardEvent) => boolean} key gives whether it was a key of the owner's own
+ * @property {(event: KeyboardEvent) => boolean} key handles the keys of the owner; returns true if this was one of them
  */
 
 /** @template {ListRow} Part */
@@ -37,7 +37,7 @@ export class List {
     this.around = around; // rows drawn above and below the visible ones, for a person who scrolls
     this.follow = true;
     this.drawnAt = 0;
-    this.drawn = { length: 0, seen: 0, when: 0 }; // at the last drawing: the rows, the visible rows, and the time
+    this.drawn = { length: 0, seen: 0, when: 0 }; // at the last drawing: the numbers of rows and of visible rows, the time
     this.pool = /** @type {Part[]} */ ([]);
     this.timer = 0;
     this.id = unique();
@@ -68,7 +68,7 @@ export class List {
     this.spacer.addEventListener("keydown", (event) => this.key(event));
   }
 
-  // Whether the end of what is drawn is visible. There may be more rows by the time the browser reports our own scrolling.
+  // Whether the last drawn row is visible. There may be more rows by the time the browser reports our own scrolling.
   atEnd() {
     return this.el.scrollTop + this.el.clientHeight >= this.el.scrollHeight - ROW / 2;
   }

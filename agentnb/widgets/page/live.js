@@ -2,7 +2,7 @@
 
 import { el, fit, fitParts, say } from "./text.js";
 
-const NO_PROGRESS = "No call is running that tells how far it is. A tool does so by its argument `progress`.";
+const NO_PROGRESS = "No running call reports its progress. A tool reports it through its argument `progress`.";
 /** @type {Record<string, string>} */
 const LINE_KINDS = { text: "model", reasoning: "thinking", call: "call", tool: "tool", retry: "retry" };
 

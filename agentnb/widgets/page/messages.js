@@ -1,5 +1,5 @@
-// The conversation of one loop as its model is sent it. The kernel builds it when the page asks. Messages that have not
-// changed keep their elements, and stay open or closed.
+// The conversation of one loop, as it is sent to the model. The kernel builds it when the page asks. Messages that have
+// not changed keep their elements, and stay open or closed.
 
 import { button, count, el, fit, number, say } from "./text.js";
 
@@ -40,7 +40,7 @@ export class Messages {
       el("option", { value: "", text: "outermost" }),
     );
     this.count = el("span", { class: "agentnb-dim agentnb-amount" });
-    this.earlier = button("Earlier", () => this.showEarlier(), { class: "agentnb-link", hidden: true, title: "Show more of what was said before" });
+    this.earlier = button("Earlier", () => this.showEarlier(), { class: "agentnb-link", hidden: true, title: "Show more of the earlier messages" });
     this.note = el("p", { class: "agentnb-dim agentnb-gap", hidden: true });
     this.list = el("div", { class: "agentnb-said" });
     this.live = el("div", { class: "agentnb-said agentnb-speaking", "aria-hidden": "true" });
@@ -179,7 +179,7 @@ export class Messages {
     this.note.hidden = !this.note.textContent;
     this.earlier.hidden = !left;
     this.empty.hidden = total > 0;
-    say(this.empty, this.path ? "Nothing has been said yet." : this.store.nothing("has been said"));
+    say(this.empty, this.path ? "No messages yet." : this.store.nothing("messages"));
     this.drawLive();
     if (!this.follow && this.last > AT_FIRST && this.log.scrollTop < 40) this.log.scrollTop += this.log.scrollHeight - height;
   }

@@ -3,10 +3,10 @@
 
 import { Typed } from "./typed.js";
 
-export const SILENCE = 3; // seconds without an event, at most: a person may have waited for an hour
+export const SILENCE = 3; // the longest pause between two events, in seconds: a call may have waited for hours
 const AT_ONCE = 30; // events a second, without pauses
 const TICK = 50; // milliseconds
-const ASLEEP = 1; // seconds: a page that was hidden skips the rest
+const ASLEEP = 1; // seconds between two ticks, at most: a page that was hidden skips the rest
 
 export class Player {
   /** @param {Store} store */

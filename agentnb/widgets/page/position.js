@@ -7,10 +7,10 @@ import { GONE, button, duration, el, enable, number, say, unique } from "./text.
 import { Head } from "./head.js";
 import { SILENCE } from "./player.js";
 
-const SPEEDS = [["1", "as it was"], ["4", "4 times faster"], ["20", "20 times faster"], ["0", "without pauses"]];
+const SPEEDS = [["1", "original speed"], ["4", "4 times faster"], ["20", "20 times faster"], ["0", "without pauses"]];
 const AT_END = "This is the end of the recording.",
-  AT_BEGINNING = "This is its beginning.",
-  DEPARTED = "The loop does something else here than was recorded.";
+  AT_BEGINNING = "This is the beginning of the recording.",
+  DEPARTED = "Here the loop decides differently than in the recording.";
 
 export class Position {
   /** @param {Store} store */
@@ -22,7 +22,7 @@ export class Position {
     this.where = el("span", { class: "agentnb-dim agentnb-position-where" });
     this.speed = el(
       "select",
-      { class: "agentnb-select", "aria-label": "Speed", title: `Silences of more than ${SILENCE} seconds are cut to that` },
+      { class: "agentnb-select", "aria-label": "Speed", title: `Pauses of more than ${SILENCE} seconds are shortened to ${SILENCE} seconds` },
       ...SPEEDS.map(([value, text]) => el("option", { value, text })),
     );
     /**
@@ -33,9 +33,9 @@ export class Position {
     const go = (name, title, by) => button(name, () => this.go(by()), { title });
     this.first = go("First", "Before the first event", () => 0);
     this.back = go("Back", "Back by one event", () => store.position - 1);
-    this.play = button("Play", () => this.player.toggle(), { title: "Go through the events as they came; at the end, once more" });
-    this.forward = go("Forward", "On by one event", () => store.position + 1);
-    this.last = go("Last", "Behind the last event", () => store.recorded());
+    this.play = button("Play", () => this.player.toggle(), { title: "Play the events at the selected speed; at the end, start again" });
+    this.forward = go("Forward", "Forward by one event", () => store.position + 1);
+    this.last = go("Last", "After the last event", () => store.recorded());
     this.slider.addEventListener("input", () => this.go(Number(this.slider.value)));
     this.slider.addEventListener("keydown", (event) => event.stopPropagation()); // the notebook's own keys
     this.speed.addEventListener("change", () => {
@@ -43,7 +43,7 @@ export class Position {
       store.notify("position");
     });
     this.head = new Head(store);
-    this.departs = el("section", { class: "agentnb-departs", role: "status", "aria-label": "Departure", hidden: true });
+    this.departs = el("section", { class: "agentnb-departs", role: "status", "aria-label": "Difference from the recording", hidden: true });
     this.el = el(
       "div",
       { class: "agentnb-top" },
@@ -101,7 +101,7 @@ export class Position {
       row = all[at - 1],
       clock = this.player.clock,
       passed = duration(Math.max(0, clock - (all[0]?.time ?? clock))),
-      unfinished = last > 0 && at === last && status.position === at && !status.over ? "; the recording ends, the run was not over" : "";
+      unfinished = last > 0 && at === last && status.position === at && !status.over ? "; the recording ends before the end of the run" : "";
     const text = row ? `${number(at)} of ${number(last)}, +${passed}` : last ? `before the first of ${number(last)}` : "nothing is recorded";
     say(this.where, text);
     this.slider.setAttribute("aria-valuetext", (row ? `${text}, ${row.type.replaceAll("_", " ")}` : text) + unfinished);

@@ -1,4 +1,4 @@
-// The queued messages that the run has not taken yet; each can be taken back.
+// The queued messages that have not been delivered yet. Each can be withdrawn.
 
 import { allow, button, el } from "./text.js";
 
@@ -12,7 +12,7 @@ export class Queue {
     this.answered = answered;
     this.rows = /** @type {HTMLLIElement[]} */ ([]);
     this.listed = ""; // what is shown
-    this.el = el("ul", { class: "agentnb-queue", "aria-label": "Messages that nobody has heard yet", hidden: true });
+    this.el = el("ul", { class: "agentnb-queue", "aria-label": "Messages not delivered yet", hidden: true });
   }
 
   update() {
@@ -32,15 +32,15 @@ export class Queue {
   /** @param {Status["queued"][number]} one */
   row(one) {
     const back = button(
-      "Take back",
+      "Withdraw",
       () => this.store.ask({ type: "withdraw", digest: one.digest }, (answer) => this.answered(answer)),
-      { class: "agentnb-link", "aria-label": `Take back: ${one.text}` },
+      { class: "agentnb-link", "aria-label": `Withdraw: ${one.text}` },
     );
     const kind = one.queue === "follow_up" ? "follow up" : one.queue;
     return el(
       "li",
       {},
-      el("span", { class: "agentnb-dim", text: `${kind}, not heard yet` }),
+      el("span", { class: "agentnb-dim", text: `${kind}, not delivered yet` }),
       el("span", { class: "agentnb-queued-text", text: one.text }),
       back,
     );

@@ -13,7 +13,7 @@ export class Spans {
     this.began = this.last = 0;
     this.roots = /** @type {Span[]} */ ([]);
     this.rows = /** @type {Span[]} */ ([]); // each loop is followed by the spans inside it
-    this.stale = false; // whether the rows are not in order
+    this.stale = false; // whether the rows have to be put in order
   }
 
   /**
@@ -92,7 +92,7 @@ export class Spans {
   }
 
   /**
-   * The span that an event is about.
+   * The span that an event belongs to.
    * @param {EventRow | undefined} row
    */
   of(row) {

@@ -11,7 +11,7 @@ const PING_EVERY = 5000,
   SILENT = 10000,
   GONE_AFTER = 20000; // milliseconds
 const GONE_TEXT =
-  "The kernel is gone: this is the last state it showed. In another one, agentnb.attach() finds what was kept in a store.";
+  "The kernel is gone: this is the last state that it sent. In a new kernel, agentnb.attach() finds the runs that are in a store.";
 const KEEP = 32 * 1024 * 1024; // characters of JSON; the data of earlier events is dropped, and asked for when needed
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
 
@@ -91,19 +91,19 @@ export class Store {
 
   /**
    * @param {(what: News) => void} draw
-   * @returns {() => void} what ends it
+   * @returns {() => void} removes the view
    */
   view(draw) {
     this.views.add(draw);
     this.reportViews();
     return () => {
       this.views.delete(draw);
-      if (!this.views.size) this.player?.hold(); // nobody sees it
+      if (!this.views.size) this.player?.hold(); // no page shows it
       this.reportViews();
     };
   }
 
-  // Say how many views the page has. The kernel closes the panel of a finished run when no page shows it any more.
+  // Report how many views the page has. The kernel closes the panel of a finished run when no page shows it any more.
   reportViews() {
     this.send({ type: "views", page: this.page, count: this.views.size });
   }
@@ -114,7 +114,7 @@ export class Store {
   }
 
   /**
-   * Ask for rows that were lost, once, and not at every batch that follows.
+   * Ask again for rows that were lost, but at most once a second: the batches that follow find the same gap.
    * @param {number} total
    */
   repair(total) {
@@ -229,14 +229,14 @@ export class Store {
   }
 
   /**
-   * What an empty view says, and what to do about it.
-   * @param {string} words
+   * The text of an empty view: that it has none of these, and how to get some.
+   * @param {string} what in the plural
    */
-  nothing(words) {
-    if (this.replays) return `Nothing ${words} yet.${this.recorded() && !this.model.get("status")?.diverged ? " Play or the slider goes on." : ""}`;
+  nothing(what) {
+    if (this.replays) return `No ${what} yet.${this.recorded() && !this.model.get("status")?.diverged ? " Play or the slider shows the next ones." : ""}`;
     const { can, over } = this.model.get("status") ?? {},
-      begin = this.model.get("parts")?.includes("controls") ? "Step or Play begins." : "run.play() begins.";
-    return `Nothing ${words}${over ? "" : " yet"}.${can?.Play && !this.gone ? ` ${begin}` : ""}`;
+      begin = this.model.get("parts")?.includes("controls") ? "Step or Play starts the run." : "run.play() starts the run.";
+    return `No ${what}${over ? "" : " yet"}.${can?.Play && !this.gone ? ` ${begin}` : ""}`;
   }
 
   // The kernel's time in seconds; in a recording, the time of its position.
@@ -252,7 +252,7 @@ export class Store {
     return lives ? Math.max(spans.last, this.now()) : spans.last;
   }
 
-  // -- whether the kernel is there
+  // -- the connection to the kernel
 
   alive() {
     this.lastMessage = Date.now();

@@ -1,6 +1,6 @@
 // Makes text from others safe to show, and builds nodes from text. Nothing on the page parses markup.
 
-// The same rule as in text.py, which explains it: first what is meant in its context, then what is invisible.
+// The same rule as in text.py, which explains it: first the characters that are kept in their context, then the invisible.
 const JOINING_SCRIPTS = `Arabic Syriac Mandaic Nko Mongolian Devanagari Bengali Gurmukhi Gujarati Oriya Tamil Telugu Kannada
   Malayalam Sinhala Khmer Myanmar Tibetan Balinese Javanese`.split(/\s+/);
 const JOINED_LETTER = `(?:(?=[\\p{L}\\p{M}])[${JOINING_SCRIPTS.map((script) => `\\p{Script=${script}}`).join("")}])`;
@@ -20,7 +20,7 @@ const HIDDEN = new RegExp(`(?<meant>${MEANT.join("|")})|${INVISIBLE}`, "gu");
 
 /**
  * Return a text with a visible sign in place of each invisible character.
- * @param {unknown} text null and undefined give an empty text
+ * @param {unknown} text null and undefined become an empty text
  * @returns {string}
  */
 export function visible(text) {
@@ -143,12 +143,12 @@ export const number = (value) => Number(value).toLocaleString("en", { maximumFra
 
 // Why a control is off.
 export const GONE = "The kernel is gone.",
-  BUSY = "Under way.";
-const RECORDED = "Nothing is decided in a recording.";
+  BUSY = "In progress.";
+const RECORDED = "A recording takes no decisions.";
 
 /**
- * Turn a control on or off, without taking the focus from it. Its title says what it is for, or why it is off; screen
- * readers read the title, too.
+ * Turn a control on or off, without taking the focus from it. Its title is its purpose, or the reason why it is off.
+ * Screen readers read the title, too.
  * @param {Control} control
  * @param {boolean} can
  * @param {string} [why] the reason why it is off

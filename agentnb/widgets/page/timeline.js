@@ -29,12 +29,12 @@ export class Timeline {
     this.shown = { from: 0, to: 0, now: 0, began: 0 };
     this.timer = this.frame = 0;
     /** @type {List<Bar>} */
-    this.list = new List(this, { label: "Timeline, first begun first", around: 8 });
+    this.list = new List(this, { label: "Timeline, in order of start", around: 8 });
     this.scale = el(
       "select",
       { class: "agentnb-select", "aria-label": "Scale of the timeline" },
       el("option", { value: "", text: "whole run" }),
-      el("option", { value: "view", text: "what is in view" }),
+      el("option", { value: "view", text: "visible rows" }),
     );
     this.count = el("span", { class: "agentnb-dim agentnb-amount" });
     /**
@@ -50,7 +50,7 @@ export class Timeline {
       sign("model", "model"),
       sign("call", "call"),
       sign("wait", "waits for you"),
-      sign("open", "for others"),
+      sign("open", "waits for others"),
     );
     this.ticks = el("div", { class: "agentnb-ticks", "aria-hidden": "true" });
     this.axis = el("div", { class: "agentnb-axis" }, el("span"), this.ticks);
@@ -74,7 +74,7 @@ export class Timeline {
     this.list.draw();
     const { length } = this.rows,
       { began, last } = this.store.spans;
-    say(this.list.empty, length ? "" : this.store.nothing("has taken time"));
+    say(this.list.empty, length ? "" : this.store.nothing("rows"));
     this.axis.hidden = !length;
     say(this.count, `${count(length, "row")}, ${duration(Math.max(0, this.at - began))}`);
     clearTimeout(this.timer);
@@ -277,7 +277,7 @@ function spoken(span, end, { began }, store) {
     `${SPOKEN[span.kind]} ${span.name} ${awaits(span) ? "waits" : duration(lasted(span, end))}`, // the visible words first
     span.path && span.kind !== "loop" ? `in ${span.path}` : "",
     `from +${duration(Math.max(0, span.opened - began))}`,
-    span.ended === null ? "not over" : "",
+    span.ended === null ? "not ended" : "",
     waited && span.kind === "call" ? `waiting for you ${duration(waited)}` : "",
     ...(span.kind === "call" ? waitedFor(span, end, store) : []),
     span.failed ? "failed" : "",

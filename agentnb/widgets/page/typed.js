@@ -1,4 +1,4 @@
-// What models were sending at a time of a recording: the answers in progress then, as far as they had come.
+// The text that models were sending at a time of a recording: the answers in progress then, as far as they had come.
 // An answer is recorded when it is complete, with the times at which its parts came.
 
 const LINE = 1200; // characters of the text that are shown: its end

@@ -27,7 +27,7 @@ interface Traits {
 
 type Place = [position: number, moves: number];
 
-/** Where the run is (views/status.py). */
+/** The state of the run (views/status.py). */
 interface Status {
   run: string;
   id: string;
@@ -67,7 +67,7 @@ interface NestedLoop {
   latest: number;
   running: boolean;
   ended: string;
-  /** The index of its table in the trait `tables`; -1 where it has none. */
+  /** The index of its table in the trait `tables`; -1 if it has no drawing. */
   table: number;
 }
 
@@ -98,7 +98,7 @@ interface CallGraph {
   calls: [status: string, words: string, sentence: string][];
 }
 
-/** What identifies a question: `event` is null where it was not asked yet. */
+/** The identity of a question: `event` is null if it is not recorded yet. */
 interface Identity {
   run: string;
   path: string;
@@ -116,11 +116,11 @@ interface Question extends Identity {
   /** Seconds since the epoch. */
   deadline: number | null;
   arguments: string;
-  /** Characters of the arguments in all; more than `arguments` has where that is cut. */
+  /** The number of characters of all arguments; if `arguments` is cut, it has fewer. */
   length: number;
   digest: string;
   fields: FieldSpec[];
-  /** Characters that it takes in a message, about. */
+  /** The approximate number of characters of the question in a message. */
   size: number;
 }
 
@@ -151,7 +151,7 @@ interface Decision {
   words: string;
   decision: string;
   reason: string;
-  /** Whether it can be taken back. */
+  /** Whether the decision can be withdrawn. */
   undo: boolean;
 }
 
@@ -280,7 +280,7 @@ interface Answers {
 
 type Done = { ok: true; note?: string; error?: undefined } | { ok: false; error: string; note?: string };
 
-/** What a person has decided about one call, with the seconds from showing the question to the click. */
+/** The decision of a person about one call, with the seconds from the display of the question to the click. */
 interface Verdict extends Identity {
   digest: string;
   seconds: number;
@@ -294,7 +294,7 @@ interface Verdict extends Identity {
   kept?: string[][];
 }
 
-/** When how much of a model's answer had come: milliseconds since the request, and the characters that came then. */
+/** The arrival of a model's answer in parts: the milliseconds since the request, and the characters of each part. */
 type Timing = [milliseconds: number, length: number][];
 
 interface ShownMessage {
@@ -322,7 +322,7 @@ interface ShownCall {
   failed: boolean;
 }
 
-// ---- What a front end gives (anywidget)
+// ---- The objects that a front end provides (anywidget)
 
 interface Model {
   get<Name extends keyof Traits>(name: Name): Traits[Name];
@@ -338,14 +338,14 @@ interface Kernel {
   statusChanged?: { connect(slot: (sender: unknown, status: string) => void): void };
 }
 
-// ---- What the page's modules share
+// ---- The types that the page's modules share
 
 type Store = import("./store.js").Store;
 type Spans = import("./spans.js").Spans;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 
-/** What the store notifies its views of: a trait that has changed, or one of these. */
+/** The subject of a notification from the store to its views: a trait that has changed, or one of these. */
 type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "kernel" | "view";
 
 /** A loop, a request to a model, a call or a pause, with the intervals in which it waited or ran (views/spans.py). */

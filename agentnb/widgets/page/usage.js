@@ -6,7 +6,7 @@ import { button, duration, el, fit, number, say } from "./text.js";
 const COLUMNS = 48; // the last turns, in the small chart
 const LINES = 200; // turns in the table, at most
 const PAUSE_USAGE = 250; // milliseconds between two drawings
-const TIME_GOES = 1000; // milliseconds between two drawings while no event comes
+const TIME_GOES = 1000; // milliseconds between two drawings of the time while no event comes
 const EMPTY = "\u2013";
 
 export class Usage {
@@ -19,7 +19,7 @@ export class Usage {
     this.go = go;
     this.timer = this.tick = 0;
     this.stale = false;
-    this.shown = ""; // what the table was made of
+    this.shown = ""; // the data of the table, as JSON
     this.facts = el("span", { class: "agentnb-usage-facts" });
     this.chart = el("span", { class: "agentnb-spark", "aria-hidden": "true" });
     this.toggle = button("Per turn", () => this.fold(), { class: "agentnb-link", "aria-expanded": "false", title: "Tokens, cost and time of each turn" });

@@ -30,7 +30,7 @@ _DONE = {
     "edit": "edited and approved",
     "replace": "replaced",
     "answer": "answered",
-    "ask": "taken back",
+    "ask": "withdrawn",
 }
 _BY = {
     "human": "a person",
@@ -38,7 +38,7 @@ _BY = {
     "rule": "a rule of the policy",
     "policy": "the policy",
     "deadline": "the deadline",
-    "headless": "the policy for when nobody is there",
+    "headless": "the policy for runs without a person",
     "fork": "the fork",
     "loop": "the loop",
 }

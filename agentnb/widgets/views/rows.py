@@ -208,7 +208,7 @@ def _summary(type: str, data: Mapping[str, Any], phase: str) -> str:
         case "approval_decision":
             by, earlier = data.get("by", "human"), data.get("earlier")
             if data["decision"] == "ask":
-                return f"decision of event {earlier} taken back"
+                return f"decision of event {earlier} withdrawn"
             words = [decided(data["decision"], by, earlier, data.get("remember"), data.get("reviewer"))]
             words += [call_line(data)] if data["decision"] in ("edit", "replace") else []
             return _join(" → ".join(words), data.get("result"), data.get("reason"))

@@ -39,7 +39,7 @@ _DONE = {
     "edit": "edited",
     "replace": "replaced",
     "answer": "answered",
-    "ask": "taken back",
+    "ask": "withdrawn",
 }
 
 
