@@ -763,6 +763,8 @@ def test_in_a_saved_notebook_the_rows_are_not_squeezed_by_the_state_diagram(page
     run.result(30)
     page.set_viewport_size({"width": width, "height": 900})
     page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run)}")
-    widths = page.locator(".agentnb-static > ul > li > div").evaluate_all("all => all.map(row => row.offsetWidth)")
+    widths = page.locator(".agentnb-static [role=log] > ul > li > div").evaluate_all(
+        "all => all.map(row => row.offsetWidth)"
+    )
     assert min(widths) >= 200
     assert page.evaluate("document.documentElement.scrollWidth") <= width

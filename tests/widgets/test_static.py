@@ -35,6 +35,7 @@ ELEMENTS = {"div", "span", "b", "samp", "pre", "details", "summary", "ul", "li",
 DRAWN = {"svg", "g", "path", "rect", "text"}
 LIMIT = 180_000
 """Bytes of a page at most."""
+IMAGE = {"alt", "width", "style", "src", "role", "data-phase"}
 PICTURE = "data:image/svg+xml;base64,"
 
 
@@ -80,7 +81,7 @@ class Reader(HTMLParser):
     def is_inert(self) -> bool:
         """Whether there is nothing but known elements with known attributes, in the HTML and in the pictures."""
         known = all(
-            tag in ELEMENTS and set(has) <= ({"class", "style"} if tag != "img" else {"alt", "width", "style", "src"})
+            tag in ELEMENTS and set(has) <= ({"class", "style", "role", "aria-label"} if tag != "img" else IMAGE)
             for tag, has in self.elements
         )
         parts = [part for drawn in self.pictures().values() for part in drawn.iter()]

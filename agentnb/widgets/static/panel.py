@@ -5,7 +5,8 @@ so it consists of inline styles and of pictures in `data:` URLs (`pictures`). It
 and its marks can be seen on white and on black. Without any style it still reads as an outline from top to bottom.
 
 From top to bottom: what the run is and how it stands, its question, the strip, its sums, what it waits for, the state
-diagram, and the trace (`rows`). Its size is bounded, and all text of models, tools and persons is escaped (`html`).
+diagram, and the trace (`rows`). Roles and accessible names are those of the live panel; JupyterLab drops them, too.
+Its size is bounded, and all text of models, tools and persons is escaped (`html`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from agentnb.core.events import Event
 from agentnb.run.recording import Recording
-from agentnb.widgets.static.html import Budget, block, count, escaped, fold, hung, line, path_of, portable
+from agentnb.widgets.static.html import Budget, block, count, escaped, fold, hung, line, path_of, portable, quoted
 from agentnb.widgets.static.pictures import (
     CALL,
     LINE,
@@ -40,6 +41,7 @@ STYLE = (
     "font:13px/21px system-ui,sans-serif;border:1px solid #838b96;border-radius:8px;max-width:920px;padding:10px 14px;"
     "word-wrap:break-word"
 )
+SIDE = "float:right;display:flex;flex-wrap:wrap;gap:8px;margin:0 0 8px 16px"
 PICTURES, QUESTIONS, GRAPHS = 30_000, 10_000, 20_000
 """Bytes of the pictures of the strip and the phases, of the waiting questions, of the call graphs."""
 QUESTION = 400
@@ -102,7 +104,7 @@ def static_html(run: Recording, note: str = "") -> str:
         *_remembered(run),
         *_graphs(loops, Budget(GRAPHS)),
         _diagrams(loops, now["phase"], pictures),
-        rows_html(rows, folded=len(events) >= 200),
+        f'<div role="log" aria-label="Events">{rows_html(rows, folded=len(events) >= 200)}</div>',
         *_queued(run),
         *_output(rows, events),
         _foot(len(events)),
@@ -230,7 +232,8 @@ def _questions(run: Recording) -> Iterator[str]:
 def _question(question: Mapping[str, Any]) -> str:
     view = f'<div style="white-space:pre-wrap">{escaped(question["view"])}</div>' if question["view"] else ""
     return (
-        f'<div style="border:1px solid {PERSON};border-left:4px solid {PERSON};border-radius:6px;'
+        f'<div role="group" aria-label="{quoted(one_line(question["name"], 80))}" '
+        f'style="border:1px solid {PERSON};border-left:4px solid {PERSON};border-radius:6px;'
         f'padding:6px 12px;margin:0 0 10px">'
         f'<div><span style="color:{PERSON}">◆</span> {path_of(question["path"])}'
         f"<samp><b>{line(question['name'], 80)}</b></samp> was waiting for a decision. {escaped(question['why'])}</div>"
@@ -284,7 +287,7 @@ def _diagrams(loops: Loops, phase: str, pictures: Budget) -> str:
     for name, picture in drawn:
         heading = f'<div style="text-align:center">{line(name, 24)}</div>' if name else ""
         made += f"<div>{heading}{pictures.spend(picture)}</div>"
-    return f'<div style="float:right;display:flex;flex-wrap:wrap;gap:8px;margin:0 0 8px 16px">{made}</div>'
+    return f'<div role="group" aria-label="State diagram" style="{SIDE}">{made}</div>'
 
 
 def _diagram(loop: LoopView, phase: str, name: str) -> str:
@@ -292,7 +295,8 @@ def _diagram(loop: LoopView, phase: str, name: str) -> str:
         return ""
     svg, width = phases_picture(loop.table, phase, loop.arrows)
     alt = phases_in_words(loop.table, phase, loop.arrows, name)
-    return image(svg, alt, width, "display:block;margin:0 auto")
+    marks = f' role="img" data-phase="{quoted(phase)}"'
+    return image(svg, alt, width, "display:block;margin:0 auto", marks)
 
 
 def _queued(run: Recording) -> Iterator[str]:

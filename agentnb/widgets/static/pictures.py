@@ -48,10 +48,12 @@ PHASES = Column(box=20, gap=6, lane=8, edge=3, first=8, aside=3)
 LETTER, LEAST_PHASE = 7.1, 72.0
 
 
-def image(svg: str, alt: str, width: float, style: str) -> str:
-    """Return a picture as an element, with its description in words."""
+def image(svg: str, alt: str, width: float, style: str, more: str = "") -> str:
+    """Return a picture as an element, with its description in words. more: further attributes."""
     encoded = b64encode(svg.encode()).decode()
-    return f'<img alt="{escape(alt)}" width="{width:.0f}" style="{style}" src="data:image/svg+xml;base64,{encoded}">'
+    return (
+        f'<img alt="{escape(alt)}" width="{width:.0f}" style="{style}"{more} src="data:image/svg+xml;base64,{encoded}">'
+    )
 
 
 def _svg(width: float, height: float, parts: Iterable[str], more: str = "") -> str:
