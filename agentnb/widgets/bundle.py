@@ -18,7 +18,7 @@ MODULES = (
     *("text", "focus", "keys", "spans", "typed", "player", "store", "form", "breakpoints", "queue", "head", "controls"),
     *("position", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("diagram", "graph", "panel"),
+    *("diagram", "graph", "ended", "panel"),
 )
 STYLES = ("panel", "views", "acting")
 
@@ -53,7 +53,7 @@ const dress = (root) => {
   root.prepend(style);
 };
 export default {
-  initialize: panel.initialize,
+  initialize: (given) => panel.initialize({ ...given, dress }),
   render: (given) => {
     dress(given.el);
     return panel.render(given);

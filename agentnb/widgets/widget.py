@@ -141,6 +141,11 @@ class Panel(anywidget.AnyWidget):
             self._own_layout.close()
         super().close()
 
+    @property
+    def is_shown(self) -> bool:
+        """True if a page shows the panel."""
+        return bool(self._pages)
+
     def close_unseen(self) -> None:
         """Close the panel as soon as no page shows it."""
         self._closes_unseen = True

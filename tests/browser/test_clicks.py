@@ -60,7 +60,7 @@ def test_a_page_reloaded_while_a_cell_waits_shows_the_question_and_accepts_the_c
     notebook.click("Approve")
     assert '"resumed": [[0, ' in notebook.run(LOOK)
     notebook.wait_output(SHOW, "completed")
-    assert "run_end" in notebook.outputs(SHOW)  # the panel stays, though this page does not take its frozen copy
+    assert "run_end" in notebook.outputs(SHOW)  # this page does not take the static panel
 
 
 @pytest.mark.parametrize("kernel_name", [next(iter(RELEASES))], indirect=True)  # the pages differ, not the kernels
@@ -85,7 +85,7 @@ def test_with_two_tabs_the_first_click_decides_and_the_other_tab_shows_the_decis
 
     notebook.do(reject_and_approve)
     notebook.wait_cell(WAIT)
-    notebook.wait_output(SHOW, "Saved copy of")  # frozen, which a page that has not run the cell does not take
+    notebook.wait_output(SHOW, "completed")
     other.wait_output(SHOW, "completed")
     for tab in (notebook, other):
         assert "1 call waits for you" not in tab.outputs(SHOW)

@@ -51,7 +51,7 @@ def test_a_run_waits_for_a_person_who_finds_it_again_after_reload_and_restart(no
     notebook.restart_kernel()
     notebook.run(0, timeout=60)
     notebook.run(3)
-    notebook.wait_output(3, "read only. To go on from there: agentnb.attach('mine', loop)")
+    notebook.wait_output(3, "read only. To resume it: agentnb.attach('mine', loop)")
     notebook.wait_output(3, "approval_request")
     notebook.do(
         lambda page: page.locator('[aria-label="State diagram"]:not([data-agentnb-copy] *) svg').nth(1).wait_for()

@@ -48,10 +48,10 @@ class DeliveredNotebook:
             self.page.run(number, timeout=60)
         return end
 
-    def wait_frozen(self) -> None:
-        """Wait until no output is a live panel any more, which is so a moment after the end of the last run."""
-        frozen = "() => !JSON.stringify(lab.panel.content.model.toJSON()).includes('widget-view+json')"
-        self.page.do(lambda page: page.wait_for_function(frozen, timeout=PATIENCE * 1000))
+    def wait_static(self) -> None:
+        """Wait until the notebook has no widget any more, which is so a moment after the end of the last run."""
+        static = "() => !JSON.stringify(lab.panel.content.model.toJSON()).includes('widget-view+json')"
+        self.page.do(lambda page: page.wait_for_function(static, timeout=PATIENCE * 1000))
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_after_run_all_the_saved_panels_need_no_kernel(first: DeliveredNotebook)
     first.page.run_all()
     first.page.wait_cell(last, timeout=120)
     for source in ("run = loop.start", "again = agentnb.restore"):
-        first.page.wait_output(first.number(source), "Saved copy of")  # only the frozen panel has this line
-    first.wait_frozen()
+        first.page.wait_output(first.number(source), "completed")
+    first.wait_static()
     first.page.save()
     text = first.page.path.read_text(encoding="utf-8")
     assert "application/vnd.jupyter.widget-view+json" not in text
@@ -115,8 +115,8 @@ def test_after_run_all_the_saved_laboratory_needs_no_kernel(laboratory: Delivere
     last = len(laboratory.sources) - 1
     laboratory.page.run_all()
     laboratory.page.wait_cell(last, timeout=180)
-    laboratory.page.wait_output(laboratory.number("session = SessionLoop"), "Saved copy of")
-    laboratory.wait_frozen()
+    laboratory.page.wait_output(laboratory.number("session = SessionLoop"), "completed")
+    laboratory.wait_static()
     laboratory.page.save()
     text = laboratory.page.path.read_text(encoding="utf-8")
     assert "application/vnd.jupyter.widget-view+json" not in text

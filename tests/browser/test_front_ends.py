@@ -98,7 +98,7 @@ def test_a_page_of_voila_decides_with_the_panel_of_a_run_in_the_background(brows
         for number in range(3):
             approve(page, number)
         page.get_by_text("completed", exact=True).wait_for(timeout=START)
-        page.wait_for_timeout(2000)  # the frozen copy, which Voila does not take, must not cost the live one
+        page.wait_for_timeout(2000)  # the static panel, which Voila does not take, must not cost the live one
         return page.inner_text("body")
 
     assert "run_end" in browser.do(click_through)

@@ -98,7 +98,7 @@ def test_a_step_inside_the_cell_that_drives_the_run_is_refused(cells: LiveKernel
     cells.run("from agentnb import notebook\nrun = session('done').start('go')")
     error, shown = cells.fails(f"async for event in run:\n{body}")
     assert error == "UsageError"
-    assert "it cannot wait for the run in between" in shown
+    assert "inside the iteration it cannot wait for the run" in shown
 
 
 def test_events_can_be_read_in_a_cell_while_the_run_uses_its_thread(cells: LiveKernel) -> None:

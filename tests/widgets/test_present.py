@@ -15,7 +15,7 @@ from ipywidgets.widgets.widget import _instances as widgets
 
 from agentnb import replay
 from agentnb.testing import delay, text
-from agentnb.widgets import COMM_IDS, panel, present
+from agentnb.widgets import COMM_IDS, panel, present, presenting
 from tests.widgets.support import asking, session
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -45,7 +45,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-def test_a_panel_is_live_during_the_run_and_replaced_by_a_static_one_at_its_end(
+def test_the_output_of_a_live_panel_is_replaced_by_a_static_one_at_the_end_of_the_run(
     displayed: Callable[[], list[dict[str, Any]]],
 ) -> None:
     before = set(COMM_IDS)
@@ -58,7 +58,8 @@ def test_a_panel_is_live_during_the_run_and_replaced_by_a_static_one_at_its_end(
     run.result(30)
     assert len(displayed()) == 2, "the end is seen to arrive first"
     wait_for(lambda: len(displayed()) == 4)
-    frozen = displayed()[2]
+    removed, frozen = displayed()[2:]
+    assert (removed["transient"], removed["data"]) == (copy["transient"], {"text/plain": ""}), "never visible"
     assert frozen["update"]
     assert frozen["transient"] == live["transient"]
     assert set(frozen["data"]) == {"text/html", "text/plain"}
@@ -92,8 +93,9 @@ def test_the_notebook_keeps_a_static_copy_of_a_waiting_run_until_it_ends(
     assert 'data-agentnb-copy="' in copy["data"]["text/html"]
     run.approve("c0")
     run.result(30)
-    wait_for(lambda: displayed()[-1]["data"] == {"text/plain": ""})
-    assert displayed()[-1]["transient"] == copy["transient"]
+    wait_for(lambda: "run_end" in displayed()[-1]["data"].get("text/html", ""))
+    assert displayed()[-2]["data"] == {"text/plain": ""}
+    assert displayed()[-2]["transient"] == copy["transient"]
 
 
 def test_a_displayed_panel_object_stays_live_with_a_static_copy_below_it(
@@ -217,6 +219,49 @@ def test_a_panel_that_a_page_still_shows_stays_open_until_the_page_closes_it(cel
     assert set(COMM_IDS) > before
     shown._receive(shown, {"type": "views", "page": "one", "count": 0}, [])
     assert set(COMM_IDS) == before
+
+
+def shown_to_its_end(cells: Cells, cell: str) -> Any:
+    """Return the panel of a run that a page shows and that has ended."""
+    run, before = session(["Hello."]), set(COMM_IDS)
+    cells.run(cell, lambda: present(run))
+    [shown] = [widget for widget in widgets.values() if widget.model_id in set(COMM_IDS) - before]
+    shown._receive(shown, {"type": "views", "page": "one", "count": 1}, [])
+    run.result(30)
+    cells.run("another")
+    return shown
+
+
+def test_the_panel_of_an_ended_run_stays_live_while_a_page_shows_it(
+    cells: Cells, displayed: Callable[[], list[dict[str, Any]]]
+) -> None:
+    shown = shown_to_its_end(cells, "shows")
+    assert f'data-agentnb-ended="{shown.key}"' in displayed()[-1]["data"]["text/html"]
+    assert WIDGET not in displayed()[-1]["data"]
+    cells.run("another")
+    assert shown.comm is not None
+    shown._receive(shown, {"type": "views", "page": "one", "count": 0}, [])
+    assert shown.comm is None
+
+
+def test_the_panel_of_an_ended_run_is_closed_when_its_cell_is_run_again(cells: Cells) -> None:
+    shown = shown_to_its_end(cells, "shows")
+    cells.run("shows")
+    assert shown.comm is None
+
+
+def test_of_many_ended_runs_the_last_have_live_panels_and_the_others_are_garbage_collected(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presenting, "KEPT", 2)
+    panels = [shown_to_its_end(cells, f"shows {number}") for number in range(4)]
+    assert [shown.comm is not None for shown in panels] == [False, False, True, True]
+    first = weakref.ref(panels[0].run)
+    for shown in panels:
+        shown.close()
+    del panels, shown
+    cells.run("another")
+    wait_for(lambda: forgotten(first))
 
 
 def test_an_unfinished_run_whose_cell_is_run_again_is_garbage_collected(cells: Cells) -> None:

@@ -17,6 +17,7 @@ import { Usage } from "./usage.js";
 import { Tabs } from "./tabs.js";
 import { Diagram } from "./diagram.js";
 import { Graphs } from "./graph.js";
+import { Ended } from "./ended.js";
 import { keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
 
@@ -58,7 +59,35 @@ function storeOf(model) {
 /** @param {{ model: Model, el: HTMLElement }} given */
 function render({ model, el: host }) {
   const store = storeOf(model),
-    parts = model.get("parts") ?? ALL;
+    panel = make(store, model),
+    { root } = panel,
+    scrolled = /** @type {Map<Element, number>} */ (new Map());
+  let focused = /** @type {HTMLElement | null} */ (null);
+  host.classList.add("agentnb-place");
+  host.append(root);
+  // An element that is taken off the page loses how far it was scrolled, and the focus.
+  root.addEventListener("scroll", ({ target }) => target instanceof Element && scrolled.set(target, target.scrollTop), { capture: true, passive: true });
+  root.addEventListener("focusin", ({ target }) => {
+    focused = target instanceof HTMLElement ? target : null;
+  });
+  root.addEventListener("focusout", ({ target }) => {
+    queueMicrotask(() => {
+      if (focused === target && focused?.isConnected) focused = null; // a person has left it
+    });
+  });
+  return () => {
+    if (store.ended) store.ended.leave(panel, [...scrolled], focused);
+    else panel.dispose();
+  };
+}
+
+/**
+ * Make a panel. It is drawn when it is on the page.
+ * @param {Store} store
+ * @param {Model} model
+ */
+function make(store, model) {
+  const parts = model.get("parts") ?? ALL;
   /** @param {string} name */
   const has = (name) => parts.includes(name);
   const root = el("div", { class: "agentnb agentnb-panel mathjax_ignore tex2jax_ignore", role: "group", "aria-label": "Panel" });
@@ -119,8 +148,6 @@ function render({ model, el: host }) {
   );
   // The copy in the notebook file (display.py) is hidden while this panel is on the page.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
-  host.classList.add("agentnb-place");
-  host.append(root);
 
   // News is only noted here; the parts are drawn once a frame. A hidden page draws when it is visible again.
   const news = /** @type {Set<News>} */ (new Set());
@@ -149,20 +176,27 @@ function render({ model, el: host }) {
   sized.observe(root);
   view("status");
   view("tail");
-  return () => {
+  const dispose = () => {
     unview();
     sized.disconnect();
     cancelAnimationFrame(frame);
     for (const part of Object.values(made)) part?.dispose?.();
+    root.remove();
   };
+  return { root, dispose };
 }
 
 // `initialize` gets a model that lives as long as the widget; that of `render` ends with its view. So the store uses this one.
 export default {
-  /** @param {{ model: Model }} given */
-  initialize({ model }) {
-    const store = storeOf(model);
+  /** @param {{ model: Model, dress: (host: HTMLElement) => void }} given */
+  initialize({ model, dress }) {
+    const store = storeOf(model),
+      ended = new Ended(store, () => make(store, model), dress);
+    store.ended = ended;
+    model.on("change:status", () => ended.follow());
     return () => {
+      store.ended = null;
+      ended.dispose();
       clearInterval(store.timer);
       store.player?.hold();
       stores.delete(keyOf(model));

@@ -45,6 +45,7 @@ export class Store {
     this.trouble = "";
     this.gone = false;
     this.syncing = 0;
+    this.ended = /** @type {Ended | null} */ (null);
     model.on("msg:custom", (message) => this.receive(message));
     for (const name of TRAITS) {
       model.on(`change:${name}`, () => {
@@ -286,6 +287,7 @@ export class Store {
   }
 
   heartbeat() {
+    this.ended?.check();
     const now = Date.now(),
       kernel = this.kernel();
     if (kernel && (kernel.isDisposed || DEAD.has(kernel.status))) return this.lose();

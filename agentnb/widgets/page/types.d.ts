@@ -341,6 +341,7 @@ interface Kernel {
 // ---- The types that the page's modules share
 
 type Store = import("./store.js").Store;
+type Ended = import("./ended.js").Ended;
 type Spans = import("./spans.js").Spans;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
