@@ -93,7 +93,7 @@ def test_the_notebook_keeps_a_static_copy_of_a_waiting_run_until_it_ends(
     assert 'data-agentnb-copy="' in copy["data"]["text/html"]
     run.approve("c0")
     run.result(30)
-    wait_for(lambda: "run_end" in displayed()[-1]["data"].get("text/html", ""))
+    wait_for(lambda: "✓ done" in displayed()[-1]["data"].get("text/html", ""))
     assert displayed()[-2]["data"] == {"text/plain": ""}
     assert displayed()[-2]["transient"] == copy["transient"]
 
