@@ -195,7 +195,7 @@ def test_the_saved_outputs_are_the_current_outputs(saved: Any, first: Any, sourc
 def test_the_saved_panels_show_the_ended_runs_without_a_kernel(saved: Any) -> None:
     assert len(pages(saved)) == 2
     for page in pages(saved):
-        assert "completed" in page
+        assert "✓ done" in page
         assert "<script" not in page
     assert "application/vnd.jupyter.widget-view+json" not in (NOTEBOOKS / FIRST).read_text(encoding="utf-8")
     assert "widgets" not in saved.metadata
@@ -312,7 +312,7 @@ def test_the_laboratory_was_saved_after_one_complete_run_and_needs_no_kernel(sav
     assert "application/vnd.jupyter.widget-view+json" not in text
     assert len(text) < 500_000
     (panel,) = pages(saved_laboratory)
-    assert "completed" in panel
+    assert "✓ done" in panel
     assert "<script" not in panel
 
 

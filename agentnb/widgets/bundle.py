@@ -10,7 +10,6 @@ import json
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -22,19 +21,10 @@ MODULES = (
     *("diagram", "graph", "ended", "panel"),
 )
 STYLES = ("panel", "views", "acting")
-STATIC_STYLES = ("panel", "static")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _JSDOC = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
-_SPACE = re.compile(r"\s*\n\s*")
-# Classes of elements that only a live panel has: buttons, inputs, lists, and text that is streaming.
-_LIVE = re.compile(
-    r"-(panel|button|select|input|field|form|talk|joined|waiting|control|link|filter|line|details|live|spacer|row|busy|place)\b"
-    r"|:focus"
-)
-_ROOT = re.compile(r"\.agentnb(?![\w-])")
-_COMMA = re.compile(r",(?![^(]*\))")  # between two selectors, not in the brackets of a selector
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 
@@ -90,32 +80,5 @@ def _shortened(source: str) -> str:
 
 @cache
 def style_sheet() -> str:
-    """Return the live panel's CSS."""
-    return _styles(STYLES)
-
-
-@cache
-def static_style_sheet() -> str:
-    """Return the CSS of a static panel, without comments. A saved notebook contains it once for each run.
-
-    It applies to static panels only. A live panel on the same page has its own style sheet, which comes before those
-    in the outputs. So a rule that applied to both kinds of panels would override rules of the live panel.
-    """
-    lines = _SPACE.sub("\n", _COMMENT.sub("", _styles(STATIC_STYLES))).splitlines()
-    kept = []
-    for line in lines:
-        selectors, brace, rule = line.partition("{")
-        # Leave out a rule on one line if all of its selectors belong to a live panel.
-        if brace and line.endswith("}") and all(map(_LIVE.search, _COMMA.split(selectors))):
-            continue
-        # Let the selectors of any other rule apply to static panels only.
-        if brace and not line.startswith("@"):
-            rooted = (_ROOT.sub(".agentnb-static", selector) for selector in _COMMA.split(selectors))
-            scoped = (one if ".agentnb-static" in one else f":where(.agentnb-static) {one.lstrip()}" for one in rooted)
-            line = ",".join(scoped) + brace + rule
-        kept.append(line)
-    return "\n".join(kept)
-
-
-def _styles(names: Sequence[str]) -> str:
-    return "\n".join((PAGE / f"{name}.css").read_text(encoding="utf-8") for name in names)
+    """Return the panel's CSS."""
+    return "\n".join((PAGE / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)

@@ -22,13 +22,18 @@ from typing import Any, Protocol
 
 from agentnb.run import Replay
 from agentnb.run.recording import Recording
-from agentnb.widgets.static.panel import SMALL, plain_text, static_html
+from agentnb.widgets.static.panel import plain_text, static_html
 from agentnb.widgets.text import one_line
 from agentnb.widgets.views.status import status_word
 
 REST = 2.0
 """Seconds from an event to the check whether the run is at rest."""
 NOTHING = {"text/plain": ""}
+HIDDEN_ERROR = (
+    "<style>.jp-OutputArea-child:has(+ .jp-OutputArea-child [data-agentnb-copy] > .agentnb-static) > "
+    ".jupyter-widgets:not(:has(*)){display:none}</style>"
+)
+"""Above the copy of a live panel JupyterLab says that the widget's model is not found; the copy says more."""
 
 logger = logging.getLogger("agentnb")
 
@@ -75,7 +80,7 @@ class SavedCopy:
         made = time.strftime("%Y-%m-%d at %H:%M:%S")
         since = f"State of {made}. agentnb.attach({name!r}) shows the current state."
         note = "" if over or isinstance(self._run, Replay) else since
-        page = f'<div data-agentnb-copy="{self._key}">{static_html(self._run, bounds=SMALL, note=note)}</div>'
+        page = f'<div data-agentnb-copy="{self._key}">{static_html(self._run, note)}{HIDDEN_ERROR}</div>'
         with self._sending:
             if self._shown is shown and not self._is_stopped:  # otherwise a later state is being drawn
                 self._handle.update({"text/plain": plain_text(self._run), "text/html": page}, raw=True)

@@ -30,7 +30,7 @@ from agentnb.widgets.drawings.diagram import Table, diagram, table_of
 from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.feed import Feed
 from agentnb.widgets.handlers import CommandHandlers
-from agentnb.widgets.static.panel import SMALL, plain_text, static_html
+from agentnb.widgets.static.panel import plain_text, static_html
 from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.loops import Loops, graph_status
 from agentnb.widgets.views.rows import TAIL, tail
@@ -233,7 +233,7 @@ class Panel(anywidget.AnyWidget):
         display_live(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        page = static_html(self.run, self.diagram, SMALL)
+        page = static_html(self.run)
         bundle: dict[str, Any] = {"text/plain": plain_text(self.run), "text/html": page}
         widget = super()._repr_mimebundle_(**kwargs)
         return {**(widget[0] if widget is not None else {}), **bundle}, {}

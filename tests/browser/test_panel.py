@@ -199,7 +199,7 @@ def test_the_texts_of_the_panel_have_enough_contrast_in_each_theme(notebook: Not
     notebook.wait_output(SHOW, "completed")
     notebook.do(find_no_poor_contrast)
     show_saved(notebook)
-    notebook.wait_output(SHOW, "What was said")
+    notebook.wait_output(SHOW, "Saved copy of")
     notebook.do(find_no_poor_contrast)
 
 
@@ -288,12 +288,15 @@ def test_a_call_of_a_nested_loop_is_decided_by_button(notebook: Notebook, decisi
     assert notebook.run(LOOK).strip() == f"{DECISIONS[decision][1].split(' ')[0]} ['worker']"
     wait_until(lambda: notebook.do(look_at_phases), ("completed", "done"))
     show_saved(notebook)
-    notebook.wait_output(SHOW, "What was said in worker")
+    notebook.wait_output(SHOW, "Saved copy of")
     wait_until(lambda: notebook.do(look_at_phases), ("completed", "done"))
 
 
 def look_at_phases(page: Any) -> tuple[Any, ...]:
     """The phases that the visible panel shows, live or static."""
+    saved = page.locator(".agentnb-static img[data-phase]:visible")
+    if saved.count():
+        return tuple(saved.evaluate_all("all => all.map((image) => image.dataset.phase)"))
     outermost = page.get_by_role("img", name="State diagram").get_attribute("data-phase")
     return outermost, page.locator("[data-nested-phase]:visible").get_attribute("data-nested-phase")
 
@@ -361,8 +364,10 @@ def test_the_graph_of_an_execution_loop_is_updated_while_its_calls_run(notebook:
     # The value is not a number of seconds, so c1 is refused.
     wait_for("nap c1 ✗ failed", "write c2 ✓ completed", "broken c3 ✗ failed", "nap c4 ✓ completed")
     show_saved(notebook)
-    notebook.wait_output(SHOW, "What was said")
-    wait_for("nap c1 ✗ failed", "write c2 ✓ completed", "broken c3 ✗ failed", "nap c4 ✓ completed")
+    notebook.wait_output(SHOW, "Saved copy of")
+    saved = notebook.do(lambda page: page.locator(".agentnb-static").first.text_content())
+    for words in ("c1 nap: failed", "c2 write: completed", "c3 broken: failed", "c4 nap: completed"):
+        assert words in saved
 
 
 def rows_scrolled_through(page: Any) -> list[int]:
@@ -417,7 +422,7 @@ def test_an_ended_run_is_readable_after_the_notebook_is_reopened_without_its_ker
 WATCH_HEIGHTS = """() => { window.heights = []; window.words = new Set();
     const area = document.querySelector(".agentnb-panel").closest(".jp-OutputArea");
     const frame = () => { heights.push(Math.round(area.getBoundingClientRect().height));
-        for (const words of ["was waiting for a decision", "What was said"]) if (area.innerText.includes(words)) {
+        for (const words of ["was waiting for a decision", "Saved copy of"]) if (area.innerText.includes(words)) {
             if (area.innerText.includes("completed")) window.words.add(words); }
         requestAnimationFrame(frame); };
     frame(); }"""
@@ -455,7 +460,7 @@ def test_an_ended_panel_stays_live_on_the_page_and_the_notebook_has_a_static_one
     close = "from ipywidgets.widgets.widget import _instances\nfor one in list(_instances.values()): one.close()"
     notebook.set_cell(LOOK, close)
     notebook.run(LOOK)
-    notebook.wait_output(SHOW, "What was said")
+    notebook.wait_output(SHOW, "Saved copy of")
     assert notebook.do(lambda page: page.locator(".agentnb-panel").count()) == 0
 
 
@@ -485,7 +490,7 @@ def test_an_ended_panel_is_readable_after_a_restart_of_the_kernel(notebooks: Not
     notebook.wait_output(SHOW, "run_end")
     notebook.save()
     notebook.reload()
-    notebook.wait_output(SHOW, "What was said")
+    notebook.wait_output(SHOW, "Saved copy of")
 
 
 def test_a_waiting_run_is_readable_after_the_notebook_is_reopened_without_its_kernel(
@@ -574,7 +579,7 @@ def test_hostile_text_from_model_and_tools_is_text_in_every_view(notebook: Noteb
     notebook.set_cell(LOOK, "for item in run.pending: run.approve(item)\nrun.result(60); print(run.stop_reason)")
     assert "completed" in notebook.run(LOOK, timeout=60)
     show_saved(notebook)
-    notebook.wait_output(SHOW, "What was said")
+    notebook.wait_output(SHOW, "Saved copy of")
     assert notebook.do(lambda page: page.evaluate("() => window.pwned")) is None
     alive = ".jp-OutputArea :is(script, iframe, [onerror], [onload], [href^=javascript])"
     assert notebook.do(lambda page: page.locator(alive).count()) == 0

@@ -29,7 +29,8 @@ WIDTHS = (1000, 480)
 THEMES = ("light", "dark")
 COLOURS = 200
 STYLE = """:root { --jp-ui-font-family: "DejaVu Sans"; --jp-code-font-family: "DejaVu Sans Mono"; }
-body { margin: 0; } .agentnb.agentnb { margin: 0; } * { caret-color: transparent !important; }"""
+body { margin: 0; } .agentnb.agentnb { margin: 0; }
+.agentnb-static { font-family: "DejaVu Sans" !important; } * { caret-color: transparent !important; }"""
 HINTING = ["--font-render-hinting=none", "--disable-lcd-text", "--force-color-profile=srgb", "--hide-scrollbars"]
 
 BLOCK = 16
@@ -71,7 +72,7 @@ def take(context: BrowserContext, state: str, extra_style: str = "") -> Generato
                     _settle(page)
                     if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
                         raise RunsOver(f"{state} is {wide} pixels wide where there are {width}")
-                    png = page.locator(".agentnb").first.screenshot(animations="disabled")
+                    png = page.locator(".agentnb, .agentnb-static").first.screenshot(animations="disabled")
                     yield f"{state}-{theme}-{width}.png", png
         finally:
             if shown is not None and shown.panel is not None:
@@ -83,7 +84,8 @@ def take(context: BrowserContext, state: str, extra_style: str = "") -> Generato
 def _show(page: Page, run: Any, state: str) -> PanelPage | None:
     if state != "frozen":
         return _live(page, run, state)
-    page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run)}")
+    themes = '<meta name=color-scheme content="light dark">'  # it has the colours of the page
+    page.set_content(f"<!doctype html><meta charset=utf-8>{themes}{static_html(run)}")
     return None
 
 

@@ -110,8 +110,8 @@ def test_a_wrapped_line_of_a_value_is_indented_more_than_a_new_value(path: str, 
 
 def test_a_wrapped_line_on_a_saved_page_is_indented_more_than_a_new_value(page: Page) -> None:
     run = waiting(*deletes(f"Dear Ann,\n{LONG}\n"))
-    page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run, '')}")
-    told = page.get_by_role("group", name="delete_file").locator("pre")
+    page.set_content(f"<!doctype html><meta charset=utf-8>{static_html(run)}")
+    told = page.locator("div", has_text="was waiting for a decision.").locator("pre").first
     assert told.inner_text() == for_reading(run.pending[0].arguments)
     first, *others = told.locator("span").filter(has_text="It goes on").evaluate(ROWS)
     assert others

@@ -8,8 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from agentnb.widgets.drawings.diagram import diagram, mark, table_of
+from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.drawings.layout import PHASE, Layout, lay_out_column
+from agentnb.widgets.static.pictures import phases_in_words, phases_picture
 from tests.widgets.support import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -102,8 +103,14 @@ def test_a_diagram_is_drawn_without_importing_matplotlib() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_current_phase_and_the_path_taken_are_marked() -> None:
-    svg = mark(diagram(table_of(ENGINE)), table_of(ENGINE), "receiving", [["idle", "receiving"], ["gone", "error"]])
-    marked = dict(re.findall(r'data-gid="([^"]+)" class="[^"]*agentnb-(now|taken)"', svg))
-    assert marked == {"phase-1": "now", "label-1": "now", "arrow-0-1": "taken", "head-0-1": "taken"}
-    assert svg.index("arrow-0-1") > svg.index("arrow-7-0")  # drawn over the arrow in its lane
+def test_the_picture_of_a_saved_diagram_marks_the_current_phase_and_the_path_taken() -> None:
+    table, taken = table_of(ENGINE), {("idle", "receiving"): 2, ("gone", "error"): 1}
+    svg, width = phases_picture(table, "receiving", taken)
+    root = ElementTree.fromstring(svg)
+    assert root.get("width") == f"{width:.0f}"
+    bold = [part.text for part in root.iter() if part.get("font-weight")]
+    assert bold == ["receiving"]
+    [strong] = [part.get("d") or "" for part in root.iter() if part.get("stroke-width") == "1.8"]
+    assert strong.count("M") == 1
+    words = phases_in_words(table, "receiving", taken)
+    assert "Now: receiving. Taken: idle to receiving 2 times, gone to error." in words

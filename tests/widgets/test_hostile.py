@@ -38,10 +38,12 @@ ALIVE = """(selector) => [...document.querySelectorAll(selector)].flatMap((root)
     const bad = "script iframe frame object embed img image a area link meta base form video audio source use set " +
       "animate animatemotion animatetransform foreignobject template noscript xmp plaintext math";
     const leads = /^on|^(src|srcset|srcdoc|href|action|formaction|background|ping|http-equiv|autofocus)$|:href$/i;
-    const own = node.matches("form.agentnb-form:not([action])");
+    // A form that leads nowhere, and a picture in the page, which as such cannot load or execute anything.
+    const picture = "img:is(:not([src]), [src^='data:image/svg+xml;base64,'])";
+    const own = node.matches(`form.agentnb-form:not([action]), ${picture}`);
     const found = bad.split(" ").includes(node.localName.toLowerCase()) && !own ? [node.localName] : [];
     for (const { name, value } of node.attributes) {
-      if (leads.test(name)) found.push(`${node.localName} ${name}`);
+      if (leads.test(name) && !(own && name === "src")) found.push(`${node.localName} ${name}`);
       if (name === "style" && /url|@import|expression/i.test(value)) found.push(`style ${value}`);
     }
     return found;
@@ -49,7 +51,8 @@ ALIVE = """(selector) => [...document.querySelectorAll(selector)].flatMap((root)
 SHOWN = """(selector) => [...document.querySelectorAll(selector)].map((root) => [
   root.textContent,
   ...[...root.querySelectorAll("*")].flatMap((node) =>
-    ["aria-label", "aria-description", "title", "placeholder", "label"].map((name) => node.getAttribute(name) ?? "")),
+    ["aria-label", "aria-description", "title", "placeholder", "label", "alt"]
+      .map((name) => node.getAttribute(name) ?? "")),
 ].join("\\n"))"""
 WIDE = """() => [...document.body.querySelectorAll("*")]
   .filter(() => document.documentElement.scrollWidth > innerWidth)

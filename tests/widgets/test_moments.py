@@ -148,7 +148,7 @@ async def test_a_saved_page_has_both_sides_of_a_divergence() -> None:
     departing = replay(run, SessionLoop(ScriptedLLM([]), [], name=run.loop.name))  # the tool is missing
     with pytest.raises(ReplayDiverged) as raised:
         departing.to(len(run.events) - 1)
-    page = static_html(departing, drawing="")
+    page = static_html(departing)
     assert f"Event {raised.value.recorded.seq} is not what the loop does now." in page
     assert {raised.value.recorded.type, raised.value.expected.type} == {"call_start", "call_end"}
     assert "not found" in page

@@ -63,7 +63,7 @@ def test_the_output_of_a_live_panel_is_replaced_by_a_static_one_at_the_end_of_th
     assert frozen["update"]
     assert frozen["transient"] == live["transient"]
     assert set(frozen["data"]) == {"text/html", "text/plain"}
-    assert "run_end" in frozen["data"]["text/html"]
+    assert "Saved copy of" in frozen["data"]["text/html"]
     assert frozen["data"]["text/plain"].startswith("tidy (SessionLoop): completed")
     wait_for(lambda: set(COMM_IDS) == before)
 
@@ -93,7 +93,7 @@ def test_the_notebook_keeps_a_static_copy_of_a_waiting_run_until_it_ends(
     assert 'data-agentnb-copy="' in copy["data"]["text/html"]
     run.approve("c0")
     run.result(30)
-    wait_for(lambda: "run_end" in displayed()[-1]["data"].get("text/html", ""))
+    wait_for(lambda: "✓ done" in displayed()[-1]["data"].get("text/html", ""))
     assert displayed()[-2]["data"] == {"text/plain": ""}
     assert displayed()[-2]["transient"] == copy["transient"]
 
@@ -112,7 +112,7 @@ def test_a_displayed_panel_object_stays_live_with_a_static_copy_below_it(
     assert "State of 20" in displayed()[-1]["data"]["text/html"]
     run.approve("c0")
     run.result(30)
-    wait_for(lambda: "run_end" in displayed()[-1]["data"]["text/html"])
+    wait_for(lambda: "✓ done" in displayed()[-1]["data"]["text/html"])
     assert displayed()[-1]["transient"] == copy["transient"]
     assert displayed()[-1]["data"]["text/plain"].startswith("tidy (SessionLoop): completed")
     assert "State of 20" not in displayed()[-1]["data"]["text/html"]

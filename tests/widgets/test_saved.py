@@ -75,7 +75,7 @@ def test_of_two_concurrent_drawings_the_last_started_is_kept(
 
     while_drawn.append(go_on)
     copy.update()
-    assert "model_end" in displayed()[-1]["text/html"]
+    assert "Turn 1" in displayed()[-1]["text/html"]
     copy.stop()
 
 

@@ -18,7 +18,6 @@ Table = tuple[tuple[str, tuple[str, ...]], ...]
 
 CHARACTER, NAME = 6.4, 22
 """The width of a character, and the maximum number of characters of a name."""
-_SVG = f"{{{svg.NAMESPACE}}}"
 
 
 def table_of(phases: Mapping[str, Sequence[str]]) -> Table:
@@ -55,28 +54,4 @@ def diagram(table: Table) -> str:
     for number, (x, y) in enumerate(layout.places):
         label = svg.group(root, f"label-{number}", "agentnb-label")
         svg.text(label, names[number], (x + width / 2, y + PHASE / 2 + 3.5))
-    return svg.as_text(root)
-
-
-def mark(drawing: str, table: Table, phase: str | None, path: Sequence[Sequence[str]]) -> str:
-    """Return the drawing with the current phase and the taken arrows marked, as the live panel marks them."""
-    index = {name: number for number, (name, _) in enumerate(table)}
-    marks = {f"phase-{index.get(phase or '', -1)}": "agentnb-now", f"label-{index.get(phase or '', -1)}": "agentnb-now"}
-    for source, target in path:
-        if source in index and target in index:
-            ends = f"{index[source]}-{index[target]}"
-            marks |= {f"arrow-{ends}": "agentnb-taken", f"head-{ends}": "agentnb-taken"}
-    ElementTree.register_namespace("", svg.NAMESPACE)
-    root = ElementTree.fromstring(drawing)
-    for group in root.findall(f"{_SVG}g"):
-        name = group.get("data-gid", "")
-        if name in marks:
-            group.set("class", f"{group.get('class')} {marks[name]}")
-
-    def layer(part: ElementTree.Element) -> int:
-        """Return the layer of a part: taken arrows are above the others in their lane, phases are above all arrows."""
-        name = part.get("class", "")
-        return 2 if name.startswith(("agentnb-phase", "agentnb-label")) else int("agentnb-taken" in name)
-
-    root[:] = sorted(root, key=layer)
     return svg.as_text(root)

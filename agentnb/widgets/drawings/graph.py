@@ -1,6 +1,6 @@
 """The drawing of a call graph: a box for each call, and arrows from each call to the calls that read its result.
 
-The status of a call is a class and a few words in its box (`dress`). The page changes these in place, and gets a new
+The status of a call is a class and a few words in its box (`Dress`). The page changes these in place, and gets a new
 drawing only if there are new calls or arrows.
 """
 
@@ -30,22 +30,6 @@ Dress = tuple[str, str, str]
 @lru_cache(maxsize=32)
 def draw(shape: Shape) -> str:
     """Return the drawing without the status of the calls."""
-    return svg.as_text(_drawn(shape))
-
-
-def dress(shape: Shape, dresses: Sequence[Dress]) -> str:
-    """Return the drawing with the status of each call, as the page shows it."""
-    root = _drawn(shape)
-    for group in root.findall("g"):
-        kind, _, ends = group.get("data-gid", "").partition("-")
-        status, words, sentence = dresses[int(ends.partition("-")[0])]  # an arrow looks like the call it comes from
-        group.set("class", f"{group.get('class')} agentnb-is-{status}")
-        if kind == "node":
-            group[0].text, group[-1].text = sentence, words
-    return svg.as_text(root)
-
-
-def _drawn(shape: Shape) -> ElementTree.Element:
     boxes, arrows = shape
     layout = lay_out_graph(len(boxes), arrows)
     root = svg.drawing(layout.width, layout.height, "agentnb-calls")
@@ -70,14 +54,14 @@ def _drawn(shape: Shape) -> ElementTree.Element:
         ElementTree.SubElement(group, "title")
         svg.path(group, svg.box(place, WIDTH, HEIGHT))
         (x, y), id = place, one_line(visible(id), ID)
-        tool = _cut(one_line(visible(tool)) or "(no tool)", CELLS - len(id) - 1)
+        tool = fitted(one_line(visible(tool)) or "(no tool)", CELLS - len(id) - 1)
         svg.text(group, tool, (x + INSET, y + 15.5), "agentnb-node-tool")
         svg.text(group, id, (x + WIDTH - INSET, y + 15.5), "agentnb-node-id")
         svg.text(group, "", (x + INSET, y + 30.5), "agentnb-node-standing")
-    return root
+    return svg.as_text(root)
 
 
-def _cut(text: str, room: int) -> str:
+def fitted(text: str, room: int) -> str:
     """Return the beginning of a text that is `room` characters wide. East Asian characters count twice."""
     wide = 0
     for length, character in enumerate(text):

@@ -28,11 +28,28 @@ ROW = 4
 """The number of these in a row; more if the columns are wider."""
 SWEEPS = 4
 
-PHASE, GAP, LANE, EDGE = 24.0, 16.0, 11.0, 6.0
-"""Of the column: the height of a box, the distance to the next, the width of a lane, the margin."""
+PHASE = 24.0
+"""The height of a box in the column."""
 
 Point = tuple[float, float]
 Arrow = tuple[int, int]
+
+
+class Column(NamedTuple):
+    """The sizes of a column: the height of a box, the distance to the next, the width of a lane, and the margin.
+
+    first: the distance of the first lane from the boxes. aside: how far from the middle of a box its arrows are.
+    """
+
+    box: float = PHASE
+    gap: float = 16.0
+    lane: float = 11.0
+    edge: float = 6.0
+    first: float = 10.0
+    aside: float = 4.0
+
+
+COLUMN = Column()
 
 
 class Layout(NamedTuple):
@@ -49,26 +66,30 @@ class Layout(NamedTuple):
     height: float
 
 
-def lay_out_column(boxes: int, arrows: Sequence[Arrow], width: float) -> Layout:
+def lay_out_column(boxes: int, arrows: Sequence[Arrow], width: float, sizes: Column = COLUMN) -> Layout:
     """Return the positions of boxes of this width in one column, and of the arrows between them."""
     left = _lanes([(source, target) for source, target in arrows if target < source])
     right = _lanes([(source, target) for source, target in arrows if target > source + 1])
-    room = [LANE * (max(lanes.values()) + 1) + 8 if lanes else 0.0 for lanes in (left, right)]
-    x = EDGE + room[0]
-    places = [(x, EDGE + number * (PHASE + GAP)) for number in range(boxes)]
+    room = [
+        sizes.first + sizes.lane * max(lanes.values()) + sizes.lane - 2 if lanes else 0.0 for lanes in (left, right)
+    ]
+    x = sizes.edge + room[0]
+    places = [(x, sizes.edge + number * (sizes.box + sizes.gap)) for number in range(boxes)]
     ways: dict[Arrow, list[Point]] = {}
     for source, target in arrows:
         top, bottom = places[source][1], places[target][1]
         if target == source + 1:
-            ways[source, target] = [(x + width / 2, top + PHASE), (x + width / 2, bottom - 1)]
+            ways[source, target] = [(x + width / 2, top + sizes.box), (x + width / 2, bottom - 1)]
             continue
         # Out of the source and into the target at different heights, so that the two do not meet.
         ahead = target > source
-        side, lane = (x + width, x + width + 10 + LANE * right[target]) if ahead else (x, x - 10 - LANE * left[target])
-        leaves, enters = top + PHASE / 2 + (4 if ahead else -4), bottom + PHASE / 2 - (4 if ahead else -4)
+        lane = sizes.first + sizes.lane * (right if ahead else left)[target]
+        side, lane = (x + width, x + width + lane) if ahead else (x, x - lane)
+        aside = sizes.aside if ahead else -sizes.aside
+        leaves, enters = top + sizes.box / 2 + aside, bottom + sizes.box / 2 - aside
         ways[source, target] = [(side, leaves), (lane, leaves), (lane, enters), (side + (1 if ahead else -1), enters)]
-    height = 2 * EDGE + boxes * PHASE + (boxes - 1) * GAP
-    return Layout(places, ways, [], x + width + room[1] + EDGE, height)
+    height = 2 * sizes.edge + boxes * sizes.box + (boxes - 1) * sizes.gap
+    return Layout(places, ways, [], x + width + room[1] + sizes.edge, height)
 
 
 def _lanes(arrows: Sequence[Arrow]) -> dict[int, int]:

@@ -7,76 +7,86 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 from html import escape
 from typing import Any
 
-from agentnb.widgets.text import BAR, for_reading, one_line, visible
-from agentnb.widgets.views.rows import clip
+from agentnb.widgets.text import BAR, one_line, visible
 
-TEXT = 1500
-"""Characters of one string at most."""
-LINE = 160
-"""Characters of the line about an event."""
-TALL, TALL_LINES = 600, 14
-"""Characters and lines of a text that fits without scrolling, in a narrow page as well."""
-CLASSES = "mathjax_ignore tex2jax_ignore"
-"""What MathJax leaves unchanged: a class of version 3 (JupyterLab) and one of version 2 (nbconvert)."""
+TEXT, LINES = 2000, 60
+"""Characters and lines of one text at most."""
+LINE = 240
+"""Characters of a line."""
+CLASSES = "agentnb-static mathjax_ignore tex2jax_ignore"
+"""By the last two MathJax leaves the text unchanged, in version 3 (JupyterLab) and in version 2 (nbconvert)."""
+BLOCK = "margin:2px 0 6px 18px;white-space:pre-wrap;font-size:13px;line-height:18px"
 
 _TEMPLATE = re.compile(r"\{(?=[{%#])|(?<=[}%#])\}")
 
 
 class Budget:
-    """Adds details and drawings as long as there are characters left."""
+    """Adds parts as long as there are bytes left."""
 
-    def __init__(self, characters: int) -> None:
-        self._left = characters
+    def __init__(self, room: int) -> None:
+        self._left = room
 
-    def block(self, label: str, value: Any) -> str:
-        """Return a block of text, with a label unless that is empty; without room, a note that it is left out."""
-        text = value if isinstance(value, str) else for_reading(clip(value, TEXT, 20))
-        head = f'<div class="agentnb-label-small">{escaped(label)}</div>' if label else ""
-        body = long(text)
-        is_tall = len(body) > TALL or body.count("\n") > TALL_LINES
-        scrolls = ' tabindex="0"' if is_tall else ""  # only with the focus can it be scrolled by keyboard
-        block = self.spend(f"{head}<pre{scrolls}>{body}</pre>")
-        return block or '<p class="agentnb-dim">Left out to keep this small.</p>'
-
-    def spend(self, html: str) -> str:
-        """Return the HTML, or an empty string if there is no room for it."""
-        if len(html) > self._left:
-            return ""
-        self._left -= len(html)
+    def spend(self, html: str, instead: str = "") -> str:
+        """Return the HTML, or `instead` if there is no room for it."""
+        size = len(html) if html.isascii() else len(html.encode())
+        if size > self._left:
+            return instead
+        self._left -= size
         return html
 
 
 def escaped(text: object) -> str:
-    """Return text as HTML."""
+    """Return text as HTML, between tags."""
+    return escape(visible(str(text)), quote=False)
+
+
+def quoted(text: object) -> str:
+    """Return text as HTML, in the quotes of an attribute."""
     return escape(visible(str(text)))
 
 
-def line(text: str) -> str:
+def line(text: str, room: int = LINE) -> str:
     """Return text as HTML, cut to one line; to half a line if escaping makes it much longer."""
-    cut = escaped(one_line(text, LINE))
-    return cut if len(cut) <= 2 * LINE else escaped(one_line(text, LINE // 2))
+    cut = escaped(one_line(text, room))
+    return cut if len(cut) <= 2 * room else escaped(one_line(text, room // 2))
 
 
-def long(text: str) -> str:
-    """Return the beginning of a text as HTML, with the length of the whole if it is cut."""
-    cut = visible(text[:TEXT])
-    note = f"\n… ({len(text):,} characters in all)" if len(text) > TEXT else ""
-    return escape(cut + note)
+def shortened(text: str) -> str:
+    """Return the beginning of a text, with the length of the whole if it is cut."""
+    cut = text[:TEXT]
+    lines = cut.split("\n")
+    if len(lines) > LINES:
+        cut = "\n".join(lines[:LINES])
+    return cut if len(cut) == len(text) else f"{cut}\n… ({len(text):,} characters in all)"
+
+
+def block(text: str) -> str:
+    """Return a text as a block of HTML, with its lines as they are, cut if it is long."""
+    return f'<pre style="{BLOCK}">{escaped(shortened(text))}</pre>'
 
 
 def hung(text: str) -> str:
-    """Return the beginning of a text as HTML; wrapped lines are indented further (as in page/text.js)."""
-    lines = ((line, min(24, len(line) - len(line.lstrip(f" {BAR}")) + 2)) for line in long(text).split("\n"))
-    return "\n".join(f'<span class="agentnb-hung" style="--in:{further}ch">{line}</span>' for line, further in lines)
+    """Return a text as HTML; lines that wrap are indented further, so that no text can look like another line."""
+    made = []
+    for each in escaped(shortened(text)).split("\n"):
+        further = 0.61 * min(24, len(each) - len(each.lstrip(f" {BAR}")) + 2)  # in em: a character is 0.6 em wide
+        style = f"display:inline-block;width:100%;padding-left:{further:.2f}em;text-indent:-{further:.2f}em"
+        made.append(f'<span style="{style};box-sizing:border-box">{each}</span>')
+    return "\n".join(made)
+
+
+def fold(summary: str, body: str, style: str = "") -> str:
+    """Return a part to be unfolded. The summary is HTML."""
+    shift = f' style="{style}"' if style else ""
+    return f'<details{shift}><summary style="opacity:.72">{summary}</summary>{body}</details>'
 
 
 def path_of(path: str) -> str:
     """Return the path of a loop as HTML; empty for the outermost loop."""
-    return f'<span class="agentnb-path">{line(path)}</span> ' if path else ""
+    return f"<samp>{line(path, 80)}</samp> " if path else ""
 
 
 def count(amount: int, what: str) -> str:
@@ -96,19 +106,12 @@ def ends(items: Sequence[Any], first: int, last: int) -> Iterator[tuple[int, Any
 
 
 def portable(parts: str, style: str) -> str:
-    """Return the whole panel, on one line, of its parts and its style sheet.
+    """Return the whole panel, on one line, of its parts.
 
     Exporters put it into a Markdown file, where a blank line ends a block of HTML: the text of a model after it would
     be Markdown, and its images would be fetched (CommonMark 0.31, 4.6, condition 6). So line breaks are character
     references. Site generators evaluate `{{ }}` and `{% %}` anywhere in such a file; these are escaped in the same way.
-    MathJax reads dollar signs as mathematics, except in elements of certain classes. The style sheet comes last,
-    because viewers that do not accept it show it as text.
+    MathJax reads dollar signs as mathematics, except in elements of certain classes.
     """
     body = _TEMPLATE.sub(lambda brace: f"&#{ord(brace[0])};", parts.replace("\n", "&#10;"))
-    return f'<div class="agentnb agentnb-static {CLASSES}">{body}<style>{_compact(style)}</style></div>'
-
-
-@cache
-def _compact(style: str) -> str:
-    without_comments = re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)
-    return " ".join(without_comments.split())
+    return f'<div class="{CLASSES}" style="{style}">{body}</div>'

@@ -1,61 +1,72 @@
-"""The static panel: one piece of HTML that needs no kernel, no script and no network.
+"""The static panel: one piece of HTML that needs no kernel, no script, no style sheet and no network.
 
-A saved notebook shows it to any reader, so its size is bounded and all text of models, tools and persons is escaped
-(`html`). It has the classes and the accessible names of the live panel and carries the same style sheet. If a viewer
-strips styles and drawings from HTML that it does not trust, the rest still reads from top to bottom.
+A saved notebook shows it to any reader. JupyterLab removes `<style>` and inline SVG from HTML that it does not trust,
+so it consists of inline styles and of pictures in `data:` URLs (`pictures`). Its text inherits the colour of the page,
+and its marks can be seen on white and on black. Without any style it still reads as an outline from top to bottom.
+
+From top to bottom: what the run is and how it stands, its question, the strip, its sums, what it waits for, the state
+diagram, and the trace (`rows`). Roles and accessible names are those of the live panel; JupyterLab drops them, too.
+Its size is bounded, and all text of models, tools and persons is escaped (`html`).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentnb.core.events import Event
 from agentnb.run.recording import Recording
-from agentnb.widgets.bundle import static_style_sheet
-from agentnb.widgets.drawings.diagram import Table, diagram, mark
-from agentnb.widgets.drawings.graph import dress
-from agentnb.widgets.static.html import LINE, Budget, count, ends, escaped, hung, line, long, path_of, portable
-from agentnb.widgets.static.timeline import chosen, drawing, summary, table
+from agentnb.widgets.static.html import Budget, block, count, escaped, fold, hung, line, path_of, portable, quoted
+from agentnb.widgets.static.pictures import (
+    CALL,
+    LINE,
+    MODEL,
+    PERSON,
+    graph_picture,
+    image,
+    phases_in_words,
+    phases_picture,
+    strip_in_words,
+    strip_picture,
+)
+from agentnb.widgets.static.rows import mark, row_html, rows_html
 from agentnb.widgets.text import amount, duration, one_line, visible
-from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import RECENT, clock, rule_row
-from agentnb.widgets.views.loops import Loops, LoopView, breadcrumb, graph_name
-from agentnb.widgets.views.rows import row
-from agentnb.widgets.views.spans import Spans
+from agentnb.widgets.views.loops import Loops, LoopView, breadcrumb
 from agentnb.widgets.views.status import Questions, status
-from agentnb.widgets.views.transcript import CallEntry, Entry, Transcript
+from agentnb.widgets.views.strip import Strip, strip
+from agentnb.widgets.views.trace import Row, Trace
 
-
-class Bounds(NamedTuple):
-    """How much of a long run is shown."""
-
-    first: int
-    """Events from its beginning."""
-    last: int
-    """Events from its end."""
-    detail: int
-    """Characters of messages, data and drawings."""
-    timeline: int
-    """Characters of the timeline and the usage, which come after messages that may have used all of the detail."""
-
-
-WHOLE = Bounds(40, 110, 40_000, 20_000)
-SMALL = Bounds(10, 40, 13_000, 10_000)
-"""For a page next to a live panel, whose state may be saved with the notebook as well."""
-QUESTIONS = 8_000
-"""Characters of the waiting questions; further ones are only named."""
+STYLE = (
+    "font:13px/21px system-ui,sans-serif;border:1px solid #838b96;border-radius:8px;max-width:920px;padding:10px 14px;"
+    "word-wrap:break-word"
+)
+SIDE = "float:right;display:flex;flex-wrap:wrap;gap:8px;margin:0 0 8px 16px"
+PICTURES, QUESTIONS, GRAPHS = 30_000, 10_000, 20_000
+"""Bytes of the pictures of the strip and the phases, of the waiting questions, of the call graphs."""
+QUESTION = 400
+"""Characters of the question of the run that are shown without unfolding it."""
 NAMED = 20
-"""Questions that are named."""
-FIRST, LAST = 6, 24
-"""Messages of a long transcript that are shown, from its beginning and its end."""
-NESTED = 3
-"""Nested loops whose transcripts are shown."""
-CALLS = 50
-"""Calls of one message."""
-ROWS = (80, 40, 15)
-"""Spans of the timeline at most; the next lower number if there is no room for them."""
+"""Questions that are named, of those that are not shown."""
+DRAWN = 2
+"""Loops inside the outermost whose phases are drawn."""
+QUEUED = 20
+
+_CHIPS: Mapping[str, tuple[str, str]] = {
+    "completed": ("✓", "done"),
+    "escalated": ("✓", "done"),
+    "waiting for you": ("◆", "waits for you"),
+    "not started": ("○", "ready"),
+    "paused": ("❚❚", "paused"),
+    "pausing": ("❚❚", "pausing"),
+    "running": ("●", "running"),
+    "model failed": ("✕", "model failed"),
+    "error": ("✕", "failed"),
+    "cancelled": ("✕", "cancelled"),
+    "cancelling": ("✕", "cancelling"),
+}
+_GROUNDS: Mapping[str, str] = {"◆": "#8a5a00", "✕": "#b3261e", "●": "#1c6fc9"}
+"""The grounds of the word for the state of a run, on which white text can be read; #59626e for all others."""
 
 
 def plain_text(run: Recording) -> str:
@@ -69,63 +80,99 @@ def plain_text(run: Recording) -> str:
     return visible(f"{name} ({run.loop.kind()}{recorded}): {now['standing']}, phase {phase}, {events}")
 
 
-def static_html(run: Recording, drawing: str | None = None, bounds: Bounds = WHOLE, note: str = "") -> str:
-    """Return the current state of the run as HTML of less than 200 kB; within the bounds `SMALL`, less than 120 kB.
+def static_html(run: Recording, note: str = "") -> str:
+    """Return the current state of the run as HTML of less than 180 kB.
 
-    drawing: the state diagram, if there is one already; empty for none; drawn by default.
     note: a sentence about the page itself.
     """
     events = run.events
     loops = Loops(run.loop, graphs=True)
     now = status(run, loops)
-    detail = Budget(bounds.detail)
-    spans = Spans().follow(events)
+    trace = Trace().follow(events)
+    drawn = strip(events, trace.spans)
+    pictures = Budget(PICTURES)
+    rows = trace.rows()
     parts = [
-        _head(now, events),
+        _head(now, events, drawn),
+        _problem(now),
+        _asked(trace.question()),
+        f'<div style="margin:4px 0">{escaped(note)}</div>' if note else "",
         _divergence(now["diverged"]),
-        f'<p class="agentnb-note">{escaped(note)}</p>' if note else "",
+        _strip(drawn, pictures),
+        _sums(drawn, now["usage"]),
         *_questions(run),
         *_remembered(run),
-        *_graphs(loops, detail),
-        '<div class="agentnb-columns"><div class="agentnb-main">',
-        *_transcript(Transcript(run, run.loop, spans.causes), "", detail, LAST),
+        *_graphs(loops, Budget(GRAPHS)),
+        _diagrams(loops, now["phase"], pictures),
+        f'<div role="log" aria-label="Events">{rows_html(rows, folded=len(events) >= 200)}</div>',
+        *_queued(run),
+        *_output(rows, events),
+        _foot(len(events)),
     ]
-    for loop in loops.nested()[:NESTED]:
-        parts += _transcript(Transcript(run, loop.design, spans.causes, loop.path), loop.path, detail, LAST // 3)
-    parts += [
-        *_timeline(spans, now["usage"], Budget(bounds.timeline)),
-        *_events(events, spans.causes, detail, bounds),
-        "</div>",
-        *_diagrams(run, loops, now, drawing),
-        "</div>",
-    ]
-    return portable("".join(parts), static_style_sheet())
+    return portable("".join(parts), STYLE)
 
 
-def _head(now: Mapping[str, Any], events: Sequence[Event]) -> str:
-    phase = one_line(breadcrumb(now["phase"], now["nested"]), LINE)
-    facts = [f"phase {phase}"]
-    # The turn of a single loop, the requests of nested ones; nothing if no model is asked (as in page/head.js).
-    if now["nested"]:
-        facts += [count(now["requests"], "model request"), count(now["calls"], "call")]
-    elif now["turn"] or now["calls"]:
-        facts += [f"turn {now['turn']}", count(now["calls"], "call")]
-    facts.append(count(len(events), "event"))
-    used = {name.replace("_", " "): amount(name, value) for name, value in now["usage"].items()}
-    facts += [words if name == "cost" else f"{words} {name}" for name, words in used.items()]
-    if len(events) > 1:
-        facts.append(duration(events[-1].time - events[0].time))
+def _head(now: Mapping[str, Any], events: Sequence[Event], drawn: Strip) -> str:
+    sign, words = _chip(now)
     recorded = ", recorded" if now["position"] is not None else ""
-    problem = f'<p class="agentnb-problem">{escaped(now["problem"])}</p>' if now["problem"] else ""
-    if now["paused_for"].startswith("breakpoint"):
-        problem += f'<p class="agentnb-stopped">Stopped by the {line(now["paused_for"])}</p>'
+    design = " · ".join(part for part in (now["loop"] + recorded, _model(events)) if part)
+    facts = []
+    if now["requests"] or now["calls"]:
+        facts += [count(now["requests"], "turn"), count(now["calls"], "call")]
+    elif events:
+        facts.append(count(len(events), "event"))
+    if drawn.seconds > 0:
+        facts.append(duration(drawn.seconds))
     return (
-        '<div class="agentnb-head"><div class="agentnb-title">'
-        f'<strong class="agentnb-name">{escaped(now["run"] or now["id"])}</strong> '
-        f'<span class="agentnb-dim">{escaped(now["loop"])}{recorded}</span></div> '
-        f'<span class="agentnb-chip" data-standing="{escaped(now["standing"])}">{escaped(now["standing"])}</span> '
-        f'<span class="agentnb-facts">{escaped(" · ".join(facts))}</span></div>{problem}'
+        '<div style="display:flex;flex-wrap:wrap;gap:0 8px">'
+        f'<b style="background:{_GROUNDS.get(sign, "#59626e")};color:#fff;border-radius:10px;padding:0 9px">'
+        f"{sign} {escaped(words)}</b> "
+        f'<b style="font-size:15px;min-width:0">{escaped(one_line(now["run"] or now["id"], 80))}</b> '
+        f'<span style="opacity:.72">{escaped(design)}</span> '
+        f'<span style="margin-left:auto;opacity:.72">{escaped(" · ".join(facts))}</span></div>'
     )
+
+
+def _chip(now: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a sign and the words for the state of a run."""
+    standing = now["standing"]
+    if standing == "waiting for you" and now["waiting"] > 1:
+        return "◆", f"{now['waiting']:,} wait for you"
+    if standing == "max turns":
+        return "■", f"stopped at {count(now['turn'], 'turn')}"
+    return _CHIPS.get(standing, ("■", f"stopped: {standing}"))
+
+
+def _model(events: Sequence[Any]) -> str:
+    """Return the model that was asked last, and the one that answered if that is another."""
+    asked = next((event for event in reversed(events) if event.type == "model_start"), None)
+    answered = next((event.model for event in reversed(events) if event.type == "model_end" and event.model), "")
+    name = ""
+    if asked is not None:  # a model may have nearly the name of its provider
+        names = (asked.provider, "" if asked.model in asked.provider else asked.model)
+        name = " ".join(part for part in names if part)
+    name = f"{name} ({answered})" if answered and asked is not None and answered != asked.model else name
+    return one_line(name, 80)
+
+
+def _problem(now: Mapping[str, Any]) -> str:
+    """Show why the run failed, or where it stopped."""
+    html = ""
+    if now["problem"]:
+        html = f'<div style="margin:4px 0">{mark("✕", "")} <b>{escaped(now["problem"])}</b></div>'
+    if now["paused_for"].startswith("breakpoint"):
+        html += f'<div style="margin:4px 0">Stopped by the {line(now["paused_for"])}</div>'
+    return html
+
+
+def _asked(question: str) -> str:
+    """Show what the run was started with; a long one is to be unfolded."""
+    if not question:
+        return ""
+    short = " ".join(question.split()) if len(question) <= QUESTION else ""
+    if short and short == question.strip():
+        return f'<div style="margin:4px 0 8px;opacity:.72">{escaped(short)}</div>'
+    return fold(line(question, QUESTION // 2), block(question), "margin:4px 0 8px")
 
 
 def _divergence(sides: Mapping[str, Any] | None) -> str:
@@ -133,177 +180,145 @@ def _divergence(sides: Mapping[str, Any] | None) -> str:
     if sides is None:
         return ""
     both = "".join(
-        f'<p><span class="agentnb-dim">{words}</span> <code>{line(sides[side]["type"])}</code></p>'
-        f"<pre>{long(sides[side]['text'])}</pre>"
+        f'<div><span style="opacity:.72">{words}</span> <samp>{line(sides[side]["type"])}</samp></div>'
+        f"{block(sides[side]['text'])}"
         for side, words in (("recorded", "recorded"), ("expected", "now"))
     )
     heading = f"{path_of(sides['path'])}Event {sides['seq']:,} is not what the loop does now."
-    return f'<div class="agentnb-call"><p class="agentnb-error">{heading}</p>{both}</div>'
+    return f'<div style="margin:4px 0 8px">{mark("✕", "")} <b>{heading}</b>{both}</div>'
+
+
+def _strip(drawn: Strip, pictures: Budget) -> str:
+    if not drawn.bars and not drawn.marks:
+        return ""
+    return pictures.spend(image(strip_picture(drawn), strip_in_words(drawn), drawn.width, "width:100%;margin:0"))
+
+
+def _sums(drawn: Strip, usage: Mapping[str, Any]) -> str:
+    """Show what the time and the tokens were spent on."""
+    sums = [
+        (sign, colour, name, seconds)
+        for sign, colour, name, seconds in (
+            ("●", MODEL, "model", drawn.spent_on_model),
+            ("■", CALL, "calls", drawn.spent_on_calls),
+            ("◆", PERSON, "you", drawn.waited),
+        )
+        if seconds
+    ]
+    parts = [f'<span style="color:{colour}">{sign}</span> {name} {duration(time)}' for sign, colour, name, time in sums]
+    words = {"input_tokens": "tokens in", "output_tokens": "tokens out"}
+    for name, value in usage.items():
+        told = amount(name, value)
+        parts.append(escaped(told if name == "cost" else f"{told} {words.get(name, name.replace('_', ' '))}"))
+    if not parts:
+        return '<div style="margin:4px 0"></div>'
+    spans = " ".join(f"<span>{part}</span>" for part in parts)
+    return f'<div style="display:flex;flex-wrap:wrap;gap:0 16px;margin:4px 0 10px">{spans}</div>'
 
 
 def _questions(run: Recording) -> Iterator[str]:
+    """Show the calls that wait for a decision, each with all that its question shows."""
     budget, left_out = Budget(QUESTIONS), []
     for question in Questions().waiting(run, everything=True):
         if html := budget.spend(_question(question)):
             yield html
         else:
-            left_out.append(f"{path_of(question['path'])}<code>{line(question['name'])}</code>")
+            left_out.append(f"{path_of(question['path'])}<samp>{line(question['name'], 80)}</samp>")
     if left_out:
         more = f" and {len(left_out) - NAMED:,} more" if len(left_out) > NAMED else ""
-        yield f'<p class="agentnb-dim">waiting for a decision as well: {", ".join(left_out[:NAMED])}{more}</p>'
+        yield f'<div style="opacity:.72">waiting for a decision as well: {", ".join(left_out[:NAMED])}{more}</div>'
 
 
 def _question(question: Mapping[str, Any]) -> str:
-    view = f'<p class="agentnb-view">{long(question["view"])}</p>' if question["view"] else ""
+    view = f'<div style="white-space:pre-wrap">{escaped(question["view"])}</div>' if question["view"] else ""
     return (
-        f'<div class="agentnb-call" role="group" aria-label="{escaped(question["name"])}">'
-        '<div class="agentnb-call-head">'
-        f"<span>{path_of(question['path'])}<code>{escaped(question['name'])}</code></span> "
-        f"was waiting for a decision. {escaped(question['why'])}</div>"
-        f"{view}<pre>{hung(question['arguments'])}</pre></div>"
+        f'<div role="group" aria-label="{quoted(one_line(question["name"], 80))}" '
+        f'style="border:1px solid {PERSON};border-left:4px solid {PERSON};border-radius:6px;'
+        f'padding:6px 12px;margin:0 0 10px">'
+        f'<div><span style="color:{PERSON}">◆</span> {path_of(question["path"])}'
+        f"<samp><b>{line(question['name'], 80)}</b></samp> was waiting for a decision. {escaped(question['why'])}</div>"
+        f'{view}<pre style="margin:2px 0;white-space:pre-wrap;font-size:13px;line-height:18px">'
+        f"{hung(question['arguments'])}</pre></div>"
     )
 
 
 def _remembered(run: Recording) -> Iterator[str]:
-    """List the decisions that apply to later calls, with who made them and when."""
-    rules = "".join(
-        f'<li data-decision="{escaped(rule["decision"])}"><span class="agentnb-dim agentnb-decided-kind">remembered'
-        f"</span> <code>{escaped(rule['name'])}</code> <code>{escaped(rule['arguments'] or '')}</code> "
-        f'<span class="agentnb-decided-words">{escaped(rule["words"])}</span> '
-        f'<span class="agentnb-dim">{clock(rule["time"])}</span></li>'
-        for rule in map(rule_row, run.remembered[-RECENT:])
-    )
-    if rules:
-        yield f'<div class="agentnb-decisions"><ul class="agentnb-decided" aria-label="Remembered">{rules}</ul></div>'
-
-
-def _graphs(loops: Loops, detail: Budget) -> Iterator[str]:
-    for path, graph in loops.graphs():
-        dresses = [(status, words, one_line(sentence, LINE)) for status, words, sentence in graph.dresses]
-        sentences = "".join(f"<li>{line(sentence)}</li>" for _, _, sentence in dresses)
-        drawn = detail.spend(dress(graph.shape, dresses)) if dresses else ""
+    """Show the decisions that apply to later calls, with who made them and when."""
+    for rule in map(rule_row, run.remembered[-RECENT:]):
+        arguments = f" <samp>{escaped(rule['arguments'])}</samp>" if rule["arguments"] else ""
         yield (
-            f'<div class="agentnb-graph"><div class="agentnb-graph-head">{path_of(path)}'
-            f'<span class="agentnb-graph-title">{escaped(graph.heading)}</span> '
-            f'<span class="agentnb-dim">{escaped(graph.notes)}</span></div>'
-            f'<div class="agentnb-graph-drawn" role="img" tabindex="0" aria-label="{escaped(graph_name(path))}">'
-            f"{drawn}</div>"
-            f'<ul class="agentnb-spoken" aria-label="Calls">{detail.spend(sentences)}</ul>'
-            f'<p class="agentnb-dim">{escaped(graph.more)}</p></div>'
+            f'<div><span style="color:{PERSON}">◆</span> remembered <samp><b>{line(rule["name"], 80)}</b></samp>'
+            f"{arguments}: {escaped(rule['words'])}, "
+            f'<span style="opacity:.72">{clock(rule["time"])}</span></div>'
         )
 
 
-def _diagrams(run: Recording, loops: Loops, now: Mapping[str, Any], drawing: str | None) -> Iterator[str]:
-    phase = run.phase or ""
-    yield (
-        f'<div class="agentnb-side"><div class="agentnb-diagram" role="img" aria-label="State diagram" '
-        f'data-phase="{escaped(phase)}">{_drawn(loops.root.table, phase, now["path"], drawing)}</div>'
-    )
-    if now["nested"]:
-        yield '<ul class="agentnb-nested" aria-label="Loops inside">'
-        for loop, entry in zip(loops.nested(), now["nested"], strict=False):
-            yield _nested(loop, entry, "" if drawing == "" or entry["table"] < 0 else None)
-        yield f'<li class="agentnb-dim">and {now["more"]:,} more</li></ul>' if now["more"] else "</ul>"
-    yield "</div>"
+def _graphs(loops: Loops, budget: Budget) -> Iterator[str]:
+    """Show the call graphs: a picture, and to be unfolded a sentence for each call."""
+    for path, graph in loops.graphs():
+        heading = f"{path_of(path)}{escaped(graph.heading)}"
+        drawn = ""
+        if graph.dresses:
+            svg, width = graph_picture(graph.shape, graph.dresses)
+            alt = f"Call graph{f' of {visible(one_line(path, 60))}' if path else ''}: {graph.heading}"
+            drawn = budget.spend(image(svg, alt, width, "max-width:none;margin:0;display:block"))
+        sentences = budget.spend("".join(f"<li>{line(sentence)}</li>" for _, _, sentence in graph.dresses))
+        listed = fold("each call in words", f'<ul style="margin:0">{sentences}</ul>') if sentences else ""
+        notes = "".join(
+            f'<div style="opacity:.72">{escaped(words)}</div>' for words in (graph.notes, graph.more) if words
+        )
+        yield (
+            f'<div style="margin:0 0 10px"><b>{heading}</b>{notes}'
+            f'<div style="overflow:auto">{drawn}{listed}</div></div>'
+        )
 
 
-def _drawn(table: Table | None, phase: str, arrows: Sequence[Sequence[str]], drawing: str | None) -> str:
-    drawing = diagram(table) if drawing is None and table is not None else drawing
-    return mark(drawing, table, phase, arrows) if drawing and table is not None else ""
+def _diagrams(loops: Loops, phase: str, pictures: Budget) -> str:
+    """Show the state diagram at the side, and those of loops inside with the name of each."""
+    inside = [loop for loop in loops.nested() if loop.table is not None]
+    shown: dict[Any, LoopView] = {}
+    for loop in inside:
+        shown.setdefault((loop.path.rpartition("/")[0], loop.table), loop)
+    drawn = [(loops.root.design.name or "" if shown else "", _diagram(loops.root, phase, ""))]
+    for loop in list(shown.values())[:DRAWN]:
+        name = loop.path.rpartition("/")[2]
+        drawn.append((name, _diagram(loop, loop.phase or "", name)))
+    made = ""
+    for name, picture in drawn:
+        heading = f'<div style="text-align:center">{line(name, 24)}</div>' if name else ""
+        made += f"<div>{heading}{pictures.spend(picture)}</div>"
+    return f'<div role="group" aria-label="State diagram" style="{SIDE}">{made}</div>'
 
 
-def _nested(loop: LoopView, entry: Mapping[str, Any], drawing: str | None) -> str:
-    path, phase = line(entry["path"]), line(entry["phase"])
-    drawn = _drawn(loop.table, entry["phase"], entry["arrows"], drawing)
-    image = f'<div class="agentnb-diagram" role="img" aria-label="Phases of {path}">{drawn}</div>' if drawn else ""
-    ended = "" if entry["running"] or not entry["ended"] else f" ({escaped(entry['ended'])})"
-    return (
-        f'<li class="agentnb-nested-loop{" agentnb-running" if entry["running"] else ""}" data-path="{path}" '
-        f'data-nested-phase="{phase}"><p class="agentnb-nested-head"><span class="agentnb-nested-path">{path}</span> '
-        f'<span class="agentnb-nested-phase">{phase}{ended}</span></p>'
-        f'<p class="agentnb-nested-input">{escaped(entry["input"])}</p>{image}</li>'
-    )
+def _diagram(loop: LoopView, phase: str, name: str) -> str:
+    if loop.table is None:
+        return ""
+    svg, width = phases_picture(loop.table, phase, loop.arrows)
+    alt = phases_in_words(loop.table, phase, loop.arrows, name)
+    marks = f' role="img" data-phase="{quoted(phase)}"'
+    return image(svg, alt, width, "display:block;margin:0 auto", marks)
 
 
-def _transcript(transcript: Transcript, path: str, detail: Budget, last: int) -> Iterator[str]:
-    """Show the messages of a loop, to be unfolded."""
-    total = len(transcript)
-    if not total:
+def _queued(run: Recording) -> Iterator[str]:
+    """Show the messages that the run has not taken yet."""
+    for queue, message in run.queued[:QUEUED]:
+        text = message.content if isinstance(message.content, str) else str(message.content)
+        yield (
+            f'<div><span style="color:{PERSON}">◆</span> <b>You</b> {line(text)} '
+            f'<span style="opacity:.72">queued: {escaped(queue.replace("_", "-"))}</span></div>'
+        )
+
+
+def _output(rows: Sequence[Row], events: Sequence[Any]) -> Iterator[str]:
+    """Show the output of the run, if it is not what the model said last."""
+    end = events[-1] if events and events[-1].type == "run_end" and not events[-1].path else None
+    if end is None or end.output is None or (rows and rows[-1].text == end.output):
         return
-    place = f' in <span class="agentnb-mono">{line(path)}</span>' if path else ""
-    yield f'<details class="agentnb-fold" open><summary>What was said{place}</summary><div class="agentnb-said">'
-    left = max(0, total - FIRST - last)
-    for entry in transcript.entries(0, FIRST if left else total):
-        yield _message(entry, detail)
-    if left:
-        yield f'<p class="agentnb-dim agentnb-gap">{left:,} messages left out</p>'
-        for entry in transcript.entries(FIRST + left, total):
-            yield _message(entry, detail)
-    yield "</div></details>"
+    yield row_html("○", MODEL, "<b>Answer</b>", end.output)
 
 
-def _message(entry: Entry, detail: Budget) -> str:
-    body = detail.block("", entry.text) if entry.text else ""
-    if entry.reasoning:
-        reasoning = detail.block("", entry.reasoning)
-        body = f'<details class="agentnb-reasoning"><summary>reasoning</summary>{reasoning}</details>{body}'
-    calls = "".join(_call(call, detail) for call in entry.calls[:CALLS])
+def _foot(events: int) -> str:
     return (
-        f'<div class="agentnb-message" data-role="{escaped(entry.role)}">'
-        f'<div class="agentnb-role">{escaped(entry.role)}</div><div class="agentnb-body">{body}{calls}</div></div>'
-    )
-
-
-def _call(call: CallEntry, detail: Budget) -> str:
-    """Show a call, to be unfolded: its arguments, its decision and its result."""
-    blocks = [detail.block("arguments", call.arguments)]
-    if call.decision:
-        blocks.append(detail.block("decision", call.decision))
-    if call.result is not None or call.position >= 0:
-        blocks.append(detail.block("result", "" if call.result is None else call.result))
-    return (
-        f'<details class="agentnb-made" data-group="{"error" if call.failed else "call"}"><summary>'
-        f"<code>{escaped(one_line(call.name))}</code> "
-        f'<span class="agentnb-dim">{escaped(call.words)}</span></summary>{"".join(blocks)}</details>'
-    )
-
-
-def _timeline(spans: Spans, usage: Mapping[str, Any], detail: Budget) -> Iterator[str]:
-    for room in ROWS:
-        rows, total = chosen(spans, room)
-        drawn = detail.spend(drawing(rows, spans)) if rows else ""
-        if drawn:
-            some = f"{count(total, 'row')}" if len(rows) == total else f"the {len(rows)} longest of {total:,} rows"
-            yield (
-                f'<details class="agentnb-fold"><summary>Timeline <span class="agentnb-dim">{some}</span></summary>'
-                f'<div class="agentnb-chart-drawn" role="img" tabindex="0" aria-label="Timeline">{drawn}</div>'
-                "</details>"
-            )
-            break
-    spent = f'<p class="agentnb-dim">{line(summary(spans, usage))}</p><pre tabindex="0">{escaped(table(spans))}</pre>'
-    if spans.requests and (html := detail.spend(spent)):
-        yield f'<details class="agentnb-fold"><summary>Tokens, cost and time</summary>{html}</details>'
-
-
-def _events(events: Sequence[Event], causes: Causes, detail: Budget, bounds: Bounds) -> Iterator[str]:
-    yield '<div class="agentnb-heading">Events</div><div class="agentnb-log" role="log" aria-label="Events">'
-    for position, event in ends(events, bounds.first, bounds.last):
-        if event is None:
-            yield f'<p class="agentnb-dim agentnb-gap">{position:,} events left out</p>'
-        else:
-            yield _event(row(event, causes), detail)
-    if not events:
-        yield '<p class="agentnb-dim agentnb-gap">Nothing has happened yet.</p>'
-    yield "</div>"
-
-
-def _event(made: Mapping[str, Any], detail: Budget) -> str:
-    clock = time.strftime("%H:%M:%S", time.localtime(made["time"]))
-    place = path_of(made.get("path", ""))
-    body = detail.block("", made["data"]) if made["data"] else ""
-    return (
-        f'<details class="agentnb-event" data-group="{escaped(made["group"])}"><summary>'
-        f'<span class="agentnb-seq">{made["seq"]}</span> <span class="agentnb-time">{clock}</span> '
-        f'<span class="agentnb-type">{escaped(made["type"])}</span> '
-        f'<span class="agentnb-summary">{place}{line(made["summary"])}</span></summary>{body}</details>'
+        f'<div style="clear:both;opacity:.72;border-top:1px solid {LINE};margin-top:8px;padding-top:6px">'
+        f"Saved copy of {count(events, 'event')}. Run the cell to have the panel.</div>"
     )
