@@ -118,7 +118,7 @@ async def test_a_message_of_the_context_can_contain_a_tool_object() -> None:
 
 @pytest.mark.parametrize("message", [{"type": "tool"}, {"type": "tool", "tool": "greet"}])
 def test_a_tool_message_without_a_tool_is_refused(message: Any) -> None:
-    with pytest.raises(UsageError, match="has a tool, or tools by name"):
+    with pytest.raises(UsageError, match="must have a tool, or tools by name"):
         ExecutionLoop(ScriptedLLM([]), context=[message])
 
 
