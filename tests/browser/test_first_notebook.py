@@ -90,7 +90,7 @@ def test_after_run_all_the_saved_panels_need_no_kernel(first: DeliveredNotebook)
     first.page.run_all()
     first.page.wait_cell(last, timeout=120)
     for source in ("run = loop.start", "again = agentnb.restore"):
-        first.page.wait_output(first.number(source), "completed")
+        first.page.wait_output(first.number(source), "done")
     first.wait_static()
     first.page.save()
     text = first.page.path.read_text(encoding="utf-8")
@@ -115,7 +115,7 @@ def test_after_run_all_the_saved_laboratory_needs_no_kernel(laboratory: Delivere
     last = len(laboratory.sources) - 1
     laboratory.page.run_all()
     laboratory.page.wait_cell(last, timeout=180)
-    laboratory.page.wait_output(laboratory.number("session = SessionLoop"), "completed")
+    laboratory.page.wait_output(laboratory.number("session = SessionLoop"), "done")
     laboratory.wait_static()
     laboratory.page.save()
     text = laboratory.page.path.read_text(encoding="utf-8")

@@ -248,7 +248,7 @@ def _loop_lead(row: Row) -> str:
 
 def _decision(decided: Decided) -> str:
     after = f" after {duration(decided.after)}" if decided.after is not None else ""
-    reason = f": {line(decided.reason)}" if decided.reason else ""
+    reason = f": {_said(decided.reason)}" if decided.reason else ""
     before = f", asked about <samp>{escaped(decided.before)}</samp>" if decided.before else ""
     return (
         f'<div style="{_DEEP}">{mark("◆", PERSON)} {escaped(decided.what)} by {line(decided.by, 80)}{after}'
