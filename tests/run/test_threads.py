@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import signal
 import sys
 import threading
 import time
@@ -128,8 +129,14 @@ def test_ctrl_c_while_the_run_waits_for_another_thread_releases_its_lock() -> No
     run = SessionLoop(Model()).start("hi")
     run.watch(keep_the_run_waiting)
     loop = asyncio.new_event_loop()
-    with pytest.raises(KeyboardInterrupt):
-        loop.run_until_complete(output_of(run))
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # it is ignored if the tests run in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(output_of(run))
+    finally:
+        signal.signal(signal.SIGINT, before)
     another = threading.Thread(target=run.cancel, daemon=True)
     another.start()
     another.join(10)
