@@ -160,7 +160,7 @@ def _follow_all() -> None:
 
 
 def _refresh_followed() -> bool:
-    """Refresh each followed run once. Return False if there are none left, so that the thread ends.
+    """Refresh each followed run once. Return False if no run is followed any more: the thread then ends.
 
     This is a separate function, so that the thread has no reference to a run while it sleeps.
     """

@@ -63,8 +63,7 @@ class Driver:
         self._performed: Effect | None = None
         self._is_pumped = False
         self._driving: asyncio.Task[object] | None = None
-        """The task that only drives the run; None if there is none. It awaits an effect in place if no other is in
-        flight."""
+        """The task that only drives the run, or None. It performs an effect itself if no other is in flight."""
         self.is_stuck = False
         """Whether the run has crashed and its end could not be recorded: driving it again would crash again."""
         self.is_left = False

@@ -173,14 +173,15 @@ def test_another_consumer_continues_in_its_event_loop_when_that_of_the_driver_ha
     assert made[0].stop_reason == "completed"
 
 
-async def test_code_that_cancels_the_task_it_runs_in_does_not_cancel_the_caller() -> None:
-    @tool
-    async def cancels_itself() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await asyncio.sleep(1)
+@tool
+async def cancels_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(1)
 
+
+async def test_code_that_cancels_the_task_it_runs_in_does_not_cancel_the_caller() -> None:
     run = SessionLoop(ScriptedLLM([[call("cancels_itself", {})], "done"]), [cancels_itself]).start("go")
     with pytest.raises(RunCancelled):
         await asyncio.wait_for(run, 10)
@@ -213,13 +214,6 @@ async def test_code_that_cancels_the_task_that_drives_ends_the_run_for_all_who_w
 
 @pytest.mark.parametrize("way", [reads, steps])
 async def test_a_call_that_cancels_its_own_task_has_failed_and_nobody_is_asked(way: Drive) -> None:
-    @tool
-    async def cancels_itself() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await asyncio.sleep(1)
-
     run = SessionLoop(ScriptedLLM([[call("cancels_itself", {})], "done"]), [cancels_itself]).start("go")
     assert await asyncio.wait_for(way(run), 10) == "done"
     (end,) = [event for event in run.events if event.type == "call_end"]

@@ -100,7 +100,7 @@ def test_calls_at_the_same_time_share_the_lane() -> None:
         e.CallStart(call_id="c", name="c", arguments={}),
     )
     bars = {bar.name: bar for bar in of(events).bars if bar.lane == "calls"}
-    assert [(bars[name].row, bars[name].beside) for name in "abc"] == [(0, 2), (1, 2), (0, 1)]
+    assert [(bars[name].row, bars[name].at_once) for name in "abc"] == [(0, 2), (1, 2), (0, 1)]
     assert (bars["a"].failed, bars["b"].failed, bars["c"].is_open) == (False, True, True)
 
 

@@ -19,9 +19,9 @@ def rows_of(run: Any) -> tuple[Row, ...]:
     return Trace().follow(run.events).rows()
 
 
-def told(rows: tuple[Row, ...]) -> list[Any]:
+def names(rows: tuple[Row, ...]) -> list[Any]:
     """The kinds and names of rows, with those inside."""
-    return [(f"{row.kind} {row.name}", told(row.inside)) if row.inside else f"{row.kind} {row.name}" for row in rows]
+    return [(f"{row.kind} {row.name}", names(row.inside)) if row.inside else f"{row.kind} {row.name}" for row in rows]
 
 
 def made(*calls: ToolCall, text: str = "") -> Message:
@@ -33,16 +33,16 @@ def test_turns_have_their_calls_and_messages_stand_between_turns() -> None:
     run.steer("And c?")
     run.result(30)
     assert (
-        told(rows_of(run))
+        names(rows_of(run))
         == [
             ("turn Turn 1", ["call search", "call search"]),
             "message You",
             "turn Turn 2",
         ]
-        or told(rows_of(run))[0] == "message You"
+        or names(rows_of(run))[0] == "message You"
     )
     [turn] = [row for row in rows_of(run) if row.name == "Turn 1"]
-    assert [row.told for row in turn.inside] == ['query="a"', 'query="b"']
+    assert [row.shortened for row in turn.inside] == ['query="a"', 'query="b"']
     assert [row.result for row in turn.inside] == [["a 1", "a 2"], ["b 1", "b 2"]]
     assert {row.status for row in turn.inside} == {"done"}
     assert rows_of(run)[-1].text == "Done."
@@ -54,7 +54,7 @@ def test_a_call_that_a_loop_performs_has_the_rows_of_that_loop() -> None:
     run.play()
     until(lambda: len(run.pending) == 3)
     [turn] = rows_of(run)
-    assert told((turn,)) == [
+    assert names((turn,)) == [
         (
             "turn Turn 1",
             [
@@ -77,7 +77,7 @@ def test_a_loop_that_a_design_runs_has_what_it_was_given_to_do() -> None:
     run.approve("worker/c0")
     run.result(30)
     loops = [row for row in rows_of(run) if row.kind == "loop"]
-    assert [(row.name, row.text, row.told) for row in loops] == [
+    assert [(row.name, row.text, row.shortened) for row in loops] == [
         ("worker", "Write the draft", ""),
         ("worker", "Proof-read it", ""),
     ]
@@ -97,7 +97,7 @@ def test_times_are_without_waits_and_decisions_say_who_and_after_how_long() -> N
     [turn] = Trace().follow(events).rows()
     [row] = turn.inside
     assert (turn.seconds, row.seconds) == (1.0, 1.0)
-    assert row.told == 'path="/b"'
+    assert row.shortened == 'path="/b"'
     [decided] = row.decided
     assert (decided.what, decided.by, decided.after, decided.before) == ("edited", "Ann", 2.0, 'rm(path="/a")')
     assert decided.by_person

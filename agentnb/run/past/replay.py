@@ -304,7 +304,7 @@ class Replay(Recording):
 
 
 def _first(found: Iterator[Any], *, last: bool) -> Any:
-    """Return the first of these values, or the last one with `last=True`; None if there is none."""
+    """Return the first value, or the last one with `last=True`. Return None if `found` is empty."""
     return next(iter(deque(found, maxlen=1)), None) if last else next(found, None)
 
 

@@ -208,8 +208,8 @@ def _sums(drawn: Strip, usage: Mapping[str, Any]) -> str:
     parts = [f'<span style="color:{colour}">{sign}</span> {name} {duration(time)}' for sign, colour, name, time in sums]
     words = {"input_tokens": "tokens in", "output_tokens": "tokens out"}
     for name, value in usage.items():
-        told = amount(name, value)
-        parts.append(escaped(told if name == "cost" else f"{told} {words.get(name, name.replace('_', ' '))}"))
+        figure = amount(name, value)
+        parts.append(escaped(figure if name == "cost" else f"{figure} {words.get(name, name.replace('_', ' '))}"))
     if not parts:
         return '<div style="margin:4px 0"></div>'
     spans = " ".join(f"<span>{part}</span>" for part in parts)

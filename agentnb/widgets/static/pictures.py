@@ -82,7 +82,7 @@ def strip_picture(strip: Strip) -> str:
     for bar in _joined(strip.bars):
         if not bar.wait:
             look = f'fill="{ERROR if bar.failed else _COLOURS[bar.lane]}"'
-            if bar.lane == "loops":  # one after the other can be told apart
+            if bar.lane == "loops":  # loops that follow one another can be distinguished
                 loops += 1
                 look += "" if loops % 2 else ' fill-opacity=".5"'
             shapes[look] = shapes.get(look, "") + _box(bar, tops[bar.lane])
@@ -130,7 +130,7 @@ def _joined(bars: Sequence[Bar]) -> list[Bar]:
 
 def _box(bar: Bar, top: float) -> str:
     """Return a bar; calls side by side share the height of the lane."""
-    rows = min(3, bar.beside)
+    rows = min(3, bar.at_once)
     space = {1: 0.0, 2: 1.0, 3: 0.8}[rows]
     height = (BAR - space * (rows - 1)) / rows
     y = top + (bar.row % rows) * (height + space)

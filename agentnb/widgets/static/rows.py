@@ -21,7 +21,7 @@ ERROR_LINE = 160
 """Characters of an error in the line of its row."""
 
 FIRST_ROW = ";min-width:240px"
-"""On a narrow page the first row, and so all others, are below the state diagram and not beside it."""
+"""On a narrow page the first row, and so all others, are below the state diagram and not next to it."""
 
 _LIST = "list-style:none;margin:0;padding:0"
 _INSIDE = f"{_LIST} 0 0 18px"
@@ -43,7 +43,7 @@ def rows_html(rows: Sequence[Row], *, folded: bool) -> str:
 
 
 def row_html(sign: str, colour: str, lead: str, value: Any) -> str:
-    """Return a row of its own with a value: a text beside the lead, anything else below it."""
+    """Return a row of its own with a value: a text after the lead, anything else below it."""
     said = f" {_said(value)}" if isinstance(value, str) else block(for_reading(value))
     return f'<div style="display:flex;gap:6px">{mark(sign, colour)} <div style="min-width:0">{lead}{said}</div></div>'
 
@@ -72,8 +72,8 @@ class _List:
         calls = sum((row.kind == "call") + row.count("call") for row in between)
         messages = all(row.kind == "message" for row in between)
         what = count(turns, "turn") if turns else count(left_out, "message" if messages else "row")
-        told = f"{what} with {count(calls, 'call')}" if turns and calls else what
-        return f'<li style="opacity:.72;padding:4px 0">… {told} left out</li>'
+        omitted = f"{what} with {count(calls, 'call')}" if turns and calls else what
+        return f'<li style="opacity:.72;padding:4px 0">… {omitted} left out</li>'
 
     def _inner(self, rows: Sequence[Row]) -> str:
         """Return the list inside a row."""
@@ -105,7 +105,7 @@ class _List:
         return f"<li><details>{head}{body}</details></li>" if folds else f"<li>{head}{body}</li>"
 
     def _below(self, row: Row, is_last: bool) -> Iterator[str]:
-        """Return what stands below the line of a row: the rest of a text, a result, decisions."""
+        """Return the parts below the line of a row: the rest of a text, a result, decisions."""
         if row.kind in ("turn", "message") and row.status != "failed":
             yield from self._rest(row, is_last)
         if row.kind in ("call", "loop"):
@@ -120,13 +120,13 @@ class _List:
         elif is_last and len(row.text) <= 4000:
             yield self._spend("".join(_paragraph(each) for each in _lines(first, rest)))
         elif rest.strip() or len(first) > 240:
-            told = count(row.text.strip().count("\n") + 1, "line") if rest.strip() else "all of it"
-            yield self._spend(fold(told, block(row.text), _DEEP))
+            label = count(row.text.strip().count("\n") + 1, "line") if rest.strip() else "all of it"
+            yield self._spend(fold(label, block(row.text), _DEEP))
 
     def _call(self, row: Row) -> Iterator[str]:
         # Arguments of several lines: of a call that a person decided they are what the person was shown. A question
         # that waits is shown above the trace, with all of its arguments.
-        given = dict(row.arguments or {}) if row.told and row.status != "waiting" else {}
+        given = dict(row.arguments or {}) if row.shortened and row.status != "waiting" else {}
         long = [value for value in given.values() if isinstance(value, str) and "\n" in value.strip("\n")]
         is_shown = len(long) == 1 and any(decided.by_person for decided in row.decided)
         if is_shown:
@@ -134,7 +134,7 @@ class _List:
 
         # What the line has no room for; of a loop the last turn may say the result.
         hidden: list[tuple[str, str]] = []
-        if given and not is_shown and ("…" in row.told or long):
+        if given and not is_shown and ("…" in row.shortened or long):
             hidden.append(("arguments", for_reading(given)))
         made = output(row.result)
         if row.status == "failed":
@@ -211,7 +211,7 @@ def _lead(row: Row) -> str:
 
 
 def _call_lead(row: Row) -> str:
-    lead = f"<b>{line(row.name, 60)}</b>({line(row.told)})"
+    lead = f"<b>{line(row.name, 60)}</b>({line(row.shortened)})"
     made = output(row.result)
     if row.status == "failed":
         why = "" if _is_refused(row) else f": {line(row.text.partition(chr(10))[0], ERROR_LINE)}"
@@ -237,10 +237,10 @@ def _loop_lead(row: Row) -> str:
     calls = sum((each.kind == "call") + each.count("call") for each in row.inside)
     facts = ", ".join([count(turns, "turn"), *([count(calls, "call")] if calls else [])])
     words = {"waiting": "waits for you", "running": "running"}.get(row.status, row.outcome)
-    told = f"<samp>({line(row.told)})</samp>" if row.told else ""
+    arguments = f"<samp>({line(row.shortened)})</samp>" if row.shortened else ""
     facts += f", {words}" if words else ""
     asked = f" {line(row.text)}" if row.text and row.status != "failed" else ""
-    lead = f'<b>{line(row.name, 60)}</b>{told}{asked} <span style="opacity:.72">{escaped(facts)}</span>'
+    lead = f'<b>{line(row.name, 60)}</b>{arguments}{asked} <span style="opacity:.72">{escaped(facts)}</span>'
     if row.status == "failed":
         return f"{lead} {line(row.text.partition(chr(10))[0], ERROR_LINE)}"
     return lead

@@ -35,7 +35,8 @@ END = 5.0
 class Bar:
     """A time in which something ran, from `start` to `end`. `position` is its first event, `number` its span.
 
-    row, beside: of calls at the same time, which of how many this is. wait: a person was waited for.
+    row, at_once: of calls that run at the same time, the number of this one (from 0), and how many they are. wait: the
+    run waited for a person.
     """
 
     lane: Lane
@@ -46,7 +47,7 @@ class Bar:
     position: int
     number: int = -1
     row: int = 0
-    beside: int = 1
+    at_once: int = 1
     wait: bool = False
     failed: bool = False
     is_open: bool = False
@@ -130,8 +131,8 @@ def strip(
         bars.append(_bar("loops", span, span.opened, end, place, spans.last))
     for kind, lane in (("model", "model"), ("call", "calls")):
         own = sorted((one for one in work if one[0].kind == kind), key=lambda one: one[1])
-        for (span, start, end), row, beside in _side_by_side(own):
-            bars.append(_bar(lane, span, start, end, place, spans.last, row, beside))  # type: ignore[arg-type]
+        for (span, start, end), row, at_once in _side_by_side(own):
+            bars.append(_bar(lane, span, start, end, place, spans.last, row, at_once))  # type: ignore[arg-type]
 
     # What waited for a person: one bar for questions at the same time.
     waits.sort(key=lambda wait: wait[1])
@@ -175,13 +176,13 @@ def _times(span: Span, last: float, kind: str) -> Iterator[tuple[float, float]]:
 
 
 def _bar(
-    lane: Lane, span: Span, start: float, end: float, place: Any, last: float, row: int = 0, beside: int = 1,
+    lane: Lane, span: Span, start: float, end: float, place: Any, last: float, row: int = 0, at_once: int = 1,
     *, wait: bool = False,
 ) -> Bar:  # fmt: skip
     is_open = span.ended is None and end >= last
     failed = span.failed and not wait and lane != "loops"
     return Bar(
-        lane, place(start), place(end), span.name, end - start, span.position, span.number, row, beside, wait, failed,
+        lane, place(start), place(end), span.name, end - start, span.position, span.number, row, at_once, wait, failed,
         is_open,
     )  # fmt: skip
 

@@ -66,9 +66,9 @@ class Row:
     """A row of the trace. `position` is its first event, `number` its span (-1 if it has none).
 
     name: of a call the tool, of a message who wrote it. text: what the model or the person said, what a loop was given
-    to do, a failure in words. arguments: of a call; `told` is the same in short. outcome: how a call ended, empty if it
-    returned; how an answer was cut off. by_person: of a message. seconds: how long it ran, without the time that it
-    waited. why: the reason why a person is asked.
+    to do, a failure in words. arguments: of a call; `shortened` is their text on one line. outcome: how a call ended,
+    empty if it returned; how an answer was cut off. by_person: of a message. seconds: how long it ran, without the time
+    that it waited. why: the reason why a person is asked.
     """
 
     kind: Kind
@@ -80,7 +80,7 @@ class Row:
     text: str = ""
     reasoning: str = ""
     arguments: Mapping[str, Any] | None = None
-    told: str = ""
+    shortened: str = ""
     result: Any = None
     outcome: str = ""
     by_person: bool = False
@@ -201,9 +201,11 @@ class Trace:
             known = {call.call for call in calls}
             for made in end.message.tool_calls if not self._over else ():
                 if made.id not in known:
-                    told = _told(made.name, made.arguments, before)
+                    shortened = _shortened(made.name, made.arguments, before)
                     inside.append(
-                        Row("call", "next", end.seq, made.name, span.path, arguments=made.arguments, told=told)
+                        Row(
+                            "call", "next", end.seq, made.name, span.path, arguments=made.arguments, shortened=shortened
+                        )
                     )
         failed = end is not None and end.type == "model_error"
         # An answer that the end of the run interrupted has no end of its own.
@@ -260,9 +262,9 @@ class Trace:
         inside = tuple(row for loop in loops for row in self._rows_of(loop))
         arguments = arguments or {}
         if loops and span.turn is None:  # the design has called it: what it was given to do says more
-            told, text = "", text or _given(self._events[loops[-1].position].input, self.question())
+            shortened, text = "", text or _given(self._events[loops[-1].position].input, self.question())
         else:
-            told = _told(name, arguments, before)
+            shortened = _shortened(name, arguments, before)
         return Row(
             "loop" if loops else "call",
             status,
@@ -272,7 +274,7 @@ class Trace:
             span.number,
             text,
             arguments=arguments,
-            told=told,
+            shortened=shortened,
             result=result,
             outcome=outcome,
             seconds=self._seconds(loops[-1] if loops else span),
@@ -322,11 +324,11 @@ def _given(value: Any, question: str) -> str:
     return brief(next((text for text in texts if text and text != question), ""), GIVEN)
 
 
-def _told(name: str, arguments: Mapping[str, Any], before: dict[str, Mapping[str, Any]]) -> str:
+def _shortened(name: str, arguments: Mapping[str, Any], before: dict[str, Mapping[str, Any]]) -> str:
     """Return the arguments of a call in short, and note them as those of the tool's call before."""
-    told = in_short(arguments, before.get(name, {}))
+    shortened = in_short(arguments, before.get(name, {}))
     before[name] = arguments
-    return told
+    return shortened
 
 
 def in_short(arguments: Any, before: Mapping[str, Any]) -> str:
