@@ -74,6 +74,8 @@ interface NestedLoop {
 interface PhaseTable {
   phases: string[];
   diagram: string;
+  /** The loops that have it: of each its design and its name, as in the summary of its first event. */
+  loops: string[];
 }
 
 /** Where a replay differs from its recording (views/status.py). */
@@ -207,6 +209,8 @@ interface EventRow {
   spent?: Spent;
   /** Seconds for which the run was paused until now, if it changed them. */
   paused?: number;
+  /** Noted by the page: a call of the loop itself, or an answer that another run has paid for. */
+  uncounted?: boolean;
 }
 
 interface Spent {
@@ -262,7 +266,8 @@ interface Questions {
   position: { position: number };
   show: { seq: number } | Identity;
   typed: { seq: number };
-  messages: { path: string; begun: number | null; last: number };
+  /** `position`: the messages as they were after so many events; without it, as they are. */
+  messages: { path: string; begun: number | null; last: number; position?: number };
 }
 
 interface Answers {
@@ -343,6 +348,7 @@ interface Kernel {
 type Store = import("./store.js").Store;
 type Ended = import("./ended.js").Ended;
 type Spans = import("./spans.js").Spans;
+type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 
