@@ -27,7 +27,8 @@ from agentnb.core.loop import Calls, Requests
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import check_system_prompt, count_of, propose, take
+from agentnb.loops.base import check_system_prompt, count_of
+from agentnb.loops.events import propose, take
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import (
     ToolCallContext,
