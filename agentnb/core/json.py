@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from msgspec import Struct, to_builtins
 from pydantic_core import from_json, to_json, to_jsonable_python
@@ -23,7 +22,7 @@ from agentnb.core.errors import NotSerializable
 from agentnb.core.record import Record
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
-_UNCHANGED = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
+_UNCHANGED = (bytes, bytearray, datetime, date, time, timedelta, Decimal)
 """The types that `to_builtins` would convert to text, and that `to_plain` returns unchanged."""
 
 
