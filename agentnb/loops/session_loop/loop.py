@@ -250,8 +250,8 @@ class SessionLoop(SessionControls):
     def _has_results_to_answer(self, state: State) -> bool:
         if state.reply is None or not state.reply.message.tool_calls:
             return False
-        ended = (call.end for call in state.calls.values() if not call.hidden)
-        return any(end is not None and not end.terminate for end in ended)
+        calls = state.calls.values()
+        return any(not call.hidden and call.end is not None and not call.end.terminate for call in calls)
 
     def _end(self, state: State, reason: StopReason) -> RunEnd:
         answer = state.reply.message if state.reply is not None else None
