@@ -101,7 +101,8 @@ class Journal(Watchers):
             # the run.
             evolve(self.state, event)
             events.append(event)
-            self.checkpoints.keep(self.state)
+            if self.state.position % self.checkpoints.every == 0:
+                self.checkpoints.keep(self.state)
             if frame.above is not None and isinstance(event, RunStart):
                 frame.state = nested(self.state, frame.path)
                 self.frames.append(frame)
