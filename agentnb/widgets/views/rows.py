@@ -66,7 +66,7 @@ def row(event: Event, causes: Causes | None = None) -> dict[str, Any]:
 
 
 def encode_row(event: Event, trace: Trace | None = None) -> bytes:
-    """Return the row of an event as JSON, with its cause and its span, and what it changed: spans, rows of the trace."""
+    """Return the row of an event as JSON, with its cause, its span, and the spans and rows of the trace it changed."""
     made, _, encoded = _row(event, trace.spans.causes if trace is not None else None)
     if trace is not None:
         made |= trace.spans.marks(event.seq)
