@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentnb.core.events import Delta, Event
-from agentnb.run.recording import Recording
+from agentnb.run import Recording
 from agentnb.widgets.ticker import TICKER, Ticker
 from agentnb.widgets.views.live import LiveLines
 from agentnb.widgets.views.rows import encode_rows

@@ -21,8 +21,8 @@ import traitlets
 
 from agentnb.core.errors import UsageError
 from agentnb.core.json import repair_text
+from agentnb.run import Recording
 from agentnb.run.headless import note_page
-from agentnb.run.recording import Recording
 from agentnb.widgets import comms
 from agentnb.widgets.bundle import packed_module
 from agentnb.widgets.display import display_live

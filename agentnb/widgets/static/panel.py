@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.events import Event
-from agentnb.run.recording import Recording
+from agentnb.run import Recording
 from agentnb.widgets.static.html import Budget, block, count, escaped, fold, hung, line, path_of, portable, quoted
 from agentnb.widgets.static.pictures import (
     CALL,
