@@ -201,7 +201,7 @@ class Panel(anywidget.AnyWidget):
         path, last = str(message.get("path") or ""), min(MESSAGES, int(message.get("last") or MESSAGES))
         begun = None if message.get("begun") is None else int(message["begun"])
         design = self._loops.design_at(path)
-        transcript = Transcript(self.run, design, self._feed.spans.causes, path, begun=begun, reach=last)
+        transcript = Transcript(self.run, design, self._feed.trace.spans.causes, path, begun=begun, reach=last)
         self.send({"type": "messages", "token": message.get("token"), **transcript_data(transcript, last)})
 
     def _settled(self, over: bool) -> None:
