@@ -21,8 +21,8 @@ import traitlets
 
 from agentnb.core.errors import UsageError
 from agentnb.core.json import repair_text
+from agentnb.run import Recording
 from agentnb.run.headless import note_page
-from agentnb.run.recording import Recording
 from agentnb.widgets import comms
 from agentnb.widgets.bundle import packed_module
 from agentnb.widgets.display import display_live
@@ -201,7 +201,7 @@ class Panel(anywidget.AnyWidget):
         """Send the last messages of a loop, as its next model request would send them: now, or at a position."""
         path, last = str(message.get("path") or ""), min(MESSAGES, int(message.get("last") or MESSAGES))
         begun = None if message.get("begun") is None else int(message["begun"])
-        run, causes = self.run, self._feed.spans.causes
+        run, causes = self.run, self._feed.trace.spans.causes
         if (position := message.get("position")) is not None:  # the page shows an earlier moment
             run, causes = run.at(int(position) - 1), Causes()
         transcript = Transcript(run, self._loops.design_at(path), causes, path, begun=begun, reach=last)
@@ -268,7 +268,10 @@ class Part(Panel):
 
 
 class EventStream(Part):
-    """The events of a run."""
+    """The part of the panel that shows the events of a run.
+
+    `agentnb.loops.session_loop.EventStream` is another class: the stream of a session's events.
+    """
 
     part = "events"
 

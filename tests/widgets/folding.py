@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from agentnb.widgets.views.rows import encode_rows
-from agentnb.widgets.views.spans import Spans
+from agentnb.widgets.views.trace import Trace
 
 SCRIPT = Path(__file__).parents[1] / "javascript" / "fold.js"
 
 
 def rows_of(events: Sequence[Any]) -> list[dict[str, Any]]:
     """Return the rows of these events as the page gets them."""
-    rows: list[dict[str, Any]] = json.loads(encode_rows(events, 1 << 40, Spans().follow(events))[0])
+    rows: list[dict[str, Any]] = json.loads(encode_rows(events, 1 << 40, Trace().follow(events))[0])
     return rows
 
 

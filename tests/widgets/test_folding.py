@@ -14,7 +14,10 @@ from agentnb.widgets.views.status import status
 from tests import designs
 from tests.widgets.folding import folded
 
-COMPARED = ("phase", "path", "times", "latest", "over", "lives", "turn", "requests", "calls", "usage", "more", "position")
+COMPARED = (
+    *("phase", "path", "times", "latest", "more", "over", "lives"),
+    *("turn", "requests", "calls", "usage", "position"),
+)
 NESTED = ("path", "phase", "arrows", "times", "latest", "running", "ended")
 
 
