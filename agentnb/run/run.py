@@ -46,6 +46,7 @@ from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.recording import Recording
 from agentnb.run.stepping import step
 from agentnb.run.validation import check_name, check_options, check_seconds, check_text
+from agentnb.run.watchers import Watchers
 
 
 class Run(Decisions, Recording):
@@ -345,8 +346,20 @@ _runs: weakref.WeakValueDictionary[int, Run] = weakref.WeakValueDictionary()
 _count = itertools.count()
 
 
+_made = Watchers("of this process")
+
+
 def _remember(run: Run) -> None:
     _runs[next(_count)] = run
+    _made.tell_each(run)
+
+
+def watch_runs(made: Callable[[Run], object]) -> Callable[[], None]:
+    """Call `made` with each run that is made in this process from now on, in the thread that makes it.
+
+    Returns a function that unsubscribes. Runs are made by starting, restoring and forking.
+    """
+    return _made.watch(made)
 
 
 def new_run_id() -> str:

@@ -20,8 +20,8 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
-from agentnb.run.past.normalisation import call_names, normalised_event
 from agentnb.core.events import Event
+from agentnb.run.past.normalisation import call_names, normalised_event
 
 How = Literal["same", "changed", "left", "right"]
 _MIRRORED: dict[How, How] = {"left": "right", "right": "left"}

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, get_args
 
 from msgspec import structs
 
-from agentnb.core.errors import ImpossibleEvent, UnknownCall, UsageError
+from agentnb.core.errors import AgentnbError, ImpossibleEvent, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
     CallEnd,
@@ -142,6 +142,17 @@ def fork_of(origin: Recording, at: int | None, change: Change, loop: Design | No
             run.queue("steering", made.steer)
         apply_decision(made, run._journal)
     return run
+
+
+def why_not(origin: Recording, at: int, change: Change) -> str:
+    """Return why a recording cannot be forked with this change at the event `at`; empty if it can. Nothing is made."""
+    try:
+        if isinstance(origin.loop, RecordedLoop):
+            return "The recording does not have the loop that made it. In code, run.fork(..., loop=...) names a loop."
+        branch(origin.recording, at, change, origin.loop, origin._checkpoints, {})
+    except AgentnbError as error:
+        return str(error)
+    return ""
 
 
 def branch(
