@@ -16,9 +16,9 @@ from agentnb.core.errors import AgentnbError, UsageError
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, Event
 from agentnb.core.json import repair_text
 from agentnb.llms.description import described
+from agentnb.run import Recording
 from agentnb.run.approvals.pending import Pending
 from agentnb.run.host import host
-from agentnb.run.recording import Recording
 from agentnb.run.run import Run, runs_here
 from agentnb.run.validation import check_name
 from agentnb.widgets.handlers import FORKS, Message

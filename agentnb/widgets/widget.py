@@ -22,9 +22,8 @@ import traitlets
 
 from agentnb.core.errors import UsageError
 from agentnb.core.json import repair_text
+from agentnb.run import Recording, Run
 from agentnb.run.headless import note_page
-from agentnb.run.recording import Recording
-from agentnb.run.run import Run
 from agentnb.widgets import comms
 from agentnb.widgets.branching import BranchHandlers
 from agentnb.widgets.bundle import packed_module
@@ -231,7 +230,7 @@ class Panel(anywidget.AnyWidget):
         path, last = str(message.get("path") or ""), min(MESSAGES, int(message.get("last") or MESSAGES))
         begun = None if message.get("begun") is None else int(message["begun"])
         design = self._loops.design_at(path)
-        transcript = Transcript(self.run, design, self._feed.spans.causes, path, begun=begun, reach=last)
+        transcript = Transcript(self.run, design, self._feed.trace.spans.causes, path, begun=begun, reach=last)
         self.send({"type": "messages", "token": message.get("token"), **transcript_data(transcript, last)})
 
     def _settled(self, over: bool) -> None:

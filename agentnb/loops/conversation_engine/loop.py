@@ -34,7 +34,7 @@ from agentnb.core.loop import Calls, Design
 from agentnb.core.maybe_async import InnerGenerator
 from agentnb.core.messages import Message, input_messages, plain_message
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import Loop, count_of, propose
+from agentnb.loops.base import Loop, count_of
 from agentnb.loops.conversation_engine import ports
 from agentnb.loops.conversation_engine import snapshot as snapshots
 from agentnb.loops.conversation_engine.states import (
@@ -62,6 +62,7 @@ from agentnb.loops.conversation_engine.states import (
 )
 from agentnb.loops.conversation_engine.stream import Delivery, EngineEvent, past_to_resume
 from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, in_order
+from agentnb.loops.events import propose
 from agentnb.loops.streaming import translated
 from agentnb.run import Run
 from agentnb.run.validation import StartOptions

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from agentnb.core.events import CallEnd, CallProposed, ErrorInfo, RunEnd, StateUpdate
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import propose
 from agentnb.loops.conversation_engine.tasks import SubTask
+from agentnb.loops.events import propose
 
 
 class EngineState(StrEnum):

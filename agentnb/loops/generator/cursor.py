@@ -18,7 +18,7 @@ from agentnb.core.events import ErrorInfo, Event, MessageAdded, ModelStart, Phas
 from agentnb.core.json import to_plain
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import propose
+from agentnb.loops.events import propose
 from agentnb.loops.want import Ask, Call, Phase, Say, Want, shown_call, shown_message
 
 

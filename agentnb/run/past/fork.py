@@ -11,6 +11,8 @@ tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
 from functools import cache, partial
 from itertools import islice
 from types import MappingProxyType
@@ -47,10 +49,9 @@ from agentnb.run.checkpoints import Checkpoints, copied
 from agentnb.run.event_data import input_as_json, text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import check_limits
-from agentnb.run.journal import Journal
+from agentnb.run.journal import Journal, new_run_id
+from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import RecordedLoop, check_kind, frame_at
-from agentnb.run.recording import UNCHANGED, Change, Recording
-from agentnb.run.run import Run, new_run_id
 from agentnb.run.validation import check_options
 from agentnb.tools import as_tools
 
@@ -62,6 +63,44 @@ OPTIONS = frozenset({"name", "store", "approve", "breakpoints", "limits"})
 
 BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
 """The origin of a decision that a fork replaces: no person saw the question, and no time was measured."""
+
+
+class Unchanged(Enum):
+    """The default of an argument for which None is a valid value: the result of a call may be None."""
+
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change that a fork makes. At most one field is given; otherwise UsageError is raised.
+
+    `event` replaces the event at the fork as a whole. `message` replaces the message of that event, or is a steering
+    message if the event has none. `arguments`, `result` and `decision` concern the call of that event.
+    """
+
+    event: Event | None = None
+    message: Any = None
+    arguments: Mapping[str, Any] | None = None
+    result: Any = UNCHANGED
+    decision: Any = None
+
+    def __post_init__(self) -> None:
+        if len(self.given) > 1:
+            raise UsageError(
+                f"A fork changes one thing, not {' and '.join(self.given)}. Fork the fork for the next change."
+            )
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the fields that are given."""
+        return [field.name for field in fields(self) if getattr(self, field.name) is not field.default]
 
 
 class Past(NamedTuple):
@@ -90,8 +129,10 @@ class Branch(NamedTuple):
     """The path of a loop, the id of a call in it, and the decision about that call."""
 
 
-def fork_of(origin: Recording, at: int | None, change: Change, loop: Design | None, **options: Any) -> Run:
-    """Return a run that forks from a recording at the event `at`.
+def prepared_fork(
+    origin: ReadableRun, at: int | None, change: Change, loop: Design | None, options: Mapping[str, Any]
+) -> tuple[Branch, dict[str, Any]]:
+    """Return the branch of a recording at the event `at`, and the arguments of the `Run` that continues it.
 
     at: the number of an event; None for the last event before the current position. change: the change at that event.
     loop: the loop of the new run; None for the loop of the recording. options: options of start(), see `OPTIONS`. The
@@ -126,22 +167,16 @@ def fork_of(origin: Recording, at: int | None, change: Change, loop: Design | No
         given["limits"] = recorded["limits"] = check_limits(given["limits"] or {})
 
     made = branch(events, seq, change, loop, origin._checkpoints, recorded)
-    run = Run(
-        loop,
-        recording=made.past.events,
-        state=made.past.state,
-        shared=(events[0].run_id, made.past.shared),
-        suspended=made.suspended,
-        judges_open_questions="approve" in options,  # the policy of the other run has judged them already
+    arguments = {
         **given,
-    )
-    with run.lock:
-        if run.state.failure is not None:  # request the model again: it may be another one
-            run.resume()
-        if made.steer is not None:
-            run.queue("steering", made.steer)
-        apply_decision(made, run._journal)
-    return run
+        "loop": loop,
+        "recording": made.past.events,
+        "state": made.past.state,
+        "shared": (events[0].run_id, made.past.shared),
+        "suspended": made.suspended,
+        "judges_open_questions": "approve" in options,  # the policy of the other run has judged them already
+    }
+    return made, arguments
 
 
 def why_not(origin: Recording, at: int, change: Change) -> str:

@@ -15,8 +15,8 @@ from weakref import ref
 
 from agentnb.core.events import Delta, Event, RunStart
 from agentnb.core.json import repair_text
+from agentnb.run import Recording
 from agentnb.run.past.fork import ancestors_of
-from agentnb.run.recording import Recording
 from agentnb.run.run import Run, runs_here, watch_runs
 from agentnb.widgets.text import brief, one_line
 from agentnb.widgets.views.spans import Spans

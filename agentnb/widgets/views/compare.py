@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from agentnb.core.events import Event
 from agentnb.core.json import repair_text
-from agentnb.run.past.alignment import Pair, aligned
+from agentnb.run.past.alignment import Pair, aligned, common_start
 from agentnb.widgets.text import amount, brief, duration, on_a_line, one_line
+from agentnb.widgets.views.short import output
 from agentnb.widgets.views.spans import Spans
-from agentnb.widgets.views.trace import Row, Trace, output
+from agentnb.widgets.views.trace import Row, Trace
 
 LINE = 240
 """The maximum number of characters of a row on one side."""
@@ -24,6 +25,8 @@ ROWS = 2000
 """The maximum number of rows that a page gets."""
 SAME = 200
 """The maximum number of rows of the common part that a page gets."""
+BEFORE = 20
+"""The number of characters shown before the first difference of two results that look the same in short."""
 FIELDS = 8
 """The maximum number of fields of an output that the sum lists."""
 
@@ -103,8 +106,6 @@ def _line(row: Row, depth: int) -> _Line:
         gives = row.text or result.line or result.words
         shown = f"{row.name}({row.shortened})" + (f" → {brief(gives, LINE // 2)}" if gives else "")
         return _Line(row, "", shown, depth, True)
-    if row.kind == "loop":
-        return _Line(row, row.name, brief(row.text, LINE), depth, False)
     return _Line(row, row.name, one_line(row.text, LINE), depth, False)
 
 
@@ -143,7 +144,7 @@ def _paired(
 
 def _about(lines: Sequence[_Line], trace: Trace) -> dict[int, int]:
     """Return the row that each event is about, by their numbers."""
-    by_span = {line.row.number: number for number, line in enumerate(lines) if line.row.number >= 0}
+    by_span = {line.row.span: number for number, line in enumerate(lines) if line.row.span >= 0}
     by_position = {line.row.position: number for number, line in enumerate(lines) if line.row.kind == "message"}
     found: dict[int, int] = {}
     for position, span in enumerate(trace.spans.causes.spans):
@@ -169,6 +170,8 @@ def _ends(row: Mapping[str, Any]) -> int:
 def _row(left: _Line | None, right: _Line | None, about: tuple[set[int], set[int]]) -> dict[str, Any]:
     line = left or right
     assert line is not None
+    if left is not None and right is not None and left.text == right.text and left.row.result != right.row.result:
+        left, right = _apart(left, right)
     row = line.row
     is_answer = row.kind == "turn" and not row.inside and row.status == "done"
     both = left is not None and right is not None
@@ -184,6 +187,18 @@ def _row(left: _Line | None, right: _Line | None, about: tuple[set[int], set[int
         "right": _marked(left.text if both and left else "", right.text, both) if right else None,
         "about": about,
     }
+
+
+def _apart(left: _Line, right: _Line) -> tuple[_Line, _Line]:
+    """Return two rows that look the same with the parts of their results from shortly before the first difference."""
+    results = [on_a_line(line.row.result) for line in (left, right)]
+    begin = max(0, common_start(*results) - BEFORE)
+    before = "…" if begin else ""
+    shown = [
+        f"{line.row.name} → {before}{one_line(text[begin:], LINE // 2)}"
+        for line, text in zip((left, right), results, strict=True)
+    ]
+    return left._replace(text=shown[0]), right._replace(text=shown[1])
 
 
 def _marked(left: str, right: str, both: bool) -> list[list[Any]]:

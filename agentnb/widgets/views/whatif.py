@@ -19,12 +19,12 @@ from agentnb.core.errors import UsageError
 from agentnb.core.events import ApprovalDecision, CallStart, Event, MessageAdded, ModelStart, RunStart
 from agentnb.core.json import repair_text
 from agentnb.core.messages import text_of
-from agentnb.run.past.fork import why_not
-from agentnb.run.recording import Change, Recording
+from agentnb.run import Recording
+from agentnb.run.past.fork import Change, why_not
 from agentnb.widgets.text import as_json, on_a_line, one_line, pretty
 from agentnb.widgets.views.forms import form, merge
+from agentnb.widgets.views.short import columns_of, in_short
 from agentnb.widgets.views.spans import Spans
-from agentnb.widgets.views.trace import columns_of, in_short
 
 EDITABLE = 64 * 1024
 """The maximum number of characters of a value that can be edited in the panel."""
