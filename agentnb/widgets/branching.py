@@ -25,7 +25,7 @@ from agentnb.widgets.handlers import FORKS, Message
 from agentnb.widgets.text import as_json, one_line
 from agentnb.widgets.views.branches import Branches
 from agentnb.widgets.views.compare import compared
-from agentnb.widgets.views.spans import Spans
+from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.whatif import Kind, Subject, default_name, editor, kind_of, options, read_json, value_of
 
 MODELS: dict[str, Any] = {}
@@ -40,15 +40,15 @@ _SameCall = tuple[str, str, bytes]
 class BranchHandlers:
     """Handles the page's messages about branches of `run`. Each handler returns the fields of its answer.
 
-    spans: the spans of the run. open_branch: makes a panel of a branch inside this panel, and returns its state.
+    trace: the trace of the run. open_branch: makes a panel of a branch inside this panel, and returns its state.
     """
 
     def __init__(
-        self, run: Recording, branches: Branches, spans: Spans, open_branch: Callable[[Run], dict[str, Any]]
+        self, run: Recording, branches: Branches, trace: Trace, open_branch: Callable[[Run], dict[str, Any]]
     ) -> None:
         self._run = run
         self._branches = branches
-        self._spans = spans
+        self._trace = trace
         self._open_branch = open_branch
         self.handlers: dict[str, Callable[[Message], Mapping[str, Any]]] = {
             "whatif": self._options,
@@ -61,7 +61,7 @@ class BranchHandlers:
 
     def _options(self, message: Message) -> dict[str, Any]:
         """Return what can be changed at an event. Models are listed by their names."""
-        made = options(self._run, self._spans, int(message["seq"]))
+        made = options(self._run, self._trace, int(message["seq"]))
         models = _models(self._run)
         for kind in made["kinds"]:
             if kind.get("shape") == "models":
@@ -71,7 +71,7 @@ class BranchHandlers:
 
     def _start(self, message: Message) -> dict[str, Any]:
         """Make a branch with the change in the message, and play it."""
-        about, kind = kind_of(self._run, self._spans, int(message["seq"]), str(message.get("kind")))
+        about, kind = kind_of(self._run, self._trace, int(message["seq"]), str(message.get("kind")))
         change, loop, steer, shown = self._change(about, kind, message)
         given = str(message.get("name") or "").strip()
         if given in self._branches.names() or given in FORKS:

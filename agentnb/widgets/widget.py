@@ -123,7 +123,7 @@ class Panel(anywidget.AnyWidget):
         self._feed = Feed(run, self.send, self._settled, recorded=bool(self.place))
         self._stop_watching_driving = run.watch_driving(self._feed.wake)
         self._branches = Branches(run, self._feed.wake)
-        self._branching = BranchHandlers(run, self._branches, self._feed.spans, self._open_branch)
+        self._branching = BranchHandlers(run, self._branches, self._feed.trace, self._open_branch)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": self.run.clock()}),

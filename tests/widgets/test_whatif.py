@@ -18,7 +18,7 @@ from agentnb.widgets.branching import BranchHandlers, decide_as_in
 from agentnb.widgets.text import as_json
 from agentnb.widgets.views.branches import Branches
 from agentnb.widgets.views.compare import compared
-from agentnb.widgets.views.spans import Spans
+from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.whatif import editor, options, value_of
 from tests.widgets.support import HOSTILE, until, worker
 
@@ -77,7 +77,7 @@ def seq_of(run: Any, type: str, number: int = 0) -> int:
 
 def kinds(run: Any, seq: int) -> dict[str, dict[str, Any]]:
     """Return what can be changed at an event, by kind."""
-    return {kind["kind"]: kind for kind in options(run, Spans(), seq)["kinds"]}
+    return {kind["kind"]: kind for kind in options(run, Trace(), seq)["kinds"]}
 
 
 class Page:
@@ -86,7 +86,7 @@ class Page:
     def __init__(self, run: Any) -> None:
         self.run = run
         self.branches = Branches(run, lambda: None)
-        self.handlers = BranchHandlers(run, self.branches, Spans(), lambda branch: {"opened": branch.id}).handlers
+        self.handlers = BranchHandlers(run, self.branches, Trace(), lambda branch: {"opened": branch.id}).handlers
 
     def ask(self, type: str, **message: Any) -> Any:
         return self.handlers[type](message)

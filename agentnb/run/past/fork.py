@@ -179,7 +179,7 @@ def prepared_fork(
     return made, arguments
 
 
-def why_not(origin: Recording, at: int, change: Change) -> str:
+def why_not(origin: ReadableRun, at: int, change: Change) -> str:
     """Return why a recording cannot be forked with this change at the event `at`; empty if it can. Nothing is made."""
     try:
         if isinstance(origin.loop, RecordedLoop):

@@ -24,7 +24,7 @@ from agentnb.run.past.fork import Change, why_not
 from agentnb.widgets.text import as_json, on_a_line, one_line, pretty
 from agentnb.widgets.views.forms import form, merge
 from agentnb.widgets.views.short import columns_of, in_short
-from agentnb.widgets.views.spans import Spans
+from agentnb.widgets.views.trace import Trace
 
 EDITABLE = 64 * 1024
 """The maximum number of characters of a value that can be edited in the panel."""
@@ -68,12 +68,12 @@ class Kind(NamedTuple):
     off: str = ""
 
 
-def options(run: Recording, spans: Spans, seq: int) -> dict[str, Any]:
+def options(run: Recording, trace: Trace, seq: int) -> dict[str, Any]:
     """Return what can be changed at the event `seq`, for the page: the kinds of changes, with an editor for each.
 
     Raises UsageError if there is no such event.
     """
-    about = subject(run, spans, seq)
+    about = subject(run, trace, seq)
     kinds = kinds_of(run, about)
     return {
         "seq": seq,
@@ -84,9 +84,9 @@ def options(run: Recording, spans: Spans, seq: int) -> dict[str, Any]:
     }
 
 
-def kind_of(run: Recording, spans: Spans, seq: int, kind: str) -> tuple[Subject, Kind]:
+def kind_of(run: Recording, trace: Trace, seq: int, kind: str) -> tuple[Subject, Kind]:
     """Return what an event is about, and one kind of change. Raises UsageError if it is not possible there."""
-    about = subject(run, spans, seq)
+    about = subject(run, trace, seq)
     found = next((one for one in kinds_of(run, about) if one.kind == kind), None)
     if found is None:
         raise UsageError(f"At event {seq} there is no {kind!r} to change.")
@@ -95,12 +95,12 @@ def kind_of(run: Recording, spans: Spans, seq: int, kind: str) -> tuple[Subject,
     return about, found
 
 
-def subject(run: Recording, spans: Spans, seq: int) -> Subject:
+def subject(run: Recording, trace: Trace, seq: int) -> Subject:
     """Return what the event `seq` is about. Raises UsageError if there is no such event."""
     events = run.recording
     if not 0 <= seq < len(events):
         raise UsageError(f"The run has no event {seq}.")
-    spans.follow(events, len(events))
+    spans = trace.follow(events).spans
     event, number = events[seq], spans.causes.spans[seq]
     if isinstance(event, RunStart) and not event.path:
         return Subject("start", run.name or run.loop.name, event)
