@@ -335,7 +335,10 @@ class Part(Panel):
 
 
 class EventStream(Part):
-    """The events of a run."""
+    """The part of the panel that shows the events of a run.
+
+    `agentnb.loops.session_loop.EventStream` is another class: the stream of a session's events.
+    """
 
     part = "events"
 

@@ -115,7 +115,7 @@ class Past(NamedTuple):
     shared: int
 
 
-class Branch(NamedTuple):
+class ForkStart(NamedTuple):
     """The past of a fork, and the input to apply at its start.
 
     `suspended`: the fork resumes from a suspension. `steer`: a steering message to queue, or None. `decided`: a
@@ -131,7 +131,7 @@ class Branch(NamedTuple):
 
 def prepared_fork(
     origin: ReadableRun, at: int | None, change: Change, loop: Design | None, options: Mapping[str, Any]
-) -> tuple[Branch, dict[str, Any]]:
+) -> tuple[ForkStart, dict[str, Any]]:
     """Return the branch of a recording at the event `at`, and the arguments of the `Run` that continues it.
 
     at: the number of an event; None for the last event before the current position. change: the change at that event.
@@ -197,7 +197,7 @@ def branch(
     loop: Design,
     checkpoints: Checkpoints,
     options: Mapping[str, Any],
-) -> Branch:
+) -> ForkStart:
     """Return the past of a run that forks at the event `seq` of a recording, and the input to apply at its start.
 
     loop: the loop that the fork runs. checkpoints: of the recording. options: the policy and the limits of the fork
@@ -215,18 +215,18 @@ def branch(
 
     # Replace the event; or keep it and add a steering message; or decide about its call; or change nothing.
     if (instead := _replacement(events, event, change, loop, checkpoints)) is not None:
-        made = Branch(past(instead=instead))
+        made = ForkStart(past(instead=instead))
     elif change.message is not None:
         said = to_sent_message(input_as_json(change.message))
-        made = Branch(past(), steer=said)
+        made = ForkStart(past(), steer=said)
     elif change.given:
         made = _with_decision(events, event, change, past)
     else:
-        made = Branch(past())
+        made = ForkStart(past())
     return _checked(made._replace(suspended=is_suspended(event)), loop)
 
 
-def apply_decision(made: Branch, journal: Journal) -> None:
+def apply_decision(made: ForkStart, journal: Journal) -> None:
     """Record the decision of a fork in the new run and apply it to its call. Without a decision, do nothing."""
     if made.decided is None:
         return
@@ -240,7 +240,7 @@ def apply_decision(made: Branch, journal: Journal) -> None:
         carry_out(journal, frame, call, recorded)
 
 
-def _checked(made: Branch, loop: Design) -> Branch:
+def _checked(made: ForkStart, loop: Design) -> ForkStart:
     """Return the branch with its decision in the recorded form. Raises UnknownCall or InvalidArguments.
 
     The errors are raised if the call is not open at the fork, or cannot run as decided.
@@ -489,7 +489,7 @@ def _check_calls_stay(answer: ModelEnd, frame: Frame | None) -> None:
         )
 
 
-def _with_decision(events: Sequence[Event], event: Event, change: Change, past: Callable[..., Past]) -> Branch:
+def _with_decision(events: Sequence[Event], event: Event, change: Change, past: Callable[..., Past]) -> ForkStart:
     """Return a branch that ends with another decision about the event's call. past: returns the past of the fork.
 
     The new decision takes the place of an approval_decision or call_start event, and follows any other event.
@@ -506,7 +506,7 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, past: 
     kept = past(without=not followed)
     # Use the recorded time: the time since the recording is not waiting time.
     decision = structs.replace(_decision(id, change), time=max(event.time, kept.events[-1].time))
-    return Branch(kept, decided=(path, id, decision))
+    return ForkStart(kept, decided=(path, id, decision))
 
 
 def _is_start(event: Event, path: str, id: str) -> bool:
