@@ -230,9 +230,15 @@ interface EventRow {
   spent?: Spent;
   /** Seconds for which the run was paused until now, if it changed them. */
   paused?: number;
+  /** Its mark on the strip (views/strip.py). */
+  mark?: MarkKind;
+  /** Of the first event of a fork: the number of events that it has inherited. */
+  inherited?: number;
   /** Noted by the page: a call of the loop itself, or an answer that another run has paid for. */
   uncounted?: boolean;
 }
+
+type MarkKind = "message" | "decision" | "breakpoint" | "snapshot" | "fork";
 
 interface Spent {
   model: number;
