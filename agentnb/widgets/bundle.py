@@ -15,13 +15,27 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "focus", "keys", "past", "lanes", "spans", "moment", "typed", "player", "store", "form", "breakpoints", "queue"),
+    *(
+        "text",
+        "focus",
+        "keys",
+        "past",
+        "lanes",
+        "spans",
+        "moment",
+        "typed",
+        "player",
+        "store",
+        "form",
+        "breakpoints",
+        "queue",
+    ),
     *("head", "controls"),
-    *("position", "call", "decisions", "approvals"),
+    *("replay", "strip", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
     *("diagram", "graph", "ended", "panel"),
 )
-STYLES = ("tokens", "events", "diagram", "views", "acting", "frame")
+STYLES = ("tokens", "strip", "events", "diagram", "views", "acting", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

@@ -2,8 +2,8 @@
 // computation as in views/strip.py, which explains it; the page needs its own, because what is open grows with time.
 
 const SQUEEZED = 0.5, // seconds in which nothing works, after which the axis is broken
-  PAUSE = 18,
-  WAIT = 58, // the widths of a break: of a pause, and of a wait for a person
+  OF_PAUSE = 18,
+  OF_WAIT = 58, // the widths of a break: of a pause, and of a wait for a person
   BREAKS = 0.5, // the share of the strip that breaks may take
   LEAST = 3, // the width of a bar
   TOUCHES = 1; // the distance up to which small bars are joined
@@ -63,6 +63,10 @@ class Intervals {
     }
   }
 
+  clear() {
+    this.starts.length = this.ends.length = this.spans.length = 0;
+  }
+
   copy() {
     const copy = new Intervals();
     copy.starts = this.starts.slice();
@@ -116,16 +120,12 @@ class Intervals {
 export class Lanes {
   constructor() {
     this.scanned = 0; // rows
-    this.marks = /** @type {{ kind: MarkKind, position: number, time: number }[]} */ ([]);
-    this.inherited = 0; // events
-    this.forget();
-  }
-
-  forget() {
     this.models = new Intervals();
     this.calls = new Intervals();
     this.waits = new Intervals();
     this.loops = /** @type {Span[]} */ ([]); // those right inside the outermost
+    this.marks = /** @type {{ kind: MarkKind, position: number, time: number }[]} */ ([]);
+    this.inherited = 0; // events
   }
 
   /**
@@ -152,7 +152,8 @@ export class Lanes {
     }
     if (!reopened) return;
     // A call that is retried very often extends its last interval.
-    this.forget();
+    for (const list of [this.models, this.calls, this.waits]) list.clear();
+    this.loops = [];
     for (const span of spans.all) {
       if (span.kind === "loop" && span.depth === 1) this.loops.push(span);
       for (const interval of span.intervals) this.note(span, interval);
@@ -298,7 +299,7 @@ function makeAxis(idle, asked, began, until, width) {
       overlap += Math.max(0, Math.min(end, asked[at][1]) - Math.max(start, asked[at][0]));
     return overlap > SQUEEZED || overlap >= 0.9 * (end - start);
   });
-  const sizes = waited.map((wait) => (wait ? WAIT : PAUSE)),
+  const sizes = waited.map((wait) => (wait ? OF_WAIT : OF_PAUSE)),
     broken = sizes.reduce((sum, size) => sum + size, 0),
     room = width - END,
     busy = Math.max(0, until - began) - idle.reduce((sum, [start, end]) => sum + end - start, 0);

@@ -6,7 +6,8 @@
 import { el, say } from "./text.js";
 import { Store } from "./store.js";
 import { Controls } from "./controls.js";
-import { Position } from "./position.js";
+import { ReplayControls } from "./replay.js";
+import { Strip } from "./strip.js";
 import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
@@ -29,7 +30,8 @@ const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; 
  * @type {Record<string, News[]>}
  */
 const WANTS = {
-  position: ["position", "rows", "status", "live", "clock"],
+  replay: ["position", "rows", "status", "clock"],
+  strip: ["rows", "status", "position", "clock"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "position"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
@@ -106,8 +108,9 @@ function make(store, model) {
   };
   /** @type {Record<string, Part | null>} */
   const made = {
-    position: has("position") ? new Position(store) : null,
+    replay: has("position") ? new ReplayControls(store) : null,
     controls: has("controls") ? new Controls(store) : null,
+    strip: has("timeline") || has("position") ? new Strip(store) : null,
     approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
@@ -137,8 +140,9 @@ function make(store, model) {
   root.append(
     ...[
       kernel,
-      made.position?.el,
+      made.replay?.el,
       made.controls?.el,
+      made.strip?.el,
       made.approvals?.el,
       made.graph?.el,
       showsMain || made.diagram ? columns : undefined,

@@ -298,7 +298,8 @@ interface Questions {
     | { do: "add"; event: string; tool: string; field?: string; operator?: string; value?: string; phase?: string; cost?: string }
     | { do: "enable"; number: number; enabled: boolean }
     | { do: "remove"; number: number };
-  position: { position: number };
+  /** `unit`: go on from there to the end of the next one. */
+  position: { position: number; unit?: string };
   show: { seq: number } | Identity;
   typed: { seq: number };
   /** `position`: the messages as they were after so many events; without it, as they are. */
