@@ -105,7 +105,7 @@ class InlineTask:
     def perform(self, effect: Coroutine[Any, Any, None]) -> Generator[Any, Any, bool]:
         """Perform the effect up to its next item (`show`). Returns False if it has ended or is late."""
         if self._effect is not effect:
-            self._begin(effect)
+            self._effect, self._run = effect, copy_context().run
         error: BaseException | None = None
         while not self.is_late:
             if self._waits_for is not None:
@@ -156,10 +156,6 @@ class InlineTask:
                 self._wakes = None
         if not self.is_late:
             self._waits_for = None
-
-    def _begin(self, effect: Coroutine[Any, Any, None]) -> None:
-        self._end()
-        self._effect, self._run = effect, copy_context().run
 
     def _end(self) -> None:
         if self._clock is not None:
