@@ -84,9 +84,8 @@ def copied_state(state: State, *, grows: bool = False, inherited_by: str | None 
     as the fork inherits them.
     """
     by_path = {path: _copied_runs(runs, grows=grows) for path, runs in state.by_path.items()}
-    root = _Copy(by_path, grows=grows, inherited_by=inherited_by).of(
-        state, "", _copied_runs(state.at_path, grows=grows)
-    )
+    at_path = _copied_runs(state.at_path, grows=grows)
+    root = _Copy(by_path, grows=grows, inherited_by=inherited_by).of(state, "", at_path)
     root.by_path = by_path
     return root
 
