@@ -1,7 +1,7 @@
 """The difference of two recordings: their common events, the first difference, and their final states (`diff`).
 
-Events and states are compared by their content (`agentnb.analysis.normalisation`), events in pairs
-(`agentnb.analysis.alignment`). A difference is shown as lines of text, or as an HTML table with a column for each
+Events and states are compared by their content (`agentnb.run.past.normalisation`), events in pairs
+(`agentnb.run.past.alignment`). A difference is shown as lines of text, or as an HTML table with a column for each
 recording. Text from models and tools is escaped in both and never interpreted as markup.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
 
-from agentnb.analysis.alignment import Pair, aligned, common_start
-from agentnb.analysis.normalisation import CallNames, call_names, normalised_event, normalised_state
 from agentnb.analysis.sources import one_source
 from agentnb.core.events import Event
 from agentnb.core.evolve import fold
+from agentnb.run.past.alignment import Pair, aligned, common_start
+from agentnb.run.past.normalisation import CallNames, call_names, normalised_event, normalised_state
 from agentnb.widgets.text import as_json, one_line, visible
 from agentnb.widgets.views.rows import row
 

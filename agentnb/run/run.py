@@ -53,6 +53,7 @@ from agentnb.run.past.recorded_loop import missing
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.stepping import step
 from agentnb.run.validation import StartOptions, check_name, check_path, check_seconds, check_start_options, check_text
+from agentnb.run.watchers import Watchers
 
 _INSTEAD = (
     "fork() returns a run that continues from this position; decision=, message=, arguments= or result= changes one"
@@ -425,8 +426,20 @@ _runs: weakref.WeakValueDictionary[int, Run] = weakref.WeakValueDictionary()
 _count = itertools.count()
 
 
+_made = Watchers("of this process")
+
+
 def _remember(run: Run) -> None:
     _runs[next(_count)] = run
+    _made.tell_each(run)
+
+
+def watch_runs(made: Callable[[Run], object]) -> Callable[[], None]:
+    """Call `made` with each run that is made in this process from now on, in the thread that makes it.
+
+    Returns a function that unsubscribes. Runs are made by starting, restoring and forking.
+    """
+    return _made.watch(made)
 
 
 def latest_run() -> Run | None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, get_args
 
 from msgspec import structs
 
-from agentnb.core.errors import ImpossibleEvent, UnknownCall, UsageError
+from agentnb.core.errors import AgentnbError, ImpossibleEvent, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
     CallEnd,
@@ -177,6 +177,17 @@ def prepared_fork(
         "judges_open_questions": "approve" in options,  # the policy of the other run has judged them already
     }
     return made, arguments
+
+
+def why_not(origin: ReadableRun, at: int, change: Change) -> str:
+    """Return why a recording cannot be forked with this change at the event `at`; empty if it can. Nothing is made."""
+    try:
+        if isinstance(origin.loop, RecordedLoop):
+            return "The recording does not have the loop that made it. In code, run.fork(..., loop=...) names a loop."
+        branch(origin.recording, at, change, origin.loop, origin._checkpoints, {})
+    except AgentnbError as error:
+        return str(error)
+    return ""
 
 
 def branch(

@@ -77,7 +77,7 @@ def output(result: Any) -> Output:
     text = result if isinstance(result, str) else on_a_line(result)
     if len(text) <= RESULT and "\n" not in text:
         return Output(text, "", text)
-    if (columns := _columns(result)) is not None:
+    if (columns := columns_of(result)) is not None:
         return Output("", f"{len(result):,} rows", _table(columns, result))
     if isinstance(result, str):
         lines = text.count("\n") + 1
@@ -85,7 +85,7 @@ def output(result: Any) -> Output:
     return Output("", "output", for_reading(result))
 
 
-def _columns(result: Any) -> list[str] | None:
+def columns_of(result: Any) -> list[str] | None:
     """Return the names of the columns, if a result is a list of flat records with the same fields."""
     if not isinstance(result, (list, tuple)) or len(result) < 2 or not isinstance(result[0], Mapping):
         return None
