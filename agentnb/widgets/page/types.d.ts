@@ -95,6 +95,8 @@ interface NestedLoop {
 interface PhaseTable {
   phases: string[];
   diagram: string;
+  /** The loops that have it: of each its design and its name, as in the summary of its first event. */
+  loops: string[];
 }
 
 /** Where a replay differs from its recording (views/status.py). */
@@ -228,6 +230,8 @@ interface EventRow {
   spent?: Spent;
   /** Seconds for which the run was paused until now, if it changed them. */
   paused?: number;
+  /** Noted by the page: a call of the loop itself, or an answer that another run has paid for. */
+  uncounted?: boolean;
 }
 
 interface Spent {
@@ -291,7 +295,8 @@ interface Questions {
   position: { position: number };
   show: { seq: number } | Identity;
   typed: { seq: number };
-  messages: { path: string; begun: number | null; last: number };
+  /** `position`: the messages as they were after so many events; without it, as they are. */
+  messages: { path: string; begun: number | null; last: number; position?: number };
   whatif: { seq: number };
   shape: { json: string };
   branch: WhatIfChange & { seq: number; kind: string; name: string; approvals: "ask" | "then" };
@@ -465,6 +470,7 @@ interface Kernel {
 type Store = import("./store.js").Store;
 type Ended = import("./ended.js").Ended;
 type Spans = import("./spans.js").Spans;
+type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 
