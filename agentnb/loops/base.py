@@ -1,27 +1,40 @@
-"""Loop: the base class of all designs and of user-supplied loops.
+"""Loop: the base class of all designs and of user-supplied loops. GeneratorLoop: a loop made from a generator function.
 
-A loop combines a pure decision (`agentnb.core.loop.Design`) with the methods that start a run.
+A loop combines a pure decision (`agentnb.core.loop.Design`) with the methods that start a run. `Loop.from_generator`
+returns a GeneratorLoop, so both classes are here. `agentnb.loops.generator` explains the generator form.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Unpack, overload
+from weakref import WeakValueDictionary
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallProposed, MessageAdded, Queue
-from agentnb.core.json import plain_number, repair_text
-from agentnb.core.loop import Design
-from agentnb.core.messages import Message, ToolCall
+from agentnb.core.events import Event, RunEnd
+from agentnb.core.evolve import fold, nested
+from agentnb.core.json import plain_number, repair_text, require_json, to_plain
+from agentnb.core.loop import Calls, Design
+from agentnb.core.messages import Message
 from agentnb.core.protocols import RunStore
-from agentnb.core.state import State
-from agentnb.core.tools import check_names, legal_name
+from agentnb.core.required_effects import Effect, required_effects
+from agentnb.core.resume_point import resume_point
+from agentnb.core.state import CallState, State
+from agentnb.core.tools import Tool, check_names, legal_name
+from agentnb.loops import functions
+from agentnb.loops.generator.code import names_in_code
+from agentnb.loops.generator.cursor import failed_in_last_step
+from agentnb.loops.generator.suspended import SuspendedGenerator
+from agentnb.loops.want import Ask, Call, Phase, Say, Want
 from agentnb.run import Run, restore
 from agentnb.run.validation import StartOptions
 
-if TYPE_CHECKING:
-    from agentnb.loops.generator import Function, GeneratorLoop, Phases
+Function = Callable[[Any], Generator[Any, Any, Any]]
+"""A generator function that a loop can be made from: it takes the run's input and yields commands."""
+Phases = Mapping[str, Sequence[str]] | Sequence[str]
+"""The phases of a GeneratorLoop: a table from each phase to those that may follow it, or a list of names."""
 
 
 class Loop(Design):
@@ -190,8 +203,6 @@ class Loop(Design):
 
         Raises UsageError if the function is not a generator function.
         """
-        from agentnb.loops.generator import GeneratorLoop  # a subclass of Loop: importing it earlier is circular
-
         if function is None:
             return lambda function: GeneratorLoop(function, llm, tools, **options)
         return GeneratorLoop(function, llm, tools, **options)
@@ -204,6 +215,216 @@ class Loop(Design):
 
 async def _run_to_end(run: Run) -> Any:
     return await run
+
+
+# -- the generator form ------------------------------------------------------------------------------------------------
+
+
+_ALLOWED_YIELDS = "A loop must yield ask(...), say(...), call(...), phase(...), or a list of calls (agentnb.loops.want)"
+
+
+class GeneratorCalls(Calls):
+    """The calls that a generator has yielded: calls of tools, functions and loops."""
+
+    loop: GeneratorLoop
+
+    def required(self, state: State) -> Sequence[Effect]:
+        """Return the required effects; none while calls of a yielded list are not proposed yet."""
+        if any(call.hidden for call in state.open.values()):
+            generator = self.loop.follow(state)
+            if generator.cursor.has_unproposed_calls(generator.command, state):
+                return []
+        return required_effects(state)
+
+    def loop_for(self, call: CallState, state: State | None = None) -> Design | None:
+        """Return the nested loop that the generator calls by this call, or None if it calls something else.
+
+        Without a state, return the loop that the generator has called last under the name of the call.
+        """
+        if state is None or not call.hidden:
+            return self.loop.called_loops.get(call.name) if call.hidden else None
+        called = self._called(call, state)
+        return called if isinstance(called, Design) else None
+
+    async def perform(self, call: CallState, state: State) -> Any:
+        """Call the function with the recorded arguments and return its result."""
+        function = self._called(call, state)
+        bound = inspect.BoundArguments(inspect.signature(function), to_plain(call.arguments))
+        return await functions.call(function, *bound.args, **bound.kwargs)
+
+    def _called(self, call: CallState, state: State) -> Any:
+        """Return the object that the generator calls by this call; None if the call is not in its current command."""
+        generator = self.loop.follow(state)
+        commands = generator.command if isinstance(generator.command, list) else [generator.command]
+        for command, other in zip(commands, state.own_calls[generator.cursor.calls :], strict=False):
+            if other is call and isinstance(command, Call):
+                return command.called
+        return None
+
+    def may_call(self) -> Collection[str]:
+        """Return the names in the generator's code, and in the generators to which it delegates."""
+        return names_in_code(self.loop.function)
+
+
+class GeneratorLoop(Loop):
+    """A loop made from a generator function. `Loop.from_generator` creates it."""
+
+    phases: ClassVar[Mapping[str, Sequence[str]]] = {
+        "working": ["asking", "acting", "done"],
+        "asking": ["working", "acting", "done"],
+        "acting": ["working", "asking", "done"],
+        "done": [],
+    }
+    opened_by: ClassVar[Mapping[str, str]] = {
+        "message": "working",
+        "model_start": "asking",
+        "call_start": "acting",
+        "run_end": "done",
+    }
+    calls_class = GeneratorCalls
+
+    def __init__(
+        self,
+        function: Function,
+        llm: Any = None,
+        tools: Sequence[Any] | Mapping[str, Any] | None = (),
+        *,
+        name: str | None = None,
+        phases: Phases | None = None,
+        system_prompt: str | None = None,
+    ) -> None:
+        called = getattr(function, "__name__", repr(function))
+        if not inspect.isgeneratorfunction(function):
+            raise UsageError(f"{called} is not a generator function. Define it with `def` and use `yield` in it.")
+        try:
+            inspect.signature(function).bind(None)
+        except TypeError as error:
+            raise UsageError(f"{called} must accept the run's input as its only argument: {error}.") from None
+        self.function = function
+        super().__init__(llm, tools, name=name or getattr(function, "__name__", None))
+        self.description = (inspect.getdoc(function) or "").partition("\n\n")[0]
+        check_system_prompt(system_prompt)
+        self.system_prompt = system_prompt
+        vars(self)["listens"] = llm is not None  # a class variable in other loops
+        if phases is not None:
+            vars(self).update(phases=_phase_table(phases), opened_by={"run_end": "done"})
+        self._callable = _tools_by_name(self.tools)
+        self.called_loops: WeakValueDictionary[str, Design] = WeakValueDictionary()
+
+    def config(self) -> dict[str, Any]:
+        """Return the function's name, the phases and the system prompt."""
+        phases = {phase: list(after) for phase, after in self.phases.items()}
+        name = getattr(self.function, "__name__", "")
+        return {**super().config(), "function": name, "phases": phases, "system_prompt": self.system_prompt}
+
+    # -- the decision ----------------------------------------------------------------------------------------------
+
+    def advance(self, state: State) -> Event:
+        """Return the next event that the generator needs, or the end of the run after the generator has returned."""
+        generator = self.follow(state)
+        if not generator.has_ended:
+            assert generator.next_event is not None, f"{generator.command} waits for an effect that is not in flight"
+            return generator.next_event
+
+        # The generator has returned: nothing else may be recorded.
+        cursor = generator.cursor
+        cursor.check_end("its end", state, cursor.messages, cursor.calls, cursor.phases)
+        state.memo = None
+        reply = state.reply
+        cut_off = reply.cut_off if reply is not None and not reply.message.tool_calls else None
+        output = require_json(generator.output, f"The output of {self.name}")
+        return RunEnd(reason=cut_off or "completed", output=output)
+
+    def kept_after_error(self, events: Sequence[Event]) -> int:
+        """Return the number of events before the error. A restored run keeps them and continues with corrected code."""
+        return resume_point(events)
+
+    def repeated_after_error(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
+        """Return the ids of the failed calls that ended a generator, by the path of its loop (this or a nested one).
+
+        They are calls of the generator's last step. Failures that the generator has caught are not included.
+        """
+        over = resume_point(events)
+        failed: dict[str, list[str]] = {}
+        state = fold(events[:over])
+        for event in events[over:]:
+            if isinstance(event, RunEnd) and event.error is not None:
+                loop = nested(state, event.path)
+                if loop.loop == self.kind() and (ids := failed_in_last_step(loop, event.error)):
+                    failed[event.path] = ids
+        return failed
+
+    # -- the generator ---------------------------------------------------------------------------------------------
+
+    def follow(self, state: State) -> SuspendedGenerator:
+        """Return the generator after it has received all recorded results."""
+        generator = state.memo
+        if not isinstance(generator, SuspendedGenerator) or generator.loop is not self:
+            generator = state.memo = SuspendedGenerator(self, self.function(to_plain(state.input)), self._accept)
+        try:
+            generator.follow(state)
+        except BaseException:
+            state.memo = None
+            raise
+        return generator
+
+    def _accept(self, yielded: Any) -> Want | list[Call]:
+        """Return a yielded value as a checked command. Raises UsageError if it is not a valid command."""
+        if isinstance(yielded, (list, tuple)):
+            if others := [item for item in yielded if not isinstance(item, Call)]:
+                raise UsageError(f"{_ALLOWED_YIELDS}. A list may contain only calls, not {others[0]!s:.200}.")
+            return [self._check_call(item) for item in yielded]
+        if isinstance(yielded, Phase) and yielded.name not in self.phases:
+            known = ", ".join(self.phases)
+            raise UsageError(f"{self.name} has no phase {yielded.name!r}. Its phases are: {known}.")
+        if isinstance(yielded, (Ask, Say, Phase)):
+            return yielded
+        if not isinstance(yielded, Call):
+            raise UsageError(f"{_ALLOWED_YIELDS}, not {yielded!r:.200}.")
+        return self._check_call(yielded)
+
+    def _check_call(self, command: Call) -> Call:
+        if isinstance(command.called, Design):
+            self.called_loops[command.name] = command.called
+        tool = self._callable.get(command.name)
+        if tool is None:
+            if isinstance(command.called, (str, Tool)):
+                known = ", ".join(self._callable) or "none"
+                raise UsageError(
+                    f"{self.name} has no tool {command.name!r}. Its tools are: {known}. Pass the tool in tools=."
+                )
+            return command
+        called = command.called
+        if called == command.name or called is tool or called is getattr(tool, "function", None):
+            return command
+        raise UsageError(
+            f"{self.name} has a tool {command.name!r}, but call() was given another object of that name. Rename one."
+        )
+
+
+def _phase_table(phases: Phases) -> dict[str, list[str]]:
+    """Return the table of phases. For a list of names, each phase may follow each other one.
+
+    If the phase `done` is missing, it is added and may follow every phase. Raises UsageError for an empty table.
+    """
+    if isinstance(phases, Mapping):
+        table = {phase: list(after) for phase, after in phases.items()}
+    else:
+        table = {phase: [other for other in phases if other != phase] for phase in phases if phase != "done"}
+    if not table:
+        raise UsageError("phases must be a table of phases or a list of their names, with at least one phase.")
+    if "done" not in table:
+        table = {phase: list(dict.fromkeys([*after, "done"])) for phase, after in table.items()} | {"done": []}
+    return table
+
+
+def _tools_by_name(tools: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(tools, Mapping):
+        return dict(tools)
+    return {str(getattr(tool, "name", None) or getattr(tool, "__name__", tool)): tool for tool in tools}
+
+
+# -- arguments of loops ------------------------------------------------------------------------------------------------
 
 
 def name_as_tool(tool: Any) -> str:
@@ -231,19 +452,6 @@ def check_system_prompt(value: Any) -> None:
     """Raise UsageError if this is neither a string nor None."""
     if value is not None and not isinstance(value, str):
         raise UsageError(f"system_prompt must be a string or None, not {value!r:.80}.")
-
-
-def take(state: State, queue: Queue) -> MessageAdded:
-    """Return the event that moves the oldest message of a queue to the conversation."""
-    return MessageAdded(message=state.queues[queue][0], origin=queue)
-
-
-def propose(state: State, id: str, name: str, arguments: dict[str, Any]) -> CallProposed:
-    """Return the event that proposes a hidden call of the loop itself.
-
-    id: unique among the loop's own calls in one run of the loop.
-    """
-    return CallProposed(call=ToolCall(id=state.own_id(id), name=name, arguments=arguments), hidden=True)
 
 
 def _snake_case(name: str) -> str:

@@ -33,19 +33,20 @@ class Checkpoints:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._every = EVERY
+        self.every = EVERY
+        """The distance between two checkpoints: a state is kept at positions that are multiples of it."""
         self._spaced: dict[int, State] = {}
         self._recent: dict[int, State] = {}
 
     def keep(self, state: State) -> None:
         """Keep the state if a checkpoint is due at its position. Call it after each event."""
-        if state.position % self._every or state.position in self._spaced:
+        if state.position % self.every or state.position in self._spaced:
             return
         with self._lock:
             self._spaced[state.position] = copied(state, grows=True)
             if len(self._spaced) > MOST:
-                self._every *= 2
-                self._spaced = {at: kept for at, kept in self._spaced.items() if at % self._every == 0}
+                self.every *= 2
+                self._spaced = {at: kept for at, kept in self._spaced.items() if at % self.every == 0}
 
     def begin(self, state: State) -> None:
         """Keep the state that a fork begins with."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFailed, ModelStart
-from agentnb.core.json import to_plain
+from agentnb.core.json import copy_of, to_plain
 from agentnb.core.maybe_async import InnerGenerator, settled
 from agentnb.core.messages import ROLES, Message, is_broken_off, plain_message
 from agentnb.core.prefix import COPY_LIMIT
@@ -296,11 +296,11 @@ class PlainHistory:
             self._start_over()
         plain = self._plain
         for message in messages[self._seen :]:
-            role = message.role
+            role = message["role"]
             if role != "tool":
                 self._skips = is_broken_off(message)
             if role in ROLES and not self._skips:
-                plain.append(to_plain(message))  # a copy: a model may change it
+                plain.append(copy_of(message))  # a copy: a model may change it
             else:
                 self._left_out.append(len(plain) - len(self.prefix) + len(self._left_out))
         self._seen, self._length = len(messages), len(plain)

@@ -20,8 +20,7 @@ from agentnb.core.events import CallEnd, CallProposed, Delta, Event, ModelEnd
 from agentnb.core.evolve import fold
 from agentnb.errors import IllegalTransition, NotSerializable, RecordingMismatch
 from agentnb.loops import want
-from agentnb.loops.generator import GeneratorLoop
-from agentnb.loops.generator.loop import GeneratorCalls
+from agentnb.loops.base import GeneratorCalls, GeneratorLoop
 from agentnb.loops.want import ask, phase, say
 from agentnb.testing import ScriptedLLM, call
 from agentnb.widgets.views.loops import Loops

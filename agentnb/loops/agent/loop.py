@@ -31,7 +31,8 @@ from agentnb.loops.agent.events import AgentEvent
 from agentnb.loops.agent.retrieval import RETRIEVE, documents, retrieve_first, retriever_call, with_documents
 from agentnb.loops.agent.stream import cancel_check, stream
 from agentnb.loops.agent.turns import TurnState
-from agentnb.loops.base import Loop, check_system_prompt, count_of, take
+from agentnb.loops.base import Loop, check_system_prompt, count_of
+from agentnb.loops.events import take
 from agentnb.run import Run
 from agentnb.run.validation import StartOptions
 

@@ -14,7 +14,7 @@ from agentnb.core.events import Event, StateUpdate
 from agentnb.core.messages import Content, text_of
 from agentnb.core.state import State
 from agentnb.loops import functions
-from agentnb.loops.base import propose
+from agentnb.loops.events import propose
 
 RETRIEVE = "retrieve"
 """The name of the agent's own call of the retriever."""

@@ -31,7 +31,8 @@ from agentnb.core.reply import Reply
 from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, Tool
-from agentnb.loops.base import Loop, check_system_prompt, count_of, take
+from agentnb.loops.base import Loop, check_system_prompt, count_of
+from agentnb.loops.events import take
 from agentnb.loops.execution_loop.context import Context, Round, read_round, repeats_error
 from agentnb.loops.execution_loop.dataflow import MODES, Dataflow, Mode, call_graph, check_plans, plan_message
 from agentnb.loops.execution_loop.messages import returned, to_context, to_input

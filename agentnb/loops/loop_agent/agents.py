@@ -32,7 +32,8 @@ from agentnb.core.loop import Calls, Result
 from agentnb.core.maybe_async import InnerGenerator, settled
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import Loop, propose
+from agentnb.loops.base import Loop
+from agentnb.loops.events import propose
 from agentnb.loops.loop_agent.callback_context import CallbackContext
 from agentnb.loops.loop_agent.context import (
     Code,

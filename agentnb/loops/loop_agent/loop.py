@@ -32,7 +32,8 @@ from agentnb.core.events import Event as RunEvent
 from agentnb.core.loop import Design
 from agentnb.core.resume_point import resume_point
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import Loop, propose
+from agentnb.loops.base import Loop
+from agentnb.loops.events import propose
 from agentnb.loops.loop_agent.adapter import escalation_of, has_messages, input_for
 from agentnb.loops.loop_agent.agents import (
     AS_LOOP,

@@ -27,7 +27,8 @@ from agentnb.core.loop import Calls, Requests
 from agentnb.core.messages import Message, input_messages, text_of
 from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import check_system_prompt, count_of, propose, take
+from agentnb.loops.base import check_system_prompt, count_of
+from agentnb.loops.events import propose, take
 from agentnb.loops.session_loop.controls import SessionControls
 from agentnb.loops.session_loop.hooks import (
     ToolCallContext,
@@ -249,8 +250,8 @@ class SessionLoop(SessionControls):
     def _has_results_to_answer(self, state: State) -> bool:
         if state.reply is None or not state.reply.message.tool_calls:
             return False
-        ended = (call.end for call in state.calls.values() if not call.hidden)
-        return any(end is not None and not end.terminate for end in ended)
+        calls = state.calls.values()
+        return any(not call.hidden and call.end is not None and not call.end.terminate for call in calls)
 
     def _end(self, state: State, reason: StopReason) -> RunEnd:
         answer = state.reply.message if state.reply is not None else None
