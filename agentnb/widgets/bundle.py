@@ -15,23 +15,9 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *(
-        "text",
-        "focus",
-        "keys",
-        "past",
-        "lanes",
-        "spans",
-        "moment",
-        "typed",
-        "player",
-        "store",
-        "form",
-        "breakpoints",
-        "queue",
-    ),
-    *("head", "controls"),
-    *("replay", "strip", "call", "decisions", "approvals"),
+    *("text", "focus", "keys", "past", "lanes", "spans", "moment", "typed", "player", "store"),
+    *("form", "breakpoints", "queue", "head", "controls", "replay", "strip"),
+    *("call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
     *("diagram", "graph", "ended", "panel"),
 )

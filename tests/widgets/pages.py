@@ -116,6 +116,10 @@ class PanelPage:
             waiting += self.panel.outbox.get()
         if waiting:
             self.page.evaluate("messages => window.carry(messages)", waiting)
+        self.draw()
+
+    def draw(self) -> None:
+        """Let the page draw."""
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def _await_recording(self, length: int) -> None:
@@ -140,9 +144,11 @@ class PanelPage:
             self.page.keyboard.press("End")
         elif position < self.position - position:
             self.page.keyboard.press("Home")
+        self.draw()
         while (now := self.position) != position:
             for _ in range(abs(position - now)):
                 self.page.keyboard.press("ArrowRight" if now < position else "ArrowLeft")
+            self.draw()
         for _ in range(3):  # the kernel gets one position at a time
             self.settle()
 

@@ -155,7 +155,7 @@ def recorded() -> Replay:
 
 def halfway(shown: PanelPage) -> None:
     shown.go_to(5)
-    shown.until(lambda: "5 of" in shown.page.inner_text("#here"), "the moment")
+    shown.until(lambda: "as it was at #4" in shown.page.inner_text("#here"), "the moment")
 
 
 def asked(shown: PanelPage) -> None:

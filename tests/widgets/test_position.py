@@ -13,12 +13,13 @@ from playwright.sync_api import expect
 from agentnb import SessionLoop, replay, tool
 from agentnb.core.events import RunEnd
 from agentnb.run import Replay
-from agentnb.testing import ScriptedLLM
+from agentnb.testing import ScriptedLLM, call
 from tests.analysis.recordings import decided_run, read, write
 from tests.benchmarks.models import Calling
 from tests.benchmarks.test_loop import echo
 from tests.designs import session_of_agents
 from tests.widgets.pages import PanelPage, RecordedPanel
+from tests.widgets.support import session, until
 
 
 @pytest.fixture(scope="module")
@@ -368,6 +369,111 @@ def test_the_chosen_conversation_is_kept_when_the_position_moves_back(
 def test_a_recording_has_no_buttons_that_drive_a_run(shown: PanelPage) -> None:
     for name in ("Cancel", "Steer", "Snapshot"):
         expect(shown.page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+
+
+# -- a run that goes on
+
+
+@pytest.fixture
+def live(show: Callable[..., PanelPage]) -> PanelPage:
+    """A run in which one of two calls waits for a person."""
+    asks = [call("search", {"query": "q"}, id="s"), call("delete_file", {"path": "/a"}, id="d")]
+    run = session(["I shall look.", [*asks], "It is done."])
+    run.follow_up("Do it.")
+    with ThreadPoolExecutor(1) as thread:  # Playwright has an event loop in this one
+        thread.submit(run.play).result(30)
+    until(lambda: run.pending)
+    return show(run)
+
+
+def test_a_live_run_is_shown_as_it_was_while_events_go_on_arriving(live: PanelPage) -> None:
+    page, run = live.page, live.panel.run  # type: ignore[union-attr]
+    button = page.get_by_role("button", name="Live", exact=True)
+    live.until(lambda: events(live) == f"{len(run.events)} events", "all events")
+    expect(button).to_have_attribute("aria-pressed", "true")
+    second = [event.seq for event in run.events if event.type == "model_start"][1]
+    live.go_to(second + 1)
+    assert events(live) == f"{second + 1} events"
+    expect(live.slider).to_have_attribute(
+        "aria-valuetext", f"event {second} of {len(run.events) - 1}, model asked, turn 2"
+    )
+    expect(page.locator("[data-phase]").first).to_have_attribute("data-phase", "thinking")
+    expect(page.locator(".agentnb-chip")).to_have_text(f"as it was at #{second}")
+    assert f"turn 2 \u00b7 0 calls \u00b7 {second + 1} events" in page.locator(".agentnb-facts").inner_text()
+    page.get_by_role("tab", name="Messages").click()
+    said = page.locator(".agentnb-said").first
+    live.until(lambda: "Do it." in said.inner_text() and "delete_file" not in said.inner_text(), "the messages then")
+
+    # The run ends, and the page still shows that moment.
+    run.approve(run.pending[0])
+    live.until(lambda: run.state.over and live.position != live.panel.run.position, "the end")  # type: ignore[union-attr]
+    live.until(lambda: page.get_by_role("button", name="End", exact=True).is_visible(), "the way back")
+    assert live.position == second + 1
+    assert "It is done." not in said.inner_text()
+    page.get_by_role("button", name="End", exact=True).click()
+    live.until(lambda: "It is done." in said.inner_text(), "the newest messages")
+    assert live.position == len(run.events)
+    assert page.locator(".agentnb-strip-live").is_hidden()
+    expect(live.slider).to_have_attribute(
+        "aria-valuetext", f"event {len(run.events) - 1} of {len(run.events) - 1}, the end"
+    )
+
+
+def test_the_playhead_is_dragged_back_and_the_live_end_is_reached_again(live: PanelPage) -> None:
+    page = live.page
+    box = live.slider.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 300, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 80, box["y"] + 30, steps=4)
+    live.settle()
+    assert 0 < live.position < len(live.panel.run.events)  # type: ignore[union-attr]
+    expect(page.get_by_role("button", name="Live", exact=True)).to_have_attribute("aria-pressed", "false")
+    page.mouse.move(box["x"] + box["width"] - 4, box["y"] + 30, steps=4)
+    page.mouse.up()
+    live.settle()
+    expect(page.get_by_role("button", name="Live", exact=True)).to_have_attribute("aria-pressed", "true")
+    live.slider.press("Home")
+    live.settle()
+    assert live.position == 0
+    live.slider.press("l")
+    live.settle()
+    expect(page.get_by_role("button", name="Live", exact=True)).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_click_on_a_mark_goes_to_its_event_and_enter_opens_it(live: PanelPage) -> None:
+    run = live.panel.run  # type: ignore[union-attr]
+    message = next(event.seq for event in run.events if event.type == "message")
+
+    def click() -> int:  # the run waits, so the axis changes until the wait is squeezed
+        x = live.page.evaluate("() => document.querySelector('.agentnb-strip-person').getBBox().x + 5")
+        live.slider.click(position={"x": x + 2, "y": 40})
+        live.settle()
+        return live.position
+
+    live.until(lambda: click() == message + 1, "the message")
+    live.slider.press("Enter")
+    live.settle()
+    details = live.page.get_by_role("region", name="Event", exact=True)
+    expect(details).to_contain_text(f"#{message}")
+
+
+def test_the_menu_of_the_strip_shows_the_time_without_breaks(live: PanelPage) -> None:
+    page = live.page
+    live.slider.focus()
+    for key in ("F10", "ContextMenu"):
+        page.keyboard.press(key)
+        item = page.get_by_role("menuitemcheckbox", name="Real time")
+        expect(item).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("menu", name="Strip")).to_be_hidden()
+        expect(live.slider).to_be_focused()
+    page.keyboard.press("F10")
+    page.keyboard.press("Enter")
+    live.slider.click(button="right", position={"x": 200, "y": 20})
+    expect(item).to_have_attribute("aria-checked", "true")
+    page.keyboard.press("Escape")
+    assert live.errors == []
 
 
 # The time until each position is drawn, while the playhead is dragged from one place to another.

@@ -538,7 +538,7 @@ function box(x, y, wide, high, radius) {
  * The seconds of a wait, short.
  * @param {number} seconds
  */
-const ago = (seconds) => (seconds < 59.95 ? `${seconds.toFixed(1)} s` : duration(seconds));
+const ago = (seconds) => (seconds >= 1 && seconds < 59.95 ? `${seconds.toFixed(1)} s` : duration(seconds));
 
 /**
  * As much of a name as fits.
