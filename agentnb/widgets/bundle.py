@@ -15,10 +15,11 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "focus", "keys", "spans", "typed", "player", "store", "form", "breakpoints", "queue", "head", "controls"),
+    *("text", "icons", "focus", "keys", "size", "spans", "typed", "player", "store", "form", "breakpoints", "queue"),
+    *("notices", "head", "menu", "sum", "composer", "controls"),
     *("position", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("diagram", "graph", "ended", "panel"),
+    *("phase", "diagram", "graph", "ended", "panel"),
 )
 STYLES = ("tokens", "events", "diagram", "views", "acting", "frame")
 

@@ -24,6 +24,7 @@ from tests.browser.chromium import FLAGS, find_chromium
 TRAITS = (
     "key",
     "parts",
+    "question",
     "status",
     "pending",
     "tools",
@@ -157,9 +158,13 @@ def state(**changes: Any) -> dict[str, Any]:
     """Return the traits of a panel without a kernel."""
     status = {
         "run": "r",
+        "name": "r",
         "id": "r",
         "loop": "Loop",
+        "model": "",
         "standing": "running",
+        "sign": "running",
+        "words": "running",
         "phase": "running",
         "lives": True,
         "can": {"Pause": True},
