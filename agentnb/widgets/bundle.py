@@ -15,8 +15,8 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "icons", "focus", "keys", "size", "spans", "typed", "player", "store", "form", "breakpoints", "queue"),
-    *("notices", "head", "menu", "sum", "composer", "controls"),
+    *("text", "icons", "focus", "keys", "size", "past", "spans", "moment", "typed", "player", "store", "form"),
+    *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
     *("position", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
     *("phase", "diagram", "graph", "ended", "panel"),

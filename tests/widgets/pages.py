@@ -38,6 +38,7 @@ TRAITS = (
     "total",
     "tail",
     "place",
+    "branches",
 )
 
 PAGE = Path(__file__).parent / "page.js"
@@ -141,6 +142,14 @@ class PanelPage:
         """Return the messages of this type that the page has sent."""
         messages: list[dict[str, Any]] = self.page.evaluate("() => window.model.sent")
         return [message for message in messages if message["type"] == type]
+
+
+def press_in_menu(page: Page, name: str) -> None:
+    """Press a button of the menu, which is opened first."""
+    button = page.get_by_role("group", name="More").get_by_role("button", name=name, exact=True)
+    if not button.is_visible():
+        page.get_by_role("button", name="More", exact=True).click()
+    button.click()
 
 
 def rows_message(first: int, rows: list[dict[str, Any]], total: int | None = None) -> dict[str, Any]:

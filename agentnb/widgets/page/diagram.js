@@ -2,7 +2,7 @@
 // kernel says which have a drawing. A phase is a button: its events can be listed, and the run can stop there.
 
 import { Phase } from "./phase.js";
-import { button, el, fit, fitParts, number, say, visible } from "./text.js";
+import { button, duration, el, fit, fitParts, number, say, visible } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -28,12 +28,25 @@ export class Diagram {
   /** @param {News} what */
   update(what) {
     const { model } = this.store,
-      status = model.get("status") ?? {};
+      status = this.store.status();
     if (what === "diagram") this.outermost.draw(model.get("diagram"));
-    if (!["diagram", "tables", "status"].includes(what)) return;
+    if (!["diagram", "tables", "status", "position"].includes(what)) return;
     this.outermost.image.dataset.phase = status.phase ?? "";
-    this.outermost.mark(model.get("phases") ?? [], status.phase, status.path ?? [], { ...status, waits: status.sign === "waiting" });
+    this.outermost.mark(model.get("phases") ?? [], status.phase, status.path ?? [], {
+      ...{ times: status.times, latest: status.latest, waits: status.sign === "waiting" && this.store.isLive },
+      seconds: this.seconds(this.store.moment.root),
+    });
     this.updateNested(status, model.get("tables") ?? []);
+  }
+
+  /**
+   * The seconds that a loop has spent in each of its phases, without its waits.
+   * @param {import("./moment.js").Loop} loop
+   * @returns {Record<string, number>}
+   */
+  seconds(loop) {
+    const { store } = this;
+    return Object.fromEntries(store.moment.phasesOf(loop, store.until()).map(({ name, seconds }) => [name, seconds]));
   }
 
   /**
@@ -146,10 +159,10 @@ class Drawing {
    * @param {string[]} phases
    * @param {string} phase
    * @param {Arrow[]} path
-   * @param {{ times?: number[], latest?: number, waits?: boolean }} counts
+   * @param {{ times?: number[], latest?: number, waits?: boolean, seconds?: Record<string, number> }} counts
    */
-  mark(phases, phase, path, { times = [], latest = -1, waits = false }) {
-    const signature = JSON.stringify([phases, phase, path, times, latest, waits]);
+  mark(phases, phase, path, { times = [], latest = -1, waits = false, seconds = {} }) {
+    const signature = JSON.stringify([phases, phase, path, times, latest, waits, seconds]);
     if (this.marked === signature) return;
     this.marked = signature;
     const ends = path.map(([source, target]) => `${phases.indexOf(source)}-${phases.indexOf(target)}`),
@@ -172,7 +185,7 @@ class Drawing {
     }
     const rows = fit(this.list, phases.length, () => this.row());
     rows.forEach((row, at) => {
-      const [name, fact] = /** @type {HTMLElement[]} */ ([...row.children]),
+      const [name, often, took] = /** @type {HTMLElement[]} */ ([...row.children]),
         entered = path.reduce((sum, [, target], i) => sum + (target === phases[at] ? (times[i] ?? 1) : 0), 0),
         isNow = phases[at] === phase;
       say(name, phases[at]);
@@ -182,14 +195,16 @@ class Drawing {
       name.classList.toggle("agentnb-been", path.some((arrow) => arrow.includes(phases[at])));
       if (isNow) name.setAttribute("aria-current", "step");
       else name.removeAttribute("aria-current");
-      say(fact, entered && leaves.has(at) ? `${number(entered)}\u00d7` : "");
+      const counts = entered > 0 && leaves.has(at); // neither the first phase nor the last is worth a figure
+      say(often, counts ? `${number(entered)}\u00d7` : "");
+      say(took, counts && seconds[phases[at]] ? duration(seconds[phases[at]]) : "");
     });
   }
 
   row() {
     const { press } = this,
       name = press ? button("", ({ currentTarget }) => press(currentTarget), { class: "agentnb-phase" }) : el("span", { class: "agentnb-phase" });
-    return el("li", {}, name, el("span", { class: "agentnb-entered" }));
+    return el("li", {}, name, el("span", { class: "agentnb-entered" }), el("span", { class: "agentnb-spent" }));
   }
 }
 

@@ -80,6 +80,14 @@ export class Filter {
     this.choosePhase("");
   }
 
+  /**
+   * There are fewer rows. The choices stay.
+   * @param {EventRow[]} rows
+   */
+  shorten(rows) {
+    this.counted = Math.min(this.counted, rows.length);
+  }
+
   // Start again: the rows have been replaced.
   forget() {
     this.counted = 0;

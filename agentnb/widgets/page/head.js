@@ -38,7 +38,7 @@ export class Head {
 
   update() {
     const { store } = this,
-      status = store.model.get("status") ?? {};
+      status = store.status();
     this.showState(status);
     say(this.name, status.name);
     const about = [store.replays ? `${status.loop}, recorded` : status.loop, status.model].filter(Boolean).join(" \u00b7 ");
@@ -57,7 +57,7 @@ export class Head {
   /** @param {Status} status */
   showState(status) {
     const { store } = this,
-      past = store.replays && store.position > 0 && store.position < store.recorded(),
+      past = !store.isLive && store.position > 0 && store.position < store.recorded(),
       [sign, words] = store.gone
         ? ["failed", "kernel gone"]
         : past
@@ -84,7 +84,7 @@ export class Head {
   waits() {
     const { store } = this,
       events = (store.model.get("pending") ?? []).map(({ event }) => event ?? -1).filter((event) => store.all[event]);
-    return events.length ? Math.max(0, store.until() - store.all[Math.min(...events)].time) : null;
+    return events.length ? Math.max(0, store.now() - store.all[Math.min(...events)].time) : null;
   }
 
   // How long the run has taken, without its pauses.

@@ -34,7 +34,7 @@ export class Notices {
 
   update() {
     const { store } = this,
-      status = store.model.get("status") ?? {},
+      status = store.status(),
       again = status.problem && !status.over && !store.replays;
     say(this.problem, status.problem);
     say(this.again, again ? "Nothing is lost: Ask again repeats the request." : "");

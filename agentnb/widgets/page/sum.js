@@ -25,7 +25,7 @@ export class Sum {
   }
 
   update() {
-    const { spans, rows, model } = this.store,
+    const { spans, rows } = this.store,
       spent = spans.spent,
       took = rows.length ? this.store.until() - rows[0].time - spans.paused : 0;
     say(this.total, took > 0 ? duration(took) : "");
@@ -37,7 +37,7 @@ export class Sum {
     });
     /** @type {Record<string, string>} */
     const words = { input_tokens: "tokens in", output_tokens: "out" },
-      usage = Object.entries(model.get("status")?.usage ?? {}),
+      usage = Object.entries(this.store.status().usage ?? {}),
       figures = usage.map(([name, amount]) => (name === "cost" ? [`$${number(amount)}`, ""] : [number(amount), words[name] ?? name.replaceAll("_", " ")])),
       items = fit(this.usage, figures.length, () => el("span", {}, el("b"), " ", el("span")));
     figures.forEach((figure, i) => [...items[i].children].forEach((node, at) => say(node, figure[at])));
