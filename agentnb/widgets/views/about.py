@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from agentnb.core.events import Event
 from agentnb.core.messages import text_of
-from  import Recording
+from agentnb.run import Recording
 from agentnb.widgets.text import on_a_line, one_line
 
 Sign = Literal["ready", "running", "waiting", "paused", "failed", "done", "stopped"]
