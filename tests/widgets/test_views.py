@@ -339,6 +339,7 @@ def test_the_elapsed_time_advances_while_a_span_is_open(show: Callable[[Any], Pa
     run.play()
     shown = show(run)
     shown.until(lambda: run.pending, "the question")
+    tab(shown.page, "Usage").click()
     taken = shown.page.get_by_role("region", name="Tokens, cost and time").locator(".agentnb-fact").first
     shown.until(lambda: "s" in taken.inner_text(), "the time")
     before = taken.inner_text()

@@ -14,7 +14,7 @@ export class Tabs {
     this.at = 0;
     const id = unique();
     this.views = views.map(([name, part], i) => {
-      const count = el("span", { class: "agentnb-tab-count" }),
+      const count = el("span", { class: "agentnb-tab-count", "aria-hidden": "true" }),
         tab = button("", () => this.choose(i), { class: "agentnb-tab", role: "tab", id: `agentnb-tab-${id}-${i}`, title: `${i + 1}` });
       const panel = el("div", { class: "agentnb-view", role: "tabpanel", id: `agentnb-view-${id}-${i}`, "aria-labelledby": tab.id }, part.el);
       tab.append(el("span", { text: name }), " ", count);
