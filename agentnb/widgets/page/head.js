@@ -48,7 +48,7 @@ export class Head {
       took = this.time();
     say(this.asked, facts);
     say(this.took, facts && took ? ` \u00b7 ${took}` : took);
-    this.facts.title = `phase ${breadcrumb(status)}`;
+    this.facts.title = breadcrumb(status);
     this.question.update();
     clearTimeout(this.tick);
     if (store.until() > store.spans.last) this.tick = setTimeout(() => this.el.isConnected && this.update(), A_SECOND);
@@ -138,8 +138,8 @@ class Question {
  * Write the phases of the outermost loop and of the loops that run in it. A comma separates loops with the same parent.
  * @param {Status} status
  */
-function breadcrumb(status) {
-  let text = status.phase || "-",
+export function breadcrumb(status) {
+  let text = `phase ${status.phase || "-"}`,
     above = "";
   for (const loop of status.nested ?? []) {
     if (!loop.running) continue;
