@@ -44,6 +44,9 @@ const WANTS = {
   progress: ["live", "status", "rows"],
   usage: ["rows", "status", "position"],
   diagram: ["status", "diagram", "tables", "position"],
+  whatif: ["whatif", "kernel"],
+  branches: ["branches"],
+  compare: ["branches", "rows"],
 };
 const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.

@@ -162,8 +162,10 @@ class WhatIfForm {
         el("span", { class: "agentnb-push" }),
         el(
           "button",
-          { type: "button", class: "agentnb-button agentnb-ghost agentnb-close", onclick: () => close(""), "aria-label": "Close", title: "Close; what was typed is kept (Escape)" },
-          el("kbd", { text: "Esc", "aria-hidden": "true" }),
+          { type: "button", class: "agentnb-button agentnb-ghost agentnb-close", onclick: () => close(""), title: "Close; what was typed is kept (Escape)" },
+          el("span", { class: "agentnb-spoken", text: "Close" }),
+          " ",
+          el("kbd", { text: "Esc" }),
         ),
       ),
       el("div", { class: "agentnb-whatif-inner" }, this.list, this.body, this.measure, this.choices, this.then, this.error),
