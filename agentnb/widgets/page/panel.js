@@ -124,8 +124,9 @@ function make(store, model) {
       if (!answer.ok || inside || !root.isConnected) return;
       inside = showInside(store, new InnerModel(store, answer.inside, answer.state), branch, root, leave);
     });
-  const branches = events ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
-    compare = events ? new Compare(store, open) : null,
+  const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
+    branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
+    compare = isWhole ? new Compare(store, open) : null,
     details = events?.details ?? alone;
   /** @param {BranchState} branch */
   const compareWith = (branch) => {

@@ -51,7 +51,7 @@ export class WhatIf {
     this.remove = remove;
     this.forms = /** @type {Map<number, WhatIfForm>} */ (new Map()); // by the number of the event
     this.shown = /** @type {WhatIfForm | null} */ (null);
-    this.said = el("p", { class: "agentnb-spoken", role: "status" });
+    this.said = el("p", { class: "agentnb-whatif-said", role: "status" });
     this.el = this.said;
   }
 
