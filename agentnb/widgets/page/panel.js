@@ -3,7 +3,7 @@
 // All data is set through textContent. Only the kernel's own drawings are parsed, as XML, and only their shapes and text
 // are used. A front end takes a single module: bundle.py joins these files.
 
-import { el, say } from "./text.js";
+import { button, el, say } from "./text.js";
 import { icon } from "./icons.js";
 import { Store } from "./store.js";
 import { Controls } from "./controls.js";
@@ -18,6 +18,10 @@ import { Usage } from "./usage.js";
 import { Tabs } from "./tabs.js";
 import { Diagram } from "./diagram.js";
 import { Graphs } from "./graph.js";
+import { WhatIf } from "./whatif.js";
+import { Branches } from "./branches.js";
+import { Compare } from "./compare.js";
+import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
 import { keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
@@ -25,7 +29,7 @@ import { resizable } from "./size.js";
 
 const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph" }; // the tabs, in this order; one is visible
+const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
 const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
@@ -43,8 +47,11 @@ const WANTS = {
   progress: ["live", "status", "rows"],
   usage: ["rows", "status", "position"],
   diagram: ["status", "diagram", "tables", "position"],
+  whatif: ["whatif", "kernel"],
+  branches: ["branches"],
+  compare: ["branches", "rows"],
 };
-const EACH = new Set(["controls", "approvals", "events", "messages", "diagram"]); // parts that get each piece of news; the others are drawn once
+const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
 
@@ -118,6 +125,27 @@ function make(store, model) {
     position = has("position") ? new Position(store) : null,
     head = controls ?? position,
     diagram = has("diagram") ? new Diagram(store, events && ((phase) => listPhase(phase))) : null;
+  // The branches of the run: listed, compared, and each shown in this panel's place.
+  let inside = /** @type {{ root: HTMLElement, dispose: () => void } | null} */ (null);
+  const leave = () => {
+    inside?.dispose();
+    inside = null;
+    root.classList.remove("agentnb-behind");
+  };
+  /** @param {BranchState} branch */
+  const open = (branch) =>
+    store.ask({ type: "open", id: branch.id }, (answer) => {
+      if (!answer.ok || inside || !root.isConnected) return;
+      inside = showInside(store, new InnerModel(store, answer.inside, answer.state), branch, root, leave);
+    });
+  const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
+    branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
+    compare = isWhole ? new Compare(store, open) : null;
+  /** @param {BranchState} branch */
+  const compareWith = (branch) => {
+    compare?.choose(branch.id);
+    tabs?.choose(tabs.indexOf(compare));
+  };
   /** @type {Record<string, Part | null>} */
   const made = {
     position,
@@ -131,6 +159,9 @@ function make(store, model) {
     progress: events || has("progress") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
+    whatif: details ? new WhatIf(store, (form) => details.hold(form), () => details.hold(null)) : null,
+    branches,
+    compare,
   };
   const views = /** @type {[string, Part][]} */ ([]);
   for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
@@ -145,17 +176,19 @@ function make(store, model) {
     made.approvals?.el,
     tabs?.el,
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
-    ...[made.progress, made.live].map((part) => part?.el),
+    ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
   );
   const inSide = [diagram?.el, details?.el].filter((node) => node !== undefined);
   const side = el("div", { class: "agentnb-side" }, ...inSide);
   if (!diagram) main.append(...inSide);
   root.classList.toggle("agentnb-framed", framed);
+  if (compare) compare.el.prepend(compare.side);
   root.append(
     ...[
       head?.el,
       kernel,
+      branches?.el,
       el("div", { class: "agentnb-body" }, main.children.length ? main : null, diagram ? side : null),
       framed ? resizable(root) : undefined,
     ].filter((node) => node !== undefined),
@@ -173,6 +206,7 @@ function make(store, model) {
     for (; counted < store.rows.length; counted++) if (MESSAGES.has(store.rows[counted].type)) messages++;
     tabs.tell(events, store.rows.length || (store.replays ? 0 : store.total));
     tabs.tell(made.messages, messages);
+    tabs.offer(compare, Boolean(model.get("branches")?.length));
     tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
     if (controls) controls.composer.el.hidden = tabs.at > 0;
   };
@@ -211,10 +245,51 @@ function make(store, model) {
     unview();
     sized.disconnect();
     cancelAnimationFrame(frame);
+    inside?.dispose();
     for (const part of Object.values(made)) part?.dispose?.();
     root.remove();
   };
   return { root, dispose };
+}
+
+/**
+ * Show the panel of a branch in the place of its parent's panel.
+ * @param {Store} store
+ * @param {InnerModel} model
+ * @param {BranchState} branch
+ * @param {HTMLElement} root the parent's panel
+ * @param {() => void} leave
+ */
+function showInside(store, model, branch, root, leave) {
+  store.inner.set(model.id, model);
+  const own = storeOf(model),
+    panel = make(own, model),
+    before = document.activeElement,
+    name = store.model.get("status")?.run || "the run",
+    back = button(`\u2039 ${name}`, leave, { class: "agentnb-button agentnb-ghost", title: "Back to the run that this is a branch of" });
+  const bar = el(
+    "div",
+    { class: "agentnb-inside-bar" },
+    back,
+    el("span", { class: "agentnb-dim agentnb-cut", text: `branch ${branch.name}, from #${branch.at}` }),
+  );
+  const host = el("div", { class: "agentnb-inside" }, bar, panel.root);
+  panel.root.setAttribute("aria-label", `Panel of ${branch.name}`);
+  root.append(host);
+  root.classList.add("agentnb-behind");
+  back.focus({ preventScroll: true });
+  return {
+    root: host,
+    dispose: () => {
+      panel.dispose();
+      host.remove();
+      clearInterval(own.timer);
+      own.player?.hold();
+      store.inner.delete(model.id);
+      stores.delete(keyOf(model));
+      if (before instanceof HTMLElement && before.isConnected) requestAnimationFrame(() => before.focus({ preventScroll: true }));
+    },
+  };
 }
 
 // `initialize` gets a model that lives as long as the widget; that of `render` ends with its view. So the store uses this one.
