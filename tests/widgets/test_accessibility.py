@@ -105,7 +105,9 @@ def seen_as(tab: str) -> Callable[[PanelPage], None]:
         shown.until(lambda: "run_end" in shown.page.inner_text("#here"), "the end")
         shown.page.get_by_role("tab", name=tab).click()
         view = shown.page.get_by_role("tabpanel", name=tab)
-        shown.until(lambda: "turn 1" in view.inner_text() or "Answer with one" in view.inner_text(), tab)
+        shown.until(
+            lambda: any(words in view.inner_text() for words in ("turn 1", "Answer with one", "completed")), tab
+        )
         shown.page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
 
     return look
@@ -298,7 +300,7 @@ BY_KEYBOARD: dict[str, tuple[list[Step], Callable[[Any], bool]]] = {
         lambda run: run.result(30) == "Done." and "not that one" in str(results(run)),
     ),
     "take a snapshot": (
-        ["More", ("Name of the snapshot (optional)", "typed"), "Snapshot"],
+        ["More", ("Name of the snapshot (optional)", "typed\n")],
         lambda run: SNAPSHOTS.pop("typed").name == "typed",
     ),
     "fork": (["More", "Fork"], lambda run: bool(FORKS.popitem()[1].events)),

@@ -47,6 +47,7 @@ DRAWN = """() => {
 def drawn(shown: PanelPage, total: int) -> dict[str, str]:
     """Return the contents of each part, in each of its views."""
     page = shown.page
+    page.locator(".agentnb-panel").evaluate("panel => { panel.style.height = '2000px'; }")  # so that all rows are drawn
     shown.until(lambda: f"{total} events" in page.inner_text(".agentnb-count"), "all events")
     shown.until(page.locator(".agentnb-diagram svg").count, "the drawing")
     assert shown.panel is not None

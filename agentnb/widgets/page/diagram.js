@@ -33,7 +33,7 @@ export class Diagram {
     if (!["diagram", "tables", "status", "position"].includes(what)) return;
     this.outermost.image.dataset.phase = status.phase ?? "";
     this.outermost.mark(model.get("phases") ?? [], status.phase, status.path ?? [], {
-      ...{ times: status.times, latest: status.latest, waits: status.sign === "waiting" && this.store.isLive },
+      ...{ times: status.times, latest: status.latest, waits: status.sign === "waiting" && (this.store.isLive || this.store.replays) },
       seconds: this.seconds(this.store.moment.root),
     });
     this.updateNested(status, model.get("tables") ?? []);
@@ -190,9 +190,8 @@ class Drawing {
         isNow = phases[at] === phase;
       say(name, phases[at]);
       name.title = visible(phases[at]);
-      name.classList.toggle("agentnb-now", isNow);
-      name.classList.toggle("agentnb-asks", isNow && waits);
-      name.classList.toggle("agentnb-been", path.some((arrow) => arrow.includes(phases[at])));
+      const been = path.some((arrow) => arrow.includes(phases[at]));
+      name.className = ["agentnb-phase", been && "agentnb-been", isNow && "agentnb-now", isNow && waits && "agentnb-asks"].filter(Boolean).join(" ");
       if (isNow) name.setAttribute("aria-current", "step");
       else name.removeAttribute("aria-current");
       const counts = entered > 0 && leaves.has(at); // neither the first phase nor the last is worth a figure

@@ -65,13 +65,13 @@ export class Filter {
 
   /** @param {string} phase */
   choosePhase(phase) {
-    this.phase.dataset.phase = phase;
+    this.phase.dataset.chosen = phase;
     this.phase.hidden = !phase;
     say(this.phase, `phase ${phase}`);
   }
 
   isSet() {
-    return Boolean(this.phase.dataset.phase || this.query.value || this.type.value || this.tool.value || this.loop.value || this.onlyErrors);
+    return Boolean(this.phase.dataset.chosen || this.query.value || this.type.value || this.tool.value || this.loop.value || this.onlyErrors);
   }
 
   clear() {
@@ -141,7 +141,7 @@ export class Filter {
    */
   passes(row, query) {
     const [type, tool, loop] = [this.type.value, this.tool.value, this.loop.value],
-      phase = this.phase.dataset.phase;
+      phase = this.phase.dataset.chosen;
     if (phase && this.phaseAt[row.seq] !== phase) return false;
     if ((type && row.type !== type) || (loop && !isIn(row, loop)) || (tool && this.toolOf(row) !== tool)) return false;
     return (!this.onlyErrors || row.group === "error") && (!query || matches(row, query));
