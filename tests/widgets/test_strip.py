@@ -71,7 +71,15 @@ def test_the_sums_are_of_models_calls_and_decisions() -> None:
     assert (made.waited, made.paused) == (0, 8), "a pause is no decision"
     assert strip_in_words(made) == "Timeline: 1 turn in 10.0 s, of these 8.00 s paused"
     assert of(paused[:2]).paused == 0
-    assert of([*paused[:2], *at((0, e.StateUpdate()), (0, e.StateUpdate()), (5, e.StateUpdate()))[2:]]).paused == 4
+    assert (
+        of(
+            [
+                *paused[:2],
+                *at((0, e.StateUpdate(values={})), (0, e.StateUpdate(values={})), (5, e.StateUpdate(values={})))[2:],
+            ]
+        ).paused
+        == 4
+    )
     assert [(gap.wait, gap.seconds) for gap in made.breaks] == [(False, 9)]
     assert [mark.kind for mark in made.marks] == ["breakpoint"]
 
