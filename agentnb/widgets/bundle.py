@@ -19,9 +19,9 @@ MODULES = (
     *("head", "controls"),
     *("position", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("diagram", "graph", "ended", "panel"),
+    *("icons", "cells", "whatif", "branches", "compare", "inside", "diagram", "graph", "ended", "panel"),
 )
-STYLES = ("tokens", "events", "diagram", "views", "acting", "frame")
+STYLES = ("tokens", "events", "diagram", "views", "acting", "branching", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
