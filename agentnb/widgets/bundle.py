@@ -15,13 +15,13 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "focus", "keys", "past", "lanes", "spans", "moment", "typed", "player", "store"),
-    *("form", "breakpoints", "queue", "head", "controls", "replay", "strip"),
+    *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "moment", "typed", "player", "store", "form"),
+    *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls", "replay", "strip"),
     *("call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("diagram", "graph", "ended", "panel"),
+    *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "panel"),
 )
-STYLES = ("tokens", "strip", "events", "diagram", "views", "acting", "frame")
+STYLES = ("tokens", "strip", "events", "diagram", "views", "acting", "branching", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

@@ -1,8 +1,10 @@
 // The controls of a recording: a step back, a step of some unit, and playing at the recorded pace or faster. The strip
 // moves to any position. The page moves at once; the kernel follows, with one request at a time.
 
-import { GONE, button, el, enable, number, say, unique } from "./text.js";
+import { GONE, el, enable, number, say, unique } from "./text.js";
 import { Head } from "./head.js";
+import { icon, iconButton, iconOnly } from "./icons.js";
+import { Notices } from "./notices.js";
 import { SILENCE } from "./player.js";
 
 const SPEEDS = [["1", "1\u00d7"], ["4", "4\u00d7"], ["20", "20\u00d7"], ["0", "without pauses"]];
@@ -25,28 +27,18 @@ export class ReplayControls {
       el("select", { class: "agentnb-select", "aria-label": label, title }, ...options.map(([value, text]) => el("option", { value, text })));
     this.unit = choice("Unit of a step", "", ["event", "call", "turn", "phase"].map((unit) => [unit, unit]));
     this.speed = choice("Speed", `Pauses of more than ${SILENCE} seconds are shortened to ${SILENCE} seconds`, /** @type {[string, string][]} */ (SPEEDS));
-    this.back = button("\u2039", () => this.go(store.position - 1), { "aria-label": "Back one event", title: "Back one event (\u2190)" });
-    this.step = button("Step", () => this.forward(), { title: "Go to the end of the next event, call, turn or phase" });
-    this.play = button("Play", () => this.player.toggle(), { title: "Play the events at the selected speed; at the end, start again" });
+    this.back = iconOnly("back", "Back one event", () => this.go(store.position - 1), { title: "Back one event (\u2190)" });
+    this.step = iconButton("step", "Step", () => this.forward(), { title: "Go to the end of the next event, call, turn or phase (S)" });
+    this.play = iconButton("play", "Play", () => this.player.toggle(), { title: "Play the events at the selected speed; at the end, start again (Space)" });
     this.speed.addEventListener("change", () => {
       this.player.speed = Number(this.speed.value);
       store.notify("position");
     });
     this.head = new Head(store);
+    this.notices = new Notices(store);
     this.departs = el("section", { class: "agentnb-departs", role: "status", "aria-label": "Difference from the recording", hidden: true });
-    this.el = el(
-      "div",
-      { class: "agentnb-top" },
-      this.head.el,
-      this.head.where,
-      el(
-        "div",
-        { class: "agentnb-bar", role: "group", "aria-label": "Recording" },
-        el("span", { class: "agentnb-set" }, this.back, el("span", { class: "agentnb-joined" }, this.step, this.unit), this.play, this.speed),
-      ),
-      ...this.head.below,
-      this.departs,
-    );
+    this.head.actions.append(this.back, el("span", { class: "agentnb-joined" }, this.step, this.unit), this.play, this.speed);
+    this.el = el("div", { class: "agentnb-top" }, this.head.el, this.departs);
     this.update();
   }
 
@@ -68,14 +60,27 @@ export class ReplayControls {
       status = store.model.get("status") ?? {},
       departs = status.diverged?.seq === at ? status.diverged : null;
     this.head.update();
+    this.notices.update();
     const on = !departs && !store.gone,
       ahead = store.gone ? GONE : departs ? DEPARTED : AT_END;
     enable(this.back, at > 0, AT_BEGINNING);
     enable(this.step, on && at < last, ahead);
     enable(this.play, (on && last > 0) || Boolean(this.player.timer), ahead);
-    say(this.play, this.player.timer ? "Pause" : "Play");
+    this.namePlay(this.player.timer ? "Pause" : "Play");
     if (this.speed.value !== String(this.player.speed)) this.speed.value = String(this.player.speed);
     this.depart(departs);
+  }
+
+  /** @param {"Play" | "Pause"} name */
+  namePlay(name) {
+    const [picture, words] = this.play.children;
+    if (words.textContent === name) return;
+    picture.replaceWith(icon(name.toLowerCase()));
+    say(words, name);
+  }
+
+  dispose() {
+    this.head.dispose();
   }
 
   /**

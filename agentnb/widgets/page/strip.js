@@ -438,11 +438,11 @@ class StripMenu {
   /** @param {Strip} strip */
   constructor(strip) {
     this.strip = strip;
-    const item = { class: "agentnb-menu-item", tabindex: "-1" };
+    const item = { class: "agentnb-strip-menu-item", tabindex: "-1" };
     this.real = button("Real time", () => this.choose(() => strip.squeeze(!strip.squeezes)), { ...item, role: "menuitemcheckbox", title: "Show waits and pauses to scale, too" });
     this.event = button("Show this event", () => this.choose(() => strip.store.select(strip.store.rows[strip.store.position - 1] ?? null)), { ...item, role: "menuitem" });
     this.id = unique();
-    this.el = el("div", { class: "agentnb-menu", role: "menu", "aria-label": "Strip", hidden: true }, this.real, this.event);
+    this.el = el("div", { class: "agentnb-strip-menu", role: "menu", "aria-label": "Strip", hidden: true }, this.real, this.event);
     this.el.addEventListener("keydown", (event) => this.key(event));
     this.el.addEventListener("focusout", ({ relatedTarget }) => {
       if (!this.el.contains(/** @type {Node | null} */ (relatedTarget))) this.close();
