@@ -30,6 +30,7 @@ export class ReplayControls {
     this.back = iconOnly("back", "Back one event", () => this.go(store.position - 1), { title: "Back one event (\u2190)" });
     this.step = iconButton("step", "Step", () => this.forward(), { title: "Go to the end of the next event, call, turn or phase (S)" });
     this.play = iconButton("play", "Play", () => this.player.toggle(), { title: "Play the events at the selected speed; at the end, start again (Space)" });
+    this.speed.classList.add("agentnb-speed");
     this.speed.addEventListener("change", () => {
       this.player.speed = Number(this.speed.value);
       store.notify("position");
