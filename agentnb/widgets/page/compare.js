@@ -27,13 +27,13 @@ export class Compare {
     this.error = el("p", { class: "agentnb-empty", role: "status", hidden: true });
     this.table = el("div", { class: "agentnb-compare", role: "table" });
     this.el = el("div", { class: "agentnb-compare-view" }, this.error, this.table);
-    // The sum stands beside the table, where there is room, otherwise above it.
+    // The sum takes the place of an event's details while the comparison is seen.
     this.name = el("b", { class: "agentnb-isolated agentnb-cut" });
     this.from = el("span", { class: "agentnb-dim agentnb-cut" });
     this.sum = el("table", { class: "agentnb-sum-table" });
     this.side = el(
       "section",
-      { class: "agentnb-compare-side", "aria-label": "Sum of the comparison" },
+      { class: "agentnb-compare-side", "aria-label": "Sum of the comparison", hidden: true },
       el("div", { class: "agentnb-compare-head" }, icon("fork"), this.name, this.which, el("span", { class: "agentnb-push" }), this.from),
       el("div", { class: "agentnb-compare-sum" }, this.sum),
       el(
