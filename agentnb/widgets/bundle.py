@@ -15,13 +15,13 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "focus", "keys", "past", "spans", "moment", "typed", "player", "store", "form", "breakpoints", "queue"),
-    *("head", "controls"),
+    *("text", "icons", "focus", "keys", "size", "past", "spans", "moment", "typed", "player", "store", "form"),
+    *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
     *("position", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("diagram", "graph", "ended", "panel"),
+    *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "panel"),
 )
-STYLES = ("tokens", "events", "diagram", "views", "acting", "frame")
+STYLES = ("tokens", "events", "diagram", "views", "acting", "branching", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

@@ -36,7 +36,6 @@ export class Events {
       { class: "agentnb-events" },
       el("div", { class: "agentnb-filter" }, ...this.filter.parts, this.count, this.list.latest),
       this.list.el,
-      this.details.el,
     );
     this.update("rows");
   }
@@ -109,6 +108,14 @@ export class Events {
     this.filter.query.focus();
   }
 
+  /** @param {string} phase */
+  showPhase(phase) {
+    this.filter.clear();
+    this.filter.choosePhase(phase);
+    this.refilter();
+    this.filter.query.focus();
+  }
+
   scan() {
     const rows = this.rows(),
       query = this.filter.query.value.toLowerCase(),
@@ -170,7 +177,9 @@ export class Events {
 
   /** @param {KeyboardEvent} event */
   key({ key }) {
-    if (key === "Escape" && this.selected >= 0) this.select(-1);
+    const { selected } = this.store;
+    if (key === "w" && selected) this.store.whatIf(selected);
+    else if (key === "Escape" && this.selected >= 0) this.select(-1);
     else if (key === "ArrowLeft") this.go(this.details.causes[0] ?? -1);
     else if (key === "ArrowRight") this.go(this.details.effects[0] ?? -1);
     else return false;

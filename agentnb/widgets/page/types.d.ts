@@ -6,6 +6,8 @@
 interface Traits {
   key: string;
   parts: string[];
+  /** What the run was started with. */
+  question: string;
   status: Status;
   pending: Question[];
   /** The tools that a call may be replaced by: by the path of the loop, then by name, with the fields of each. */
@@ -51,9 +53,15 @@ type Place = [position: number, moves: number];
 /** The state of the run (views/status.py). */
 interface Status {
   run: string;
+  /** The name that is shown: that of the run, or its design and a number. */
+  name: string;
   id: string;
   loop: string;
+  model: string;
   standing: string;
+  /** The state for a person: its sign, and in words. */
+  sign: "ready" | "running" | "waiting" | "paused" | "failed" | "done" | "stopped";
+  words: string;
   waiting: number;
   phase: string;
   path: Arrow[];
@@ -475,7 +483,7 @@ type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 
 /** The subject of a notification from the store to its views: a trait that has changed, or one of these. */
-type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "kernel" | "view";
+type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "whatif" | "kernel" | "view";
 
 /** A loop, a request to a model, a call or a pause, with the intervals in which it waited or ran (views/spans.py). */
 interface Span {
@@ -499,6 +507,9 @@ interface Span {
   call?: string;
   turn: Span | null;
   performed?: boolean;
+  /** Of a loop and the call it performs: the seconds in which it only waited, and since when it waits now. */
+  waited: number;
+  waits_since: number | null;
   /** Of a request: its usage, its calls, and the seconds they ran, added up. */
   usage: Record<string, number>;
   calls: number;
