@@ -382,9 +382,10 @@ def test_show_all_fetches_the_whole_value_of_a_row(show: Callable[[Any], Shown])
     whole = shown.click("show", seq=run.events[-1].seq)
     assert "x" * 50_000 in whole["text"]
     [question] = shown.panel.pending
-    assert "x" * 50_000 in shown.click("show", **identified(question))["text"]
+    assert "x" * 50_000 in shown.click("show", **identified(question))["values"][0]["text"]
     assert "no longer open" in shown.click("show", **{**identified(question), "event": 0})["text"]
-    assert shown.panel.pending[0]["length"] > 50_000 > len(shown.panel.pending[0]["arguments"])
+    assert question["length"] > 50_000 > len(question["values"][0]["text"])
+    assert question["left"] == question["length"] - len("path") - len(question["values"][0]["text"])
 
 
 def test_a_reloaded_page_gets_all_events(show: Callable[[Any], Shown]) -> None:
