@@ -20,7 +20,7 @@ MODULES = (
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
     *("diagram", "graph", "ended", "panel"),
 )
-STYLES = ("panel", "views", "acting")
+STYLES = ("tokens", "events", "diagram", "views", "acting", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

@@ -3,7 +3,7 @@
 
 import { button, el, fitParts, unique } from "./text.js";
 
-const ROW = 22; // pixels; panel.css has the same height
+const ROW = 24; // pixels; events.css has the same height
 const FEW = 6; // rows: as many as one turn of the wheel shows
 const PACE = 100; // milliseconds between two drawings when rows come too fast to be read
 
