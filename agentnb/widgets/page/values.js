@@ -2,7 +2,7 @@
 
 import { button, count, el, hung, fitsOnOneLine, inOneLine, number, say } from "./text.js";
 
-const LINE = 18, // pixels
+const LINE_HEIGHT = 18, // pixels
   ONE_LINE = 400; // characters of a value on one line; a longer one is cut there
 const TOO_LONG = "These arguments are too long for a page: read and approve them in code (run.pending).";
 
@@ -89,20 +89,15 @@ export class Arguments {
   /**
    * @param {Question} item
    * @param {(answered: (answer: Answers["show"]) => void) => void} load asks the kernel for all of them
-   * @param {() => void} seen called when their end is in sight
+   * @param {() => void} changed called when their end is in sight, and when the rest was loaded
    */
-  constructor(item, load, seen) {
+  constructor(item, load, changed) {
     this.load = load;
     this.left = 0; // characters that the page does not have
     this.loaded = false; // whether the kernel was asked for them
     this.seen = false; // whether the end has been in sight
-    this.sight = new IntersectionObserver((marks) => {
-      if (this.seen || !marks.some((mark) => mark.isIntersecting)) return;
-      this.seen = true;
-      this.sight.disconnect();
-      this.measure();
-      seen();
-    });
+    this.changed = changed;
+    this.sight = new IntersectionObserver((marks) => marks.some((mark) => mark.isIntersecting) && this.see());
     this.region = el("div", {
       class: "agentnb-arguments",
       tabindex: "0",
@@ -110,7 +105,10 @@ export class Arguments {
       "aria-label": `Arguments of ${item.name} (${item.id})`,
     });
     this.how = el("span", { role: "status" });
-    this.more = button("Show all", () => this.showMore(), { class: "agentnb-button agentnb-strong" });
+    this.more = button("Show all", () => this.showMore(), {
+      class: "agentnb-button agentnb-strong",
+      title: "Show the rest of the arguments (End: to the end)",
+    });
     this.bar = el("div", { class: "agentnb-rest", hidden: true }, this.how, this.more);
     this.el = el("div", { class: "agentnb-read" }, this.region, this.bar);
     this.region.addEventListener("scroll", () => this.measure(), { passive: true });
@@ -143,11 +141,20 @@ export class Arguments {
     this.sight.observe(end);
   }
 
+  // Note that the end has been in sight, here or in the row of the call.
+  see() {
+    if (this.seen) return;
+    this.seen = true;
+    this.sight.disconnect();
+    this.measure();
+    this.changed();
+  }
+
   // Say how much is missing or below the edge, until the end has been in sight.
   measure() {
     const { scrollHeight, clientHeight, scrollTop } = this.region,
       below = Math.max(0, scrollHeight - clientHeight - scrollTop - 2),
-      lines = Math.ceil(below / LINE);
+      lines = Math.ceil(below / LINE_HEIGHT);
     this.bar.hidden = this.seen || (!this.left && !below);
     if (this.bar.hidden) return;
     const missing = this.left ? `${number(this.left)} more characters` : `${count(lines, "more line")}`;
@@ -159,13 +166,14 @@ export class Arguments {
   // Load what is missing; then show the next lines, so that none is passed over.
   showMore() {
     if (!this.left) {
-      this.region.scrollTop += Math.max(LINE, this.region.clientHeight - LINE);
+      this.region.scrollTop += Math.max(LINE_HEIGHT, this.region.clientHeight - LINE_HEIGHT);
       return;
     }
     this.load((answer) => {
       this.loaded = true;
       if (answer.values) this.show(answer.values, answer.left ?? 0);
       this.measure();
+      this.changed();
     });
   }
 
