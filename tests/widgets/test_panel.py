@@ -205,7 +205,10 @@ def test_waiting_calls_are_sent_with_reason_arguments_and_form(show: Callable[[A
     shown = show(waiting("/a", retries=12345678901234567891))
     [question] = shown.panel.pending
     assert (question["id"], question["name"]) == ("c0", "delete_file")
-    assert "12345678901234567891" in question["arguments"]
+    assert question["values"] == [
+        {"name": "path", "kind": "string", "text": "/a"},
+        {"name": "retries", "kind": "json", "text": "12345678901234567891"},
+    ]
     assert [field["label"] for field in question["fields"]] == ["path", "force", "retries"]
     assert set(shown.panel.tools[""]) == {"delete_file", "move_file", "search"}
     assert shown.panel.status["standing"] == "waiting for you"

@@ -398,8 +398,9 @@ export class Approvals {
       { size } = this.calls,
       every = picked.length === size && this.all() === size,
       unread = picked.filter((call) => call.unread());
-    this.every.checked = size > 0 && picked.length === size;
-    this.every.indeterminate = picked.length > 0 && picked.length < size;
+    const able = [...this.calls.values()].filter((call) => !call.item.unknown).length;
+    this.every.checked = able > 0 && picked.length === able;
+    this.every.indeterminate = picked.length > 0 && picked.length < able;
     this.every.disabled = this.store.replays;
     say(this.how, picked.length ? `${picked.length} selected` : "");
     this.set.hidden = !picked.length;
