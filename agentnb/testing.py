@@ -22,12 +22,12 @@ from agentnb.core.events import Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.loop import Design, design_of
 from agentnb.core.maybe_async import settled
 from agentnb.core.prefix import current_items
-from agentnb.core.protocols import AskedBy, Recording, asked_by
+from agentnb.core.protocols import AskedBy, EventLog, asked_by
 from agentnb.llms.recorded import RecordedModel
 from agentnb.tools.recorded import RecordedTool, recorded_tools
 
 Chunk = Any
-Turn = Iterable[Chunk] | Callable[..., Any] | str | BaseException
+ScriptedTurn = Iterable[Chunk] | Callable[..., Any] | str | BaseException
 """One answer of a scripted model; see `ScriptedLLM`."""
 
 __all__ = ["Delay", "Recorded", "RecordedTool", "Request", "ScriptedLLM", "call", "delay", "text", "write_test"]
@@ -91,7 +91,7 @@ class ScriptedLLM:
     provider = "scripted"
     model = "script"
 
-    def __init__(self, turns: Iterable[Turn], *, repeat: bool = False) -> None:
+    def __init__(self, turns: Iterable[ScriptedTurn], *, repeat: bool = False) -> None:
         if isinstance(turns, (str, Mapping)) or not isinstance(turns, Iterable):  # a string would be a turn per letter
             raise UsageError(f"The turns must be a list, also for a single turn: [{turns!r:.80}].")
         self.turns = list(turns)
@@ -100,7 +100,7 @@ class ScriptedLLM:
         self._used: set[int] = set()
         self._outside = 0
         """The number of requests from outside of any run."""
-        self._served: WeakKeyDictionary[Recording, int] = WeakKeyDictionary()
+        self._served: WeakKeyDictionary[EventLog, int] = WeakKeyDictionary()
         """The number of requests of each outermost run, including those in the recording that it continues."""
         self._answers: set[tuple[int, float]] = set()
         """The position and the time of the `model_start` event of each request to this model."""

@@ -1,7 +1,7 @@
 """The difference of two recordings: their common events, the first difference, and their final states (`diff`).
 
-Events and states are compared by their content (`agentnb.analysis.normalisation`), events in pairs
-(`agentnb.analysis.alignment`). A difference is shown as lines of text, or as an HTML table with a column for each
+Events and states are compared by their content (`agentnb.run.past.normalisation`), events in pairs
+(`agentnb.run.past.alignment`). A difference is shown as lines of text, or as an HTML table with a column for each
 recording. Text from models and tools is escaped in both and never interpreted as markup.
 """
 
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
 
-from agentnb.analysis.alignment import Pair, aligned, common_start
-from agentnb.analysis.normalisation import CallNames, call_names, normalised_event, normalised_state
 from agentnb.analysis.sources import one_source
 from agentnb.core.events import Event
 from agentnb.core.evolve import fold
+from agentnb.run.past.alignment import Pair, aligned, common_start
+from agentnb.run.past.normalisation import CallNames, call_names, normalised_event, normalised_state
 from agentnb.widgets.text import as_json, one_line, visible
 from agentnb.widgets.views.rows import row
 
 ABSENT = "(absent)"
-"""The value of a `Change` on the side where the value is absent."""
+"""The value of a `StateChange` on the side where the value is absent."""
 SHOWN = 60
 """If more pairs than this are shown, no further differences are added."""
 CONTEXT = 2
@@ -32,7 +32,7 @@ BEFORE = 40
 """The number of characters shown before the first difference of two texts, if their starts are cut off."""
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """A value of the state that differs: its path in the state, and the value on each side."""
 
     where: str
@@ -51,7 +51,7 @@ class Difference:
     left: str
     right: str
     events: list[Pair] = field(repr=False)
-    state: list[Change] = field(repr=False)
+    state: list[StateChange] = field(repr=False)
 
     @property
     def common(self) -> int:
@@ -85,7 +85,7 @@ def diff(left: Any, right: Any) -> Difference:
     return Difference(*names, aligned(one.events, other.events), list(_changes("", *states)))
 
 
-def _changes(where: str, left: Any, right: Any) -> Iterator[Change]:
+def _changes(where: str, left: Any, right: Any) -> Iterator[StateChange]:
     """Yield the smallest values that differ. Of lists of different lengths, yield the rest after their common start.
 
     where: the path of the values in the state.
@@ -101,9 +101,9 @@ def _changes(where: str, left: Any, right: Any) -> Iterator[Change]:
             yield from _changes(f"{where}[{number}]", one, other)
     elif isinstance(left, list) and isinstance(right, list):
         begin = common_start(left, right)
-        yield Change(f"{where}[{begin}:]", left[begin:], right[begin:])
+        yield StateChange(f"{where}[{begin}:]", left[begin:], right[begin:])
     else:
-        yield Change(where, left, right)
+        yield StateChange(where, left, right)
 
 
 # -- text and table ---------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def _line(event: Event | None, summary: str) -> str:
     return visible(f"{event.seq} {event.type}{where} {summary}")
 
 
-def _values(change: Change) -> tuple[str, str]:
+def _values(change: StateChange) -> tuple[str, str]:
     left, right = (value if isinstance(value, str) else as_json(value).decode() for value in change[1:])
     return _apart(visible(left), visible(right))
 

@@ -15,7 +15,7 @@ from agentnb.core.evolve import walk
 from agentnb.widgets.views.spans import Spans
 
 
-class Interval(NamedTuple):
+class LaneInterval(NamedTuple):
     """An interval of one kind from `start` to `end`.
 
     lane: identifies the row in a figure. In a timeline, its first part is the loop's path and its last part the label.
@@ -28,17 +28,17 @@ class Interval(NamedTuple):
 
 
 _KINDS = {"run": {"model": "model", "call": "tool"}, "wait": {"call": "waiting", "pause": "paused"}}
-"""The kind of an `Interval`, by the kind of the interval in the span (run or wait) and by the kind of the span."""
+"""The kind of a `LaneInterval`, by the kind of the interval in the span (run or wait) and the kind of the span."""
 
 
-def intervals(source: Source) -> list[Interval]:
+def intervals(source: Source) -> list[LaneInterval]:
     """Return the intervals of model requests, calls and pauses, by the rules of the panel's timeline.
 
     A call that a nested loop performs is left out, because the nested loop has its own lanes. Lanes are in the order of
     their first interval.
     """
     spans = Spans().follow(source.events)
-    found: list[Interval] = []
+    found: list[LaneInterval] = []
     for number, span in enumerate(spans.rows()):
         if span.performed:
             continue
@@ -51,7 +51,9 @@ def intervals(source: Source) -> list[Interval]:
             if kind is not None:
                 failed = span.failed and one.kind == "run"
                 end = one.end if one.end is not None else spans.last
-                found.append(Interval(lane, "failed" if failed else kind, one.start - spans.began, end - spans.began))
+                found.append(
+                    LaneInterval(lane, "failed" if failed else kind, one.start - spans.began, end - spans.began)
+                )
 
     first: dict[tuple[str, ...], float] = {}
     for interval in found:
@@ -59,7 +61,7 @@ def intervals(source: Source) -> list[Interval]:
     return sorted(found, key=lambda interval: (first[interval.lane], interval.lane, interval.start))
 
 
-def phases(source: Source) -> Iterator[Interval]:
+def phases(source: Source) -> Iterator[LaneInterval]:
     """Yield when each loop was in each phase. `kind` is the phase.
 
     The lane is the loop's path, or the name of the outermost loop. An interval is left out if the event that ends it is
@@ -72,10 +74,10 @@ def phases(source: Source) -> Iterator[Interval]:
         name, phase, since = entered.get(event.path, (event.path or state.name, "", seconds))
         ends = state.phase != phase or isinstance(event, RunEnd)
         if phase and ends and event.seq not in source.elsewhere:
-            yield Interval((name,), phase, since, seconds)
+            yield LaneInterval((name,), phase, since, seconds)
         if state.over:
             entered.pop(event.path, None)
         elif state.phase != phase:
             entered[event.path] = (name, state.phase or "", seconds)
     for name, phase, since in entered.values():
-        yield Interval((name,), phase, since, max(event.time for event in source.events) - source.began)
+        yield LaneInterval((name,), phase, since, max(event.time for event in source.events) - source.began)

@@ -26,7 +26,7 @@ from agentnb.core.tools import Tool
 from agentnb.run.approvals.context import PolicyContext, contexts_at
 from agentnb.run.approvals.policy import FAILED, ProposedCall, Verdict, make_policy, propose
 from agentnb.run.host import host
-from agentnb.run.past.divergence import Check
+from agentnb.run.past.divergence import DecisionCheck
 from agentnb.run.validation import shown
 from agentnb.widgets.text import one_line, visible
 
@@ -233,7 +233,7 @@ def _tools_of(source: Source, loop: Design | None) -> dict[int, Mapping[str, Too
     """Map each decision to the tools of the loop that made its call; return an empty mapping without a loop."""
     if loop is None:
         return {}
-    check, state = Check(loop), State()
+    check, state = DecisionCheck(loop), State()
     found: dict[int, Mapping[str, Tool]] = {}
     for event in source.events:
         evolve(state, event)

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunStart
+from agentnb.run import Recording
 from agentnb.run.past.fork import ancestors_of
 from agentnb.run.past.snapshot import RecordingCheck, Snapshot
-from agentnb.run.recording import Recording
 from agentnb.store import RunInfo, Store, is_address, is_store
 
 NEVER = math.nan

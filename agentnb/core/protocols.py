@@ -37,7 +37,7 @@ class LoopMailbox(Protocol):
         """End the run, and return True. Return False if the run has ended already, or if this loop is nested."""
 
 
-class Recording(Protocol):
+class EventLog(Protocol):
     """The events of a run that has not ended."""
 
     @property
@@ -89,8 +89,8 @@ class AskedBy(NamedTuple):
     The two runs differ if the code of a call has started a run of its own. `path` is None in the code of a call.
     """
 
-    outermost: Recording
-    run: Recording
+    outermost: EventLog
+    run: EventLog
     path: str | None
 
 
@@ -98,7 +98,7 @@ asked_by: ContextVar[AskedBy | None] = ContextVar("agentnb_asked_by", default=No
 """The run and loop for which the code of a model or a call runs; None outside of every run."""
 
 
-def act_for(run: Recording, path: str | None) -> None:
+def act_for(run: EventLog, path: str | None) -> None:
     """Set the run and loop for which the rest of this context runs."""
     around = asked_by.get()
     asked_by.set(AskedBy(run if around is None else around.outermost, run, path))

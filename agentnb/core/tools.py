@@ -11,10 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from agentnb.core.errors import UsageError
 
-Progress = Callable[[Any], None]
+ReportProgress = Callable[[Any], None]
 """A function that reports a tool's progress to consumers: JSON data, at any time, from any thread."""
 
-Invocation = Callable[[Progress], Awaitable[Any]]
+Invocation = Callable[[ReportProgress], Awaitable[Any]]
 
 current_call: ContextVar[tuple[str, str, str, object] | None] = ContextVar("agentnb_current_call", default=None)
 """The run, the loop in it and the call for which this code runs, and the task that performs the call.

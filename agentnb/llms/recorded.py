@@ -30,7 +30,7 @@ _SENT = frozenset({"user", "assistant", "tool"})
 
 
 @dataclass(slots=True)
-class Exchange:
+class RecordedExchange:
     """A recorded request and its outcome: an answer, or an error after a part of its text."""
 
     messages: Sequence[Mapping[str, Any]]
@@ -45,17 +45,17 @@ Designs = Callable[[str], type[Design]]
 """A function that returns the class of a loop's design, by its name in recordings."""
 
 
-def exchanges(events: Iterable[Event], designs: Designs) -> list[Exchange]:
+def exchanges(events: Iterable[Event], designs: Designs) -> list[RecordedExchange]:
     """Return the requests of a recording that were answered or failed, in the order in which they were made."""
-    made: list[Exchange] = []
+    made: list[RecordedExchange] = []
     begun: dict[str, RunStart] = {}
-    waiting: dict[str, Exchange] = {}
+    waiting: dict[str, RecordedExchange] = {}
     for event, state in walk(events):
         if isinstance(event, RunStart):
             begun[event.path] = event
         elif isinstance(event, ModelStart):
             sent = _sent_at(state, designs(state.loop).requests_class, begun[event.path].config)
-            waiting[event.path] = exchange = Exchange(_identity(sent), event)
+            waiting[event.path] = exchange = RecordedExchange(_identity(sent), event)
             made.append(exchange)
         elif isinstance(event, ModelEnd):
             waiting[event.path].answer = event
@@ -140,7 +140,7 @@ class RecordedModel:
         if unused := sum(not exchange.used for exchange in self.exchanges):
             raise AssertionError(f"{unused} of {len(self.exchanges)} recorded requests were not made.")
 
-    def _find(self, messages: Sequence[Mapping[str, Any]]) -> Exchange:
+    def _find(self, messages: Sequence[Mapping[str, Any]]) -> RecordedExchange:
         left = [exchange for exchange in self.exchanges if not exchange.used]
         for exchange in left:
             if len(exchange.messages) == len(messages) and same_json(exchange.messages, list(messages)):

@@ -20,11 +20,10 @@ from agentnb.core.events import Event, RunStart
 from agentnb.core.evolve import evolve
 from agentnb.core.prefix import Prefix
 from agentnb.core.state import State
-from agentnb.run import Pending, Snapshot, environment
+from agentnb.run import Pending, Recording, Snapshot, environment
 from agentnb.run.approvals.pending import waiting
 from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.past.recorded_loop import missing, recorded_frames, recorded_loop
-from agentnb.run.recording import Recording
 from agentnb.run.watchers import Watchers
 from agentnb.store import RunInfo, Store
 from agentnb.threads import reset_in_forks

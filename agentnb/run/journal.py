@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -222,3 +223,8 @@ class Journal(Watchers):
             return line
         except ValueError as error:
             raise not_serializable(event, error) from error
+
+
+def new_run_id() -> str:
+    """Return a new, random id for a run."""
+    return uuid.uuid4().hex[:12]

@@ -12,8 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from agentnb.core.errors import UsageError
@@ -40,7 +41,7 @@ ToPerform = tuple[Effect, Coroutine[Any, Any, None]]
 """An effect that the driver performs itself, without a task, and the coroutine that performs it."""
 
 
-class Checked(NamedTuple):
+class Checked(Struct, frozen=True):
     """The result of the checks of a call, and the arguments that were checked."""
 
     arguments: dict[str, Any]
@@ -183,10 +184,13 @@ class LoopExecutor:
         )
 
     def verdict(self, call: CallState, arguments: dict[str, Any]) -> Checked | None:
-        """Return the verdict about the call with these arguments; None if it has not been checked with them."""
+        """Return the verdict about the call with these arguments; None if it has to be checked in a task first."""
         checked = self._verdicts.get(call.id)
-        if checked is None or not (checked.arguments is arguments or same_json(checked.arguments, arguments)):
+        if checked is not None and (checked.arguments is arguments or same_json(checked.arguments, arguments)):
+            return checked
+        if not (self._checks_cannot_block or self.frame.is_own(call)):
             return None
+        checked = self._verdicts[call.id] = Checked(arguments, self.calling.check(call, arguments))
         return checked
 
     def others_run(self) -> bool:
@@ -254,11 +258,8 @@ class LoopExecutor:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def check(self, call: CallState, effect: Effect, arguments: dict[str, Any]) -> None:
-        """Check a call, and store the verdict; in a task if a policy or a hook may block."""
-        if self._checks_cannot_block or self.frame.is_own(call):
-            self._verdicts[call.id] = Checked(arguments, self.calling.check(call, arguments))
-        else:
-            self._inflight.spawn(effect, partial(self._check_in_task, call, arguments))
+        """Check a call in a task, by the built-in checks, the hook and the policy, and keep the verdict."""
+        self._inflight.spawn(effect, partial(self._check_in_task, call, arguments))
 
     async def _check_in_task(self, call: CallState, arguments: dict[str, Any]) -> None:
         self._verdicts[call.id] = Checked(arguments, await self.calling.check_with_hooks(call, arguments))

@@ -3,6 +3,9 @@
 A run has one owner at a time, which drives it: a consumer that pulls its events (`async for`), a step, or a task of its
 own, for callers that await the run or in the background (`play`). All others watch. Control methods are safe from every
 thread and event loop; the events that they cause are recorded when they return.
+
+A Run and a Replay are Recordings: `at` returns a Replay, and `fork` returns a Run. The three classes are in one module,
+because each needs the others. Most of a Replay is in `Playback`, most of a fork in `past/fork.py`.
 """
 
 from __future__ import annotations
@@ -10,18 +13,19 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import uuid
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError, printable
 from agentnb.core.events import Delta, Event, Queue, RunResumed
+from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.prefix import Prefix
@@ -38,14 +42,91 @@ from agentnb.run.event_data import input_as_json
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.names import names_in
-from agentnb.run.journal import Journal, Watcher
+from agentnb.run.journal import Journal, Watcher, new_run_id
 from agentnb.run.loop_context import context_of_loop
 from agentnb.run.mailbox import Mailbox, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
+from agentnb.run.past.fork import UNCHANGED, Change, apply_decision, prepared_fork
+from agentnb.run.past.playback import Playback
+from agentnb.run.past.readable import ReadableRun
+from agentnb.run.past.recorded_loop import missing
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.recording import Recording
 from agentnb.run.stepping import step
-from agentnb.run.validation import check_name, check_options, check_seconds, check_text
+from agentnb.run.validation import StartOptions, check_name, check_options, check_path, check_seconds, check_text
+from agentnb.run.watchers import Watchers
+
+_INSTEAD = (
+    "fork() returns a run that continues from this position; decision=, message=, arguments= or result= changes one"
+    " thing there."
+)
+
+
+class Recording(ReadableRun):
+    """A run that can be read, and from which replays and forks are made: a run, a stored recording, a replay."""
+
+    def at(self, seq: int) -> Replay:
+        """Return a replay of the run, positioned right after its event `seq`; -1 is before the first event.
+
+        A replay can be read and stepped forward and back, but not driven.
+        """
+        return Replay(self.recording, self.loop, name=self.name, checkpoints=self._checkpoints).to(seq)
+
+    def fork(
+        self,
+        at: int | None = None,
+        *,
+        message: Any = None,
+        arguments: Mapping[str, Any] | None = None,
+        result: Any = UNCHANGED,
+        decision: Any = None,
+        event: Event | None = None,
+        loop: Design | None = None,
+        **options: Unpack[StartOptions],
+    ) -> Run:
+        """Return a new run that continues from the event `at` (default: the newest), with at most one change.
+
+        Events before the fork are taken over: they send no model request and run no tool.
+
+        message: replaces the message of that event (a message, a model's answer, the input); at any other event, a
+        message of the user that is added there. A text replaces the text of a model's answer and keeps its calls;
+        `{"role": "assistant", "content": ...}` replaces the whole answer.
+        arguments: the arguments of the call that the event is about.
+        decision: the decision about that call: True, False, `approve`, `reject` ..., or a dict with `decision` and its
+        fields.
+        result: the result of that call, which may be None.
+        event: an event of the same type, in place of that event.
+        loop: another loop of the same kind, with another model, other tools or settings.
+        options: those of `start`. store, approve and limits default to those of this run.
+
+        Raises UsageError if the change does not apply to the event, InvalidArguments if the arguments do not fit,
+        RecordingMismatch if `loop` is of another kind.
+        """
+        change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
+        branch, arguments_of_run = prepared_fork(self, plain_number(at), change, loop, options)
+        run = Run(**arguments_of_run)
+        with run.lock:
+            if run.state.failure is not None:  # request the model again: it may be another one
+                run.resume()
+            if branch.steer is not None:
+                run.queue("steering", branch.steer)
+            apply_decision(branch, run._journal)
+        return run
+
+
+class Replay(Playback, Recording):
+    """A recording with a position that can be moved. The initial position is before the first event.
+
+    The panel of a replay has a slider, which moves the position as `to` does. Thread-safe.
+    """
+
+    if not TYPE_CHECKING:  # with __getattr__, a type checker would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, _INSTEAD)
+
+    def __repr__(self) -> str:
+        where = f"{self.position} of {len(self._recorded)} events"
+        return printable(f"<Replay {self.name or self.id} of {self.loop.name}: {where}>")
 
 
 class Run(Decisions, Recording):
@@ -345,13 +426,20 @@ _runs: weakref.WeakValueDictionary[int, Run] = weakref.WeakValueDictionary()
 _count = itertools.count()
 
 
+_made = Watchers("of this process")
+
+
 def _remember(run: Run) -> None:
     _runs[next(_count)] = run
+    _made.tell_each(run)
 
 
-def new_run_id() -> str:
-    """Return a new, random id for a run."""
-    return uuid.uuid4().hex[:12]
+def watch_runs(made: Callable[[Run], object]) -> Callable[[], None]:
+    """Call `made` with each run that is made in this process from now on, in the thread that makes it.
+
+    Returns a function that unsubscribes. Runs are made by starting, restoring and forking.
+    """
+    return _made.watch(made)
 
 
 def latest_run() -> Run | None:
@@ -362,3 +450,29 @@ def latest_run() -> Run | None:
 def runs_here() -> list[Run]:
     """Return the runs of this process that run in the background or are still referenced, newest first."""
     return [run for _, run in reversed(list(_runs.items()))]
+
+
+def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = None) -> Replay:
+    """Return a replay of a recording, which can be stepped forwards and backwards and performs no effects.
+
+    recording: a run, a snapshot, or the path of a file that `snapshot.save` wrote. loop: the loop whose decisions each
+    move compares with the recording; None for no comparison.
+
+    Raises UsageError if the arguments have other types, and for a file the errors of `Snapshot.load`.
+    """
+    if not isinstance(loop, (Design, type(None))):
+        raise UsageError(f"replay(recording, loop) takes a loop to compare with the recording, not {loop!r}.")
+    if isinstance(recording, Recording):
+        events = recording.recording if isinstance(recording, Replay) else recording.events
+        return Replay(
+            events,
+            loop or recording.loop,
+            name=recording.name,
+            check=loop is not None,
+            checkpoints=recording._checkpoints,
+        )
+    if not isinstance(recording, Snapshot):
+        check_path("replay(recording), if it is not a run or a snapshot,", recording)
+        recording = Snapshot.load(recording)
+    snapshot = recording
+    return Replay(snapshot.events, loop, name=snapshot.name, check=loop is not None)

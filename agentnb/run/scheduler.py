@@ -13,7 +13,9 @@ a run back is a case below, in the order in which the cases apply.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.events import CutOff
@@ -36,19 +38,19 @@ permit is used up; everything runs in tasks, which continue between two steps.
 """
 
 
-class Advance(NamedTuple):
+class Advance(Struct, frozen=True):
     """Ask a loop for its next event."""
 
     loop: LoopExecutor
 
 
-class Leave(NamedTuple):
+class Leave(Struct, frozen=True):
     """Remove a nested loop that has ended; its output is the result of the call that it performed."""
 
     loop: LoopExecutor
 
 
-class Request(NamedTuple):
+class Request(Struct, frozen=True):
     """Send the recorded model request of a loop. `alone`: nothing else is or will be in flight."""
 
     loop: LoopExecutor
@@ -56,14 +58,14 @@ class Request(NamedTuple):
     alone: bool
 
 
-class RequestAgain(NamedTuple):
+class RequestAgain(Struct, frozen=True):
     """Record another attempt of a request: the process that made it has exited, or the model failed."""
 
     loop: LoopExecutor
 
 
-class Check(NamedTuple):
-    """Check a call, by the built-in checks, the hook and the policy. The verdict is stored in the loop's executor."""
+class Check(Struct, frozen=True):
+    """Check a call in a task, because a policy or a hook may block. The loop's executor keeps the verdict."""
 
     loop: LoopExecutor
     call: CallState
@@ -71,7 +73,7 @@ class Check(NamedTuple):
     arguments: dict[str, Any]
 
 
-class Settle(NamedTuple):
+class Settle(Struct, frozen=True):
     """Record the result of the checks of a call: a refusal, a decision or a question."""
 
     loop: LoopExecutor
@@ -80,28 +82,28 @@ class Settle(NamedTuple):
     arguments: dict[str, Any]
 
 
-class GiveDecidedResult(NamedTuple):
+class GiveDecidedResult(Struct, frozen=True):
     """Record the result of a call that was rejected or answered."""
 
     loop: LoopExecutor
     call: CallState
 
 
-class AskPerson(NamedTuple):
+class AskPerson(Struct, frozen=True):
     """Record the question about a call whose outcome only a person can tell, or whose decision was withdrawn."""
 
     loop: LoopExecutor
     call: CallState
 
 
-class AskPolicy(NamedTuple):
+class AskPolicy(Struct, frozen=True):
     """Let the policy answer a recorded question, because the policy is new in this run."""
 
     loop: LoopExecutor
     effect: Effect
 
 
-class AskBreakpoints(NamedTuple):
+class AskBreakpoints(Struct, frozen=True):
     """Ask the breakpoints whether the run stops before a call."""
 
     loop: LoopExecutor
@@ -109,7 +111,7 @@ class AskBreakpoints(NamedTuple):
     arguments: dict[str, Any]
 
 
-class Start(NamedTuple):
+class Start(Struct, frozen=True):
     """Record that a call starts. It is launched when all calls of the pass have been recorded."""
 
     loop: LoopExecutor
@@ -118,7 +120,7 @@ class Start(NamedTuple):
     arguments: dict[str, Any]
 
 
-class StartAgain(NamedTuple):
+class StartAgain(Struct, frozen=True):
     """Let a call be launched again: a process recorded its start, but exited before its nested loop started."""
 
     loop: LoopExecutor
@@ -126,7 +128,7 @@ class StartAgain(NamedTuple):
     effect: Effect
 
 
-class Launch(NamedTuple):
+class Launch(Struct, frozen=True):
     """Run recorded calls, once their start is on disk. `alone`: nothing else is or will be in flight."""
 
     loop: LoopExecutor
@@ -134,7 +136,7 @@ class Launch(NamedTuple):
     alone: bool
 
 
-class EndCutOff(NamedTuple):
+class EndCutOff(Struct, frozen=True):
     """Record the result of a call whose arguments may be incomplete, because the answer that made it was cut off."""
 
     loop: LoopExecutor
@@ -142,7 +144,7 @@ class EndCutOff(NamedTuple):
     why: CutOff
 
 
-class EndBrokenOff(NamedTuple):
+class EndBrokenOff(Struct, frozen=True):
     """Record that a call has failed because its own code has cancelled the task that it ran in."""
 
     loop: LoopExecutor
@@ -150,51 +152,51 @@ class EndBrokenOff(NamedTuple):
     effect: Effect
 
 
-class CancelAllBut(NamedTuple):
+class CancelAllBut(Struct, frozen=True):
     """Cancel the effects in flight that are not required; keep a call that has cancelled its own run."""
 
     required: set[Effect]
 
 
-class CancelChecks(NamedTuple):
+class CancelChecks(Struct, frozen=True):
     """Cancel the checks in flight. They are repeated when the run continues."""
 
 
-class LetContinue(NamedTuple):
+class LetContinue(Struct, frozen=True):
     """Let effects that rest at the gate continue if they may."""
 
 
-class EndAtLimit(NamedTuple):
+class EndAtLimit(Struct, frozen=True):
     """End the run because a limit is reached."""
 
     why: str
 
 
-class EndCancelled(NamedTuple):
+class EndCancelled(Struct, frozen=True):
     """End a cancelled run: the tool that cancelled its own run has returned."""
 
 
-class Expire(NamedTuple):
+class Expire(Struct, frozen=True):
     """Reject the calls whose deadline for an answer has passed."""
 
 
-class Suspend(NamedTuple):
+class Suspend(Struct, frozen=True):
     """End the run in this process; a restored run continues with the open questions."""
 
 
-class EndStep(NamedTuple):
+class EndStep(Struct, frozen=True):
     """Give the permit of the step back: only a person can move the run on."""
 
 
-class Pause(NamedTuple):
+class Pause(Struct, frozen=True):
     """Record the requested pause, unless something is still in flight."""
 
 
-class Wait(NamedTuple):
+class Wait(Struct, frozen=True):
     """Nothing can happen before a wakeup."""
 
 
-class Halt(NamedTuple):
+class Halt(Struct, frozen=True):
     """Stop driving: the step's permit is used up, the model failed, or the run crashed (`error`)."""
 
     why: Literal["step", "failed", "crashed"]
@@ -275,8 +277,14 @@ def next_actions(
 
     # Compare what each loop requires with what is in flight, and cancel what is no longer required. A call that is
     # performed by a nested loop needs no effect of its own.
-    required = [(loop, loop.required_effects()) for loop in loops]
-    effects = [effect for loop, needed in required for effect in needed if effect.id not in loop.nested]
+    required: list[tuple[LoopExecutor, Sequence[Effect]]] = []
+    effects: list[Effect] = []
+    all_require = True
+    for loop in loops:
+        needed = loop.required_effects()
+        required.append((loop, needed))
+        effects += [effect for effect in needed if effect.id not in loop.nested] if loop.nested else needed
+        all_require = all_require and bool(needed)
     if inflight:
         if not inflight.keys() <= (wanted := set(effects)):
             yield CancelAllBut(wanted)
@@ -285,7 +293,7 @@ def next_actions(
 
     # Start what is missing. A pause that waits for some loops holds back the others. The call before which a breakpoint
     # has stopped the run starts before the breakpoints are asked about another call.
-    alone = not inflight and len(effects) == 1 and all(needed for _, needed in required)
+    alone = all_require and not inflight and len(effects) == 1
     if not is_open:
         required = [(loop, needed) for loop, needed in required if loop.may_start()]
     stopped = bool(gate.breakpoints) and any(loop.has_stopped_before_one_of(needed) for loop, needed in required)
@@ -299,14 +307,18 @@ def next_actions(
 
     # Nothing to start: advance the loops that wait for nothing. Innermost first, because outer loops may be waiting for
     # the results of inner ones. Detached calls do not hold back their loop.
-    has_moved = False
+    moved: LoopExecutor | None = None
     for loop, needed in reversed(required):
+        # All loops are advanced in one pass, because a new pass for each of a thousand loops would be quadratic.
+        if moved is not None and (pace == "pull" or state.stop_reason is not None or not moved.may_start()):
+            return
+
         own, position = loop.frame.state, len(journal.events)
         if own.detached:
             pending = [*needed, *(effect for effect in inflight if effect.path == loop.frame.path)]
             if any((call := own.open.get(effect.id)) is None or not call.detached for effect in pending):
                 continue
-        elif needed or inflight.any_of(loop.frame.path):
+        elif needed or (inflight and inflight.any_of(loop.frame.path)):
             continue
 
         if own.stop_reason is not None:
@@ -321,12 +333,8 @@ def next_actions(
             yield Advance(loop)
             if len(journal.events) == position:  # it waits for detached calls
                 continue
-
-        # All loops are advanced in one pass, because a new pass for each of a thousand loops would be quadratic.
-        has_moved = True
-        if pace == "pull" or state.stop_reason is not None or not loop.may_start():
-            return
-    if has_moved:
+        moved = loop
+    if moved is not None:
         return
 
     # Nothing can happen before a wakeup, unless the run waits only for a person. Then apply the deadlines that have
@@ -401,10 +409,11 @@ def _start_effects(
         # If this process has recorded the request to the model, send it. Otherwise record another attempt first. If an
         # answer pauses (for the provider's own tools), its turn has several requests: the limits apply to each of them.
         if effect.kind == "model":
-            used = loop.asking.used if loop.asking.has_paused else None
             if loop.requested_here:
                 yield Request(loop, effect, alone and pace != "step" and not frame.requests.answers_overlap)
-            elif used is not None and (why := gate.limit_reached(journal.state, starting="own", more=used)):
+            elif loop.asking.has_paused and (
+                why := gate.limit_reached(journal.state, starting="own", more=loop.asking.used)
+            ):
                 yield EndAtLimit(why)
             else:
                 yield RequestAgain(loop)
@@ -477,8 +486,6 @@ def _start_call(
             found = loop.verdict(call, arguments)
             if found is None:
                 yield Check(loop, call, effect, arguments)
-                found = loop.verdict(call, arguments)
-            if found is None:
                 return
             arguments = found.arguments  # the very object that was checked: the tool is bound to it
             finding = confirmed(found.finding, frame, call)

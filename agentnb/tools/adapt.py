@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from agentnb.core.errors import InvalidArguments, UsageError
 from agentnb.core.loop import Design
-from agentnb.core.tools import FOR_PROVIDERS, Invocation, Progress, Tool, check_names, current_call
+from agentnb.core.tools import FOR_PROVIDERS, Invocation, ReportProgress, Tool, check_names, current_call
 from agentnb.json_schema import JsonSchema, argument_faults, read_by
 from agentnb.tools.context import progress_callback
 from agentnb.tools.function import FunctionTool
@@ -247,7 +247,7 @@ class DescribedTool(FunctionTool):
             return arguments
         return read
 
-    async def _invoke(self, values: dict[str, Any], progress: Progress) -> Any:
+    async def _invoke(self, values: dict[str, Any], progress: ReportProgress) -> Any:
         call, signal = current_call.get(), Signal()
         call_id = call[2] if call is not None else ""
         if self._positional == 0:

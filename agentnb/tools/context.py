@@ -16,7 +16,7 @@ from agentnb.core.protocols import loop_context
 from agentnb.core.tools import Acted, current_call
 
 if TYPE_CHECKING:
-    from agentnb.core.tools import Progress
+    from agentnb.core.tools import ReportProgress
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class _Reported:
 _REPORTED = _Reported()
 
 
-def progress_callback(progress: Progress) -> Callable[..., _Reported]:
+def progress_callback(progress: ReportProgress) -> Callable[..., _Reported]:
     """Return the `progress` for a function. It merges its arguments into one value, and reports that value."""
 
     def report(*values: Any, **named: Any) -> _Reported:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from agentnb.core.errors import InvalidArguments, UsageError, printable
 from agentnb.core.json import is_json
 from agentnb.core.loop import Design
-from agentnb.core.tools import Invocation, Progress
+from agentnb.core.tools import Invocation, ReportProgress
 from agentnb.json_schema import argument_faults, read_by
 from agentnb.tools.context import ToolContext, progress_callback, with_actions
 from agentnb.tools.loop import LoopTool
@@ -192,7 +192,7 @@ class FunctionTool:
                 raise
             return self._signature.validate(parsed)
 
-    def _invoke(self, values: dict[str, Any], progress: Progress) -> Awaitable[Any]:
+    def _invoke(self, values: dict[str, Any], progress: ReportProgress) -> Awaitable[Any]:
         injected = self._signature.injected
         if not injected:
             return self._run(values)

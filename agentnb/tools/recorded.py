@@ -9,7 +9,7 @@ from typing import Any
 from agentnb.core.errors import ToolError
 from agentnb.core.events import CallEnd, CallStart, Event
 from agentnb.core.json import same_json
-from agentnb.core.tools import Acted, Invocation, Progress
+from agentnb.core.tools import Acted, Invocation, ReportProgress
 
 _RAN = frozenset({"returned", "raised", "timed_out"})
 """The outcomes of calls that a tool has performed."""
@@ -40,7 +40,7 @@ class RecordedTool:
     def bind(self, arguments: dict[str, Any]) -> Invocation:
         """Return the call with these arguments, ready to run."""
 
-        async def invoke(progress: Progress) -> Any:
+        async def invoke(progress: ReportProgress) -> Any:
             for number, (recorded, end) in enumerate(self.results):
                 if same_json(recorded, arguments):
                     del self.results[number]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from agentnb.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from agentnb.widgets.branching import MODELS
     from agentnb.widgets.comms import COMM_IDS
     from agentnb.widgets.handlers import FORKS, SNAPSHOTS
     from agentnb.widgets.presenting import panel, present
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COMM_IDS",
     "FORKS",
+    "MODELS",
     "PARTS",
     "SNAPSHOTS",
     "Approvals",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 _WHERE = {
+    "branching": ("MODELS",),
     "comms": ("COMM_IDS",),
     "handlers": ("FORKS", "SNAPSHOTS"),
     "presenting": ("panel", "present"),

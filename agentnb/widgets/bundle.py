@@ -15,7 +15,8 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "focus", "keys", "spans", "typed", "player", "store", "form", "breakpoints", "queue", "head", "controls"),
+    *("text", "focus", "keys", "past", "spans", "moment", "typed", "player", "store", "form", "breakpoints", "queue"),
+    *("head", "controls"),
     *("position", "icons", "values", "asking", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
     *("diagram", "graph", "ended", "panel"),

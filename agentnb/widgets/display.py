@@ -20,8 +20,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, Protocol
 
-from agentnb.run import Replay
-from agentnb.run.recording import Recording
+from agentnb.run import Recording, Replay
 from agentnb.widgets.static.panel import plain_text, static_html
 from agentnb.widgets.text import one_line
 from agentnb.widgets.views.status import status_word

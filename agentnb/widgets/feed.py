@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agentnb.core.events import Delta, Event
-from agentnb.run.recording import Recording
+from agentnb.run import Recording
 from agentnb.widgets.ticker import TICKER, Ticker
 from agentnb.widgets.views.live import LiveLines
 from agentnb.widgets.views.rows import encode_rows
-from agentnb.widgets.views.spans import Spans
+from agentnb.widgets.views.trace import Trace
 
 BATCH_EVENTS = 2000
 BATCH_BYTES = 256 * 1024
@@ -35,7 +35,7 @@ class Feed:
 
     settled: called at the end of every flush after which no event is left to send; its argument is True if the run has
     ended. recorded: send the whole recording, including the events after the position of a replay.
-    spans: the spans of the events that were sent.
+    trace: the trace of the events that were sent.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Feed:
         self._lock = threading.Lock()
         self._cursor = 0
         self._live = LiveLines()
-        self.spans = Spans()
+        self.trace = Trace()
         self._live_changed = False
         self._awake = False
         ticker.add(self)
@@ -105,9 +105,9 @@ class Feed:
         total = len(self._events)
         if cursor < total:
             end = min(total, cursor + BATCH_EVENTS)
-            self.spans.follow(self._events, end)
+            self.trace.follow(self._events, end)
             now = getattr(self._run, "clock", time.time)()  # by the clock of the run's events, if it has one
-            rows, count = encode_rows(self._events[cursor:end], BATCH_BYTES, self.spans)
+            rows, count = encode_rows(self._events[cursor:end], BATCH_BYTES, self.trace)
             self._send({"type": "events", "from": cursor, "total": total, "now": now, "rows": rows})
             with self._lock:
                 if self._cursor == cursor:  # otherwise a page has rewound it meanwhile

@@ -66,18 +66,19 @@ class CommandHandlers:
             "Follow up": lambda message: _note(run.follow_up(str(message["text"]))),
         }
         self.handlers: dict[str, Callable[[Message], object]] = {
-            "decision": lambda message: self._respond("decided", message, self._decide),
-            "undo": lambda message: self._respond("done", message, self._undo),
-            "forget": lambda message: self._respond("done", message, self._forget),
-            "control": lambda message: self._respond("done", message, self._control),
-            "withdraw": lambda message: self._respond("done", message, self._withdraw),
-            "breakpoint": lambda message: self._respond("done", message, self._breakpoint),
-            "position": lambda message: self._respond("moved", message, self._move),
+            "decision": lambda message: self.respond("decided", message, self._decide),
+            "undo": lambda message: self.respond("done", message, self._undo),
+            "forget": lambda message: self.respond("done", message, self._forget),
+            "control": lambda message: self.respond("done", message, self._control),
+            "withdraw": lambda message: self.respond("done", message, self._withdraw),
+            "breakpoint": lambda message: self.respond("done", message, self._breakpoint),
+            "position": lambda message: self.respond("moved", message, self._move),
             "show": self._show,
             "typed": self._show_answer,
         }
 
-    def _respond(self, type: str, message: Message, act: Callable[[Message], Mapping[str, Any] | None]) -> None:
+    def respond(self, type: str, message: Message, act: Callable[[Message], Mapping[str, Any] | None]) -> None:
+        """Answer a message with the fields that `act` returns, or with its error. If it returns None, it answers."""
         answer: Message = {"type": type, "token": message.get("token"), "ok": True, "note": ""}
         try:
             result = act(message)

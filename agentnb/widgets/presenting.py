@@ -25,9 +25,8 @@ from contextvars import copy_context
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
-from agentnb.run import Replay
+from agentnb.run import Recording, Replay
 from agentnb.run.headless import in_force
-from agentnb.run.recording import Recording
 from agentnb.widgets.display import SavedCopy, after_cells, display_panel, display_with_copy, print_in_terminal
 from agentnb.widgets.static.panel import plain_text, static_html
 from agentnb.widgets.widget import Panel, parts_of

@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import anywidget
@@ -21,9 +22,10 @@ import traitlets
 
 from agentnb.core.errors import UsageError
 from agentnb.core.json import repair_text
+from agentnb.run import Recording, Run
 from agentnb.run.headless import note_page
-from agentnb.run.recording import Recording
 from agentnb.widgets import comms
+from agentnb.widgets.branching import BranchHandlers
 from agentnb.widgets.bundle import packed_module
 from agentnb.widgets.display import display_live
 from agentnb.widgets.drawings.diagram import Table, diagram, table_of
@@ -31,6 +33,8 @@ from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.feed import Feed
 from agentnb.widgets.handlers import CommandHandlers
 from agentnb.widgets.static.panel import plain_text, static_html
+from agentnb.widgets.views.branches import Branches
+from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.loops import Loops, graph_status
 from agentnb.widgets.views.questions import Questions
@@ -91,6 +95,7 @@ class Panel(anywidget.AnyWidget):
     # Of a replay: its position, and how often it has moved.
     place: traitlets.List[int] = traitlets.List().tag(sync=True)
     tail = traitlets.Unicode("[]").tag(sync=True)
+    branches: traitlets.List[Any] = traitlets.List().tag(sync=True)
 
     def __init__(self, run: Recording, *, parts: Sequence[str] | None = None) -> None:
         parts = parts_of(run, parts)
@@ -105,6 +110,7 @@ class Panel(anywidget.AnyWidget):
         self._when_over: list[Callable[[], object]] = []
         self._pages: set[str] = set()  # the pages that show the panel
         self._closes_unseen = False
+        self._opened: dict[str, InnerPanel] = {}  # the panels of branches inside this one, by the branch's run
         super().__init__(
             key=uuid.uuid4().hex,
             parts=list(parts),
@@ -118,12 +124,16 @@ class Panel(anywidget.AnyWidget):
         self._commands = CommandHandlers(run, self.send, self._decisions)
         self._feed = Feed(run, self.send, self._settled, recorded=bool(self.place))
         self._stop_watching_driving = run.watch_driving(self._feed.wake)
+        self._branches = Branches(run, self._feed.wake)
+        self._branching = BranchHandlers(run, self._branches, self._feed.trace, self._open_branch)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": self.run.clock()}),
             **self._commands.handlers,
             "messages": self._send_messages,
             "views": self._note_views,
+            "inside": self._receive_inside,
+            **{name: partial(self._respond, name) for name in self._branching.handlers},
         }
         self.on_msg(self._receive)
 
@@ -136,6 +146,9 @@ class Panel(anywidget.AnyWidget):
         """Remove the panel from every page and stop watching the run."""
         if self.comm is not None:
             self._stop_watching_driving()
+            self._branches.close()
+            for opened in self._opened.values():
+                opened.close()
             self._feed.close()
             comms.closed(self.model_id)
             self._shrink()
@@ -167,7 +180,7 @@ class Panel(anywidget.AnyWidget):
             self.set_trait("_esm", "export default { render() {} };")
             self.tail, self.diagram, self.tables, self.graphs, self.drawings = "[]", "", [], [], []
             self.tools, self.pending, self.phases = {}, [], []
-            self.decisions, self.breakpoints = {}, {}
+            self.decisions, self.breakpoints, self.branches = {}, {}, []
 
     def _update(self, **now: Any) -> None:
         with self._closing:  # a value that is set after the close would stay in the notebook
@@ -197,23 +210,41 @@ class Panel(anywidget.AnyWidget):
             handler(content)
             self._feed.wake()  # a pause with nothing in flight is not an event, but the buttons change
 
+    def _respond(self, name: str, message: dict[str, Any]) -> None:
+        """Answer a message about branches."""
+        self._commands.respond(name, message, self._branching.handlers[name])
+
+    def _open_branch(self, branch: Run) -> dict[str, Any]:
+        """Make the panel of a branch inside this one, unless there is one, and return its state for the page."""
+        inner = self._opened.get(branch.id)
+        if inner is None:
+            inner = self._opened[branch.id] = InnerPanel(branch, self.send)
+        return {"inside": inner.model_id, "state": inner.state_for_page()}
+
+    def _receive_inside(self, message: dict[str, Any]) -> None:
+        """Pass a message on to the panel of a branch inside this one."""
+        for inner in self._opened.values():
+            if inner.model_id == message.get("id"):
+                inner._receive(inner, message.get("content"), [])
+
     def _send_messages(self, message: dict[str, Any]) -> None:
-        """Send the last messages of a loop, as its next model request would send them."""
+        """Send the last messages of a loop, as its next model request would send them: now, or at a position."""
         path, last = str(message.get("path") or ""), min(MESSAGES, int(message.get("last") or MESSAGES))
         begun = None if message.get("begun") is None else int(message["begun"])
-        design = self._loops.design_at(path)
-        transcript = Transcript(self.run, design, self._feed.spans.causes, path, begun=begun, reach=last)
+        run, causes = self.run, self._feed.trace.spans.causes
+        if (position := message.get("position")) is not None:  # the page shows an earlier moment
+            run, causes = run.at(int(position) - 1), Causes()
+        transcript = Transcript(run, self._loops.design_at(path), causes, path, begun=begun, reach=last)
         self.send({"type": "messages", "token": message.get("token"), **transcript_data(transcript, last)})
 
     def _settled(self, over: bool) -> None:
         """Update the traits after all events were sent to the page."""
         now = self._now()
-        if "graphs" not in now:
+        now["branches"] = self._branches.data()
+        if "graphs" not in now or self._branches.is_due:
             self._feed.wake()
         if "diagram" in self.parts:
-            drawn = len(self.tables)
-            new = [{"phases": _names(table), "diagram": diagram(table)} for table in list(self._loops.tables)[drawn:]]
-            now["tables"] = [*self.tables, *new]
+            now["tables"] = self._tables()
         with self.hold_sync():  # one message for all of them; traits that have not changed are not sent
             # A replay's place is last: in a long recording the rest takes time, and the replay may move meanwhile.
             self._update(**now, place=_place(self.run))
@@ -222,6 +253,16 @@ class Panel(anywidget.AnyWidget):
             callbacks, self._when_over = self._when_over, []
             for callback in callbacks:
                 callback()
+
+    def _tables(self) -> list[dict[str, Any]]:
+        """Return the tables of the nested loops, each with its drawing and the loops that have it."""
+        loops: list[list[str]] = [[] for _ in self._loops.tables]
+        for name, number in list(self._loops.named.items()):
+            loops[number].append(repair_text(name))
+        return [
+            {"phases": _names(table), "diagram": diagram(table), "loops": names}
+            for table, names in zip(list(self._loops.tables), loops, strict=False)
+        ]
 
     def _update_tail(self, over: bool) -> None:
         total, now = len(self.run.events), time.monotonic()
@@ -248,6 +289,54 @@ def _names(table: Table) -> list[str]:
     return [repair_text(name) for name, _ in table]
 
 
+class InnerPanel(Panel):
+    """The panel of a branch inside the panel of its parent, whose comm carries its messages.
+
+    So it needs nothing of a front end that the parent's panel does not need.
+    """
+
+    comm: Any
+
+    def __init__(self, run: Recording, send: Callable[[dict[str, Any]], object]) -> None:
+        self._send_by_parent = send
+        super().__init__(run)
+
+    def open(self) -> None:
+        """Open the connection to the page, by the parent's panel."""
+        if self.comm is None:
+            self.comm = InnerComm(self._send_by_parent)
+
+    def state_for_page(self) -> dict[str, Any]:
+        """Return the values of the traits that the page's model has."""
+        return _without_own(self.get_state())
+
+
+class InnerComm:
+    """The comm of an inner panel: its messages are messages of another panel (`send`)."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], object]) -> None:
+        self.comm_id = uuid.uuid4().hex
+        self._send_by_parent = send
+
+    def send(self, data: dict[str, Any], buffers: Any = None) -> None:
+        """Send a change of traits, or a custom message."""
+        if "state" in data:
+            data = {**data, "state": _without_own(data["state"])}
+        self._send_by_parent({"type": "inside", "id": self.comm_id, "data": data})
+
+    def on_msg(self, callback: Callable[[Any], object]) -> None:
+        """Do nothing: the parent's panel receives the messages."""
+
+    def close(self, *args: Any, **options: Any) -> None:
+        """Do nothing: the page's model ends with that of the parent's panel."""
+
+
+def _without_own(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a widget without the fields that only a front end's model needs."""
+    names = ("layout", "tabbable", "tooltip")
+    return {name: value for name, value in state.items() if not name.startswith("_") and name not in names}
+
+
 class Part(Panel):
     """One part of a run's panel, alone."""
 
@@ -258,7 +347,10 @@ class Part(Panel):
 
 
 class EventStream(Part):
-    """The events of a run."""
+    """The part of the panel that shows the events of a run.
+
+    `agentnb.loops.session_loop.EventStream` is another class: the stream of a session's events.
+    """
 
     part = "events"
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from agentnb import ExecutionLoop, Loop, RunFailed, SessionLoop, Snapshot, UsageError, tool
 from agentnb.analysis import diff
-from agentnb.analysis.alignment import How, Pair
 from agentnb.loops.want import say
+from agentnb.run.past.alignment import How, Pair
 from agentnb.testing import ScriptedLLM, call
 from tests.analysis.recordings import researcher
 from tests.designs import WORLDS, double, loop_agent

@@ -357,7 +357,7 @@ async def test_reading_a_replay_during_a_move_shows_the_old_position(monkeypatch
 
 @pytest.mark.parametrize("unit", ["event", "call", "turn", "phase"])
 async def test_back_finds_the_start_of_a_long_step(unit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentnb.run.past.replay.NEAR", 2)
+    monkeypatch.setattr("agentnb.run.past.playback.NEAR", 2)
     run = await finished()
     forwards, backwards = replay(run), replay(run).to(len(run.events) - 1)
     starts = [forwards.position]

@@ -67,8 +67,8 @@ def name(action: Action) -> str:
     [
         (["run_start"], "read", "Advance"),
         (["model_start"], "read", "RequestAgain"),  # the process that sent the request has exited
-        (["model_end"], "read", "Check"),
-        (["model_end"], "unknown", "Check"),
+        (["model_end"], "read", "Start"),
+        (["model_end"], "unknown", "Settle"),
         (["call_start"], "read", "AskPerson"),  # the outcome of the call is unknown
         (["call_start"], "look", "Start"),  # it may run again
         (["call_end"], "read", "Advance"),
@@ -95,7 +95,7 @@ def test_a_permit_opens_the_gate_of_a_paused_run() -> None:
     run = stopped_after("model_end")
     run._gate.ask_for_pause("enough")
     run._gate.permit = Permit("event")
-    assert name(decided(run, "step")) == "Check"
+    assert name(decided(run, "step")) == "Start"
 
 
 def test_an_effect_in_flight_that_is_not_required_is_cancelled() -> None:
@@ -107,23 +107,18 @@ def test_an_effect_in_flight_that_is_not_required_is_cancelled() -> None:
     assert effect not in action.required  # type: ignore[union-attr]  # it is a CancelAllBut
 
 
-def test_a_checked_call_starts() -> None:
-    run = stopped_after("model_end")
-    executor = run._driver._executor
-    executor._perform(decided(run), "drain")  # type: ignore[arg-type]  # it is the check
-    assert name(decided(run)) == "Start"
+def test_a_policy_checks_the_call_in_a_task() -> None:
+    assert name(decided(stopped_after("model_end", approve=lambda call: "allow"))) == "Check"
 
 
 def test_a_limit_ends_the_run_before_the_call() -> None:
     run = stopped_after("model_end", limits={"calls": 0})
-    run._driver._executor._perform(decided(run), "drain")  # type: ignore[arg-type]  # it is the check
     assert name(decided(run)) == "EndAtLimit"
 
 
 def test_breakpoints_are_checked_before_the_call_starts() -> None:
     run = stopped_after("model_end")
     run.breakpoints.add("read")
-    run._driver._executor._perform(decided(run), "drain")  # type: ignore[arg-type]  # it is the check
     assert name(decided(run)) == "AskBreakpoints"
 
 
@@ -133,11 +128,7 @@ def test_a_call_stopped_by_a_breakpoint_starts_before_the_next_call_is_stopped()
     executor = run._driver._executor
     loop = executor.loops[0]
     loop._stopped_before["look"] = run.state.open["look"]
-    actions = []
-    for action in next_actions(run._journal, run._gate, executor.loops, run._driver._inflight, "drain"):
-        actions.append(action)
-        if name(action) == "Check":
-            executor._perform(action, "drain")  # type: ignore[arg-type]  # it is the check
+    actions = list(next_actions(run._journal, run._gate, executor.loops, run._driver._inflight, "drain"))
     starts = [action.call.id for action in actions if name(action) == "Start"]  # type: ignore[union-attr]  # a Start
     assert starts == ["look"]
     assert "AskBreakpoints" not in map(name, actions)

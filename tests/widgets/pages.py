@@ -37,6 +37,7 @@ TRAITS = (
     "total",
     "tail",
     "place",
+    "branches",
 )
 
 PAGE = Path(__file__).parent / "page.js"

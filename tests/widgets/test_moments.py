@@ -50,7 +50,7 @@ class Told:
 
     def said(self, path: str) -> Any:
         design = self.panel._loops.design_at(path)
-        return transcript_data(Transcript(self.run, design, self.panel._feed.spans.causes, path), 40)
+        return transcript_data(Transcript(self.run, design, self.panel._feed.trace.spans.causes, path), 40)
 
 
 async def approved(run: Any) -> None:

@@ -41,10 +41,16 @@ def sent() -> Iterator[dict[str, dict[str, Any]]]:
     until(lambda: len(run.pending) == 3)
     run.approve(run.pending[0], remember="tool")
     panel = Kept(run)
-    until(lambda: panel.tables and panel.decisions["rules"] and any(one["type"] == "events" for one in answers))
+    fork = run.fork(name="other")
+    until(lambda: panel.branches and panel.tables and panel.decisions["rules"])
+    until(lambda: any(one["type"] == "events" for one in answers))
     panel._receive(panel, {"type": "messages", "token": "t", "path": "", "begun": None, "last": 10}, [])
     said = next(one for one in answers if one["type"] == "messages")
     message = next(one for one in said["messages"] if one["calls"])
+    for asked in ({"type": "whatif", "seq": run.pending[0].event}, {"type": "compare", "id": fork.id}):
+        panel._receive(panel, {**asked, "token": "t"}, [])
+    options = next(one["options"] for one in answers if one["type"] == "whatif")
+    comparison = next(one["compared"] for one in answers if one["type"] == "compare")
     batch = next(one for one in answers if one["type"] == "events")
     yield {
         "Traits": dict.fromkeys(
@@ -63,7 +69,13 @@ def sent() -> Iterator[dict[str, dict[str, Any]]]:
         "EventRow": json.loads(batch["rows"])[0],
         "ShownMessage": message,
         "ShownCall": message["calls"][0],
+        "BranchState": panel.branches[0],
+        "WhatIfOptions": options,
+        "WhatIfKind": options["kinds"][0],
+        "Comparison": comparison,
+        "ComparedRow": [*comparison["same"], *comparison["rows"]][0],
     }
+    fork.cancel("done")
     run.cancel("done")
     panel.close()
 
@@ -72,7 +84,8 @@ def sent() -> Iterator[dict[str, dict[str, Any]]]:
     "name",
     [
         "Traits", "Status", "NestedLoop", "PhaseTable", "Question", "Value", "FieldSpec", "Decision", "Rule",
-        "BreakpointChoices", "BreakpointState", "EventRow", "ShownMessage", "ShownCall",
+        "BreakpointChoices", "BreakpointState", "EventRow", "ShownMessage", "ShownCall", "BranchState",
+        "WhatIfOptions", "WhatIfKind", "Comparison", "ComparedRow",
     ],
 )  # fmt: skip
 def test_the_fields_that_the_kernel_sends_are_declared(name: str, sent: dict[str, dict[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.rows import encode_rows
 from agentnb.widgets.views.spans import INTERVALS, Spans
+from agentnb.widgets.views.trace import Trace
 from tests.widgets.support import asking, asking_inside, search, session, until
 
 
@@ -283,8 +284,9 @@ def test_a_page_that_applies_the_rows_has_the_same_spans_at_every_position() -> 
     run.approve("worker/c0")
     run.result(30)
     for end in range(len(run.events) + 1):
-        spans = Spans().follow(run.events, end)
-        rows, count = encode_rows(run.events[:end], 10**9, spans)
+        trace = Trace().follow(run.events, end)
+        spans = trace.spans
+        rows, count = encode_rows(run.events[:end], 10**9, trace)
         assert count == end
         page, spent = applied(json.loads(rows))
         assert spent == spans.spent

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from agentnb.core import events as e
 from agentnb.core.messages import Message, ToolCall
 from agentnb.testing import call
-from agentnb.widgets.views.trace import Row, Trace, in_short, output
+from agentnb.widgets.text import one_line
+from agentnb.widgets.views.short import in_short, output, result_in_short
+from agentnb.widgets.views.trace import Row, Trace
 from tests import designs
 from tests.widgets.support import asking, asking_everywhere, asking_inside, session, until
 from tests.widgets.test_spans import stamped
@@ -19,7 +23,7 @@ def rows_of(run: Any) -> tuple[Row, ...]:
     return Trace().follow(run.events).rows()
 
 
-def names(rows: tuple[Row, ...]) -> list[Any]:
+def names(rows: Sequence[Row]) -> list[Any]:
     """The kinds and names of rows, with those inside."""
     return [(f"{row.kind} {row.name}", names(row.inside)) if row.inside else f"{row.kind} {row.name}" for row in rows]
 
@@ -167,6 +171,147 @@ def test_following_event_by_event_gives_the_same_rows_as_all_at_once(world: str)
         if position % 9 == 0:
             assert trace.rows() == Trace().follow(run.events[: position + 1]).rows()
     assert trace.rows() == rows_of(run)
+
+
+def applied(trace: Trace, until: int) -> tuple[list[Any], list[Any]]:
+    """The rows that a page has at a position, by number, and the numbers of the outermost, by the rule of the page."""
+    rows: list[Any] = []
+    outermost: list[Any] = []
+    for position in range(until):
+        for change in json.loads(trace.changes(position) or b"[]"):
+            number, place = change["number"], change.pop("place", None)
+            if number == len(rows):
+                rows.append({"position": position, "text": "", "arguments": "", "inside": []} | change)
+                parent = change.get("parent")
+                siblings = rows[parent]["inside"] if parent is not None else outermost
+                siblings.append(number)
+            else:
+                rows[number].update(change)
+            parent = rows[number].get("parent")
+            if place is not None:
+                rows[parent]["inside"].remove(number)
+                rows[parent]["inside"].insert(place, number)
+            if change.get("removed"):
+                rows[parent]["inside"].remove(number)
+    return rows, outermost
+
+
+def check_page(trace: Trace, until: int) -> None:
+    """Check that a page has the rows of the trace, in the same places."""
+    told, outermost = applied(trace, until)
+    assert outermost == [row.number for row in trace.rows()]
+    for row in trace.all:
+        page = told[row.number]
+        assert page["inside"] == [inner.number for inner in row.inside]
+        if page.get("removed"):
+            continue
+        names = ("kind", "status", "position", "name")
+        assert [page[name] for name in names] == [getattr(row, name) for name in names]
+        assert (page.get("span", -1), page.get("loop", -1)) == (row.span, row.loop)
+        assert (page["text"], page["arguments"]) == (one_line(row.text.strip().partition("\n")[0]), row.shortened)
+        assert page.get("outcome", "") == row.outcome
+        shown = [decided for decided in row.decided if decided.is_worth_a_line]
+        assert page.get("decided", {}).get("position") == (shown[-1].position if shown else None)
+        if row.kind == "call" and row.status == "done":
+            assert page["result"] == result_in_short(row.result)
+
+
+@pytest.mark.parametrize("world", designs.WORLDS)
+def test_a_page_that_applies_the_changes_has_the_same_rows_at_every_position(world: str) -> None:
+    run = designs.WORLDS[world]().start("go", approve=True)
+    run.result(30)
+    trace = Trace()
+    for end in range(len(run.events) + 1):
+        trace.follow(run.events, end)
+        check_page(trace, end)
+
+
+def test_a_truncated_recording_has_fewer_rows_and_raises_no_error() -> None:
+    run = designs.WORLDS["session_of_agents"]().start("go", approve=True)
+    run.result(30)
+    for first in range(len(run.events)):
+        cut = [event.model_copy(update={"seq": n}) for n, event in enumerate(run.events[first:])]
+        check_page(Trace().follow(cut), len(cut))
+
+
+def test_the_passes_of_a_loop_agent_are_rows_around_its_agents() -> None:
+    run = designs.WORLDS["loop_agent"]().start("go")
+    run.result(30)
+    one, two, answer = rows_of(run)
+    assert [(row.kind, row.name, row.status, row.position) for row in (one, two)] == [
+        ("pass", "Pass 1", "done", 1),
+        ("pass", "Pass 2", "done", 23),
+    ]
+    assert [row.name for row in one.inside] == [row.name for row in two.inside] == ["first", "second"]
+    assert one.seconds is not None
+    assert one.seconds == pytest.approx(run.events[23].time - run.events[1].time)
+    assert (answer.kind, answer.result) == ("answer", "second two")
+
+
+def test_calls_that_have_not_begun_are_gone_when_their_loop_ends() -> None:
+    calls = [ToolCall(id=id, name=id, arguments={}) for id in ("ran", "waits", "never")]
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.ModelStart(turn=1),
+        e.ModelEnd(message=made(*calls)),
+        e.CallStart(call_id="waits", name="waits", arguments={}),
+        e.CallStart(call_id="ran", name="ran", arguments={}),
+        e.CallEnd(call_id="ran", name="ran", result=1),
+        e.RunEnd(reason="cancelled"),
+    )
+    trace = Trace().follow(events, 5)
+    assert [row.name for row in trace.rows()[0].inside] == ["waits", "ran", "never"]  # in the order of their begin
+    trace.follow(events)
+    check_page(trace, len(events))
+    assert [row.name for row in trace.rows()[0].inside] == ["waits", "ran"]
+
+
+def test_arguments_that_an_edit_has_changed_are_those_of_the_call_before() -> None:
+    calls = [ToolCall(id=id, name="rm", arguments={"path": "/a", "force": force}) for id, force in (("c", 0), ("d", 1))]
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.ModelStart(turn=1),
+        e.ModelEnd(message=made(*calls)),
+        e.CallStart(call_id="c", name="rm", arguments={"path": "/b", "force": 1}),
+    )
+    trace = Trace().follow(events, 3)
+    assert [row.shortened for row in trace.rows()[0].inside] == ['path="/a", force=0', 'force=1, path="/a"']
+    trace.follow(events)
+    assert [row.shortened for row in trace.rows()[0].inside] == ['path="/b", force=1', 'path="/a", force=1']
+    check_page(trace, 4)
+
+
+def test_the_cost_of_an_event_does_not_grow_with_the_run() -> None:
+    turns = 3001
+    events: list[e.Event] = [e.RunStart(loop="L", name="l")]
+    for turn in range(1, turns):
+        events += [
+            e.ModelStart(turn=turn),
+            e.ModelEnd(message=made(ToolCall(id=f"c{turn}", name="f", arguments={"n": turn}), text="So:")),
+            e.CallStart(call_id=f"c{turn}", name="f", arguments={"n": turn}),
+            e.CallEnd(call_id=f"c{turn}", name="f", result=turn),
+        ]
+    events = stamped(*events)
+    trace = Trace()
+    told = [len(trace.follow(events, end).changes(end - 1)) for end in (4000, 8000, 12000)]
+    assert max(told) < 200
+    assert sum(len(trace.changes(position)) for position in range(12000)) < 120 * 12000
+
+
+@pytest.mark.parametrize(
+    ("result", "line"),
+    [
+        (None, ""),
+        (1.5, "1.5"),
+        ("one\ntwo", "one"),
+        ([{"a": 1}] * 9, "9 rows"),
+        ({"rounds": 2000, "as_large": 0}, "rounds=2000, as_large=0"),
+        (list(range(9)), "[0, 1, … 9]"),
+        ("x" * 500, "x" * 99 + "…"),
+    ],
+)
+def test_results_in_short(result: Any, line: str) -> None:
+    assert result_in_short(result) == line
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,10 @@ from agentnb.loops.conversation_engine.states import (
     fail_with_task,
     outcome_key,
     outcome_of,
-    progress_of,
     propose_task,
     record,
     results_of,
+    task_counts,
     tasks_of,
     unrecorded,
 )
@@ -252,17 +252,17 @@ class ConversationEngine(Loop):
     @property
     def current_progress(self) -> float:
         """The fraction of the tasks that is completed, from 0 to 1. Without tasks, 1 if the engine is completed."""
-        return progress_of(self._run.state).fraction if self._run is not None else 0.0
+        return task_counts(self._run.state).fraction if self._run is not None else 0.0
 
     @property
     def total_tasks(self) -> int:
         """The number of tasks; 0 before the goal is decomposed."""
-        return progress_of(self._run.state).total if self._run is not None else 0
+        return task_counts(self._run.state).total if self._run is not None else 0
 
     @property
     def completed_tasks(self) -> int:
         """The number of completed tasks."""
-        return progress_of(self._run.state).completed if self._run is not None else 0
+        return task_counts(self._run.state).completed if self._run is not None else 0
 
     def _reported(self, state: State, pausing: bool) -> EngineState:
         """Return the state that the engine reports for this state of its run.

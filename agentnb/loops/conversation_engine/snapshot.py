@@ -33,8 +33,8 @@ from agentnb.loops.conversation_engine.states import (
     EngineState,
     known,
     outcome_key,
-    progress_of,
     propose_task,
+    task_counts,
     tasks_of,
 )
 from agentnb.loops.conversation_engine.stream import EngineEvent
@@ -130,7 +130,7 @@ def take(
     state: the fold of `events`. reported: the state that the engine reports. undelivered: the engine's events that its
     consumer has not received.
     """
-    progress = progress_of(state)
+    progress = task_counts(state)
     cancelled = state.stop_reason == "cancelled"
     phase = EngineState(state.phase or EngineState.IDLE)
     if state.over:  # the last phase in which the engine worked; nested loops have phases of their own

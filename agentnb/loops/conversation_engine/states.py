@@ -92,7 +92,7 @@ def propose_task(state: State, planned: Mapping[str, Any], results: Mapping[str,
     return propose(state, f"{EXECUTE} {planned['id']}", EXECUTE, arguments)
 
 
-class Progress(NamedTuple):
+class TaskCounts(NamedTuple):
     """The number of tasks, how many have completed and failed, and the completed fraction."""
 
     total: int
@@ -160,7 +160,7 @@ def text_of_error(error: ErrorInfo) -> str:
     return error.message or error.type
 
 
-def progress_of(state: State) -> Progress:
+def task_counts(state: State) -> TaskCounts:
     """Return the progress of the run. A task whose outcome is not recorded yet is counted."""
     total = len(plan_of(state))
     completed, failed = state.values.get("completed", 0), state.values.get("failed", 0)
@@ -168,8 +168,8 @@ def progress_of(state: State) -> Progress:
     if call is not None and call.end is not None:
         completed, failed = completed + (not call.end.is_error), failed + call.end.is_error
     if total:
-        return Progress(total, completed, failed, completed / total)
-    return Progress(0, 0, 0, 1.0 if engine_state(state) is EngineState.COMPLETED else 0.0)
+        return TaskCounts(total, completed, failed, completed / total)
+    return TaskCounts(0, 0, 0, 1.0 if engine_state(state) is EngineState.COMPLETED else 0.0)
 
 
 def tasks_of(state: State) -> list[SubTask]:

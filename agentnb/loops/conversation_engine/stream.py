@@ -41,7 +41,7 @@ from agentnb.loops.conversation_engine.states import (
     engine_state,
     outcome_key,
     outcome_of,
-    progress_of,
+    task_counts,
     text_of_error,
 )
 from agentnb.loops.projection import Handlers, Projection
@@ -131,7 +131,7 @@ class EngineProjection(Projection[EngineEvent]):
         yield self._event(EngineEventType.STATE_CHANGED, **{"from": before.value, "to": after.value})
         if failure is not None:
             yield self._event(EngineEventType.ENGINE_ERROR, error=text_of_error(failure), phase=self._phase)
-        progress = progress_of(self.state)
+        progress = task_counts(self.state)
         if after is EngineState.PAUSED:
             yield self._event(EngineEventType.ENGINE_PAUSED, progress=progress.fraction)
         elif before is EngineState.PAUSED and after is not EngineState.ERROR:
@@ -160,7 +160,7 @@ class EngineProjection(Projection[EngineEvent]):
             if event.is_error:
                 yield self._task_failed(task_id, outcome["error"])
             else:
-                fraction = progress_of(self.state).fraction
+                fraction = task_counts(self.state).fraction
                 yield self._event(
                     EngineEventType.TASK_COMPLETED, task_id=task_id, result=event.result, progress=fraction
                 )

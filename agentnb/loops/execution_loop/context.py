@@ -80,7 +80,7 @@ class ParsedCall:
             self.fault = str(error)
 
 
-class Turn:
+class TurnCalls:
     """The calls of one turn, and what was computed about them."""
 
     def __init__(self, number: int) -> None:
@@ -120,7 +120,7 @@ class Context:
     """The context of one run, folded up to a state of it."""
 
     def __init__(self) -> None:
-        self.turn = Turn(0)
+        self.turn = TurnCalls(0)
         self.round: Round | None = None
         """The last round that ended; None until `read_round` has computed it."""
         self.version = 0
@@ -183,7 +183,7 @@ class Context:
 
         # A new turn forgets what is known about the calls of the last one.
         if state.turn != self.turn.number:
-            self.turn = Turn(state.turn)
+            self.turn = TurnCalls(state.turn)
             self._folded = {id: count for id, count in self._folded.items() if id in state.calls}
             self._logged = {id: count for id, count in self._logged.items() if id in state.calls}
 

@@ -22,7 +22,7 @@ from agentnb.core.errors import THROWN_IN, InvalidArguments, UsageError
 from agentnb.core.json import number_in, same_json
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
-from agentnb.core.tools import Invocation, Progress, Tool
+from agentnb.core.tools import Invocation, ReportProgress, Tool
 from agentnb.json_schema import JsonSchema
 from agentnb.loops import functions
 from agentnb.loops.base import name_as_tool
@@ -144,7 +144,7 @@ class SchemaTool:
         # The activity performs the call.
         if activity is not None:
 
-            async def act(progress: Progress) -> Any:
+            async def act(progress: ReportProgress) -> Any:
                 return await functions.call(activity, call, self, context())
 
             return act
@@ -155,7 +155,7 @@ class SchemaTool:
         if self.output:
             _validate(f"the `_output` of {self.name}", self.output, call["_output"])
 
-        async def give(progress: Progress) -> Any:
+        async def give(progress: ReportProgress) -> Any:
             return call["_output"]
 
         return give

@@ -1,9 +1,9 @@
 """The cursor of a generator: its position in the recorded state, and the comparison of its commands with the recording.
 
 A generator's state is the list of results that it has received (SEMANTICS.md, 1. State). The results need no record of
-their own. The state of the run has the messages, the loop's own calls and the entered phases, each in order. A `Cursor`
-is a position in these three lists, and a command is compared with the entries at that position. If they differ, the
-generator is not the one that was recorded, or it is not deterministic.
+their own. The state of the run has the messages, the loop's own calls and the entered phases, each in order. A
+`GeneratorCursor` is a position in these three lists, and a command is compared with the entries at that position. If
+they differ, the generator is not the one that was recorded, or it is not deterministic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentnb.loops.events import propose
 from agentnb.loops.want import Ask, Call, Phase, Say, Want, shown_call, shown_message
 
 
-class Cursor:
+class GeneratorCursor:
     """A position in the recorded state: how many messages, calls and phases the earlier commands have used.
 
     `step` is the number of the current command, from 1.

@@ -13,7 +13,7 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.core.state import State
-from agentnb.loops.generator.cursor import Cursor
+from agentnb.loops.generator.cursor import GeneratorCursor
 from agentnb.loops.want import Call, Want
 
 
@@ -32,7 +32,7 @@ class SuspendedGenerator:
         self.loop = loop
         self._generator = generator
         self._accept = accept
-        self.cursor = Cursor()
+        self.cursor = GeneratorCursor()
         self.has_ended, self.output = False, None
         self.next_event: Event | None = None
         self._resume(generator.send, None)

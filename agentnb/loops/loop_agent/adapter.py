@@ -18,7 +18,7 @@ from agentnb.core.events import RunEnd
 from agentnb.core.loop import Design
 from agentnb.core.messages import input_messages, text_of
 from agentnb.core.state import CallState, State
-from agentnb.core.tools import Invocation, Progress
+from agentnb.core.tools import Invocation, ReportProgress
 from agentnb.loops.base import Loop
 from agentnb.loops.loop_agent.agents import AS_LOOP, BaseAgent, BaseAgentCalls, failed, own_call, propose_own_call
 from agentnb.loops.loop_agent.context import InvocationContext, end_before
@@ -47,7 +47,7 @@ class ExitLoop:
         return _leave
 
 
-def _leave(progress: Progress) -> Awaitable[dict[str, Any]]:
+def _leave(progress: ReportProgress) -> Awaitable[dict[str, Any]]:
     async def result() -> dict[str, Any]:
         return {"content": "The loop ends.", "terminate": True}
 

@@ -10,7 +10,10 @@ from agentnb.loops.streaming import RunStream
 
 
 class EventStream(RunStream[SessionEvent]):
-    """The events of one run of a session (`agentnb.run.Run`). `result()` returns the messages that the run adds."""
+    """The events of one run of a session (`agentnb.run.Run`). `result()` returns the messages that the run adds.
+
+    `agentnb.widgets.EventStream` is another class: the part of a run's panel that shows its events.
+    """
 
     projection: SessionProjection
 

@@ -16,7 +16,7 @@ from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.run.checkpoints import Checkpoints
 from agentnb.run.gate.gate import Gate, Unit, check_unit
-from agentnb.run.past.divergence import Check
+from agentnb.run.past.divergence import DecisionCheck
 
 
 class Cursor:
@@ -26,7 +26,7 @@ class Cursor:
         """Start before the first event. `check`: compare each recorded decision with the decision of `loop`."""
         self._recorded = recorded
         self._loop = loop
-        self._check = Check(loop) if check else None
+        self._check = DecisionCheck(loop) if check else None
         self._diverged: ReplayDiverged | None = None
         self._checkpoints = checkpoints
         self.state = State()
@@ -48,7 +48,7 @@ class Cursor:
         # by one.
         if position < self.state.position or (self._check is None and position > self.state.position):
             state = self._checkpoints.state_at(self._recorded, position)
-            check = Check(self._loop, state) if self._check is not None else None
+            check = DecisionCheck(self._loop, state) if self._check is not None else None
             # Assign in one statement: a thread that reads the state without the lock sees no intermediate state.
             self.state, self._check, self.moves = state, check, self.moves + 1
         while self.state.position < position:

@@ -30,7 +30,7 @@ _SHOWN = 300
 _DECIDED = {"message", "model_start", "call_proposed", "state_update", "phase_change", "run_end"}
 
 
-class Check:
+class DecisionCheck:
     """The comparison of a recording with the decisions of a loop, event by event."""
 
     def __init__(self, loop: Design, state: State | None = None) -> None:

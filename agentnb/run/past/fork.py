@@ -11,6 +11,8 @@ tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
 from functools import cache, partial
 from itertools import islice
 from types import MappingProxyType
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple, get_args
 
 from msgspec import structs
 
-from agentnb.core.errors import ImpossibleEvent, UnknownCall, UsageError
+from agentnb.core.errors import AgentnbError, ImpossibleEvent, UnknownCall, UsageError
 from agentnb.core.events import (
     ApprovalDecision,
     CallEnd,
@@ -47,10 +49,9 @@ from agentnb.run.checkpoints import Checkpoints, copied
 from agentnb.run.event_data import input_as_json, text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import check_limits
-from agentnb.run.journal import Journal
+from agentnb.run.journal import Journal, new_run_id
+from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import RecordedLoop, check_kind, frame_at
-from agentnb.run.recording import UNCHANGED, Change, Recording
-from agentnb.run.run import Run, new_run_id
 from agentnb.run.validation import check_options
 from agentnb.tools import as_tools
 
@@ -62,6 +63,44 @@ OPTIONS = frozenset({"name", "store", "approve", "breakpoints", "limits"})
 
 BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
 """The origin of a decision that a fork replaces: no person saw the question, and no time was measured."""
+
+
+class Unchanged(Enum):
+    """The default of an argument for which None is a valid value: the result of a call may be None."""
+
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNCHANGED = Unchanged.UNCHANGED
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change that a fork makes. At most one field is given; otherwise UsageError is raised.
+
+    `event` replaces the event at the fork as a whole. `message` replaces the message of that event, or is a steering
+    message if the event has none. `arguments`, `result` and `decision` concern the call of that event.
+    """
+
+    event: Event | None = None
+    message: Any = None
+    arguments: Mapping[str, Any] | None = None
+    result: Any = UNCHANGED
+    decision: Any = None
+
+    def __post_init__(self) -> None:
+        if len(self.given) > 1:
+            raise UsageError(
+                f"A fork changes one thing, not {' and '.join(self.given)}. Fork the fork for the next change."
+            )
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the fields that are given."""
+        return [field.name for field in fields(self) if getattr(self, field.name) is not field.default]
 
 
 class Past(NamedTuple):
@@ -76,7 +115,7 @@ class Past(NamedTuple):
     shared: int
 
 
-class Branch(NamedTuple):
+class ForkStart(NamedTuple):
     """The past of a fork, and the input to apply at its start.
 
     `suspended`: the fork resumes from a suspension. `steer`: a steering message to queue, or None. `decided`: a
@@ -90,8 +129,10 @@ class Branch(NamedTuple):
     """The path of a loop, the id of a call in it, and the decision about that call."""
 
 
-def fork_of(origin: Recording, at: int | None, change: Change, loop: Design | None, **options: Any) -> Run:
-    """Return a run that forks from a recording at the event `at`.
+def prepared_fork(
+    origin: ReadableRun, at: int | None, change: Change, loop: Design | None, options: Mapping[str, Any]
+) -> tuple[ForkStart, dict[str, Any]]:
+    """Return the branch of a recording at the event `at`, and the arguments of the `Run` that continues it.
 
     at: the number of an event; None for the last event before the current position. change: the change at that event.
     loop: the loop of the new run; None for the loop of the recording. options: options of start(), see `OPTIONS`. The
@@ -126,22 +167,27 @@ def fork_of(origin: Recording, at: int | None, change: Change, loop: Design | No
         given["limits"] = recorded["limits"] = check_limits(given["limits"] or {})
 
     made = branch(events, seq, change, loop, origin._checkpoints, recorded)
-    run = Run(
-        loop,
-        recording=made.past.events,
-        state=made.past.state,
-        shared=(events[0].run_id, made.past.shared),
-        suspended=made.suspended,
-        judges_open_questions="approve" in options,  # the policy of the other run has judged them already
+    arguments = {
         **given,
-    )
-    with run.lock:
-        if run.state.failure is not None:  # request the model again: it may be another one
-            run.resume()
-        if made.steer is not None:
-            run.queue("steering", made.steer)
-        apply_decision(made, run._journal)
-    return run
+        "loop": loop,
+        "recording": made.past.events,
+        "state": made.past.state,
+        "shared": (events[0].run_id, made.past.shared),
+        "suspended": made.suspended,
+        "judges_open_questions": "approve" in options,  # the policy of the other run has judged them already
+    }
+    return made, arguments
+
+
+def why_not(origin: ReadableRun, at: int, change: Change) -> str:
+    """Return why a recording cannot be forked with this change at the event `at`; empty if it can. Nothing is made."""
+    try:
+        if isinstance(origin.loop, RecordedLoop):
+            return "The recording does not have the loop that made it. In code, run.fork(..., loop=...) names a loop."
+        branch(origin.recording, at, change, origin.loop, origin._checkpoints, {})
+    except AgentnbError as error:
+        return str(error)
+    return ""
 
 
 def branch(
@@ -151,7 +197,7 @@ def branch(
     loop: Design,
     checkpoints: Checkpoints,
     options: Mapping[str, Any],
-) -> Branch:
+) -> ForkStart:
     """Return the past of a run that forks at the event `seq` of a recording, and the input to apply at its start.
 
     loop: the loop that the fork runs. checkpoints: of the recording. options: the policy and the limits of the fork
@@ -169,18 +215,18 @@ def branch(
 
     # Replace the event; or keep it and add a steering message; or decide about its call; or change nothing.
     if (instead := _replacement(events, event, change, loop, checkpoints)) is not None:
-        made = Branch(past(instead=instead))
+        made = ForkStart(past(instead=instead))
     elif change.message is not None:
         said = to_sent_message(input_as_json(change.message))
-        made = Branch(past(), steer=said)
+        made = ForkStart(past(), steer=said)
     elif change.given:
         made = _with_decision(events, event, change, past)
     else:
-        made = Branch(past())
+        made = ForkStart(past())
     return _checked(made._replace(suspended=is_suspended(event)), loop)
 
 
-def apply_decision(made: Branch, journal: Journal) -> None:
+def apply_decision(made: ForkStart, journal: Journal) -> None:
     """Record the decision of a fork in the new run and apply it to its call. Without a decision, do nothing."""
     if made.decided is None:
         return
@@ -194,7 +240,7 @@ def apply_decision(made: Branch, journal: Journal) -> None:
         carry_out(journal, frame, call, recorded)
 
 
-def _checked(made: Branch, loop: Design) -> Branch:
+def _checked(made: ForkStart, loop: Design) -> ForkStart:
     """Return the branch with its decision in the recorded form. Raises UnknownCall or InvalidArguments.
 
     The errors are raised if the call is not open at the fork, or cannot run as decided.
@@ -443,7 +489,7 @@ def _check_calls_stay(answer: ModelEnd, frame: Frame | None) -> None:
         )
 
 
-def _with_decision(events: Sequence[Event], event: Event, change: Change, past: Callable[..., Past]) -> Branch:
+def _with_decision(events: Sequence[Event], event: Event, change: Change, past: Callable[..., Past]) -> ForkStart:
     """Return a branch that ends with another decision about the event's call. past: returns the past of the fork.
 
     The new decision takes the place of an approval_decision or call_start event, and follows any other event.
@@ -460,7 +506,7 @@ def _with_decision(events: Sequence[Event], event: Event, change: Change, past: 
     kept = past(without=not followed)
     # Use the recorded time: the time since the recording is not waiting time.
     decision = structs.replace(_decision(id, change), time=max(event.time, kept.events[-1].time))
-    return Branch(kept, decided=(path, id, decision))
+    return ForkStart(kept, decided=(path, id, decision))
 
 
 def _is_start(event: Event, path: str, id: str) -> bool:

@@ -30,16 +30,16 @@ const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; 
  */
 const WANTS = {
   position: ["position", "rows", "status", "live", "clock"],
-  controls: ["status", "rows", "total", "selected", "breakpoints"],
+  controls: ["status", "rows", "total", "selected", "breakpoints", "position"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
-  events: ["rows", "tail"],
+  events: ["rows", "tail", "selected"],
   timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
   live: ["live", "status"],
   progress: ["live", "status", "rows"],
-  usage: ["rows", "status"],
-  diagram: ["status", "diagram", "tables"],
+  usage: ["rows", "status", "position"],
+  diagram: ["status", "diagram", "tables", "position"],
 };
 const EACH = new Set(["controls", "approvals", "events", "messages", "diagram"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.

@@ -23,6 +23,27 @@ interface Traits {
   place: Place | [];
   /** The last rows as JSON, without their data. */
   tail: string;
+  /** The runs of this kernel that were forked from this one, oldest first. */
+  branches: BranchState[];
+}
+
+/** A branch of the run (views/branches.py). */
+interface BranchState {
+  id: string;
+  number: number;
+  name: string;
+  /** The event at which it was forked. */
+  at: number;
+  standing: string;
+  waiting: number;
+  over: boolean;
+  /** How it ended, or how far it is, in at most four words. */
+  outcome: string;
+  events: number;
+  /** The moment of the fork, in seconds since the epoch. */
+  began: number;
+  /** What worked after the fork, on the clock of this run. */
+  bars: [kind: "model" | "call", start: number, end: number][];
 }
 
 type Place = [position: number, moves: number];
@@ -74,6 +95,8 @@ interface NestedLoop {
 interface PhaseTable {
   phases: string[];
   diagram: string;
+  /** The loops that have it: of each its design and its name, as in the summary of its first event. */
+  loops: string[];
 }
 
 /** Where a replay differs from its recording (views/status.py). */
@@ -224,6 +247,8 @@ interface EventRow {
   spent?: Spent;
   /** Seconds for which the run was paused until now, if it changed them. */
   paused?: number;
+  /** Noted by the page: a call of the loop itself, or an answer that another run has paid for. */
+  uncounted?: boolean;
 }
 
 interface Spent {
@@ -247,7 +272,14 @@ type FromKernel =
   | { type: "events"; from: number; total: number; now: number; rows: string; token?: undefined }
   | { type: "live"; lines: LiveLine[]; now?: undefined; token?: undefined }
   | { type: "pong"; token: string; now: number }
-  | ({ type: "decided" | "done" | "moved" | "shown" | "typed" | "messages"; token: string; now?: undefined } & Answers[keyof Answers]);
+  | { type: "inside"; id: string; data: FromInside; now?: undefined; token?: undefined }
+  | ({ type: "decided" | "done" | "moved" | "shown" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
+
+/** The answers about branches. */
+type OfBranches = "whatif" | "shape" | "branch" | "open" | "rename" | "compare";
+
+/** A message for the panel of a branch inside this one: some of its traits, or a message as the kernel sends it. */
+type FromInside = { method: "update"; state: Partial<Traits> } | { method: "custom"; content: FromKernel };
 
 /** A line of what a model, or a call, is sending now. */
 interface LiveLine {
@@ -262,6 +294,7 @@ interface LiveLine {
 
 type ToKernel =
   | { type: "sync"; have: number }
+  | { type: "inside"; id: string; content: ToKernel }
   | { type: "views"; page: string; count: number }
   | { type: "ping"; token: string }
   | { type: keyof Questions; token: string };
@@ -279,7 +312,14 @@ interface Questions {
   position: { position: number };
   show: { seq: number } | Identity;
   typed: { seq: number };
-  messages: { path: string; begun: number | null; last: number };
+  /** `position`: the messages as they were after so many events; without it, as they are. */
+  messages: { path: string; begun: number | null; last: number; position?: number };
+  whatif: { seq: number };
+  shape: { json: string };
+  branch: WhatIfChange & { seq: number; kind: string; name: string; approvals: "ask" | "then" };
+  open: { id: string };
+  rename: { id: string; name: string };
+  compare: { id: string };
 }
 
 interface Answers {
@@ -294,7 +334,15 @@ interface Answers {
   show: { text: string; length: number; values?: Value[]; left?: number };
   typed: { text: string; timing: Timing };
   messages: { total: number; left: number; note: string; messages: ShownMessage[] };
+  whatif: Failed | { ok: true; options: WhatIfOptions; error?: undefined };
+  shape: Failed | { ok: true; editor: WhatIfEditor; error?: undefined };
+  branch: Failed | { ok: true; id: string; name: string; error?: undefined };
+  open: Failed | { ok: true; inside: string; state: Traits; error?: undefined };
+  rename: Failed | { ok: true; name: string; error?: undefined };
+  compare: Failed | { ok: true; compared: Comparison; error?: undefined };
 }
+
+type Failed = { ok: false; error: string };
 
 type Done = { ok: true; note?: string; error?: undefined } | { ok: false; error: string; note?: string };
 
@@ -340,6 +388,85 @@ interface ShownCall {
   failed: boolean;
 }
 
+// ---- What if (views/whatif.py)
+
+interface WhatIfOptions {
+  seq: number;
+  /** What the event is about: a call, an answer, a message, the start, or only a moment. */
+  about: string;
+  name: string;
+  path: string;
+  kinds: WhatIfKind[];
+}
+
+/** One kind of change, with the editor of its current value. */
+interface WhatIfKind extends WhatIfEditor {
+  kind: "decision" | "result" | "arguments" | "skip" | "answer" | "message" | "input" | "then" | "model";
+  label: string;
+  at: number;
+  /** What stays and what happens then, in sentences. */
+  then: string;
+  /** Why it is not possible; empty if it is. */
+  off: string;
+  /** Of a decision: the one that was made, and its reason. */
+  decision?: string;
+  reason?: string;
+  /** Of a model: the names of those there are, and whether any other name may be given. */
+  models?: string[];
+  by_name?: boolean;
+}
+
+interface WhatIfEditor {
+  shape?: "table" | "object" | "json" | "text" | "models" | "long";
+  text?: string;
+  fields?: FieldSpec[];
+  columns?: string[];
+  kinds?: ("string" | "json")[];
+  rows?: string[][];
+}
+
+interface WhatIfChange {
+  /** The changed cells of a table. */
+  cells?: [row: number, column: number, text: string][];
+  json?: string;
+  /** Of a form: JSON, without the values at the paths in `kept`. */
+  fields?: string;
+  kept?: string[][];
+  text?: string;
+  decision?: string;
+  reason?: string;
+  model?: string;
+}
+
+/** The comparison of a run with a branch (views/compare.py). */
+interface Comparison {
+  names: [left: string, right: string];
+  at: number | null;
+  common: number;
+  words: string;
+  /** The rows of the common part. */
+  same: ComparedRow[];
+  rows: ComparedRow[];
+  /** Rows that are left out. */
+  more: number;
+  /** The row at which the branch was forked; -1 if there is none. */
+  fork: number;
+  sum: { name: string; left: string; right: string; differs: boolean }[];
+}
+
+interface ComparedRow {
+  kind: string;
+  person: boolean;
+  lead: string;
+  depth: number;
+  code: boolean;
+  failed: boolean;
+  positions: [number | null, number | null];
+  /** The text in parts, each with whether it differs; null if this side does not have the row. */
+  left: [text: string, differs: boolean][] | null;
+  right: [text: string, differs: boolean][] | null;
+}
+
 // ---- The objects that a front end provides (anywidget)
 
 interface Model {
@@ -361,6 +488,7 @@ interface Kernel {
 type Store = import("./store.js").Store;
 type Ended = import("./ended.js").Ended;
 type Spans = import("./spans.js").Spans;
+type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.events import Event
-from agentnb.run.recording import Recording
+from agentnb.run import Recording
 from agentnb.widgets.static.html import Budget, block, count, escaped, fold, hung, line, path_of, portable, quoted
 from agentnb.widgets.static.pictures import (
     CALL,
@@ -37,7 +37,7 @@ from agentnb.widgets.views.questions import Questions
 from agentnb.widgets.views.rows import ROW_LIMIT
 from agentnb.widgets.views.status import status
 from agentnb.widgets.views.strip import Strip, strip
-from agentnb.widgets.views.trace import Row, Trace
+from agentnb.widgets.views.trace import Trace
 
 STYLE = (
     "font:13px/21px system-ui,sans-serif;border:1px solid #838b96;border-radius:8px;max-width:920px;padding:10px 14px;"
@@ -94,6 +94,8 @@ def static_html(run: Recording, note: str = "") -> str:
     drawn = strip(events, trace.spans)
     pictures = Budget(PICTURES)
     rows = trace.rows()
+    answers = [row for row in rows if row.kind == "answer"]
+    shown = rows[: len(rows) - len(answers)]
     parts = [
         _head(now, events, drawn),
         _problem(now),
@@ -106,9 +108,9 @@ def static_html(run: Recording, note: str = "") -> str:
         *_remembered(run),
         *_graphs(loops, Budget(GRAPHS)),
         _diagrams(loops, now["phase"], pictures),
-        f'<div role="log" aria-label="Events">{rows_html(rows, folded=len(events) >= 200)}</div>',
+        f'<div role="log" aria-label="Events">{rows_html(shown, folded=len(events) >= 200)}</div>',
         *_queued(run),
-        *_output(rows, events),
+        *(row_html("○", MODEL, "<b>Answer</b>", row.result) for row in answers),
         _foot(len(events)),
     ]
     return portable("".join(parts), STYLE)
@@ -310,14 +312,6 @@ def _queued(run: Recording) -> Iterator[str]:
             f'<div><span style="color:{PERSON}">◆</span> <b>You</b> {line(text)} '
             f'<span style="opacity:.72">queued: {escaped(queue.replace("_", "-"))}</span></div>'
         )
-
-
-def _output(rows: Sequence[Row], events: Sequence[Any]) -> Iterator[str]:
-    """Show the output of the run, if it is not what the model said last."""
-    end = events[-1] if events and events[-1].type == "run_end" and not events[-1].path else None
-    if end is None or end.output is None or (rows and rows[-1].text == end.output):
-        return
-    yield row_html("○", MODEL, "<b>Answer</b>", end.output)
 
 
 def _foot(events: int) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 from agentnb.widgets.static.html import Budget, block, count, ends, escaped, fold, line
 from agentnb.widgets.static.pictures import CALL, ERROR, LINE, MODEL, PERSON
 from agentnb.widgets.text import duration, for_reading
-from agentnb.widgets.views.trace import Decided, Row, output
+from agentnb.widgets.views.short import output
+from agentnb.widgets.views.trace import Decided, Row
 
 FIRST, LAST = 10, 30
 """Rows of a long list that are shown, from its beginning and its end."""
@@ -148,7 +149,7 @@ class _List:
 
         # Who decided; that a rule let it run is not worth a line.
         for decided in row.decided:
-            if decided.by_person or decided.after is not None or decided.what != "approved" or decided.remembered:
+            if decided.is_worth_a_line:
                 yield self._spend(_decision(decided))
 
     def _spend(self, html: str) -> str:
@@ -187,7 +188,7 @@ def _sign(row: Row) -> tuple[str, str]:
         return "◆", PERSON
     if row.kind == "message":
         return ("◆", PERSON) if row.by_person else ("○", LINE)
-    if row.kind == "loop":
+    if row.kind in ("loop", "pass"):
         return "○", LINE
     if row.kind == "turn":
         return "●", MODEL
@@ -198,7 +199,7 @@ def _lead(row: Row) -> str:
     """Return the words of a row, as HTML."""
     if row.kind == "call":
         return _call_lead(row)
-    if row.kind == "loop":
+    if row.kind in ("loop", "pass"):
         return _loop_lead(row)
     first = row.text.strip().partition("\n")[0]
     words = "" if row.kind == "turn" and row.inside and _FOLDED.match(row.text) else line(first)

@@ -14,7 +14,7 @@ from typing import Any
 
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed, Event, ModelEnd
 from agentnb.core.json import repair_text
-from agentnb.run.recording import Recording
+from agentnb.run import Recording
 from agentnb.widgets.text import brief, one_line
 
 RECENT = 20

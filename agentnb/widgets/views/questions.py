@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentnb.core.json import repair_text
-from agentnb.run.recording import Recording
+from agentnb.run import Recording
 from agentnb.widgets.text import as_json, for_reading, on_a_line
 from agentnb.widgets.views.forms import form
 from agentnb.widgets.views.rows import ROW_LIMIT

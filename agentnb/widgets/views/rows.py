@@ -15,7 +15,7 @@ from agentnb.core.messages import OPTIONAL
 from agentnb.widgets.text import as_json, brief, one_line, pretty
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import decided
-from agentnb.widgets.views.spans import Spans
+from agentnb.widgets.views.trace import Trace
 
 ROW_LIMIT = 4096
 """The maximum size of an event's data in a row, in bytes of JSON."""
@@ -65,13 +65,15 @@ def row(event: Event, causes: Causes | None = None) -> dict[str, Any]:
     return made
 
 
-def encode_row(event: Event, spans: Spans | None = None) -> bytes:
-    """Return the row of an event as JSON, with its cause and its span, and the spans that it changed."""
-    made, _, encoded = _row(event, spans.causes if spans is not None else None)
-    if spans is not None:
-        made |= spans.marks(event.seq)
-        if changes := spans.changes(event.seq):
+def encode_row(event: Event, trace: Trace | None = None) -> bytes:
+    """Return the row of an event as JSON, with its cause, its span, and the spans and rows of the trace it changed."""
+    made, _, encoded = _row(event, trace.spans.causes if trace is not None else None)
+    if trace is not None:
+        made |= trace.spans.marks(event.seq)
+        if changes := trace.spans.changes(event.seq):
             encoded += b"," + changes[1:-1]
+        if changed := trace.changes(event.seq):
+            encoded += b',"trace":' + changed
     return as_json(made)[:-1] + b',"data":' + encoded + b"}"
 
 
@@ -96,11 +98,11 @@ def _row(event: Event, causes: Causes | None) -> tuple[dict[str, Any], dict[str,
     return made, data, encoded
 
 
-def encode_rows(events: Sequence[Event], room: int, spans: Spans | None = None) -> tuple[str, int]:
+def encode_rows(events: Sequence[Event], room: int, trace: Trace | None = None) -> tuple[str, int]:
     """Return rows of the first events as a JSON array of about `room` bytes at most, and their number, at least one."""
     lines: list[bytes] = []
     for event in events:
-        line = encode_row(event, spans)
+        line = encode_row(event, trace)
         room -= len(line)
         if room < 0 and lines:
             break

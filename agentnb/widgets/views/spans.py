@@ -8,7 +8,7 @@ the type of the event determines how the span changes. The changes are sent to t
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -135,6 +135,11 @@ class Spans:
     def changes(self, position: int) -> bytes:
         """Return what an event changed, as JSON: `spans`, `spent` and `paused`; empty if it changed nothing."""
         return self._changes[position]
+
+    @property
+    def touched(self) -> Collection[int]:
+        """The numbers of the spans that the last event changed."""
+        return self._changed.keys()
 
     def rows(self) -> Iterator[Span]:
         """Iterate over all spans in the order of a timeline: each loop is followed by the spans inside it."""

@@ -14,9 +14,9 @@ from agentnb.core.events import EVENT_TYPES, Event, plain_event
 from agentnb.core.json import repair_text
 from agentnb.core.messages import text_of
 from agentnb.core.state import State
+from agentnb.run import Recording
 from agentnb.run.gate.breakpoints import NEVER
 from agentnb.run.gate.conditions import OPERATORS
-from agentnb.run.recording import Recording
 from agentnb.widgets.text import as_json, one_line, pretty
 from agentnb.widgets.views.loops import Loops, arrows_of, latest_of, nested_status
 from agentnb.widgets.views.rows import ROW_LIMIT, STAMPS, clip

@@ -22,7 +22,7 @@ from agentnb.core.json import repair_text
 from agentnb.core.loop import Design
 from agentnb.core.messages import is_broken_off, text_of
 from agentnb.core.state import CallStatus, State
-from agentnb.run.recording import Recording
+from agentnb.run import Recording
 from agentnb.tools import as_tools
 from agentnb.widgets.text import brief, for_reading, one_line, pretty
 from agentnb.widgets.views.causes import Causes

@@ -1,10 +1,10 @@
-"""Replay: a recording that is read like a run, but performs no effects (ARCHITECTURE.md, 4. Promises).
+"""Playback: a recording with a position, which performs no effects (ARCHITECTURE.md, 4. Promises).
 
-The state at a position is the fold of the events up to it, so a replay moves backwards by folding fewer events. It
+The state at a position is the fold of the events up to it, so a playback moves backwards by folding fewer events. It
 makes no model requests, runs no tools and reads no clock; all its values come from the recording.
 
-If a loop is given, the replay compares each recorded decision with the decision of this loop. If they differ, the
-replay stops before the event and raises ReplayDiverged, which holds both events.
+If a loop is given, the playback compares each recorded decision with the decision of this loop. If they differ, the
+playback stops before the event and raises ReplayDiverged, which holds both events.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
-from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError, printable
+from agentnb.core.errors import ReplayDiverged, RunFailed, UsageError
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.json import plain_number
@@ -30,24 +29,19 @@ from agentnb.run.gate.gate import Unit
 from agentnb.run.gate.names import names_in
 from agentnb.run.output import output_of
 from agentnb.run.past.cursor import Cursor, Steps, ends_of
-from agentnb.run.past.recorded_loop import loops_at, missing, recorded_loop
+from agentnb.run.past.readable import ReadableRun
+from agentnb.run.past.recorded_loop import loops_at, recorded_loop
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.recording import Recording
-from agentnb.run.validation import check_path
 from agentnb.run.watchers import Watchers
 
 NEAR = 256
 """The number of events that are searched at once for the start of a step."""
-_INSTEAD = (
-    "fork() returns a run that continues from this position; decision=, message=, arguments= or result= changes one"
-    " thing there."
-)
 
 
-class Replay(Recording):
+class Playback(ReadableRun):
     """A recording with a position that can be moved. The initial position is before the first event.
 
-    The panel of a replay has a slider, which moves the position as `to` does. Thread-safe.
+    Its panel has a slider, which moves the position as `to` does. Thread-safe. A `Replay` can also be forked.
     """
 
     parts = ("position", "approvals", "graph", "events", "timeline", "messages", "usage", "diagram")
@@ -72,11 +66,6 @@ class Replay(Recording):
         self._watchers = Watchers(self.id)
 
     # -- the position ----------------------------------------------------------------------------------------------
-
-    if not TYPE_CHECKING:  # with __getattr__, a type checker would accept every name
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing(self, name, _INSTEAD)
 
     @property
     def position(self) -> int:
@@ -186,7 +175,7 @@ class Replay(Recording):
             self._cursor.move_to(began)
         return Steps(self._recorded[began:here])
 
-    def to(self, seq: int) -> Replay:
+    def to(self, seq: int) -> Self:
         """Move to the position directly after the event `seq`, forwards or backwards. Returns the replay itself.
 
         seq: the number of an event, or -1 for the position before the first event. Raises UsageError if there is no
@@ -298,37 +287,7 @@ class Replay(Recording):
     def _ipython_display_(self) -> None:
         environment.presenter().present(self)
 
-    def __repr__(self) -> str:
-        where = f"{self.position} of {len(self._recorded)} events"
-        return printable(f"<Replay {self.name or self.id} of {self.loop.name}: {where}>")
-
 
 def _first(found: Iterator[Any], *, last: bool) -> Any:
     """Return the first value, or the last one with `last=True`. Return None if `found` is empty."""
     return next(iter(deque(found, maxlen=1)), None) if last else next(found, None)
-
-
-def replay(recording: Recording | Snapshot | str | Path, loop: Design | None = None) -> Replay:
-    """Return a replay of a recording, which can be stepped forwards and backwards and performs no effects.
-
-    recording: a run, a snapshot, or the path of a file that `snapshot.save` wrote. loop: the loop whose decisions each
-    move compares with the recording; None for no comparison.
-
-    Raises UsageError if the arguments have other types, and for a file the errors of `Snapshot.load`.
-    """
-    if not isinstance(loop, (Design, type(None))):
-        raise UsageError(f"replay(recording, loop) takes a loop to compare with the recording, not {loop!r}.")
-    if isinstance(recording, Recording):
-        events = recording.recording if isinstance(recording, Replay) else recording.events
-        return Replay(
-            events,
-            loop or recording.loop,
-            name=recording.name,
-            check=loop is not None,
-            checkpoints=recording._checkpoints,
-        )
-    if not isinstance(recording, Snapshot):
-        check_path("replay(recording), if it is not a run or a snapshot,", recording)
-        recording = Snapshot.load(recording)
-    snapshot = recording
-    return Replay(snapshot.events, loop, name=snapshot.name, check=loop is not None)

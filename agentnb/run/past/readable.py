@@ -1,4 +1,4 @@
-"""Recording: the read-only interface of a run, of a stored recording and of a replay: its state and its events."""
+"""ReadableRun: what can be read of a run, of a stored recording and of a replay: its state and its events."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
-from enum import Enum
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from agentnb.core.errors import ReplayDiverged, UsageError
 from agentnb.core.events import Event, Queue, RunPaused
-from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
 from agentnb.core.state import State
@@ -23,51 +20,10 @@ from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.mailbox import QUEUES
 from agentnb.run.past.recorded_loop import recorded_frames
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.validation import StartOptions
 
 if TYPE_CHECKING:
     # Not imported at run time: a property annotated with a Literal breaks completion in IPython (jedi's issue 1990).
     from agentnb.core.events import StopReason
-    from agentnb.run.past.replay import Replay
-    from agentnb.run.run import Run
-
-
-class Unchanged(Enum):
-    """The default of an argument for which None is a valid value: the result of a call may be None."""
-
-    UNCHANGED = "unchanged"
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-UNCHANGED = Unchanged.UNCHANGED
-
-
-@dataclass(frozen=True)
-class Change:
-    """The change that a fork makes. At most one field is given; otherwise UsageError is raised.
-
-    `event` replaces the event at the fork as a whole. `message` replaces the message of that event, or is a steering
-    message if the event has none. `arguments`, `result` and `decision` concern the call of that event.
-    """
-
-    event: Event | None = None
-    message: Any = None
-    arguments: Mapping[str, Any] | None = None
-    result: Any = UNCHANGED
-    decision: Any = None
-
-    def __post_init__(self) -> None:
-        if len(self.given) > 1:
-            raise UsageError(
-                f"A fork changes one thing, not {' and '.join(self.given)}. Fork the fork for the next change."
-            )
-
-    @property
-    def given(self) -> list[str]:
-        """The names of the fields that are given."""
-        return [field.name for field in fields(self) if getattr(self, field.name) is not field.default]
 
 
 class NoBreakpoints(Breakpoints):
@@ -81,8 +37,8 @@ class NoBreakpoints(Breakpoints):
         )
 
 
-class Recording(ABC):
-    """A run that can be read: its state, its events, and copies that start from it."""
+class ReadableRun(ABC):
+    """A run that can be read: its state and its events. A `Recording` can also be replayed and forked."""
 
     id: str
     name: str | None
@@ -226,47 +182,3 @@ class Recording(ABC):
         several runs can be added. `state.usage` counts the whole history, and limits apply to that.
         """
         return dict(self.state.own_usage)
-
-    def at(self, seq: int) -> Replay:
-        """Return a replay of the run, positioned right after its event `seq`; -1 is before the first event.
-
-        A replay can be read and stepped forward and back, but not driven.
-        """
-        from agentnb.run.past.replay import Replay  # imported here, because a Replay is a Recording
-
-        return Replay(self.recording, self.loop, name=self.name, checkpoints=self._checkpoints).to(seq)
-
-    def fork(
-        self,
-        at: int | None = None,
-        *,
-        message: Any = None,
-        arguments: Mapping[str, Any] | None = None,
-        result: Any = UNCHANGED,
-        decision: Any = None,
-        event: Event | None = None,
-        loop: Design | None = None,
-        **options: Unpack[StartOptions],
-    ) -> Run:
-        """Return a new run that continues from the event `at` (default: the newest), with at most one change.
-
-        Events before the fork are taken over: they send no model request and run no tool.
-
-        message: replaces the message of that event (a message, a model's answer, the input); at any other event, a
-        message of the user that is added there. A text replaces the text of a model's answer and keeps its calls;
-        `{"role": "assistant", "content": ...}` replaces the whole answer.
-        arguments: the arguments of the call that the event is about.
-        decision: the decision about that call: True, False, `approve`, `reject` ..., or a dict with `decision` and its
-        fields.
-        result: the result of that call, which may be None.
-        event: an event of the same type, in place of that event.
-        loop: another loop of the same kind, with another model, other tools or settings.
-        options: those of `start`. store, approve and limits default to those of this run.
-
-        Raises UsageError if the change does not apply to the event, InvalidArguments if the arguments do not fit,
-        RecordingMismatch if `loop` is of another kind.
-        """
-        from agentnb.run.past.fork import fork_of  # imported here, because a Run is a Recording
-
-        change = Change(event=event, message=message, arguments=arguments, result=result, decision=decision)
-        return fork_of(self, plain_number(at), change, loop, **options)

@@ -14,9 +14,10 @@ from agentnb.core.events import Event, RunEnd, RunStart
 from agentnb.core.loop import Design, fingerprint
 from agentnb.core.protocols import RunStore
 from agentnb.core.resume_point import is_suspended, results_in, resume_point
+from agentnb.run.journal import new_run_id
 from agentnb.run.past.recorded_loop import check_kind
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.run import Run, new_run_id
+from agentnb.run.run import Run
 from agentnb.run.validation import shown
 
 

@@ -1,6 +1,6 @@
 """The alignment of two recordings: pairs of corresponding events.
 
-Events are compared by their content (`agentnb.analysis.normalisation`). The alignment has four steps:
+Events are compared by their content (`agentnb.run.past.normalisation`). The alignment has four steps:
 
 1. Pair the common events at the start, and the common events at the end.
 2. Between them, pair the events that occur exactly once in each recording, in the same order (Cohen's patience diff).
@@ -20,8 +20,8 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
-from agentnb.analysis.normalisation import call_names, normalised_event
 from agentnb.core.events import Event
+from agentnb.run.past.normalisation import call_names, normalised_event
 
 How = Literal["same", "changed", "left", "right"]
 _MIRRORED: dict[How, How] = {"left": "right", "right": "left"}

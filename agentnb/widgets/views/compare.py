@@ -1,0 +1,256 @@
+"""Compare: two recordings side by side, as pairs of rows of their traces, and a sum of each.
+
+The events are aligned as by `agentnb.analysis.diff`: with the same code (`agentnb.run.past.alignment`). Two rows of the
+traces form a pair if events of theirs do. What differs is marked on the side of the second recording.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+from agentnb.core.events import Event
+from agentnb.core.json import repair_text
+from agentnb.run.past.alignment import Pair, aligned, common_start
+from agentnb.widgets.text import amount, brief, duration, on_a_line, one_line
+from agentnb.widgets.views.short import output
+from agentnb.widgets.views.spans import Spans
+from agentnb.widgets.views.trace import Row, Trace
+
+LINE = 240
+"""The maximum number of characters of a row on one side."""
+ROWS = 2000
+"""The maximum number of rows that a page gets."""
+SAME = 200
+"""The maximum number of rows of the common part that a page gets."""
+BEFORE = 20
+"""The number of characters shown before the first difference of two results that look the same in short."""
+FIELDS = 8
+"""The maximum number of fields of an output that the sum lists."""
+
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+
+
+class _Line(NamedTuple):
+    """A row of a trace on one line. depth: how far it is indented. code: a call, and not what somebody said."""
+
+    row: Row
+    lead: str
+    text: str
+    depth: int
+    code: bool
+
+
+def compared(
+    left: Sequence[Event], right: Sequence[Event], names: tuple[str, str], at: int | None = None
+) -> dict[str, Any]:
+    """Return the comparison of two recordings, as the page gets it.
+
+    names: of the recordings. at: the event at which the second one was forked from the first; None if it was not.
+
+    `same`: the rows of the common part before the first difference, and `words` about them. `rows`: the pairs after it.
+    Each has `left` and `right`, a list of parts `[text, differs]` or None if the side lacks the row. `sum`: pairs of
+    values by their name.
+    """
+    traces = Trace().follow(left), Trace().follow(right)
+    pairs = aligned(left, right)
+    common = next((number for number, pair in enumerate(pairs) if pair.how != "same"), len(pairs))
+    rows = list(_paired(pairs, list(_lines(traces[0])), list(_lines(traces[1])), traces))
+
+    # The rows whose events are all in the common part are folded.
+    before = next((n for n, row in enumerate(rows) if _ends(row) >= common), len(rows))
+    same, differing = rows[:before], rows[before:]
+    fork = next((n for n, row in enumerate(differing) if row["about"][0] and at in row["about"][0]), -1)
+    for row in rows:
+        del row["about"]
+    return {
+        "names": [one_line(repair_text(name), 80) for name in names],
+        "at": at,
+        "common": common,
+        "words": _same_words(common, len(pairs), same),
+        "same": same[:SAME],
+        "rows": differing[:ROWS],
+        "more": max(0, len(differing) - ROWS),
+        "fork": fork,
+        "sum": list(_sum(left, right, traces)),
+    }
+
+
+def _same_words(common: int, total: int, rows: Sequence[Mapping[str, Any]]) -> str:
+    if not common:
+        return "Nothing is the same in both from the start."
+    turns = sum(row["kind"] in ("turn", "answer") for row in rows)
+    calls = sum(row["kind"] == "call" for row in rows)
+    counts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((turns, "turn"), (calls, "call")) if n]
+    which = "All events are" if common == total else "#0 is" if common == 1 else f"#0 to #{common - 1} are"
+    return f"{which} the same in both{': ' if counts else ''}{', '.join(counts)}"
+
+
+# -- pairs of rows -----------------------------------------------------------------------------------------------------
+
+
+def _lines(trace: Trace) -> Iterator[_Line]:
+    """Return all rows of a trace, each before those inside it."""
+    waiting = [(row, 0) for row in reversed(trace.rows())]
+    while waiting:
+        row, depth = waiting.pop()
+        yield _line(row, depth)
+        waiting += [(inner, depth + 1) for inner in reversed(row.inside)]
+
+
+def _line(row: Row, depth: int) -> _Line:
+    if row.kind == "call":
+        result = output(row.result)
+        gives = row.text or result.line or result.words
+        shown = f"{row.name}({row.shortened})" + (f" → {brief(gives, LINE // 2)}" if gives else "")
+        return _Line(row, "", shown, depth, True)
+    return _Line(row, row.name, one_line(row.text, LINE), depth, False)
+
+
+def _paired(
+    pairs: Sequence[Pair], left: list[_Line], right: list[_Line], traces: tuple[Trace, Trace]
+) -> Iterator[dict[str, Any]]:
+    """Return the rows in pairs, in the order of the recordings."""
+    about = _about(left, traces[0]), _about(right, traces[1])
+    others: dict[int, int] = {}  # by the row of the left: the row of the right
+    taken: set[int] = set()
+    for pair in pairs:
+        if pair.left is None or pair.right is None:
+            continue
+        one, other = about[0].get(pair.left.seq, -1), about[1].get(pair.right.seq, -1)
+        if min(one, other) < 0 or one in others or other in taken:
+            continue
+        if left[one].row.kind == right[other].row.kind:
+            others[one] = other
+            taken.add(other)
+
+    # Rows of the right that have no pair come where they are, before the next pair.
+    events = _events_of(about[0]), _events_of(about[1])
+    next_right = 0
+    for number, line in enumerate(left):
+        with_pair = others.get(number, -1)
+        for alone in range(next_right, with_pair):
+            if alone not in taken:
+                yield _row(None, right[alone], (set(), events[1].get(alone, set())))
+        next_right = max(next_right, with_pair + 1)
+        there = right[with_pair] if with_pair >= 0 else None
+        yield _row(line, there, (events[0].get(number, set()), events[1].get(with_pair, set())))
+    for alone in range(next_right, len(right)):
+        if alone not in taken:
+            yield _row(None, right[alone], (set(), events[1].get(alone, set())))
+
+
+def _about(lines: Sequence[_Line], trace: Trace) -> dict[int, int]:
+    """Return the row that each event is about, by their numbers."""
+    by_span = {line.row.span: number for number, line in enumerate(lines) if line.row.span >= 0}
+    by_position = {line.row.position: number for number, line in enumerate(lines) if line.row.kind == "message"}
+    found: dict[int, int] = {}
+    for position, span in enumerate(trace.spans.causes.spans):
+        number = by_position.get(position, by_span.get(span))
+        if number is not None:
+            found[position] = number
+    return found
+
+
+def _events_of(about: Mapping[int, int]) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for position, number in about.items():
+        found.setdefault(number, set()).add(position)
+    return found
+
+
+def _ends(row: Mapping[str, Any]) -> int:
+    """Return the last event of a row; one that only one side has is never in the common part."""
+    one, other = row["about"]
+    return max(one) if one and other else 1 << 60
+
+
+def _row(left: _Line | None, right: _Line | None, about: tuple[set[int], set[int]]) -> dict[str, Any]:
+    line = left or right
+    assert line is not None
+    if left is not None and right is not None and left.text == right.text and left.row.result != right.row.result:
+        left, right = _apart(left, right)
+    row = line.row
+    is_answer = row.kind == "turn" and not row.inside and row.status == "done"
+    both = left is not None and right is not None
+    return {
+        "kind": "answer" if is_answer else row.kind,
+        "person": row.by_person,
+        "lead": repair_text(line.lead),
+        "depth": line.depth,
+        "code": line.code,
+        "failed": row.status == "failed",
+        "positions": [left.row.position if left else None, right.row.position if right else None],
+        "left": [[left.text, False]] if left else None,
+        "right": _marked(left.text if both and left else "", right.text, both) if right else None,
+        "about": about,
+    }
+
+
+def _apart(left: _Line, right: _Line) -> tuple[_Line, _Line]:
+    """Return two rows that look the same with the parts of their results from shortly before the first difference."""
+    results = [on_a_line(line.row.result) for line in (left, right)]
+    begin = max(0, common_start(*results) - BEFORE)
+    before = "…" if begin else ""
+    shown = [
+        f"{line.row.name} → {before}{one_line(text[begin:], LINE // 2)}"
+        for line, text in zip((left, right), results, strict=True)
+    ]
+    return left._replace(text=shown[0]), right._replace(text=shown[1])
+
+
+def _marked(left: str, right: str, both: bool) -> list[list[Any]]:
+    """Return the text of the right in parts, with a flag for each that is not in the text of the left."""
+    if not both or left == right:
+        return [[right, False]]
+    words, theirs = _WORDS.findall(right), _WORDS.findall(left)
+    parts: list[list[Any]] = []
+    for what, _, _, begin, end in SequenceMatcher(None, theirs, words, autojunk=False).get_opcodes():
+        text = "".join(words[begin:end])
+        if text:
+            parts.append([text, what != "equal"])
+    if not any(differs for _, differs in parts):  # the right lacks something: all of it differs
+        return [[right, True]]
+    return parts
+
+
+# -- the sum -----------------------------------------------------------------------------------------------------------
+
+
+def _sum(left: Sequence[Event], right: Sequence[Event], traces: tuple[Trace, Trace]) -> Iterator[dict[str, Any]]:
+    sides = [_totals(events, trace) for events, trace in zip((left, right), traces, strict=True)]
+    for name in dict.fromkeys([*sides[0], *sides[1]]):
+        one, other = (side.get(name, "-") for side in sides)
+        yield {"name": name, "left": one, "right": other, "differs": one != other}
+
+
+def _totals(events: Sequence[Event], trace: Trace) -> dict[str, str]:
+    """Return what is worth knowing of a recording, by its name, as text."""
+    last = events[-1] if events else None
+    ended = last if last is not None and last.terminal else None
+    made: dict[str, str] = {"outcome": str(getattr(ended, "reason", "not over")).replace("_", " ")}
+    answer = getattr(ended, "output", None)
+    if isinstance(answer, Mapping):
+        plain = {name: value for name, value in answer.items() if not isinstance(value, (Mapping, list))}
+        for name in list(plain)[:FIELDS]:
+            made[one_line(repair_text(str(name)), 40)] = brief(plain[name], 60)
+    elif answer is not None:
+        made["answer"] = one_line(answer, 200) if isinstance(answer, str) else brief(on_a_line(answer), 200)
+    spans: Spans = trace.spans
+    asked = sum(event.type == "approval_decision" and event.by == "human" for event in events)  # type: ignore[attr-defined]
+    made["turns"] = str(sum(span.depth <= 1 for span in spans.requests))
+    made["calls"] = str(sum(span.kind == "call" and any(i.kind == "run" for i in span.intervals) for span in spans.all))
+    made["asked you"] = str(asked)
+    made["model"] = duration(spans.spent["model"])
+    made["tools"] = duration(spans.spent["call"])
+    tokens: dict[str, float] = {}
+    for span in spans.requests:
+        for name, value in span.usage.items():
+            if name.endswith("_tokens") or name == "cost":
+                tokens[name] = tokens.get(name, 0) + value
+    for name in ("input_tokens", "output_tokens", "cost"):
+        if name in tokens:
+            made[name.replace("_", " ")] = amount(name, tokens[name])
+    return made
