@@ -125,6 +125,8 @@ def test_a_replay_draws_the_same_as_the_live_run(scene: Callable[[], Scene], sho
     with ThreadPoolExecutor(1) as thread:  # in this one Playwright has an event loop
         thread.submit(reach).result(30)
     at = len(run.events)
+    shown.settle()
+    shown.until(lambda: not shown.page.locator(".agentnb-was").count(), "the row of the decided call to go")
     live = drawn(shown, at)
     go_on()
     shown.until(lambda: run.state.over or not run.driven, "it has gone on")
@@ -153,7 +155,7 @@ def test_a_recording_has_no_enabled_button_that_decides(show: Callable[..., Pane
     expect(first.get_by_role("region")).to_contain_text("path")
     for name in ("Approve", "Reject", "Edit"):
         expect(first.get_by_role("button", name=name, exact=True)).to_be_disabled()
-    enabled = ":is(button, input, select, textarea):enabled"
+    enabled = ":is(button, input, select, textarea):enabled:visible"
     left = [node.get_attribute("aria-label") for node in shown.page.locator(f".agentnb-approvals {enabled}").all()]
     assert left == ["Details of delete_file"] * 3
     shown.page.locator(".agentnb-approvals button").evaluate_all("all => all.forEach((one) => one.click())")

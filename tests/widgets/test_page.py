@@ -298,7 +298,9 @@ def test_a_nested_call_is_approved_in_the_group_of_its_loop(show: Callable[[Any]
     page = shown.page
     group = page.get_by_role("group", name="delete_file", exact=True)
     expect(group.locator(".agentnb-asking > .agentnb-path")).to_have_text("worker")
-    expect(page.locator(".agentnb-spoken")).to_have_text("report: delete_file (path /a), in worker waits for your decision.")
+    expect(page.locator(".agentnb-spoken")).to_have_text(
+        "report: delete_file (path /a), in worker waits for your decision."
+    )
     shown.until(lambda: page.get_by_role("img", name="Phases of worker").locator(".agentnb-now").count(), "the drawing")
     expect(page.get_by_role("img", name="State diagram")).to_have_attribute("data-phase", "executing")
     worker = page.get_by_role("list", name="Loops inside").get_by_role("listitem")

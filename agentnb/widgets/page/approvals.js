@@ -248,7 +248,7 @@ export class Approvals {
         if (made && !call.busy) this.made.push(`${name}: ${made.words}.`);
         this.calls.delete(key);
         call.dispose();
-        if (this.table && made && made.decision !== "ask") call.settle(made, this.decided.button("undo", made));
+        if (this.table && !this.store.replays && made && made.decision !== "ask") call.settle(made, this.decided.button("undo", made));
         else this.drop(call);
       }
     if (!lost) return null;
@@ -401,7 +401,8 @@ export class Approvals {
     const able = [...this.calls.values()].filter((call) => !call.item.unknown).length;
     this.every.checked = able > 0 && picked.length === able;
     this.every.indeterminate = picked.length > 0 && picked.length < able;
-    this.every.disabled = this.store.replays;
+    for (const control of [this.every, this.remember.choice]) control.disabled = this.store.replays;
+    for (const { tool } of this.headings.values()) if (tool) allow(tool, this.store);
     say(this.how, picked.length ? `${picked.length} selected` : "");
     this.set.hidden = !picked.length;
     if (!picked.length) this.ask(false);

@@ -95,14 +95,15 @@ export class Call {
     this.path = item.path ? el("span", { class: "agentnb-path", text: item.path }) : null;
     this.tool = el("code", { class: "agentnb-tool", text: item.name });
     this.brief = el("code", { class: "agentnb-call-args", id });
+    // It covers the text: so the text is read on its own, and the button has a name of its own.
     this.more = button("", () => this.unfold(), {
-      class: "agentnb-call-text",
+      class: "agentnb-cover",
       "data-do": "details",
       "aria-label": `Details of ${item.name}`,
       "aria-describedby": id,
       "aria-expanded": "false",
     });
-    this.more.replaceChildren(...[this.path, this.tool, this.brief].filter((node) => node !== null));
+    this.text = el("span", { class: "agentnb-call-text" }, this.path, this.tool, this.brief, this.more);
     this.yes = this.small("Approve", "check", () => this.decide("approve"), "Approve (A)");
     this.no = this.small("Reject", "cross", () => this.decide("reject"), "Reject (R: with a reason)");
     this.review = button("Review", () => this.unfold(), {
@@ -112,7 +113,7 @@ export class Call {
     });
     this.lefts = [1, 2].map(() => el("span", { class: "agentnb-left" }));
     const acts = el("span", { class: "agentnb-acts" }, this.yes, this.review, this.no);
-    this.line = el("div", { class: "agentnb-call-line" }, this.pick, this.more, this.lefts[0], acts);
+    this.line = el("div", { class: "agentnb-call-line" }, this.pick, this.text, this.lefts[0], acts);
 
     // The card.
     const head = el(
@@ -144,23 +145,28 @@ export class Call {
       "data-do": "approve",
       title: unknown ? "Run the call a second time" : "Run the call (A)",
     });
-    this.rejects = keyed("", "R", () => (this.open === "Reject" ? this.decide("reject") : this.toggle("Reject")), {
+    this.rejects = keyed(unknown ? "Fail it" : "Reject", "R", () => (this.open === "Reject" ? this.decide("reject") : this.toggle("Reject")), {
       "data-do": "reject",
-      "aria-label": unknown ? "Fail it" : "Reject",
       title: `${unknown ? "The call has failed" : "Do not run the call"}; the model is informed (R)`,
     });
     this.toggles = {
       Edit: keyed("Edit", "E", () => this.toggle("Edit"), { "data-do": "edit", title: "Change the arguments before it runs (E)" }),
       Replace: button("Replace", () => this.toggle("Replace"), { "data-do": "replace", title: "Run another tool instead" }),
       Reject: this.rejects,
-      Answer: button("", () => (this.open === "Answer" ? this.decide("answer") : this.toggle("Answer")), {
+      Answer: button("It is done", () => (this.open === "Answer" ? this.decide("answer") : this.toggle("Answer")), {
         class: "agentnb-button agentnb-strong",
         "data-do": "answer",
-        "aria-label": "It is done",
         title: "Enter the result of the call; nothing runs",
       }),
     };
     const { Edit, Replace, Answer } = this.toggles;
+    // More is asked for; once it is there, the same button sends it. The dots are not part of its name.
+    this.dots = /** @type {[Word, HTMLElement][]} */ ([]);
+    for (const word of /** @type {const} */ (["Reject", "Answer"])) {
+      const dots = el("span", { class: "agentnb-dots", "aria-hidden": "true", text: "\u2026" });
+      this.toggles[word].firstChild?.after(dots);
+      this.dots.push([word, dots]);
+    }
     this.back = button("Back", () => this.close(), { class: "agentnb-button agentnb-ghost", title: "Decide later (Esc)", hidden: true });
     this.extra = button("", () => this.showExtra(), {
       class: "agentnb-button agentnb-ghost agentnb-square",
@@ -192,7 +198,7 @@ export class Call {
       this.error,
       this.choices,
     );
-    this.buttons = [this.rejects, Edit, Replace, Answer, this.no];
+    this.buttons = [this.rejects, Edit, Replace, Answer, this.no, this.extra];
     this.el = el("div", { class: "agentnb-call", role: "group", "aria-label": item.name }, this.line, head, this.body);
     this.el.addEventListener("keydown", (event) => this.key(event));
     this.el.addEventListener("focusin", () => approvals.concern(this));
@@ -386,11 +392,7 @@ export class Call {
             ? "The text above becomes the call's result; nothing runs."
             : "",
     );
-    const dots = (/** @type {Word} */ word) => (this.open === word ? "" : "\u2026");
-    say(this.toggles.Answer, `It is done${dots("Answer")}`);
-    const reject = `${this.item.unknown ? "Fail it" : "Reject"}${dots("Reject")}`;
-    if (this.rejects.firstChild?.nodeType !== Node.TEXT_NODE) this.rejects.prepend(reject);
-    else this.rejects.firstChild.textContent = reject;
+    for (const [word, dots] of this.dots) dots.hidden = this.open === word;
   }
 
   /** @param {Word} word */
@@ -492,11 +494,11 @@ export class Call {
     this.el.className = "agentnb-call agentnb-was";
     this.el.dataset.decision = decision.decision;
     for (const name of ["role", "aria-label", "aria-describedby"]) this.el.removeAttribute(name);
-    const text = el("span", { class: "agentnb-call-text" }, ...this.more.childNodes);
+    this.more.remove();
     const words = decision.reason ? `${decision.words}: ${decision.reason}` : decision.words;
     this.el.replaceChildren(
       icon(decision.decision === "reject" ? "cross" : "check"),
-      text,
+      this.text,
       el("span", { class: "agentnb-decided-words agentnb-cut", text: words, title: words }),
       undo,
     );
