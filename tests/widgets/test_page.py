@@ -14,9 +14,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from agentnb import SessionLoop, tool
 from agentnb.core.graph import CallDependencies, GraphCall
-from agentnb.core.messages import ToolCall
-from agentnb.core.state import CallState
-from agentnb.run.approvals.pending import question_about_lost
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.drawings.graph import draw

@@ -235,13 +235,13 @@ def _questions(run: Recording) -> Iterator[str]:
 
 def _question(question: Mapping[str, Any], arguments: str) -> str:
     view = f'<div style="white-space:pre-wrap">{escaped(question["view"])}</div>' if question["view"] else ""
-    needs = f" It needs {', '.join(question['needs'])}." if question["needs"] else ""
+    why = question["why"] + (f" It needs {', '.join(question['needs'])}." if question["needs"] else "")
     return (
         f'<div role="group" aria-label="{quoted(one_line(question["name"], 80))}" '
         f'style="border:1px solid {PERSON};border-left:4px solid {PERSON};border-radius:6px;'
         f'padding:6px 12px;margin:0 0 10px">'
         f'<div><span style="color:{PERSON}">◆</span> {path_of(question["path"])}'
-        f"<samp><b>{line(question['name'], 80)}</b></samp> was waiting for a decision. {escaped(question['why'] + needs)}</div>"
+        f"<samp><b>{line(question['name'], 80)}</b></samp> was waiting for a decision. {escaped(why)}</div>"
         f'{view}<pre style="margin:2px 0;white-space:pre-wrap;font-size:13px;line-height:18px">'
         f"{hung(arguments)}</pre></div>"
     )

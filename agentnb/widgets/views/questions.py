@@ -145,4 +145,6 @@ def _why(item: Any) -> tuple[str, bool]:
         return "The kernel ended while it ran. Nobody knows whether it is done.", False
     if reason.startswith(f"{item.name} asks before "):
         return reason.replace(item.name, "The tool", 1), reason.endswith(_USUAL)
-    return reason or ("It is unknown how this call ended." if item.unknown else "This tool requires approval."), not reason
+    if not reason:
+        return "It is unknown how this call ended." if item.unknown else "This tool requires approval.", True
+    return reason, False
