@@ -28,7 +28,7 @@ from agentnb.run.journal import Journal
 from agentnb.run.mailbox import finish_handing_on
 from agentnb.run.scheduler import Halt, Pace, Wait
 from agentnb.run.synthetic_results import end_at_limit, end_run
-from agentnb.run.tasks import InFlight, warn_of
+from agentnb.run.tasks import InFlight, until_done, warn_of
 from agentnb.run.wakeup import RETRY_SECONDS, Wakeup
 
 LOOK_SECONDS = 1.0
@@ -170,8 +170,10 @@ class Driver:
                         while (todo[0].kind != "model" or state.over) and await self._holds(todo[0]):
                             if pace == "pull":
                                 yield
-                    self._leave_what_is_late()
+                    if inline.is_late:
+                        self._leave_what_is_late()
                     self._performed = None
+                    inline.raise_if_cancelled()
                 steps += 1
                 if steps == STEPS or clock() > breath:  # a run that never waits must not block other tasks
                     await asyncio.sleep(0)
@@ -195,10 +197,12 @@ class Driver:
                     self._inflight.spawn(self._performed, inline.hand_over())
                 else:
                     await inline.close(self._inflight.seconds_to_close())
-                    self._leave_what_is_late()
+                    if inline.is_late:
+                        self._leave_what_is_late()
             self._performed = None
             self._is_pumped, self._driving = False, None
             self.wakeup.flush()
+            inline.raise_if_cancelled()
 
     def _end_with_error(self, error: BaseException) -> None:
         try:
@@ -211,12 +215,15 @@ class Driver:
     async def close(self) -> None:
         """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run.
 
-        An effect that has not ended after 2 seconds is named in a warning and left behind.
+        An effect that has not ended after 2 seconds is named in a warning and left behind. If the caller is cancelled
+        meanwhile, the cancellation is raised afterwards.
         """
         if self.wakeup.is_here():  # effects in another event loop cannot be awaited here
-            await self._inflight.close()
+            cancelled = await self._inflight.close()
             if self._driving is not None and self._driving is not asyncio.current_task():
-                await asyncio.wait([self._driving], timeout=self._inflight.seconds_to_close())
+                cancelled = await until_done([self._driving], self._inflight.seconds_to_close()) or cancelled
+            if cancelled is not None:
+                raise cancelled
 
     async def written(self) -> None:
         """Write the appended events to disk. The end of a run waits at most 2 seconds for a locked store.
@@ -237,8 +244,8 @@ class Driver:
             await asyncio.sleep(min(seconds, RETRY_SECONDS))
 
     def _leave_what_is_late(self) -> None:
-        """Leave the interrupted effect behind if it was performed in place and has not ended in time."""
-        if self._inline.is_late and self._performed is not None:
+        """Leave the interrupted effect behind that was performed in place and has not ended in time."""
+        if self._performed is not None:
             rest = self._inline.hand_over()
             self._inflight.leave(self._performed, asyncio.get_running_loop().create_task(rest()))
 

@@ -251,11 +251,6 @@ class InvocationContext:
         return self.code is None or bool(self._streams)
 
     @property
-    def durable(self) -> bool:
-        """True if the maps say where to resume. Otherwise a pause only stops the invocation."""
-        return self.is_resumable
-
-    @property
     def is_aborted(self) -> bool:
         """True if the invocation, or one around it, was aborted."""
         return self.aborted or (self._around is not None and self._around.is_aborted)
