@@ -118,21 +118,22 @@ def _question(item: Any) -> dict[str, Any]:
     fields = form(item.schema, item.arguments)
     shown = shown_arguments(item.arguments, ROW_LIMIT)
     why, is_usual = _why(item)
-    question = {
+    description = repair_text(item.description)[:ABOUT]
+    return {
         **identity(item),
         "name": repair_text(item.name),
         "why": why,
         "usual": is_usual,
         "needs": [repair_text(need) for need in item.needs],
-        "description": repair_text(item.description)[:ABOUT],
+        "description": description,
         "view": repair_text(item.view),
         "unknown": bool(getattr(item, "unknown", False)),
         "deadline": item.deadline,
         **shown,
         "digest": item.shown,
         "fields": fields,
+        "size": min(shown["length"], ROW_LIMIT) + len(description) + len(as_json(fields)),
     }
-    return question | {"size": len(as_json(question))}
 
 
 def _why(item: Any) -> tuple[str, bool]:
