@@ -17,11 +17,11 @@ PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "focus", "keys", "past", "spans", "moment", "typed", "player", "store", "form", "breakpoints", "queue"),
     *("head", "controls"),
-    *("position", "icons", "values", "asking", "call", "decisions", "approvals"),
+    *("position", "values", "asking", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("diagram", "graph", "ended", "panel"),
+    *("icons", "cells", "whatif", "branches", "compare", "inside", "diagram", "graph", "ended", "panel"),
 )
-STYLES = ("tokens", "events", "diagram", "views", "acting", "question", "frame")
+STYLES = ("tokens", "events", "diagram", "views", "acting", "question", "branching", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
