@@ -16,10 +16,10 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "focus", "keys", "past", "spans", "moment", "typed", "player", "store", "form", "breakpoints", "queue"),
-    *("head", "controls"),
+    *("icons", "head", "controls"),
     *("position", "values", "asking", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("icons", "cells", "whatif", "branches", "compare", "inside", "diagram", "graph", "ended", "panel"),
+    *("cells", "whatif", "branches", "compare", "inside", "diagram", "graph", "ended", "panel"),
 )
 STYLES = ("tokens", "events", "diagram", "views", "acting", "question", "branching", "frame")
 
