@@ -15,11 +15,11 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "focus", "keys", "past", "spans", "moment", "typed", "player", "store", "form", "breakpoints", "queue"),
-    *("icons", "head", "controls"),
+    *("text", "icons", "focus", "keys", "size", "past", "spans", "moment", "typed", "player", "store", "form"),
+    *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
     *("position", "values", "asking", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("cells", "whatif", "branches", "compare", "inside", "diagram", "graph", "ended", "panel"),
+    *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "panel"),
 )
 STYLES = ("tokens", "events", "diagram", "views", "acting", "question", "branching", "frame")
 
