@@ -575,7 +575,7 @@ def test_hostile_text_from_model_and_tools_is_text_in_every_view(notebook: Noteb
             row = page.locator(".agentnb-call").nth(at)
             row.get_by_role("button", name=re.compile("^Details of ")).click()
             if word == "Replace":
-                row.get_by_role("button", name="More", exact=True).click()
+                row.get_by_role("button", name="More: Replace", exact=True).click()
             row.get_by_role("button", name=word, exact=True).click()
         rows = page.get_by_role("log", name="Events")
         for position in (0, 0.3, 0.6, 1):

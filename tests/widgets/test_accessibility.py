@@ -57,7 +57,7 @@ def picked_and_opened(shown: PanelPage) -> None:
     row(shown, 0).get_by_role("checkbox").check()
     press(row(shown, 1), "Details of delete_file")
     press(row(shown, 2), "Details of delete_file")
-    press(row(shown, 2), "More")
+    press(row(shown, 2), "More: Replace")
     press(row(shown, 2), "Replace")
 
 
@@ -294,7 +294,7 @@ BY_KEYBOARD: dict[str, tuple[list[Step], Callable[[Any], bool]]] = {
         lambda run: run.result(30) == "Done." and results(run) == ["deleted /typed False 3"],
     ),
     "replace": (
-        ["More", "Replace", ("Tool", "move_file"), ("path", "/a"), ("to", "/b"), "Approve"],
+        ["More: Replace", "Replace", ("Tool", "move_file"), ("path", "/a"), ("to", "/b"), "Approve"],
         lambda run: run.result(30) == "Done." and results(run) == ["moved /a to /b"],
     ),
     "reject": (

@@ -178,7 +178,7 @@ def test_another_tool_can_be_chosen(show: Callable[[Any], PanelPage]) -> None:
     run = waiting("/a")
     shown = show(run)
     group = shown.page.get_by_role("group", name="delete_file")
-    group.get_by_role("button", name="More", exact=True).click()
+    group.get_by_role("button", name="More: Replace", exact=True).click()
     group.get_by_role("button", name="Replace", exact=True).click()
     group.get_by_label("Tool", exact=True).select_option("move_file")
     group.get_by_label("path", exact=True).fill("/a")
@@ -280,7 +280,7 @@ def test_a_call_is_replaced_by_a_tool_of_any_name(page: Page) -> None:
     tools = {"pay": [], "toString": [], "constructor": form({"properties": {"path": {"type": "string"}}}, {})}
     shown = PanelPage(page, state=state(pending=[question], tools={"": tools}))
     group = page.get_by_role("group", name="pay")
-    group.get_by_role("button", name="More", exact=True).click()
+    group.get_by_role("button", name="More: Replace", exact=True).click()
     group.get_by_role("button", name="Replace", exact=True).click()
     group.get_by_label("Tool", exact=True).select_option("constructor")
     group.get_by_label("path", exact=True).fill("/a")
@@ -313,7 +313,7 @@ def test_a_nested_call_is_approved_in_the_group_of_its_loop(show: Callable[[Any]
     facts = page.locator(".agentnb-facts")
     expect(facts).to_contain_text("1 turn · 0 calls")
     expect(facts).to_have_attribute("title", "phase executing \u203a worker: acting")
-    group.get_by_role("button", name="More", exact=True).click()
+    group.get_by_role("button", name="More: Replace", exact=True).click()
     group.get_by_role("button", name="Replace", exact=True).click()
     group.get_by_label("Tool", exact=True).select_option("move_file")
     group.get_by_label("path", exact=True).fill("/a")
@@ -542,7 +542,7 @@ def test_hostile_text_is_neither_executed_nor_hidden(page: Page) -> None:
     shown.deliver({"type": "live", "lines": [{"kind": hostile, "path": hostile, "name": hostile, "text": hostile}]})
     shown.settle()
     page.get_by_role("log").get_by_role("option").filter(has_text="boom").first.click()
-    for name in ("Edit", "More", "Replace"):
+    for name in ("Edit", "More: Replace", "Replace"):
         page.get_by_role("button", name=name, exact=True).click()
     page.evaluate("svg => window.model.set('diagram', svg)", evil)
     page.evaluate("svg => window.model.set('tables', [{ phases: [], diagram: svg }])", evil)
