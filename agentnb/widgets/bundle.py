@@ -17,11 +17,11 @@ PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "moment", "typed", "player", "store", "form"),
     *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls", "replay", "strip"),
-    *("call", "decisions", "approvals"),
+    *("values", "asking", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "panel"),
 )
-STYLES = ("tokens", "strip", "events", "diagram", "views", "acting", "branching", "frame")
+STYLES = ("tokens", "strip", "events", "diagram", "views", "acting", "question", "branching", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
