@@ -15,14 +15,43 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "focus", "keys", "spans", "typed", "player", "store", "form", "breakpoints", "queue", "head", "controls"),
+    *(
+        "text",
+        "focus",
+        "keys",
+        "past",
+        "spans",
+        "trace_rows",
+        "typed",
+        "player",
+        "store",
+        "form",
+        "breakpoints",
+        "queue",
+        "head",
+        "controls",
+    ),
     *("position", "call", "decisions", "approvals"),
-    *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
+    *(
+        "details",
+        "list",
+        "row",
+        "filter",
+        "events",
+        "trace_line",
+        "streams",
+        "trace",
+        "timeline",
+        "messages",
+        "live",
+        "usage",
+        "tabs",
+    ),
     *("diagram", "graph", "ended", "panel"),
 )
-STYLES = ("tokens", "events", "diagram", "views", "acting", "frame")
+STYLES = ("tokens", "events", "trace", "diagram", "views", "acting", "frame")
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _JSDOC = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)

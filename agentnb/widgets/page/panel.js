@@ -10,6 +10,7 @@ import { Position } from "./position.js";
 import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
+import { Trace } from "./trace.js";
 import { Timeline } from "./timeline.js";
 import { Messages } from "./messages.js";
 import { Live, Progress } from "./live.js";
@@ -21,9 +22,9 @@ import { Ended } from "./ended.js";
 import { keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
 
-const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
+const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages" }; // the tabs, in this order; one is visible
+const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages" }; // the tabs, in this order; one is visible
 /**
  * The news for which each part is drawn again.
  * @type {Record<string, News[]>}
@@ -33,6 +34,7 @@ const WANTS = {
   controls: ["status", "rows", "total", "selected", "breakpoints"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
+  trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail"],
   timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
@@ -41,7 +43,7 @@ const WANTS = {
   usage: ["rows", "status"],
   diagram: ["status", "diagram", "tables"],
 };
-const EACH = new Set(["controls", "approvals", "events", "messages", "diagram"]); // parts that get each piece of news; the others are drawn once
+const EACH = new Set(["controls", "approvals", "trace", "events", "messages", "diagram"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
 
@@ -101,7 +103,7 @@ function make(store, model) {
   /** @param {number} at */
   const go = (at) => {
     if (alone) alone.show(store.rows[at]);
-    else tabs?.choose(0);
+    else tabs?.choose(views.findIndex(([, part]) => part === events));
     events?.go(at);
   };
   /** @type {Record<string, Part | null>} */
@@ -111,10 +113,11 @@ function make(store, model) {
     approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
+    trace: has("trace") ? new Trace(store, go) : null,
     timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
-    live: has("events") ? new Live(store) : null,
-    progress: has("events") || has("progress") ? new Progress(store, parts.length === 1 && has("progress")) : null,
+    live: has("events") && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
+    progress: (has("events") || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram: has("diagram") ? new Diagram(store) : null,
   };

@@ -4,6 +4,8 @@
 import { unique } from "./text.js";
 import { Player } from "./player.js";
 import { Spans } from "./spans.js";
+import { Past } from "./past.js";
+import { TraceRows } from "./trace_rows.js";
 
 /** @type {(keyof Traits)[]} */
 const TRAITS = ["status", "pending", "tools", "decisions", "breakpoints", "tail", "diagram", "tables", "graphs", "drawings", "total"];
@@ -29,6 +31,7 @@ export class Store {
     this.moves = moves; // how often the kernel's replay had moved then
     this.anew = 0; // how often rows were removed, because a replay moved back
     this.spans = new Spans();
+    this.trace = new TraceRows(new Past(false));
     this.batches = /** @type {[until: number, characters: number][]} */ ([]); // the rows up to here, their characters
     this.held = 0; // characters of all batches
     this.freed = 0; // rows whose data has been dropped
@@ -146,12 +149,31 @@ export class Store {
     const rows = JSON.parse(message.rows);
     for (let i = have - message.from; i < rows.length; i++) {
       this.all.push(rows[i]);
-      if (!this.replays) this.spans.take(rows[i], this.rows.length - 1);
+      if (!this.replays) this.take(rows[i], this.rows.length - 1);
     }
     this.hold(message.rows.length);
     if (this.replays) this.stand(this.position);
     else this.notify("rows");
     return undefined;
+  }
+
+  /**
+   * @param {EventRow} row
+   * @param {number} at
+   */
+  take(row, at) {
+    this.spans.take(row, at);
+    this.trace.take(row, at);
+  }
+
+  /**
+   * Choose the event that is shown in full, or none. All parts follow.
+   * @param {EventRow | null} row
+   */
+  select(row) {
+    if (this.selected === row) return;
+    this.selected = row;
+    this.notify("selected");
   }
 
   // -- a replay's position
@@ -171,10 +193,11 @@ export class Store {
       this.anew++;
       this.rows = [];
       this.spans = new Spans();
+      this.trace = new TraceRows(new Past(false));
     }
     for (let at = this.rows.length; at < end; at++) {
       this.rows.push(this.all[at]);
-      this.spans.take(this.all[at], at);
+      this.take(this.all[at], at);
     }
     this.player?.settle();
     this.notify("rows");
