@@ -15,39 +15,10 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *(
-        "text",
-        "focus",
-        "keys",
-        "past",
-        "spans",
-        "trace_rows",
-        "typed",
-        "player",
-        "store",
-        "form",
-        "breakpoints",
-        "queue",
-        "head",
-        "controls",
-    ),
-    *("position", "call", "decisions", "approvals"),
-    *(
-        "details",
-        "list",
-        "row",
-        "filter",
-        "events",
-        "trace_line",
-        "streams",
-        "trace",
-        "timeline",
-        "messages",
-        "live",
-        "usage",
-        "tabs",
-    ),
-    *("diagram", "graph", "ended", "panel"),
+    *("text", "focus", "keys", "past", "spans", "trace_rows", "moment", "typed", "player", "store", "form"),
+    *("breakpoints", "queue", "head", "controls", "position", "call", "decisions", "approvals"),
+    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline"),
+    *("messages", "live", "usage", "tabs", "diagram", "graph", "ended", "panel"),
 )
 STYLES = ("tokens", "events", "trace", "diagram", "views", "acting", "frame")
 

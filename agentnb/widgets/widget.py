@@ -34,6 +34,7 @@ from agentnb.widgets.feed import Feed
 from agentnb.widgets.handlers import CommandHandlers
 from agentnb.widgets.static.panel import plain_text, static_html
 from agentnb.widgets.views.branches import Branches
+from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.loops import Loops, graph_status
 from agentnb.widgets.views.rows import TAIL, tail
@@ -226,11 +227,13 @@ class Panel(anywidget.AnyWidget):
                 inner._receive(inner, message.get("content"), [])
 
     def _send_messages(self, message: dict[str, Any]) -> None:
-        """Send the last messages of a loop, as its next model request would send them."""
+        """Send the last messages of a loop, as its next model request would send them: now, or at a position."""
         path, last = str(message.get("path") or ""), min(MESSAGES, int(message.get("last") or MESSAGES))
         begun = None if message.get("begun") is None else int(message["begun"])
-        design = self._loops.design_at(path)
-        transcript = Transcript(self.run, design, self._feed.trace.spans.causes, path, begun=begun, reach=last)
+        run, causes = self.run, self._feed.trace.spans.causes
+        if (position := message.get("position")) is not None:  # the page shows an earlier moment
+            run, causes = run.at(int(position) - 1), Causes()
+        transcript = Transcript(run, self._loops.design_at(path), causes, path, begun=begun, reach=last)
         self.send({"type": "messages", "token": message.get("token"), **transcript_data(transcript, last)})
 
     def _settled(self, over: bool) -> None:
@@ -240,9 +243,7 @@ class Panel(anywidget.AnyWidget):
         if "graphs" not in now or self._branches.is_due:
             self._feed.wake()
         if "diagram" in self.parts:
-            drawn = len(self.tables)
-            new = [{"phases": _names(table), "diagram": diagram(table)} for table in list(self._loops.tables)[drawn:]]
-            now["tables"] = [*self.tables, *new]
+            now["tables"] = self._tables()
         with self.hold_sync():  # one message for all of them; traits that have not changed are not sent
             # A replay's place is last: in a long recording the rest takes time, and the replay may move meanwhile.
             self._update(**now, place=_place(self.run))
@@ -251,6 +252,16 @@ class Panel(anywidget.AnyWidget):
             callbacks, self._when_over = self._when_over, []
             for callback in callbacks:
                 callback()
+
+    def _tables(self) -> list[dict[str, Any]]:
+        """Return the tables of the nested loops, each with its drawing and the loops that have it."""
+        loops: list[list[str]] = [[] for _ in self._loops.tables]
+        for name, number in list(self._loops.named.items()):
+            loops[number].append(repair_text(name))
+        return [
+            {"phases": _names(table), "diagram": diagram(table), "loops": names}
+            for table, names in zip(list(self._loops.tables), loops, strict=False)
+        ]
 
     def _update_tail(self, over: bool) -> None:
         total, now = len(self.run.events), time.monotonic()

@@ -123,3 +123,71 @@ test("an outdated position of the kernel is ignored, and a newer one is applied"
   model.set("place", [5, 7]);
   assert.equal(store.position, 5);
 });
+
+// Rows of a run with a model request for every two events, each of which changes a span.
+function requests(many) {
+  const made = [{ seq: 0, time: 1000, type: "run_start", summary: "L l", span: 0, phase: "idle", spans: [{ number: 0, kind: "loop", name: "l", path: "", parent: null }] }];
+  for (let n = 1; n <= many; n++) {
+    const [begun, ended] = [1000 + 2 * n, 1001 + 2 * n];
+    const opened = { number: n, kind: "model", name: `turn ${n}`, path: "", parent: 0, intervals: { 0: { kind: "run", start: begun } } };
+    made.push({ seq: made.length, time: begun, type: "model_start", phase: "thinking", summary: `turn ${n}`, span: n, spans: [opened] });
+    const closed = { number: n, ended, usage: { input_tokens: 10 }, intervals: { 0: { end: ended } } };
+    made.push({ seq: made.length, time: ended, type: "model_end", summary: "", span: n, spans: [closed] });
+  }
+  return made;
+}
+
+test("a live run is shown as it was, while events go on arriving, and then live again", (context) => {
+  const { model, store } = storeOf(context);
+  const made = requests(5);
+  model.deliver(batch(made.slice(0, 9)));
+  assert.deepEqual([store.isLive, store.position, store.rows === store.all], [true, 9, true]);
+  store.goTo(4);
+  model.deliver(batch(made.slice(9)));
+  assert.deepEqual([store.isLive, store.position, store.rows.length, store.all.length], [false, 4, 4, 11]);
+  const { phase, turn, usage, standing } = store.status();
+  assert.deepEqual([phase, turn, usage, standing], ["thinking", 2, { input_tokens: 10 }, "as it was at #3"]);
+  assert.deepEqual([store.spans.all.length, store.whole.all.length], [3, 6]);
+  assert.deepEqual(model.sentOf("position"), []); // only the page looks back
+  store.goLive();
+  assert.deepEqual([store.isLive, store.rows === store.all, store.spans === store.whole, store.anew], [true, true, true, 1]);
+  store.goTo(2);
+  store.goTo(11); // the newest event is live
+  assert.equal(store.isLive, true);
+});
+
+test("what is in progress is not shown at an earlier moment", (context) => {
+  const { model, store } = storeOf(context);
+  const line = (text) => ({ type: "live", lines: [{ kind: "text", path: "", name: "", text }] });
+  model.deliver(batch(requests(3)));
+  model.deliver(line("one"));
+  store.goTo(2);
+  model.deliver(line("two"));
+  assert.deepEqual(store.live, []);
+  store.goLive();
+  assert.deepEqual(store.live.map(({ text }) => text), ["two"]);
+});
+
+test("choosing an event is told once", (context) => {
+  const { model, store } = storeOf(context);
+
+  const told = [];
+  store.view((what) => told.push(what));
+  model.deliver(batch(requests(1)));
+  store.select(store.rows[1]);
+  store.select(store.rows[1]);
+  assert.deepEqual(told.filter((what) => what === "selected"), ["selected"]);
+});
+
+test("a long run is folded in turns, each of which is short", async (context) => {
+  const { clock, model, store } = storeOf(context);
+  model.deliver(batch(requests(2000)));
+  let reads = 0;
+  performance.now = () => clock.now + 20 * ++reads; // each look at the clock is past the time
+  store.goTo(4000);
+  const first = store.moment.position;
+  assert.ok(first > 0 && first < 4000, `${first} events in the first turn`);
+  await clock.pass(1000);
+  assert.equal(store.moment.position, 4000);
+  assert.equal(store.status().turn, 2000);
+});

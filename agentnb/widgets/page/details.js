@@ -47,8 +47,7 @@ export class Details {
   /** @param {EventRow | null} row */
   show(row) {
     this.row = row;
-    this.store.selected = row;
-    this.store.notify("selected");
+    this.store.select(row);
     this.el.hidden = !row;
     this.causes = this.effects = [];
     if (!row) return;

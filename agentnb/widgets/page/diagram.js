@@ -20,9 +20,9 @@ export class Diagram {
   /** @param {News} what */
   update(what) {
     const { model } = this.store,
-      status = model.get("status") ?? {};
+      status = this.store.status();
     if (what === "diagram") this.outermost.draw(model.get("diagram"));
-    if (!["diagram", "tables", "status"].includes(what)) return;
+    if (!["diagram", "tables", "status", "position"].includes(what)) return;
     this.outermost.el.dataset.phase = status.phase ?? "";
     this.outermost.mark(model.get("phases") ?? [], status.phase, status.path ?? [], status);
     this.updateNested(status, model.get("tables") ?? []);

@@ -61,6 +61,7 @@ export class Events {
 
   /** @param {News} what */
   update(what) {
+    if (what === "selected") return this.follow();
     // Until the kernel has answered, the last rows are those saved with the page.
     if (!this.store.rows.length && what !== "rows" && !this.store.replays) {
       const tail = JSON.parse(this.store.model.get("tail") || "[]");
@@ -74,16 +75,25 @@ export class Events {
       this.refilter();
     }
     if (this.anew !== this.store.anew) {
-      // A replay has moved back.
+      // An earlier moment is shown.
       this.anew = this.store.anew;
       if (this.selected >= this.rows().length) this.select(-1);
-      this.filter.forget();
+      this.filter.shorten(this.rows());
       this.refilter();
     }
     this.filter.note(this.rows());
     if (this.shown) this.scan();
     this.list.more();
     this.showCount();
+    return undefined;
+  }
+
+  // Another part has chosen an event.
+  follow() {
+    const { selected, rows } = this.store,
+      at = selected?.seq ?? -1;
+    if (selected && rows[at] !== selected) return;
+    if (at !== this.selected) this.reveal(at);
   }
 
   refilter() {
@@ -182,11 +192,16 @@ export class Events {
    */
   go(at) {
     if (at < 0 || at >= this.rows().length) return;
-    if (this.shown && !this.filter.passes(this.rows()[at], this.filter.query.value.toLowerCase())) {
+    this.reveal(at);
+    this.list.spacer.focus({ preventScroll: true });
+  }
+
+  /** @param {number} at */
+  reveal(at) {
+    if (at >= 0 && this.shown && !this.filter.passes(this.rows()[at], this.filter.query.value.toLowerCase())) {
       this.filter.clear();
       this.refilter();
     }
     this.select(at);
-    this.list.spacer.focus({ preventScroll: true });
   }
 }

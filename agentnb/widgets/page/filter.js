@@ -64,6 +64,14 @@ export class Filter {
     this.press(false);
   }
 
+  /**
+   * There are fewer rows. The choices stay.
+   * @param {EventRow[]} rows
+   */
+  shorten(rows) {
+    this.counted = Math.min(this.counted, rows.length);
+  }
+
   // Start again: the rows have been replaced.
   forget() {
     this.counted = 0;

@@ -31,7 +31,7 @@ export class Head {
 
   update() {
     const { store } = this,
-      status = store.model.get("status") ?? {},
+      status = store.status(),
       usage = status.usage ?? {},
       nested = status.nested?.length;
     this.queue.update();
@@ -45,7 +45,7 @@ export class Head {
       [
         ...(nested ? [] : [`phase ${status.phase || "-"}`]), // the line below begins with it
         ...asked(status),
-        count(store.replays ? store.rows.length : store.total, "event"),
+        count(store.isLive ? store.total : store.rows.length, "event"),
         ...tokens.map(([name, amount]) => `${number(amount)} ${name.replaceAll("_", " ")}`),
         ...("cost" in usage ? [`$${number(usage.cost)}`] : []),
       ].join(" \u00b7 "),

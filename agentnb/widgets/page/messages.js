@@ -137,15 +137,16 @@ export class Messages {
     this.wanted = false;
     this.asking = true;
     const asked = Date.now(),
-      { path, begun, last } = this;
+      { path, begun, last, store } = this,
+      at = store.isLive || store.replays ? undefined : store.position;
     const waited = setTimeout(() => {
       this.asking = false; // a busy kernel answers when it can; a later answer is as good
     }, 10000);
-    this.store.ask({ type: "messages", path, begun, last }, (answer) => {
+    store.ask({ type: "messages", path, begun, last, position: at }, (answer) => {
       clearTimeout(waited);
       this.asking = false;
       this.due = Date.now() + Math.max(PAUSE, 5 * (Date.now() - asked));
-      const same = path === this.path && begun === this.begun;
+      const same = path === this.path && begun === this.begun && (at === undefined || at === store.position);
       if (same) this.show(answer);
       if (this.wanted || !same) this.ask();
     });

@@ -31,17 +31,17 @@ const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages
  */
 const WANTS = {
   position: ["position", "rows", "status", "live", "clock"],
-  controls: ["status", "rows", "total", "selected", "breakpoints"],
+  controls: ["status", "rows", "total", "selected", "breakpoints", "position"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
   trace: ["rows", "status", "live", "selected"],
-  events: ["rows", "tail"],
+  events: ["rows", "tail", "selected"],
   timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
   live: ["live", "status"],
   progress: ["live", "status", "rows"],
-  usage: ["rows", "status"],
-  diagram: ["status", "diagram", "tables"],
+  usage: ["rows", "status", "position"],
+  diagram: ["status", "diagram", "tables", "position"],
 };
 const EACH = new Set(["controls", "approvals", "trace", "events", "messages", "diagram"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.

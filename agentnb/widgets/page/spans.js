@@ -2,8 +2,14 @@
 // timeline and the usage of a turn come from them. The kernel computes them (views/spans.py): each row says which spans its
 // event has changed, and how. Here the changes are applied.
 
+import { Past } from "./past.js";
+
+const LINKS = new Set(["number", "parent", "turn", "intervals"]); // fields of a change that are no values of the span
+
 export class Spans {
-  constructor() {
+  /** @param {Past} past keeps what is changed */
+  constructor(past = new Past(false)) {
+    this.past = past;
     this.all = /** @type {Span[]} */ ([]); // by number
     this.turns = /** @type {Span[]} */ ([]); // the requests to a model
     this.open = /** @type {Set<Span>} */ (new Set());
@@ -22,45 +28,70 @@ export class Spans {
    * @param {number} position
    */
   take(row, position) {
-    if (!position) this.began = row.time;
-    this.last = Math.max(this.last, row.time);
-    if (row.spent) this.spent = row.spent;
-    this.paused = row.paused ?? this.paused;
-    for (const { number, intervals, parent, turn, ...fields } of row.spans ?? []) {
-      const span = (this.all[number] ??= this.add(number, position, parent, turn));
-      Object.assign(span, fields);
-      for (const [i, change] of Object.entries(intervals ?? {})) {
-        /** @type {Interval} */
-        const opened = { kind: "run", start: 0, end: null, position, since: 0, after: null };
-        span.intervals[+i] = Object.assign(span.intervals[+i] ?? opened, change);
-      }
-      if (fields.kind === "model") this.turns.push(span);
+    const { past } = this;
+    if (!position) past.set(this, "began", row.time);
+    if (row.time > this.last) past.set(this, "last", row.time);
+    if (row.spent) past.set(this, "spent", row.spent);
+    if (row.paused !== undefined) past.set(this, "paused", row.paused);
+    for (const change of row.spans ?? []) {
+      const span = this.all[change.number] ?? this.add(change, position);
+      for (const key in change) if (!LINKS.has(key)) past.set(span, key, change[/** @type {keyof SpanChange} */ (key)]);
+      for (const i in change.intervals) this.setInterval(span, span.intervals[+i], change.intervals[i], position);
+      if (change.kind === "model") past.push(this.turns, span);
       this.track(span);
     }
   }
 
   /**
-   * @param {number} number
+   * Add the span that an event has opened.
+   * @param {SpanChange} change
    * @param {number} position
-   * @param {number | null | undefined} parent
-   * @param {number | undefined} turn
    * @returns {Span}
    */
-  add(number, position, parent, turn) {
+  add({ number, parent, turn }, position) {
     const outer = parent === undefined || parent === null ? null : this.all[parent];
     /** @type {Span} */
     const span = {
-      ...{ number, position, parent: outer, turn: turn === undefined ? null : this.all[turn] },
-      ...{ kind: "call", name: "", path: "", opened: 0, ended: null, depth: 0, failed: false, calls: 0, call_time: 0 },
-      ...{ usage: {}, intervals: [], inside: [] },
+      number,
+      position,
+      parent: outer,
+      turn: turn === undefined ? null : this.all[turn],
+      kind: "call",
+      name: "",
+      path: "",
+      opened: 0,
+      ended: null,
+      depth: 0,
+      failed: false,
+      performed: false,
+      call: undefined,
+      calls: 0,
+      call_time: 0,
+      usage: {},
+      intervals: [],
+      inside: [],
     };
-    this.inside(outer).push(span);
+    this.past.push(this.all, span);
+    this.past.push(this.inside(outer), span);
     // It is the last row, unless another row has come after its loop.
     let loop = outer;
     while (loop && this.inside(loop.parent).at(-1) === loop) loop = loop.parent;
     if (loop) this.stale = true;
     else this.rows.push(span);
     return span;
+  }
+
+  /**
+   * @param {Span} span
+   * @param {Interval | undefined} interval undefined for a new one
+   * @param {Partial<Interval>} change
+   * @param {number} position
+   */
+  setInterval(span, interval, change, position) {
+    /** @type {Interval} */
+    const opened = { kind: "run", start: 0, end: null, position, since: 0, after: null };
+    if (!interval) this.past.push(span.intervals, Object.assign(opened, change));
+    else for (const key in change) this.past.set(interval, key, change[/** @type {keyof Interval} */ (key)]);
   }
 
   /** @param {Span | null} loop */
@@ -70,14 +101,15 @@ export class Spans {
 
   /** @param {Span} span */
   track(span) {
-    const key = `${span.path}\n${span.call}`;
-    if (span.ended === null) {
-      this.open.add(span);
-      if (span.kind === "call") this.calls.set(key, span);
-    } else {
-      this.open.delete(span);
-      if (this.calls.get(key) === span) this.calls.delete(key);
-    }
+    const { past } = this,
+      isOpen = span.ended === null;
+    past.hold(this.open, span, isOpen);
+    if (span.kind !== "call") return;
+    const key = `${span.path}\n${span.call}`,
+      other = this.calls.get(key);
+    if (isOpen) {
+      if (other !== span) past.put(this.calls, key, span);
+    } else if (other === span) past.put(this.calls, key, undefined);
   }
 
   // The spans in the order of their rows.

@@ -1,11 +1,10 @@
 // One store per widget model: it keeps the rows, asks for lost ones again, sends questions to the kernel and passes on
-// their answers, and notices when the kernel is gone.
+// their answers, and notices when the kernel is gone. It knows which moment of the run the page shows: the newest, or an
+// earlier one, also while the run continues.
 
 import { unique } from "./text.js";
 import { Player } from "./player.js";
-import { Spans } from "./spans.js";
-import { Past } from "./past.js";
-import { TraceRows } from "./trace_rows.js";
+import { Moment } from "./moment.js";
 
 /** @type {(keyof Traits)[]} */
 const TRAITS = ["status", "pending", "tools", "decisions", "breakpoints", "tail", "diagram", "tables", "graphs", "drawings", "total"];
@@ -15,30 +14,34 @@ const PING_EVERY = 5000,
 const GONE_TEXT =
   "The kernel is gone: this is the last state that it sent. In a new kernel, agentnb.attach() finds the runs that are in a store.";
 const KEEP = 32 * 1024 * 1024; // characters of JSON; the data of earlier events is dropped, and asked for when needed
+const FOLDING = 12; // milliseconds of folding at a time
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
 
 export class Store {
   /** @param {Model} model */
   constructor(model) {
     this.model = model;
-    this.rows = /** @type {EventRow[]} */ ([]); // what has happened
     const [position = 0, moves = 0] = model.get("place") ?? [];
     this.replays = Boolean(model.get("place")?.length);
-    /** @type {EventRow[]} */
-    this.all = this.replays ? [] : this.rows; // what is recorded; in a replay also the events after the current position
+    this.all = /** @type {EventRow[]} */ ([]); // every row received
+    this.newest = new Moment(false); // of all rows
+    this.isLive = !this.replays; // whether the newest event is shown, also when others come
+    this.rows = this.replays ? [] : this.all; // those until the shown moment
+    this.moment = this.replays ? new Moment(true) : this.newest; // the shown one
+    this.earlier = this.moment; // the one that can be moved, once it is needed
+    this.folding = 0; // the timer of a fold that is not complete
     this.player = this.replays ? new Player(this) : null;
-    this.position = position;
+    this.position = position; // the number of events until the shown moment
     this.moves = moves; // how often the kernel's replay had moved then
     this.anew = 0; // how often rows were removed, because a replay moved back
-    this.spans = new Spans();
-    this.trace = new TraceRows(new Past(false));
     this.batches = /** @type {[until: number, characters: number][]} */ ([]); // the rows up to here, their characters
     this.held = 0; // characters of all batches
     this.freed = 0; // rows whose data has been dropped
     this.going = false; // whether the kernel's replay is on its way to another position
     this.total = model.get("total") ?? 0;
-    this.live = /** @type {LiveLine[]} */ ([]);
-    this.selected = /** @type {EventRow | null} */ (null); // the row whose event is shown in full
+    this.live = /** @type {LiveLine[]} */ ([]); // what is in progress at the shown moment
+    this.streamed = /** @type {LiveLine[]} */ ([]); // what the kernel has sent of it last
+    this.selected = /** @type {EventRow | null} */ (null); // the row whose event is shown in full: see `select`
     this.views = /** @type {Set<(what: News) => void>} */ (new Set());
     this.page = unique();
     this.asked = /** @type {Map<string, (answer: any) => void>} */ (new Map()); // by token: the function that gets the answer
@@ -131,9 +134,8 @@ export class Store {
     if (message.now) this.skew = message.now * 1000 - Date.now();
     if (message.type === "events") this.receiveEvents(message);
     else if (message.type === "live") {
-      if (this.replays) return;
-      this.live = message.lines;
-      this.notify("live");
+      this.streamed = message.lines;
+      if (this.isLive) this.speak(this.streamed);
     } else if (message.token) {
       const answered = this.asked.get(message.token);
       this.asked.delete(message.token);
@@ -147,23 +149,107 @@ export class Store {
     this.total = message.total;
     if (message.from > have) return this.repair(message.from);
     const rows = JSON.parse(message.rows);
-    for (let i = have - message.from; i < rows.length; i++) {
-      this.all.push(rows[i]);
-      if (!this.replays) this.take(rows[i], this.rows.length - 1);
-    }
+    for (let i = have - message.from; i < rows.length; i++) this.all.push(rows[i]);
+    this.newest.goTo(this.all, this.all.length);
     this.hold(message.rows.length);
+    if (this.isLive) this.position = this.all.length;
     if (this.replays) this.stand(this.position);
     else this.notify("rows");
     return undefined;
   }
 
+  // -- the moment that is shown
+
+  // The spans at the shown moment.
+  get spans() {
+    return this.moment.spans;
+  }
+
+  // The rows of the trace at the shown moment.
+  get trace() {
+    return this.moment.trace;
+  }
+
+  // The spans of all rows.
+  get whole() {
+    return this.newest.spans;
+  }
+
+  // How many events there are to go to.
+  recorded() {
+    return Math.max(this.all.length, this.replays ? this.total : 0);
+  }
+
   /**
-   * @param {EventRow} row
-   * @param {number} at
+   * The state of the run at the shown moment. The kernel sends that of the newest, and of the position of its replay.
+   * @returns {Status}
    */
-  take(row, at) {
-    this.spans.take(row, at);
-    this.trace.take(row, at);
+  status() {
+    const { model, position } = this,
+      now = model.get("status") ?? {};
+    if (this.isLive) return now;
+    if (this.replays && now.position === position) return now;
+    const then = this.moment.status(now, model.get("phases") ?? [], model.get("tables") ?? []);
+    return this.replays || !position ? then : { ...then, standing: `as it was at #${position - 1}` };
+  }
+
+  /**
+   * Show the moment after so many events. In a replay the kernel follows; in a run only this page looks back.
+   * @param {number} position
+   */
+  goTo(position) {
+    const to = Math.max(0, Math.min(this.recorded(), position));
+    if (this.replays) this.move(to);
+    else if (to === this.all.length) this.goLive();
+    else {
+      this.isLive = false;
+      this.stand(to);
+      this.speak([]);
+    }
+  }
+
+  // Show the newest event, and those that come.
+  goLive() {
+    if (this.replays) return this.goTo(this.recorded());
+    if (this.isLive) return undefined;
+    this.isLive = true;
+    this.rows = this.all;
+    this.moment = this.newest;
+    this.position = this.all.length;
+    this.notify("rows");
+    this.notify("position");
+    return this.speak(this.streamed);
+  }
+
+  /**
+   * Set the position. The parts show what had happened by then.
+   * @param {number} position
+   */
+  stand(position) {
+    this.position = position;
+    const end = Math.min(position, this.all.length);
+    if (end < this.rows.length) {
+      this.anew++;
+      this.rows = this.all.slice(0, end);
+    }
+    for (let at = this.rows.length; at < end; at++) this.rows.push(this.all[at]);
+    if (this.earlier === this.newest) this.earlier = new Moment(true);
+    this.moment = this.earlier;
+    this.fold();
+    this.player?.settle();
+    this.notify("rows");
+    this.notify("position");
+  }
+
+  // Fold until the shown moment. Over many thousands of events this takes several turns, so that the page still answers.
+  fold() {
+    clearTimeout(this.folding);
+    if (this.isLive || this.moment.goTo(this.all, this.rows.length, performance.now() + FOLDING)) return;
+    this.folding = setTimeout(() => {
+      this.fold();
+      this.notify("rows");
+      this.notify("position");
+    }, 0);
   }
 
   /**
@@ -178,32 +264,6 @@ export class Store {
 
   // -- a replay's position
 
-  recorded() {
-    return Math.max(this.all.length, this.replays ? this.total : 0);
-  }
-
-  /**
-   * Set the position. The parts show what had happened by then.
-   * @param {number} position
-   */
-  stand(position) {
-    this.position = position;
-    const end = Math.min(position, this.all.length);
-    if (end < this.rows.length) {
-      this.anew++;
-      this.rows = [];
-      this.spans = new Spans();
-      this.trace = new TraceRows(new Past(false));
-    }
-    for (let at = this.rows.length; at < end; at++) {
-      this.rows.push(this.all[at]);
-      this.take(this.all[at], at);
-    }
-    this.player?.settle();
-    this.notify("rows");
-    this.notify("position");
-  }
-
   /**
    * Follow the kernel's replay. A message about an earlier position may arrive after the answer about a later one.
    * @param {Place} place
@@ -214,17 +274,16 @@ export class Store {
     if (position !== this.position) this.stand(position);
   }
 
-  /** @param {number} position */
-  goTo(position) {
-    const to = Math.max(0, Math.min(this.recorded(), position));
+  /** @param {number} to */
+  move(to) {
     this.stand(to);
-    if (this.going) return;
+    if (this.going || this.gone) return;
     this.going = true;
     this.ask({ type: "position", position: to }, (answer) => {
       this.going = false;
       const shown = /** @type {Place} */ (this.model.get("place")),
         place = answer.place && answer.place[1] > shown[1] ? answer.place : shown;
-      if (this.position !== to) return this.goTo(this.position); // the position has changed meanwhile
+      if (this.position !== to) return this.move(this.position); // the position has changed meanwhile
       if (place[0] !== to) this.player?.hold(); // the replay has stopped earlier, or was moved elsewhere
       return this.follow(place);
     });
@@ -271,9 +330,19 @@ export class Store {
 
   // The time up to which the run is shown. It advances while something is open and the run is driven, or a recording plays.
   until() {
-    const { spans, model, gone } = this,
-      lives = spans.open.size && model.get("status")?.lives && !gone;
-    return lives ? Math.max(spans.last, this.now()) : spans.last;
+    const { spans, isLive, replays } = this;
+    return (isLive || replays) && this.runsOn(spans) ? Math.max(spans.last, this.now()) : spans.last;
+  }
+
+  // The time until which there is something to show.
+  end() {
+    const { whole, replays } = this;
+    return !replays && this.runsOn(whole) ? Math.max(whole.last, this.now()) : whole.last;
+  }
+
+  /** @param {Spans} spans */
+  runsOn(spans) {
+    return spans.open.size > 0 && Boolean(this.model.get("status")?.lives) && !this.gone;
   }
 
   // -- the connection to the kernel

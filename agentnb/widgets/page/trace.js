@@ -131,7 +131,7 @@ export class Trace {
    * @param {number} position
    */
   rowOf(position) {
-    return this.store.trace.of(this.store.rows[position])?.number ?? -1;
+    return this.store.trace.of(this.store.all[position])?.number ?? -1;
   }
 
   // -- what is shown, in which order
@@ -453,7 +453,7 @@ export class Trace {
   choose(row) {
     this.chosen = row.number;
     this.reveal(row.number);
-    this.store.select(this.store.rows[row.position] ?? null);
+    this.store.select(this.store.all[row.position] ?? null);
     this.draw();
   }
 
@@ -526,7 +526,7 @@ export class Trace {
    */
   breakAt(row) {
     const { store } = this,
-      { type } = store.rows[row.position],
+      { type } = store.all[row.position],
       tool = row.kind === "call" ? row.name.replace(/[*?[]/g, "[$&]") : ""; // a name, not a pattern
     if (!store.model.get("breakpoints")?.events?.includes(type)) this.tell("Nothing pauses at such events.");
     else

@@ -92,7 +92,7 @@ export class Line {
     this.draw(piecesOf(row, isFolded, scale, this.strips), scale);
     if (this.row !== row) this.el.title = "";
     this.row = row;
-    const loop = store.rows[row.position]?.path;
+    const loop = store.all[row.position]?.path;
     this.lead.title = loop && row.kind === "loop" ? visible(loop) : "";
   }
 
@@ -225,7 +225,7 @@ function tookOf(row, { store, now }) {
 function piecesOf(row, isFolded, { store, now }, strips) {
   const { spans } = store;
   if (row.kind === "message") {
-    const time = row.person ? store.rows[row.position]?.time : undefined;
+    const time = row.person ? store.all[row.position]?.time : undefined;
     return time === undefined ? [] : [{ kind: "dot", start: time, end: time, open: false }];
   }
   if (isFolded) return stripOf(row, store, now, strips);

@@ -95,6 +95,8 @@ interface NestedLoop {
 interface PhaseTable {
   phases: string[];
   diagram: string;
+  /** The loops that have it: of each its design and its name, as in the summary of its first event. */
+  loops: string[];
 }
 
 /** Where a replay differs from its recording (views/status.py). */
@@ -230,6 +232,8 @@ interface EventRow {
   paused?: number;
   /** The rows of the trace that it added or changed. */
   trace?: TraceChange[];
+  /** Noted by the page: a call of the loop itself, or an answer that another run has paid for. */
+  uncounted?: boolean;
 }
 
 interface Spent {
@@ -298,7 +302,8 @@ interface Questions {
   position: { position: number };
   show: { seq: number } | Identity;
   typed: { seq: number };
-  messages: { path: string; begun: number | null; last: number };
+  /** `position`: the messages as they were after so many events; without it, as they are. */
+  messages: { path: string; begun: number | null; last: number; position?: number };
   whatif: { seq: number };
   shape: { json: string };
   branch: WhatIfChange & { seq: number; kind: string; name: string; approvals: "ask" | "then" };
@@ -474,6 +479,7 @@ type Ended = import("./ended.js").Ended;
 type Spans = import("./spans.js").Spans;
 type Past = import("./past.js").Past;
 type TraceRows = import("./trace_rows.js").TraceRows;
+type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 

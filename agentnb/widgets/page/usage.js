@@ -55,8 +55,8 @@ export class Usage {
   }
 
   draw() {
-    const { spans, model } = this.store,
-      usage = model.get("status")?.usage ?? {};
+    const { spans } = this.store,
+      usage = this.store.status().usage ?? {};
     const { spent } = spans,
       until = this.store.until();
     const facts = [

@@ -91,12 +91,14 @@ class Loops:
     """The loops of one run. Call `follow` with its events, then read.
 
     graphs: read the call graphs as well. tables: the tables of the nested loops that were seen, each with a number.
+    named: the number of the table of each nested loop, by its design and its name as in the summary of its start.
     """
 
     def __init__(self, design: Any, *, graphs: bool = False) -> None:
         self._graph_of = graph_of if graphs else lambda design: None
         self._design = design
         self.tables: dict[Table, int] = {}
+        self.named: dict[str, int] = {}
         self._known: dict[tuple[int, str, str, str, str], Design | None] = {}
         self._reset()
 
@@ -163,6 +165,8 @@ class Loops:
         above.inside[name] = self._by_path[event.path] = loop
         if loop.table is not None and len(self.tables) < TABLES:
             self.tables.setdefault(loop.table, len(self.tables))
+        if loop.table in self.tables:
+            self.named[f"{event.loop} {event.name}"] = self.tables[loop.table]
 
     def _forget(self, loop: LoopView) -> None:
         del self._by_path[loop.path]
