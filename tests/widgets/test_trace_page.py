@@ -22,7 +22,7 @@ from agentnb.widgets.views.trace import Row, Trace
 from tests import designs
 from tests.widgets.axe import faults
 from tests.widgets.pages import PanelPage, RecordedPanel, rows_message, state
-from tests.widgets.support import HOSTILE, asking_everywhere, session, until
+from tests.widgets.support import HOSTILE, asking_everywhere, session
 from tests.widgets.test_spans import stamped
 
 pytestmark = pytest.mark.browser
@@ -103,6 +103,14 @@ def trace(page: Page) -> Iterator[Callable[..., PanelPage]]:
         if hasattr(one.panel.run, "cancel"):  # a recording cannot be cancelled
             one.panel.run.cancel()
         one.panel.close()
+
+
+def nested() -> Any:
+    """A run in which three calls wait, one of them in each loop."""
+    run = asking_everywhere()
+    while len(run.pending) < 3:
+        run.submit_step("call").result(30)
+    return run
 
 
 def count(page: Page) -> int:
@@ -204,7 +212,7 @@ def test_a_key_pauses_at_such_events_and_another_copies_the_code(trace: Callable
     row(page, "search").click()
     page.keyboard.press("b")
     shown.until(lambda: "Breakpoint added" in page.locator(".agentnb-trace-note").inner_text(), "the breakpoint")
-    assert [str(breakpoint.tool) for breakpoint in run.breakpoints] == ["search"]
+    assert [one.label for one in run.breakpoints] == ["call_start, tool search"]
     page.keyboard.press("c")
     [start] = [event.seq for event in run.events if event.type == "call_start"]
     expect(page.locator(".agentnb-trace-note")).to_contain_text(f"run.events[{start}]")
@@ -255,12 +263,10 @@ def test_a_model_writes_into_its_row_which_grows(trace: Callable[..., PanelPage]
 
 
 def test_a_call_reports_its_progress_in_its_row(trace: Callable[..., PanelPage]) -> None:
-    run = asking_everywhere()
-    run.play()
-    until(lambda: len(run.pending) == 3)
+    run = nested()
     shown = trace(run)
     page = shown.page
-    shown.until(lambda: count(page) == 7, "the rows")
+    shown.until(lambda: count(page) == 8, "the rows")
     assert shown.panel is not None
     shown.panel._feed._receive(Delta(type="call_delta", path="", call_id="k1", data={"done": 3, "total": 4}))
     bar = page.get_by_role("progressbar")
@@ -311,7 +317,10 @@ def batches(events: list[Any]) -> Iterator[dict[str, Any]]:
 def alone(page: Page) -> PanelPage:
     """A trace that the test can call, with 20 turns of a call each."""
     shown = PanelPage(page, state=state(parts=["trace"]), settle=False)
-    page.evaluate("() => document.querySelector('#here').remove()")
+    page.evaluate(
+        "() => { document.head.append(document.querySelector('[data-agentnb-style]'));"
+        " document.querySelector('#here').remove(); }"
+    )
     page.evaluate(GROW, module())
     for batch in batches(events_of(20)):
         shown.deliver(batch)
@@ -411,12 +420,10 @@ def test_hostile_text_is_inert_and_visible(trace: Callable[..., PanelPage]) -> N
 
 
 def test_the_trace_has_no_accessibility_faults(trace: Callable[..., PanelPage]) -> None:
-    run = asking_everywhere()
-    run.play()
-    until(lambda: len(run.pending) == 3)
+    run = nested()
     shown = trace(run)
     page = shown.page
-    shown.until(lambda: count(page) == 7, "the rows")
+    shown.until(lambda: count(page) == 8, "the rows")
     row(page, "critic").first.click()
     assert shown.panel is not None
     shown.panel._feed._receive(Delta(type="call_delta", path="", call_id="k1", data={"done": 3, "total": 4}))

@@ -374,14 +374,20 @@ export class Trace {
   // Put the rows into the order in which they are seen. What has grown is not moved: it may have the focus.
   sort() {
     if (!this.grown.size) return;
-    /** @param {Element} node */
-    const top = (node) => Number(/\((-?[\d.]+)px/.exec(/** @type {HTMLElement} */ (node).style.transform)?.[1] ?? 0);
-    const fixed = [...this.grid.children].filter((node) => node.classList.contains("agentnb-grown-row")),
-      tops = fixed.map(top);
-    for (const { el: node } of this.pool) {
-      const y = top(node),
-        before = fixed.find((_, i) => tops[i] > y) ?? null;
-      if (nextGrown(node) !== before) this.grid.insertBefore(node, before);
+    /** @param {HTMLElement} node */
+    const top = (node) => Number(/\((-?[\d.]+)px/.exec(node.style.transform)?.[1] ?? 0);
+    const grown = new Set([...this.grown.values()].map(({ node }) => node)),
+      nodes = [...this.pool.map(({ el: node }) => node), ...[...grown].filter((node) => !node.hidden)];
+    nodes.sort((one, other) => top(one) - top(other));
+    let at = this.grid.firstElementChild;
+    for (const node of nodes) {
+      while (at && at !== node && (grown.has(node) || (grown.has(/** @type {HTMLElement} */ (at)) && at.hasAttribute("hidden")))) {
+        const next = at.nextElementSibling;
+        if (!grown.has(/** @type {HTMLElement} */ (at))) this.grid.append(at); // it is put into its place in its turn
+        at = next;
+      }
+      if (at === node) at = at.nextElementSibling;
+      else this.grid.insertBefore(node, at);
     }
   }
 
@@ -577,14 +583,4 @@ function isAtEnd({ parent }, last) {
   if (!parent) return true;
   for (let at = last ?? null; at; at = at.parent) if (at === parent) return true;
   return false;
-}
-
-/**
- * The next of the rows that have grown, after an element.
- * @param {Element} node
- */
-function nextGrown(node) {
-  let next = node.nextElementSibling;
-  while (next && !next.classList.contains("agentnb-grown-row")) next = next.nextElementSibling;
-  return next;
 }
