@@ -106,7 +106,7 @@ def seen_as(tab: str) -> Callable[[PanelPage], None]:
         press(shown.page, "Per turn")
         shown.page.get_by_role("tab", name=tab).click()
         view = shown.page.get_by_role("tabpanel", name=tab)
-        shown.until(lambda: "turn 1" in view.inner_text() or "Answer with one" in view.inner_text(), tab)
+        shown.until(lambda: "turn 1" in view.inner_text().lower() or "Answer with one" in view.inner_text(), tab)
         shown.page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
 
     return look
@@ -136,7 +136,8 @@ def silent() -> Any:
 def speaking(shown: PanelPage) -> None:
     assert shown.panel is not None
     shown.panel.run.play()
-    shown.until(shown.page.locator(".agentnb-line").count, "the line")
+    shown.page.get_by_role("tab", name="Trace").click()
+    shown.until(shown.page.locator(".agentnb-stream").count, "the text")
 
 
 def nested() -> Any:
@@ -183,6 +184,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
     "breakpoints": (one, broken_off),
     "an event": (one, selected),
     "loops inside": (nested, lambda shown: None),
+    "trace": (graph, seen_as("Trace")),
     "timeline": (graph, seen_as("Timeline")),
     "messages": (graph, seen_as("Messages")),
     "a recording": (recorded, halfway),

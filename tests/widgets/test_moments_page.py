@@ -38,7 +38,7 @@ DRAWN = """() => {
   };
   const part = (name) => [...document.querySelectorAll(`#here ${name}`)].map(told).join("\\n");
   return Object.fromEntries([".agentnb-chip", ".agentnb-facts", ".agentnb-where", ".agentnb-queue", ".agentnb-stopped",
-    ".agentnb-approvals", ".agentnb-graphs", ".agentnb-log", ".agentnb-live", ".agentnb-usage", ".agentnb-side",
+    ".agentnb-approvals", ".agentnb-graphs", ".agentnb-log", ".agentnb-trace-grid", ".agentnb-usage", ".agentnb-side",
   ].map((name) => [name, part(name)]));
 }"""
 
@@ -51,7 +51,7 @@ def drawn(shown: PanelPage, total: int) -> dict[str, str]:
     assert shown.panel is not None
     shown.until(shown.panel.is_told, "how the run stands")
     told = {}
-    for tab in ("Events", "Timeline", "Messages"):
+    for tab in ("Trace", "Events", "Timeline", "Messages"):
         page.get_by_role("tab", name=tab).click()
         told |= {f"{tab} {name}": part for name, part in at_rest(shown).items()}
     return told
