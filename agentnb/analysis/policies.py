@@ -24,7 +24,7 @@ from agentnb.core.loop import Design
 from agentnb.core.state import State
 from agentnb.core.tools import Tool
 from agentnb.run.approvals.context import PolicyContext, contexts_at
-from agentnb.run.approvals.policy import FAILED, ProposedCall, Verdict, make_policy, propose
+from agentnb.run.approvals.policy import FAILED, ProposedCall, Verdict, make_policy, proposed_call
 from agentnb.run.host import host
 from agentnb.run.past.divergence import DecisionCheck
 from agentnb.run.validation import shown
@@ -171,7 +171,7 @@ def backtest(approve: Any, of: Any, *, loop: Design | None = None) -> Backtest:
             rows.append(row)
             tool = tools.get(row.seq, {}).get(row.tool)
             # The policy receives a copy of the call: its changes must not change the recording.
-            call = propose(row.call_id, row.tool, row.arguments, tool)
+            call = proposed_call(row.call_id, row.tool, row.arguments, tool)
             calls.append(call)
             answers.append(policy(call, partial(contexts, questions[row.seq])))
 

@@ -86,7 +86,7 @@ def open_call(state: State, call: ToolCall, *, hidden: bool) -> None:
     opened = CallState(call, hidden)
     id = opened.id
     state.calls[id] = state.open[id] = opened
-    state.place.ids.add(id)
+    state.at_path.ids.add(id)
     if hidden:
         state.own_calls.append(opened)
     else:

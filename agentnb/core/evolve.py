@@ -77,11 +77,11 @@ def _evolve_nested(state: State, event: e.Event) -> None:
 def _new_state_at(state: State, path: str) -> State:
     """Return the state of a loop that begins at this path of the run, possibly not for the first time."""
     fresh = State()
-    if (place := state.places.get(path)) is None:
-        state.places[path] = fresh.place
+    if (at_path := state.by_path.get(path)) is None:
+        state.by_path[path] = fresh.at_path
     else:
-        place.runs += 1
-        fresh.place = place
+        at_path.runs += 1
+        fresh.at_path = at_path
     return fresh
 
 

@@ -102,7 +102,7 @@ class Requests:
 
     def new_reply(self, state: State) -> Reply:
         """Return the object that assembles the model's answer."""
-        return Reply(state.turn, state.place.ids)
+        return Reply(state.turn, state.at_path.ids)
 
     def read_again(self, message: Message) -> Message:
         """Return an answer whose text was replaced, parsed as if the model had sent it with this text."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+import types
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -35,8 +36,26 @@ class InnerGenerator(AsyncIterator[T], Generic[T]):
             sys.set_asyncgen_hooks(*hooks)
 
     async def aclose(self) -> None:
-        """Close the generator."""
-        await self._generator.aclose()
+        """Close the generator, and wait until it has ended."""
+        try:
+            if getattr(self._generator, "ag_frame", None) is not None:  # it has not ended yet
+                await absorb_late_exit()
+        finally:
+            await self._generator.aclose()
+
+
+@types.coroutine
+def absorb_late_exit() -> Generator[None, None, None]:
+    """Await this first, if the code that handles a cancellation awaits: it takes up the second error of a cancellation.
+
+    Before Python 3.13, an async generator that is closed in a task which is cancelled before its first step gets two
+    errors: a CancelledError, and a GeneratorExit at the next await. asyncio closes an abandoned generator in such a
+    task, and `asyncio.run` cancels this task. The GeneratorExit would end the await, and all generators inside.
+    """
+    error = sys.exc_info()[1]
+    if error is not None and not isinstance(error, (Exception, GeneratorExit)):
+        with suppress(GeneratorExit):
+            yield
 
 
 def is_async(function: Callable[..., Any]) -> bool:

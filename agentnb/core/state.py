@@ -67,7 +67,7 @@ class NestedMessages(NamedTuple):
 
 
 @dataclass(slots=True)
-class Place:
+class RunsAtPath:
     """Data shared by the runs of a loop at one path: how many have begun there, and the ids of all their calls."""
 
     runs: int = 1
@@ -100,8 +100,8 @@ class State:
     - `approve` and `limits` are those of the whole run, as recorded.
     - `listens`: the loop has a conversation of its own. If not, `inside` has the messages of each loop that it has run,
       and `conversation` has all of them.
-    - `place` is shared with the earlier runs of the loop at its path, so that no two calls there have the same id.
-      `places`, in the outermost loop's state, has those of all paths.
+    - `at_path` is shared with the earlier runs of the loop at its path, so that no two calls there have the same id.
+      `by_path`, in the outermost loop's state, has those of all paths.
     - `memo` is not part of the state: a cache for data that the design has computed from this state and could compute
       again.
     """
@@ -147,8 +147,8 @@ class State:
     listens: bool = True
     max_result_chars: int | None = None
     inside: list[NestedMessages] = field(default_factory=list)
-    place: Place = field(default_factory=Place)
-    places: dict[str, Place] = field(default_factory=dict)
+    at_path: RunsAtPath = field(default_factory=RunsAtPath)
+    by_path: dict[str, RunsAtPath] = field(default_factory=dict)
     approve: Any = None
     limits: dict[str, float] = field(default_factory=dict)
     memo: Any = field(default=None, compare=False, repr=False)
@@ -172,7 +172,7 @@ class State:
 
         id: an id that is unique within one run of the loop. The second run at the path makes `id#2`, the third `id#3`.
         """
-        return id if self.place.runs == 1 else f"{id}#{self.place.runs}"
+        return id if self.at_path.runs == 1 else f"{id}#{self.at_path.runs}"
 
     def running(self, path: str = "") -> Iterator[tuple[str, State]]:
         """Yield the loop itself and the loops that are running inside it, the outermost first, each with its path."""
@@ -185,7 +185,7 @@ class State:
         """Return the state as plain JSON data."""
         plain: dict[str, Any] = {}
         for name in self.__dataclass_fields__:
-            if name not in ("calls", "open", "asking", "own_calls", "children", "inside", "place", "places", "memo"):
+            if name not in ("calls", "open", "asking", "own_calls", "children", "inside", "at_path", "by_path", "memo"):
                 plain[name] = _plain(getattr(self, name))
         plain["children"] = {name: child.dump() for name, child in self.children.items()}
         plain["calls"] = [_plain_call(call) for call in self.calls.values()]

@@ -23,8 +23,8 @@ from agentnb.llms.conversion import (
     is_provider_tool,
     name_and_arguments,
     name_and_description,
-    parameters,
     picture,
+    provider_schema,
     safe_name,
 )
 from agentnb.llms.keys import is_at, key_for
@@ -250,4 +250,4 @@ def _tool(tool: ToolSpecification) -> JsonObject:
     if is_provider_tool(tool):
         return dict(tool)
     extra = {name: tool[name] for name in FOR_PROVIDERS if tool.get(name) is not None}
-    return name_and_description(tool) | {"input_schema": parameters(tool)} | extra
+    return name_and_description(tool) | {"input_schema": provider_schema(tool)} | extra

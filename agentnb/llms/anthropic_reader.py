@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelProtocolError
 from agentnb.llms import errors
-from agentnb.llms.reader import DONE, amount, count, parse_object, stop_reason, usage_chunk
+from agentnb.llms.reader import DONE, money, parse_object, stop_reason, token_count, usage_chunk
 
 if TYPE_CHECKING:
     from agentnb.llms.protocol import Chunk
@@ -139,10 +139,10 @@ class MessageReader:
         output_details = _mapping(usage.get("output_tokens_details"))
         reasoning = {name: output_details.get(name) for name in ("thinking_tokens", "reasoning_tokens")}
         for name, value in {**usage, **reasoning}.items():
-            number = count(value)
+            number = token_count(value)
             if number or (number == 0 and name not in self._usage):
                 self._usage[name] = number
-        if (cost := amount(usage.get("cost"))) is not None:
+        if (cost := money(usage.get("cost"))) is not None:
             self._usage["cost"] = cost
 
         given = {
@@ -273,7 +273,7 @@ class MessageReader:
             output_tokens=self._usage.get("output_tokens", 0),
             **counted,
             reasoning_tokens=self._usage.get("thinking_tokens", self._usage.get("reasoning_tokens")),
-            cost=amount(self._usage.get("cost")),
+            cost=money(self._usage.get("cost")),
         )
 
 

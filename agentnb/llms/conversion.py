@@ -182,7 +182,7 @@ def name_and_description(tool: ToolSpecification) -> JsonObject:
     return name | {"description": tool["description"]} if tool.get("description") else name
 
 
-def parameters(tool: ToolSpecification) -> JsonObject:
+def provider_schema(tool: ToolSpecification) -> JsonObject:
     """Return the schema of a tool's arguments as providers accept it: an object without alternatives at the top level.
 
     OpenAI and Anthropic reject `anyOf`, `oneOf` and `allOf` there. The object has the properties of all alternatives,

@@ -29,7 +29,7 @@ from agentnb.core.errors import (
 )
 from agentnb.core.json import repair_text
 from agentnb.llms.keys import CUT
-from agentnb.llms.reader import count, parse_object
+from agentnb.llms.reader import parse_object, token_count
 
 MAX_SERVER_TEXT = 500
 """The number of characters that an error quotes of a server's text: enough for a message, too few for an HTML page."""
@@ -121,7 +121,7 @@ def from_status(status: int, body: str, headers: Mapping[str, str], server: str)
 def from_payload(payload: Mapping[str, object], server: str) -> ModelError:
     """Return the error for an error object without a status, from a stream or from a body with status 200."""
     error = payload.get("error") or payload
-    code = count(error.get("code")) if isinstance(error, Mapping) else None
+    code = token_count(error.get("code")) if isinstance(error, Mapping) else None
     error_type = _type_of(error) or _type_of(payload)
     if error_type is None and code is not None and 400 <= code < 600:
         return from_status(code, json.dumps(payload), {}, server)

@@ -22,8 +22,8 @@ from agentnb.llms.conversion import (
     is_strict,
     name_and_arguments,
     name_and_description,
-    parameters,
     picture,
+    provider_schema,
     safe_name,
 )
 from agentnb.llms.keys import is_at, key_for
@@ -32,7 +32,7 @@ from agentnb.llms.reader import Reader, strict_json
 from agentnb.llms.schema_tools import (
     ReplyReader,
     choose_tools,
-    plain_message,
+    message_without_tools,
     plain_turns,
     union_schema,
     with_bounded_texts,
@@ -193,7 +193,7 @@ class _SchemaReader:
 
 
 def _plain(message: Message) -> list[JsonObject]:
-    return [plain_message(message)]
+    return [message_without_tools(message)]
 
 
 def _native_message(
@@ -288,7 +288,7 @@ def _id(call_id: str, length: int | None) -> str:
 def _native_tool(tool: ToolSpecification) -> JsonObject:
     if is_provider_tool(tool):
         return dict(tool)
-    function = name_and_description(tool) | {"parameters": parameters(tool)}
+    function = name_and_description(tool) | {"parameters": provider_schema(tool)}
     if tool.get("strict") is not None:
         function["strict"] = tool["strict"]
     extra = {name: tool[name] for name in ("cache_control", "defer_loading") if tool.get(name) is not None}

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from agentnb.core.errors import ModelProtocolError
 from agentnb.core.json import parse_arguments
 from agentnb.llms import errors
-from agentnb.llms.reader import DONE, ObjectText, amount, count, is_data, stop_reason, text_chunks, usage_chunk
+from agentnb.llms.reader import DONE, ObjectText, is_data, money, stop_reason, text_chunks, token_count, usage_chunk
 from agentnb.llms.sse import WHOLE
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
         for path in paths:
             group, _, name = path.rpartition(".")
             fields = usage.get(group) if group else usage
-            if isinstance(fields, Mapping) and (number := count(fields.get(name))) is not None:
+            if isinstance(fields, Mapping) and (number := token_count(fields.get(name))) is not None:
                 return number
         return None
 
@@ -240,13 +240,13 @@ def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
     cost = usage.get("cost")
     if isinstance(cost, Mapping):
         cost = cost.get("total_cost")
-    if cost is None and (ticks := amount(usage.get("cost_in_usd_ticks"))) is not None:
+    if cost is None and (ticks := money(usage.get("cost_in_usd_ticks"))) is not None:
         cost = ticks * USD_PER_TICK
     elif cost is None:
         cost = usage.get("total_cost")
 
     return usage_chunk(
-        cost=amount(cost),
+        cost=money(cost),
         input_tokens=first("prompt_tokens", "input_tokens"),
         output_tokens=first("completion_tokens", "output_tokens"),
         cache_read_tokens=first(

@@ -86,7 +86,7 @@ def stop_reason(reason: str | None, *, calls: bool, text: bool, server: str) -> 
 # Usage.
 
 
-def count(value: object) -> int | None:
+def token_count(value: object) -> int | None:
     """Return a number of tokens, which may be written as a string; None if the value is not one."""
     try:
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
@@ -95,7 +95,7 @@ def count(value: object) -> int | None:
     return int(number) if 0 <= number < 2**53 else None
 
 
-def amount(value: object) -> float | None:
+def money(value: object) -> float | None:
     """Return an amount of money; None if the value is not one."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None

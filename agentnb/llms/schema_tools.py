@@ -106,7 +106,7 @@ def with_bounded_texts(schema: Any, longest: int) -> Any:
     return bounded
 
 
-def plain_message(message: Message) -> JsonObject:
+def message_without_tools(message: Message) -> JsonObject:
     """Return a message as a plain turn: a call as the JSON of the reply that made it, a result as text of the user."""
     role, content = message["role"], all_text_of(message.get("content"))
     if role == "tool":

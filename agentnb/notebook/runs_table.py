@@ -23,12 +23,12 @@ SHOWN = 50
 WIDTH = 40
 """The maximum number of characters of a name, a design or a status."""
 
-_rows: dict[tuple[str, int], RunRow] = {}
+_rows: dict[tuple[str, int], ListedRun] = {}
 """The cached rows of recorded runs that have ended, by id and number of events."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
+class ListedRun:
     """One run. `stands` is its status, `turns` its number of requests to models.
 
     `turns`, `calls` and `cost` include those of nested loops. `cost` is None if no model reported it, and excludes the
@@ -59,29 +59,29 @@ class RunRow:
         return (*texts, str(self.turns), str(self.calls), cost, when)
 
 
-COLUMNS = tuple(field.name for field in fields(RunRow))[:7]
+COLUMNS = tuple(field.name for field in fields(ListedRun))[:7]
 _NUMBERS = frozenset({"turns", "calls", "cost"})
 
 
-class RunTable(Sequence[RunRow]):
+class RunTable(Sequence[ListedRun]):
     """The table of runs; a notebook shows it as HTML.
 
     more: the number of older runs that are left out. places: the stores. unreadable: the errors of unreadable stores.
     """
 
-    def __init__(self, rows: Sequence[RunRow], more: int, places: Sequence[str], unreadable: Sequence[str]) -> None:
+    def __init__(self, rows: Sequence[ListedRun], more: int, places: Sequence[str], unreadable: Sequence[str]) -> None:
         self._rows = list(rows)
         self.more = more
         self.places = list(places)
         self.unreadable = list(unreadable)
 
     @overload
-    def __getitem__(self, index: int) -> RunRow: ...
+    def __getitem__(self, index: int) -> ListedRun: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[RunRow]: ...
+    def __getitem__(self, index: slice) -> list[ListedRun]: ...
 
-    def __getitem__(self, index: int | slice) -> RunRow | list[RunRow]:
+    def __getitem__(self, index: int | slice) -> ListedRun | list[ListedRun]:
         return self._rows[index]
 
     def __len__(self) -> int:
@@ -136,7 +136,7 @@ def runs(store: Store | str | Path | None = None) -> RunTable:
     found, unreadable = find_stores(store)
     here, kept = runs_in(found, only=store is not None)
     # Collect the time of each run, and a function that makes its row, so that only the rows shown are computed.
-    entries: list[tuple[float, Callable[[], RunRow]]] = []
+    entries: list[tuple[float, Callable[[], ListedRun]]] = []
     times = _decreasing([run.state.started or run.clock() for run, _ in here])
     for (run, kept_in), when in zip(here, times, strict=True):
         entries.append((when, partial(_row_of, run, run.state.started or 0.0, kept_in or "in this kernel")))
@@ -169,7 +169,7 @@ def runs_in(found: Sequence[Store], *, only: bool) -> tuple[list[tuple[Run, str 
     return here, [(at, info) for at, info in kept if info.id not in ids]
 
 
-def _stored_row(store: Store, info: RunInfo) -> RunRow:
+def _stored_row(store: Store, info: RunInfo) -> ListedRun:
     """Return the row of a recorded run. If its events cannot be read, its status is the error."""
     key = (info.id, info.events)
     row = _rows.get(key)
@@ -177,7 +177,7 @@ def _stored_row(store: Store, info: RunInfo) -> RunRow:
         try:
             row = _row_of(RecordedRun(store, info), info.created, store.where)
         except Exception as error:  # a damaged run must not hide the others
-            return RunRow(
+            return ListedRun(
                 info.name or info.id, info.loop, f"damaged: {error}", 0, 0, None, info.created, info.id, store.where
             )
         if info.stop_reason is not None:
@@ -185,10 +185,10 @@ def _stored_row(store: Store, info: RunInfo) -> RunRow:
     return row
 
 
-def _row_of(run: Run | RecordedRun, when: float, store: str) -> RunRow:
+def _row_of(run: Run | RecordedRun, when: float, store: str) -> ListedRun:
     state = run.state
     name, cost = run.name or run.id, state.own_usage.get("cost")
-    return RunRow(name, run.loop.kind(), status(run), state.requests, state.calls_started, cost, when, run.id, store)
+    return ListedRun(name, run.loop.kind(), status(run), state.requests, state.calls_started, cost, when, run.id, store)
 
 
 def status(run: Run | RecordedRun) -> str:

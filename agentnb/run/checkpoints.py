@@ -18,7 +18,7 @@ from msgspec import structs
 from agentnb.core.events import Event
 from agentnb.core.evolve import evolve
 from agentnb.core.prefix import Prefix
-from agentnb.core.state import CallState, NestedMessages, Place, State
+from agentnb.core.state import CallState, NestedMessages, RunsAtPath, State
 
 EVERY = 1_024
 """The first distance between two checkpoints, in events. It is doubled whenever there are more than `MOST`."""
@@ -43,7 +43,7 @@ class Checkpoints:
         if state.position % self.every or state.position in self._spaced:
             return
         with self._lock:
-            self._spaced[state.position] = copied(state, grows=True)
+            self._spaced[state.position] = copied_state(state, grows=True)
             if len(self._spaced) > MOST:
                 self.every *= 2
                 self._spaced = {at: kept for at, kept in self._spaced.items() if at % self.every == 0}
@@ -51,7 +51,7 @@ class Checkpoints:
     def begin(self, state: State) -> None:
         """Keep the state that a fork begins with."""
         with self._lock:
-            self._recent[state.position] = copied(state, grows=True)
+            self._recent[state.position] = copied_state(state, grows=True)
 
     def state_at(self, events: Sequence[Event], position: int, *, inherited_by: str | None = None) -> State:
         """Return the state after the first `position` events. The caller may change it.
@@ -63,7 +63,7 @@ class Checkpoints:
         # Fold the events since the nearest checkpoint.
         if (kept := known.get(position)) is None:
             nearest = max((at for at in known if at < position), default=0)
-            kept = copied(known[nearest]) if nearest else State()
+            kept = copied_state(known[nearest]) if nearest else State()
             for event in events[nearest:position]:
                 evolve(kept, event)
                 self.keep(kept)
@@ -73,44 +73,45 @@ class Checkpoints:
             self._recent[position] = kept
             if len(self._recent) > RECENT:
                 del self._recent[next(iter(self._recent))]
-        return copied(kept, inherited_by=inherited_by)
+        return copied_state(kept, inherited_by=inherited_by)
 
 
-def copied(state: State, *, grows: bool = False, inherited_by: str | None = None) -> State:
+def copied_state(state: State, *, grows: bool = False, inherited_by: str | None = None) -> State:
     """Return a copy of the state of a run, which changes independently of it.
 
     grows: the run continues with `state`. The copy is then small, because it has views of the lists that grow; it may
     be copied again, but not used otherwise. inherited_by: the id of a fork; the copy is then the state after the events
     as the fork inherits them.
     """
-    places = {path: _copied_place(place, grows=grows) for path, place in state.places.items()}
-    root = _Copy(places, grows=grows, inherited_by=inherited_by).of(state, "", _copied_place(state.place, grows=grows))
-    root.places = places
+    by_path = {path: _copied_runs(runs, grows=grows) for path, runs in state.by_path.items()}
+    at_path = _copied_runs(state.at_path, grows=grows)
+    root = _Copy(by_path, grows=grows, inherited_by=inherited_by).of(state, "", at_path)
+    root.by_path = by_path
     return root
 
 
-def _copied_place(place: Place, *, grows: bool) -> Place:
+def _copied_runs(at_path: RunsAtPath, *, grows: bool) -> RunsAtPath:
     # A tuple is a small copy of a set. It only has to be iterated over, for another copy.
-    return Place(place.runs, cast("set[str]", tuple(place.ids)) if grows else set(place.ids))
+    return RunsAtPath(at_path.runs, cast("set[str]", tuple(at_path.ids)) if grows else set(at_path.ids))
 
 
 class _Copy:
     """A copy of the states of a run's loops. If two states share an object, their copies share its copy."""
 
-    def __init__(self, places: dict[str, Place], *, grows: bool, inherited_by: str | None) -> None:
-        self._places = places
+    def __init__(self, by_path: dict[str, RunsAtPath], *, grows: bool, inherited_by: str | None) -> None:
+        self._by_path = by_path
         self._grows = grows
         self._run_id = inherited_by
         self._calls: dict[int, CallState] = {}
 
-    def of(self, state: State, path: str, place: Place) -> State:
+    def of(self, state: State, path: str, at_path: RunsAtPath) -> State:
         """Return the copy of one loop's state, including the states of its nested loops."""
         # Loops that have ended do not change, so a small copy shares them.
         children: dict[str, State] = {}
         for name, child in state.children.items():
             inner = f"{path}/{name}" if path else name
             is_final = child.stop_reason is not None and child.failure is None
-            children[name] = child if self._grows and is_final else self.of(child, inner, self._places[inner])
+            children[name] = child if self._grows and is_final else self.of(child, inner, self._by_path[inner])
         moved = {id(child.messages): children[name] for name, child in state.children.items()}
 
         # Calls of earlier turns that have ended do not change either, but a fork has other events about them.
@@ -134,8 +135,8 @@ class _Copy:
             usage=state.usage.copy(),
             own_usage=state.own_usage.copy(),
             children=children,
-            place=place,
-            places={},
+            at_path=at_path,
+            by_path={},
             memo=None,
         )
         # The messages of a nested loop are shared with its state. Those of a loop that was run again do not change.

@@ -103,14 +103,15 @@ async def _pull(run: Ownership, taker: Taker) -> AsyncGenerator[Event | Delta, N
     # Drive the run, and yield the events of each of its steps before the next one.
     try:
         run.go_on_if_paused()
-        while news:
-            yield news.popleft()
         async with aclosing(InnerGenerator(run.driver.pump("pull"))) as pump:
             try:
+                while news:
+                    yield news.popleft()
                 async for _ in pump:
                     while news:
                         yield news.popleft()
-            except GeneratorExit:  # leave before the pump is closed, so that interrupted effects get the reason
+            except (GeneratorExit, asyncio.CancelledError):
+                # Leave before the pump is closed, so that interrupted effects get the reason.
                 run.leave("its consumer was closed")
                 raise
         while news:

@@ -28,7 +28,7 @@ from agentnb.run.journal import Journal
 from agentnb.run.mailbox import finish_handing_on
 from agentnb.run.scheduler import Halt, Pace, Wait
 from agentnb.run.synthetic_results import end_at_limit, end_run
-from agentnb.run.tasks import InFlight, warn_of
+from agentnb.run.tasks import InFlight, until_done, warn_of
 from agentnb.run.wakeup import RETRY_SECONDS, Wakeup
 
 LOOK_SECONDS = 1.0
@@ -172,6 +172,7 @@ class Driver:
                                 yield
                     self._leave_what_is_late()
                     self._performed = None
+                    inline.raise_if_cancelled()
                 steps += 1
                 if steps == STEPS or clock() > breath:  # a run that never waits must not block other tasks
                     await asyncio.sleep(0)
@@ -199,6 +200,7 @@ class Driver:
             self._performed = None
             self._is_pumped, self._driving = False, None
             self.wakeup.flush()
+            inline.raise_if_cancelled()
 
     def _end_with_error(self, error: BaseException) -> None:
         try:
@@ -211,12 +213,15 @@ class Driver:
     async def close(self) -> None:
         """Cancel what is in flight, and wait until every task has run its `finally`: nothing outlives the run.
 
-        An effect that has not ended after 2 seconds is named in a warning and left behind.
+        An effect that has not ended after 2 seconds is named in a warning and left behind. If the caller is cancelled
+        meanwhile, the cancellation is raised afterwards.
         """
         if self.wakeup.is_here():  # effects in another event loop cannot be awaited here
-            await self._inflight.close()
+            cancelled = await self._inflight.close()
             if self._driving is not None and self._driving is not asyncio.current_task():
-                await asyncio.wait([self._driving], timeout=self._inflight.seconds_to_close())
+                cancelled = await until_done([self._driving], self._inflight.seconds_to_close()) or cancelled
+            if cancelled is not None:
+                raise cancelled
 
     async def written(self) -> None:
         """Write the appended events to disk. The end of a run waits at most 2 seconds for a locked store.

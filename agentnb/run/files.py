@@ -32,7 +32,7 @@ _connections: Counter[Identity] = Counter()
 _kept: dict[Identity, list[FileIO]] = {}
 
 
-def identity(path: str | Path) -> Identity | None:
+def file_identity(path: str | Path) -> Identity | None:
     """Return the device and inode of the file that has this path now; None if there is no file."""
     try:
         found = os.stat(path)
@@ -66,10 +66,10 @@ def disconnected(file: Identity) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[FileIO]:
+def opened_file(path: Path) -> Iterator[FileIO]:
     """Open a file for reading, from its beginning. Reuses a descriptor that had to stay open."""
     with _guard:
-        kept = _kept.get(identity(path) or (0, 0))
+        kept = _kept.get(file_identity(path) or (0, 0))
         file = kept.pop() if kept else None
         if file is not None:
             file.seek(0)
@@ -93,7 +93,7 @@ def _close(file: FileIO) -> None:
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file."""
-    with opened(path) as file:
+    with opened_file(path) as file:
         return file.readall()
 
 
@@ -122,7 +122,7 @@ def written_atomically(path: Path, what: str) -> Iterator[IO[bytes]]:
 
 def _is_database(path: Path) -> bool:
     try:
-        with opened(path) as file:
+        with opened_file(path) as file:
             return file.read(len(DATABASE)) == DATABASE
     except OSError:
         return False

@@ -36,7 +36,7 @@ from agentnb.run import environment
 from agentnb.run.approvals.context import LiveContexts
 from agentnb.run.approvals.outcomes import reject, terminate
 from agentnb.run.approvals.pending import question_of
-from agentnb.run.approvals.policy import FAILED, Policy, Verdict, make_policy, propose
+from agentnb.run.approvals.policy import FAILED, Policy, Verdict, make_policy, proposed_call
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import Gate
 from agentnb.run.journal import Journal
@@ -288,7 +288,7 @@ class Unattended:
         if tool is None or asked.unknown:  # a policy decides whether a call may run, not whether it has run
             return Verdict("reject", asked.reason)
         context = partial(self._contexts.of, frame, call)
-        return headless.decider()(propose(call.id, call.name, asked.arguments, tool), context)
+        return headless.decider()(proposed_call(call.id, call.name, asked.arguments, tool), context)
 
     def _carry_out(self, headless: Headless, frame: Frame, call: CallState, said: Verdict) -> None:
         with self._journal.lock:

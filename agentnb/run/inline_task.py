@@ -14,6 +14,10 @@ The effect has a context (`contextvars`) of its own, as in a task: a consumer ma
 
 An effect that has an item to show to a consumer that pulls awaits `show()`: this suspends it until the consumer asks
 for the next item.
+
+The driver's task may be cancelled while it waits for an interrupted effect, for example because `asyncio.run` ends. The
+effect gets this cancellation too, because it may be that of a time limit in its `finally`. It is performed to its end
+nevertheless, and the task is cancelled then (`raise_if_cancelled`).
 """
 
 from __future__ import annotations
@@ -71,6 +75,9 @@ class InlineTask:
         self._interrupted = False
         self._throw: BaseException | None = None
         self._clock: asyncio.TimerHandle | None = None
+        self._cancelled: tuple[asyncio.CancelledError, int] | None = None
+        """The first cancellation of the driver's task that the effect has received, and the number of requests for
+        cancelling this task before it."""
         self.is_late = False
         """Whether the effect was interrupted and has not ended in time."""
         self._run: Callable[..., Any] = copy_context().run
@@ -138,6 +145,7 @@ class InlineTask:
                 yield suspended_on  # None, if it lets the event loop take a turn
             except BaseException as thrown:  # the effect handles what the event loop throws in
                 error = thrown
+                self._note_cancelled(thrown)
         return False
 
     def _wait(self, future: Any) -> Generator[Any, Any, None]:
@@ -148,6 +156,7 @@ class InlineTask:
             try:
                 yield from self._wakes
             except asyncio.CancelledError as error:  # the effect handles what the event loop throws in
+                self._note_cancelled(error)
                 if not future.cancel():
                     self._throw = error
                     break
@@ -157,13 +166,32 @@ class InlineTask:
         if not self.is_late:
             self._waits_for = None
 
+    def _note_cancelled(self, thrown: BaseException) -> None:
+        if self._cancelled is None and isinstance(thrown, asyncio.CancelledError):
+            task = task_here()
+            self._cancelled = thrown, task.cancelling() - 1 if task is not None else 0
+
+    def raise_if_cancelled(self) -> None:
+        """Cancel the driver's task if it was cancelled while the last effect, which was interrupted, has ended.
+
+        A time limit of the effect has cancelled the task too, but has withdrawn that.
+        """
+        if self._cancelled is not None:
+            (error, earlier), self._cancelled = self._cancelled, None
+            task = task_here()
+            if task is not None and task.cancelling() > earlier:
+                raise error
+
     def _begin(self, effect: Coroutine[Any, Any, None]) -> None:
         self._end()
+        self._cancelled = None
         self._effect, self._run = effect, copy_context().run
 
     def _end(self) -> None:
         if self._clock is not None:
             self._clock.cancel()
+        if not self._interrupted:  # the effect itself has raised its cancellation, or has handled it
+            self._cancelled = None
         self._effect = self._waits_for = self._throw = self._clock = None
         self._interrupted = self.is_late = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from agentnb.core.errors import UsageError, printable
 from agentnb.core.events import Event, RunEnd, RunStart
+from agentnb.core.json import same_json, to_json_data
 from agentnb.core.loop import Design, fingerprint
 from agentnb.core.protocols import RunStore
 from agentnb.core.resume_point import is_suspended, results_in, resume_point
@@ -115,6 +117,8 @@ def _failed_steps(recorded: Sequence[Event], loop: Design) -> Mapping[str, list[
 
 def _warn_of_another_configuration(snapshot: Snapshot, loop: Design) -> None:
     recorded, config = snapshot.start.config, loop.config()
+    # A recording lacks the settings that did not exist yet. The loop then behaved as it does with their defaults.
+    config = {key: value for key, value in config.items() if key in recorded or not _is_default(loop, key, value)}
     if fingerprint(loop.kind(), recorded) != fingerprint(loop.kind(), config):
         missing = object()
         names = sorted(k for k in {*config, *recorded} if config.get(k, missing) != recorded.get(k, missing))
@@ -123,6 +127,14 @@ def _warn_of_another_configuration(snapshot: Snapshot, loop: Design) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+def _is_default(loop: Design, key: str, value: Any) -> bool:
+    """Return True if this value of a setting is the default of the constructor's argument, or says "not set"."""
+    parameter = inspect.signature(type(loop)).parameters.get(key)
+    if parameter is not None and same_json(to_json_data(parameter.default), value):
+        return True
+    return value is None or value is False or value in ("", [], {}, ())
 
 
 def _warn_of_changed_tools(run: Run) -> None:

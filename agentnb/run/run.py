@@ -52,7 +52,7 @@ from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import missing
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.stepping import step
-from agentnb.run.validation import StartOptions, check_name, check_options, check_path, check_seconds, check_text
+from agentnb.run.validation import StartOptions, check_name, check_path, check_seconds, check_start_options, check_text
 from agentnb.run.watchers import Watchers
 
 _INSTEAD = (
@@ -150,7 +150,7 @@ class Run(Decisions, Recording):
         again: Mapping[str, list[str]] = MappingProxyType({}),
         judges_open_questions: bool = True,
     ) -> None:
-        check_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
+        check_start_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
         self.loop = loop
         self.name = name
         self.store = store

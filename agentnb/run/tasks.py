@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from concurrent.futures import Future
 from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 from agentnb.core.errors import THROWN_IN, printable
+from agentnb.core.maybe_async import absorb_late_exit
 from agentnb.core.required_effects import Effect
 from agentnb.run.frame import Frame
 from agentnb.run.host import call_in
@@ -142,32 +143,32 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
         self.broken_off.clear()
         self._cancelled.clear()
 
-    async def close(self) -> None:
+    async def close(self) -> asyncio.CancelledError | None:
         """Cancel everything, and wait until every task has run its `finally`: nothing outlives the run.
 
-        A task that has not ended in time is named in a warning and left behind.
+        A task that has not ended in time is named in a warning and left behind. If the caller is cancelled meanwhile,
+        the cancellation is returned.
         """
+        cancelled = None
         while tasks := list(self.values()):
             self._cancel(tasks)
-            _, late = await asyncio.wait(tasks, timeout=self.seconds_to_close())
+            cancelled = await until_done(tasks, self.seconds_to_close()) or cancelled
             for effect, task in list(self.items()):
                 if task.done():  # a task that was cancelled before it started did not remove itself
                     self._cancelled.discard(self.pop(effect))
-                elif task in late:
+                elif task in tasks:  # it is late
                     del self[effect]
                     self.leave(effect, task)
-        await self._threads_end()
+        return await self._threads_end() or cancelled
 
-    async def _threads_end(self) -> None:
-        """Wait for the functions of the run in threads, which cannot be interrupted; name those that are late."""
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    async def _threads_end(self) -> asyncio.CancelledError | None:
+        """Wait for the functions of the run in threads, which cannot be interrupted; name those that are late.
+
+        If the caller is cancelled meanwhile, the cancellation is returned.
+        """
+        cancelled = None
         while (running := unfinished_calls(self.run_id)) and (seconds := self.seconds_to_close()) > 0:
-            ended.clear()
-            for function in running:
-                function.add_done_callback(lambda _: call_in(loop, ended.set))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await ended.wait()
+            cancelled = await until_done([_first_end(running)], seconds) or cancelled
         for path, id in dict.fromkeys(running.values()):
             forget_call(self.run_id, path, id)
             warn_of(
@@ -176,6 +177,7 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
                 " it continues, but its result is not recorded. Make a function that may take long async, or give it a"
                 " timeout of its own."
             )
+        return cancelled
 
     def leave(self, effect: Effect, task: asyncio.Task[None]) -> None:
         """Leave a task behind that does not end, and warn of it."""
@@ -196,6 +198,38 @@ class InFlight(dict[Effect, "asyncio.Task[None]"]):
             if task not in self._cancelled:
                 self._cancelled.add(task)
                 task.cancel()
+
+
+async def until_done(
+    futures: Collection[asyncio.Future[Any]], seconds: float | None = None
+) -> asyncio.CancelledError | None:
+    """Wait until the futures are done, at most `seconds`, also if the caller is cancelled meanwhile.
+
+    Returns the cancellation, which the caller has to raise after its closing; None if it was not cancelled.
+    """
+    until = time.monotonic() + seconds if seconds is not None else None
+    cancelled: asyncio.CancelledError | None = None
+    while True:
+        try:
+            await absorb_late_exit()
+            await asyncio.wait(futures, timeout=max(0.0, until - time.monotonic()) if until is not None else None)
+            return cancelled
+        except asyncio.CancelledError as error:
+            cancelled = error
+
+
+def _first_end(functions: Iterable[Future[Any]]) -> asyncio.Future[None]:
+    """Return a future of this event loop that is done when the first of these functions in threads has ended."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    for function in functions:
+        function.add_done_callback(lambda _: call_in(loop, wake))
+    return ended
 
 
 def warn_of(words: str) -> None:

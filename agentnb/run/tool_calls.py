@@ -35,7 +35,7 @@ from agentnb.run.approvals.policy import (
     Policy,
     Verdict,
     call_with_context,
-    propose,
+    proposed_call,
     reason_to_ask,
     takes_context,
 )
@@ -146,7 +146,8 @@ class ToolCalls:
     async def _ask_the_tool(self, call: CallState, arguments: dict[str, Any], asks: Callable[[Any], Any]) -> Verdict:
         """Return the verdict of the tool's own `approve` function; the person is asked if it fails."""
         tool, task = self._tools[call.name], asyncio.current_task()
-        proposed, context = propose(call.id, call.name, arguments, tool), partial(self._contexts.of, self._frame, call)
+        proposed = proposed_call(call.id, call.name, arguments, tool)
+        context = partial(self._contexts.of, self._frame, call)
         try:
             said = plain_number(await settled(call_with_context(asks, takes_context(asks), proposed, context)))
         except BaseException as error:
@@ -165,7 +166,7 @@ class ToolCalls:
         They are plain values, converted to the types of the function: "false" becomes False for a bool.
         """
         seen = copy.copy(call)
-        seen.arguments = propose(call.id, call.name, arguments, self._tools[call.name]).arguments
+        seen.arguments = proposed_call(call.id, call.name, arguments, self._tools[call.name]).arguments
         return seen
 
     async def put_to_policy(
@@ -178,7 +179,7 @@ class ToolCalls:
         """
         assert self._policy is not None
         tool, journal = self._tools[call.name], self._journal
-        proposed = propose(call.id, call.name, arguments, tool)
+        proposed = proposed_call(call.id, call.name, arguments, tool)
         seen = len(journal.events)
 
         def context() -> PolicyContext:

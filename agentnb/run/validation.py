@@ -31,7 +31,7 @@ class StartOptions(TypedDict, total=False):
     limits: Mapping[str, float] | None
 
 
-def check_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> None:
+def check_start_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> None:
     """Raise UsageError if `start` or `restore` was passed an invalid option."""
     if not isinstance(name, (str, type(None))):
         raise UsageError(f"name= takes the run's name, not {shown(name)}.")

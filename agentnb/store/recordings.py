@@ -209,7 +209,7 @@ class NewRun(NamedTuple):
     shared: tuple[str, int] | None
 
 
-def attach(database: Database, run: NewRun, now: float) -> int:
+def attach_run(database: Database, run: NewRun, now: float) -> int:
     """Add a run if the store does not have it, write the events of its recording that are missing, return its number.
 
     Raises StoreConflict if the store has more events of the run, or other events, and StoreBusy if another process

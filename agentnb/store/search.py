@@ -66,7 +66,7 @@ class Search:
             raise UsageError(f"find(cost=) must be a number, not {shown(cost)}.")
 
 
-def find(database: Database, search: Search) -> list[RunInfo]:
+def find_runs(database: Database, search: Search) -> list[RunInfo]:
     """Return the runs that meet all conditions, newest first. Raises UsageError if a date is not valid."""
     conditions = list(_conditions_on_runs(search))
     everything = all_runs(database)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy, VersionMismatch
-from agentnb.run.files import Identity, connected, disconnected, identity, opened
+from agentnb.run.files import Identity, connected, disconnected, file_identity, opened_file
 from agentnb.store import database
 from agentnb.store.database import (
     COLUMNS,
@@ -149,7 +149,7 @@ class SqliteDatabase:
     def _connect(self, place: Path | str, *, uri: bool = False) -> sqlite3.Connection:
         """Return a connection that is closed with this object."""
         connection = _connect(place, uri=uri)
-        if (file := identity(self._path)) is not None:
+        if (file := file_identity(self._path)) is not None:
             connected(file)
         end = weakref.finalize(self, _end, connection, file)
         end.atexit = False  # at the end of the process a run may still write
@@ -370,7 +370,7 @@ class SqliteDatabase:
 
     def _identities(self) -> tuple[Identity | None, Identity | None]:
         file, log = self._names
-        return identity(file), identity(log)
+        return file_identity(file), file_identity(log)
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ def _check_file(path: Path) -> None:
             if not path.resolve().parent.is_dir():
                 raise StorageError(f"{path} cannot be used as a store: there is no folder {path.resolve().parent}.")
             return
-        with opened(path) as file:
+        with opened_file(path) as file:
             first = file.read(_TRACE_WITHIN)
         has_log = log_of(path).is_file() and log_of(path).stat().st_size > 0
     except OSError as error:
@@ -427,7 +427,7 @@ def _check_file(path: Path) -> None:
 def copy_file_and_log(path: Path, folder: Path) -> Path:
     """Copy a store's file and its log into a folder, and return the path of the copy."""
     copy = folder / "store.db"
-    with opened(path) as file, copy.open("wb") as target:
+    with opened_file(path) as file, copy.open("wb") as target:
         shutil.copyfileobj(file, target)
     if (log := log_of(path)).is_file():
         shutil.copyfile(log, log_of(copy))

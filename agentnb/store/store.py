@@ -24,7 +24,7 @@ from agentnb.store.database import SPAN
 from agentnb.store.exchange import ExportedRun
 from agentnb.store.opening import is_address, open_store
 from agentnb.store.recordings import NewRun, RunRecorder
-from agentnb.store.search import Date, RunInfo, Search, find
+from agentnb.store.search import Date, RunInfo, Search, find_runs
 
 _open: WeakSet[Store] = WeakSet()
 _listing = threading.Lock()
@@ -101,7 +101,7 @@ class Store:
             until=until,
             stop_reason=stop_reason,
         )
-        return find(self._database, search)
+        return find_runs(self._database, search)
 
     def names(self) -> list[str]:
         """Return the names that `load` accepts, newest first: of snapshots, and of each run its name or else its id."""
@@ -291,7 +291,7 @@ class Store:
         """
         check_name("A run's name", *([] if name is None else [name]), loop)
         run, now = NewRun(run_id, name, loop, recording, created, shared), time.time()
-        recorder = RunRecorder(self._database, lambda: recordings.attach(self._database, run, now))
+        recorder = RunRecorder(self._database, lambda: recordings.attach_run(self._database, run, now))
         with suppress(StoreBusy):
             recorder.attach()
         return recorder

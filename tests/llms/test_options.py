@@ -213,10 +213,10 @@ async def test_a_schema_with_alternatives_at_the_top_is_sent_as_one_object(peer:
 
 
 def test_a_recursive_schema_is_flattened_in_finite_time() -> None:
-    from agentnb.llms.conversion import parameters
+    from agentnb.llms.conversion import provider_schema
 
     schema = {"$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "object", "properties": {"a": {}}}]}}}
-    assert parameters({"name": "f", "parameters": schema | {"$ref": "#/$defs/A"}})["properties"] == {"a": {}}
+    assert provider_schema({"name": "f", "parameters": schema | {"$ref": "#/$defs/A"}})["properties"] == {"a": {}}
 
 
 async def test_an_invalid_proxy_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

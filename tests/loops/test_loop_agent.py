@@ -428,7 +428,7 @@ async def test_an_invocation_that_is_not_resumable_is_suspended_by_a_pause() -> 
     ctx = InvocationContext()
     assert await said_in(abc(3, b={"pause": 1}), ctx) == "A#1 B#1[pause]"
     assert ctx.run is not None
-    assert (ctx.run.stop_reason, ctx.durable) == ("suspended", False)
+    assert (ctx.run.stop_reason, ctx.is_resumable) == ("suspended", False)
     assert (ctx.agent_states, ctx.end_of_agents) == ({}, {})
 
 

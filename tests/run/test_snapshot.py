@@ -17,7 +17,19 @@ from typing import Any
 import pytest
 
 import agentnb
-from agentnb import LimitReached, Loop, LoopAgent, Run, RunFailed, SessionLoop, Snapshot, Store, restore, tool
+from agentnb import (
+    ExecutionLoop,
+    LimitReached,
+    Loop,
+    LoopAgent,
+    Run,
+    RunFailed,
+    SessionLoop,
+    Snapshot,
+    Store,
+    restore,
+    tool,
+)
 from agentnb.core.errors import RecordingCorrupt, RecordingMismatch, StorageError, UsageError, VersionMismatch
 from agentnb.loops import want
 from agentnb.loops.loop_agent import BaseAgent
@@ -201,18 +213,48 @@ async def test_a_loop_with_another_configuration_causes_a_warning() -> None:
         restore(snapshot, Agent().loop(max_turns=3, system_prompt="be é \U0001f600"))
 
 
-async def test_a_setting_that_the_recording_lacks_is_named_in_the_warning() -> None:
-    class NewLadder(Ladder):
+class NewLadder(Ladder):
+    """A ladder of a later version, which has more settings."""
+
+    def __init__(self, mode: str = "slow", max_answers: int | None = None) -> None:
+        super().__init__()
+        self.mode, self.max_answers = mode, max_answers
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "mode": self.mode, "max_answers": self.max_answers, "listens": False}
+
+    @classmethod
+    def kind(cls) -> str:
+        return "Ladder"
+
+
+@pytest.mark.parametrize(("settings", "named"), [({"max_answers": 3}, "max_answers"), ({"mode": "quick"}, "mode")])
+async def test_a_setting_that_the_recording_lacks_is_named_in_the_warning(settings: Any, named: str) -> None:
+    snapshot = Ladder().start("go").snapshot()
+    with pytest.warns(UserWarning, match=rf"differs from the recording: {named}\."):
+        restore(snapshot, NewLadder(**settings))
+
+
+async def test_a_setting_that_the_recording_lacks_causes_no_warning_if_it_has_its_default() -> None:
+    snapshot = Ladder().start("go").snapshot()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        restore(snapshot, NewLadder())
+
+
+@pytest.mark.parametrize("design", [SessionLoop, ExecutionLoop, agentnb.Agent])
+async def test_a_recording_without_settings_causes_no_warning_for_a_loop_with_the_defaults(design: Any) -> None:
+    class Older(design):  # type: ignore[misc]
         def config(self) -> dict[str, Any]:
-            return {**super().config(), "max_answers": None}
+            return {}
 
         @classmethod
         def kind(cls) -> str:
-            return "Ladder"
+            return design.__name__
 
-    snapshot = Ladder().start("go").snapshot()
-    with pytest.warns(UserWarning, match=r"differs from the recording: max_answers\."):
-        restore(snapshot, NewLadder())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        restore(Older(ScriptedLLM([])).start("go").snapshot(), design(ScriptedLLM([])))
 
 
 @pytest.mark.parametrize("position", range(1, 12))

@@ -238,7 +238,8 @@ class AgentExecutor:
         elif turn_state is not None:
             agent.max_iterations = None
         run = agent.start(list(messages), **options)
-        async with aclosing(stream(run, cancel_check(cancel_token), agent.ends_at_limit, turn_state)) as events:
+        events = InnerGenerator(stream(run, cancel_check(cancel_token), agent.ends_at_limit, turn_state))
+        async with aclosing(events):
             async for event in events:
                 yield event
 

@@ -3,7 +3,7 @@
 Written top to bottom, the algorithm is:
 
     context = await coordinator.get_context_async(user_input)
-    tasks = in_order(await llm.decompose_goal(user_input, context))
+    tasks = tasks_in_order(await llm.decompose_goal(user_input, context))
     for task in tasks:
         await execute(task, context)
 
@@ -61,7 +61,7 @@ from agentnb.loops.conversation_engine.states import (
     unrecorded,
 )
 from agentnb.loops.conversation_engine.stream import Delivery, EngineEvent, past_to_resume
-from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, in_order
+from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, tasks_in_order
 from agentnb.loops.events import propose
 from agentnb.loops.streaming import translated
 from agentnb.run import Run
@@ -81,8 +81,8 @@ class EngineCalls(Calls):
         return self.loop.nested_loops.get(call.name)
 
     def input_for(self, call: CallState, state: State) -> Any:
-        """Return the input of the loop that performs this call (`ports.input_for`)."""
-        return ports.input_for(self.loop_for(call, state), call, state)
+        """Return the input of the loop that performs this call (`ports.input_of_nested_loop`)."""
+        return ports.input_of_nested_loop(self.loop_for(call, state), call, state)
 
     def result_given(self, call: CallState, result: Any) -> Any:
         """Return a user-supplied result of a call as the context or plan it describes (`ports.read_given`)."""
@@ -192,7 +192,7 @@ class ConversationEngine(Loop):
             case EngineState.SCHEDULING:
                 if values.get("scheduled"):
                     return _enter(state, EngineState.EXECUTING)
-                ordered = in_order([SubTask(**task) for task in values["tasks"]])
+                ordered = tasks_in_order([SubTask(**task) for task in values["tasks"]])
                 return Update(values={"tasks": [task.plan() for task in ordered], "scheduled": True})
 
             case _:
@@ -429,13 +429,13 @@ class ConversationEngine(Loop):
     def create_snapshot(self) -> dict[str, Any]:
         """Return the engine's current state as JSON data (`snapshot`). Allowed at any time."""
         if self._run is None:
-            return snapshots.take(State(), (), self._moved, ())
+            return snapshots.take_snapshot(State(), (), self._moved, ())
         delivered, pausing = self._delivery.delivered, self._run.pausing  # first: the run may advance meanwhile
         events = self._run.events
         state = fold(events)
         reported = self._reported(state, pausing)
         past = past_to_resume(events, state, pausing=reported is EngineState.PAUSED and not state.paused)
-        return snapshots.take(state, events, reported, self._delivery.undelivered(past, delivered))
+        return snapshots.take_snapshot(state, events, reported, self._delivery.undelivered(past, delivered))
 
     def restore_from_snapshot(self, snapshot: Any, **options: Unpack[StartOptions]) -> bool:
         """Restore the engine from a snapshot; `continue_` resumes it. options: as for `start`.
@@ -447,7 +447,7 @@ class ConversationEngine(Loop):
         if self._live:
             raise UsageError("The engine is running. Cancel it, or close its stream, before restoring a snapshot.")
         try:
-            checked = snapshots.read(snapshot)
+            checked = snapshots.read_snapshot(snapshot)
         except TaskError as error:
             logger.warning("The snapshot was refused: %s", error)
             return False

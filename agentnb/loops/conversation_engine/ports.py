@@ -69,7 +69,7 @@ class EngineContext(dict[str, Any]):
             raise AttributeError(f"The context has no {name!r}. It has: {', '.join(self)}.") from None
 
 
-def context_of(state: State) -> EngineContext:
+def engine_context(state: State) -> EngineContext:
     """Return a copy of the context of a run, which a port may change."""
     return EngineContext(to_plain(state.values.get("context", {})))
 
@@ -130,7 +130,7 @@ def decompose_goal(llm: Any, max_tasks: int | None) -> Activity:
 
     async def activity(arguments: dict[str, Any], state: State) -> dict[str, Any]:
         if decompose is not None:
-            given = await _call(decompose, to_plain(state.input), context=context_of(state))
+            given = await _call(decompose, to_plain(state.input), context=engine_context(state))
         elif isinstance(llm, Loop):
             given = arguments["given"]
         elif llm is not None:
@@ -165,12 +165,12 @@ def execute_task(execute: Any) -> Activity:
         task = SubTask(**to_plain(arguments), status="running")
         if execute is None:
             return task.description
-        return await _call(execute, task, context=context_of(state))
+        return await _call(execute, task, context=engine_context(state))
 
     return activity
 
 
-def input_for(loop: Any, call: CallState, state: State) -> Any:
+def input_of_nested_loop(loop: Any, call: CallState, state: State) -> Any:
     """Return the input of a loop that performs a call of the engine.
 
     A coordinator gets the goal. A planner gets the goal and the context; if it has a model, also the format of a plan.
@@ -268,5 +268,5 @@ def goal_with_context(state: State) -> str:
 
 
 def _with_context(text: str, state: State) -> str:
-    known = {name: value for name, value in context_of(state).items() if value}
+    known = {name: value for name, value in engine_context(state).items() if value}
     return f"{text}\n\nWhat is known:\n{json.dumps(known, ensure_ascii=False)}" if known else text

@@ -38,7 +38,7 @@ from agentnb.loops.conversation_engine.states import (
     tasks_of,
 )
 from agentnb.loops.conversation_engine.stream import EngineEvent
-from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, in_order
+from agentnb.loops.conversation_engine.tasks import SubTask, TaskError, tasks_in_order
 
 VERSION = 1
 
@@ -85,7 +85,7 @@ class EngineSnapshot(BaseModel):
             raise ValueError(f"it has tasks, but an engine in the state {self.phase} has none yet")
         if self.previous_state is not None and self.previous_state not in (EngineState.IDLE, *WORKING):
             raise ValueError(f"previous_state cannot be {self.previous_state}")
-        in_order(self.tasks)
+        tasks_in_order(self.tasks)
         return self
 
     @property
@@ -98,7 +98,7 @@ class EngineSnapshot(BaseModel):
         return EngineState.EXECUTING if self.state is not EngineState.IDLE else EngineState.IDLE
 
 
-def read(given: Any) -> EngineSnapshot:
+def read_snapshot(given: Any) -> EngineSnapshot:
     """Validate a snapshot. Raises TaskError, with the fault, if it is malformed."""
     try:
         given = json.loads(json.dumps(given))  # a copy; raises for data that is not JSON
@@ -114,7 +114,7 @@ def read(given: Any) -> EngineSnapshot:
         raise TaskError(f"the snapshot is not JSON: {error}") from error
     if snapshot.phase is EngineState.EXECUTING and not snapshot.scheduled:
         by_id = {task.id: task for task in snapshot.tasks}
-        snapshot.tasks = [by_id[task.id] for task in in_order(snapshot.tasks)]
+        snapshot.tasks = [by_id[task.id] for task in tasks_in_order(snapshot.tasks)]
         snapshot.scheduled = True
     return snapshot
 
@@ -122,7 +122,7 @@ def read(given: Any) -> EngineSnapshot:
 # -- taking one ------------------------------------------------------------------------------------------------------
 
 
-def take(
+def take_snapshot(
     state: State, events: Sequence[Event], reported: EngineState, undelivered: Iterable[EngineEvent]
 ) -> dict[str, Any]:
     """Return the snapshot of a run.

@@ -55,7 +55,7 @@ def read_tasks(given: Any) -> list[SubTask]:
     if not isinstance(given, Iterable) or isinstance(given, (Mapping, bytes)):
         raise TaskError(f"A decomposition must return a list of tasks, not {_short(given)}.")
     tasks = [_read_task(number, item) for number, item in enumerate(given)]
-    in_order(tasks)
+    tasks_in_order(tasks)
     return tasks
 
 
@@ -100,7 +100,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:100]}..."
 
 
-def in_order(tasks: Sequence[SubTask]) -> list[SubTask]:
+def tasks_in_order(tasks: Sequence[SubTask]) -> list[SubTask]:
     """Return the tasks by priority, equal priorities in their given order, each after the tasks it depends on.
 
     Raises TaskError if an id occurs twice, a dependency is unknown, or dependencies form a cycle.

@@ -28,7 +28,7 @@ from agentnb.loops.execution_loop.references import (
     Expression,
     Path,
     at_path,
-    copied,
+    copied_value,
     expressions_in,
     parse_expression,
 )
@@ -264,7 +264,7 @@ class Context:
         identity = (message["kind"], message.get("_instance"))
         root, data, path = self._data.get(identity, MISSING), message["data"], message.get("_outputPath")
         if path is None:
-            self._data[identity] = merged(root, copied(data))
+            self._data[identity] = merged(root, copied_value(data))
         else:
             keys = next(parse_expression(path).paths).keys
             method = message.get("_outputMethod", "set")
@@ -294,7 +294,7 @@ class Context:
 
     def whole(self, kind: str) -> Any:
         """Return a copy of all data of a kind, without that of instances."""
-        return copied(self._data.get((kind, None), {}))
+        return copied_value(self._data.get((kind, None), {}))
 
     def view(self, scopes: Sequence[str], instance: str | None) -> list[dict[str, Any]]:
         """Return a copy of the part of the context that the scopes allow (SEMANTICS.md, 8. Scopes and delegates).
@@ -306,13 +306,13 @@ class Context:
         for scope in scopes:
             if scope in TEXT_SCOPES:
                 texts = (item for item in self._sent if isinstance(item, dict))
-                seen += [copied(text) for text in texts if text["role"] == TEXT_SCOPES[scope]]
+                seen += [copied_value(text) for text in texts if text["role"] == TEXT_SCOPES[scope]]
             elif scope.startswith(DAGGER):
                 for path in parse_expression(scope).paths:
                     data = self.look(path, instance)
                     if data is MISSING:
                         continue
-                    data = copied(data)
+                    data = copied_value(data)
                     for key in reversed(path.keys):
                         data = {key: data}
                     seen.append({"type": "data", "kind": path.kind, "data": data})
@@ -321,7 +321,7 @@ class Context:
                     if identity in self._data:
                         properties = self._properties[identity].items()
                         message = {name: value for name, value in properties if name != "_instance"}
-                        seen.append({**message, "data": copied(self._data[identity])})
+                        seen.append({**message, "data": copied_value(self._data[identity])})
         return seen
 
     # -- the log ---------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class Context:
         """Return a copy of the log, with the messages of this round's calls that are not in the history yet."""
         written = [message for call in self.turn.ended for message in self.turn.written[call.id]]
         pending = written[max(0, self.logged(state) - len(self.errors)) :]
-        log: list[dict[str, Any]] = copied([*self._log, *map(as_written, pending)])
+        log: list[dict[str, Any]] = copied_value([*self._log, *map(as_written, pending)])
         return log
 
     def logged(self, state: State) -> int:

@@ -101,7 +101,7 @@ class ExecutionRequests(Requests):
         made, native = context.calls_made + len(earlier), self.loop.native or context.native
         tools = self.tools.values()
         constants = {tool.name: tool.constants for tool in tools if isinstance(tool, SchemaTool) and tool.constants}
-        return SolutionReply(state.turn, made, earlier, native=native, run=state.place.runs, constants=constants)
+        return SolutionReply(state.turn, made, earlier, native=native, run=state.at_path.runs, constants=constants)
 
     def read_again(self, message: Message) -> Message:
         """Return an answer whose text was replaced, with the output of its new text."""

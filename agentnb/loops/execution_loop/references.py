@@ -113,7 +113,7 @@ def resolve(value: Any, look: Look) -> Any:
         found = find(expression, look)
         if found is MISSING:
             raise InvalidArguments(f"unresolved reference {expression}")
-        return copied(found)
+        return copied_value(found)
     if isinstance(value, dict):
         return {key: resolve(item, look) for key, item in value.items()}
     return [resolve(item, look) for item in value] if isinstance(value, list) else value
@@ -144,8 +144,8 @@ def at_path(container: Any, keys: Sequence[str]) -> Any:
     return container
 
 
-def copied(value: Any) -> Any:
+def copied_value(value: Any) -> Any:
     """Return a deep copy of JSON data."""
     if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value
+        return {key: copied_value(item) for key, item in value.items()}
+    return [copied_value(item) for item in value] if isinstance(value, list) else value

@@ -35,6 +35,7 @@ from agentnb.loops.execution_loop.writes import error_of, rejection
 from agentnb.loops.projection import Handlers, Projection
 from agentnb.loops.streaming import RunStream
 from agentnb.run import Run
+from agentnb.run.tasks import until_done
 
 # -- the events ----------------------------------------------------------------------------------------------------
 
@@ -284,7 +285,11 @@ class Prefetch(Generic[T], AsyncIterator[T]):
         """Stop reading, and wait until the generator has stopped. Its exceptions are ignored."""
         if self._reading is not None:
             self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+            cancelled = await until_done([self._reading])
+            if not self._reading.cancelled():
+                self._reading.exception()  # asyncio logs an exception that nobody retrieves
+            if cancelled is not None:
+                raise cancelled
 
 
 class ExecutionStream(RunStream[ExecutionEvent]):

@@ -27,7 +27,7 @@ from agentnb.json_schema import JsonSchema
 from agentnb.loops import functions
 from agentnb.loops.base import name_as_tool
 from agentnb.loops.execution_loop.messages import is_tool_message, tools_offered
-from agentnb.loops.execution_loop.references import DAGGER, copied, parse_expression
+from agentnb.loops.execution_loop.references import DAGGER, copied_value, parse_expression
 from agentnb.loops.execution_loop.types import Call, Reject, parameters
 
 _LOOP_FIELDS = ("_reasoningForCall", "_instance", "_scopes", "_delegate", "_outputPath", "_outputMethod")
@@ -361,7 +361,7 @@ def confirmation(confirm: Confirm) -> Callable[[CallState, State], Any]:
             return None
         call = Call.of(state_of_call)
         try:
-            answer = await functions.call(confirm, Call(copied(call), id=call.id))
+            answer = await functions.call(confirm, Call(copied_value(call), id=call.id))
             if isinstance(flag := number_in(answer), bool):  # for example a comparison in numpy
                 answer = flag
             if answer is True:

@@ -14,7 +14,7 @@ from typing import Any
 from agentnb.core.errors import InvalidArguments
 from agentnb.core.messages import Message
 from agentnb.core.state import CallState
-from agentnb.loops.execution_loop.references import DAGGER, MISSING, copied, parse_expression, step_into
+from agentnb.loops.execution_loop.references import DAGGER, MISSING, copied_value, parse_expression, step_into
 from agentnb.loops.execution_loop.types import Call, loop_fields
 
 METHODS = ("set", "merge", "assign", "push", "concat")
@@ -32,7 +32,7 @@ def write_at(root: Any, keys: Sequence[str], value: Any, method: str = "set") ->
 
     root: the data; it is changed in place. method: one of METHODS.
     """
-    value = copied(value)
+    value = copied_value(value)
     if not keys:
         return _combined(root, value, method)
 

@@ -43,7 +43,7 @@ from agentnb.loops.loop_agent.context import (
     end_before,
     invocation_of,
 )
-from agentnb.loops.loop_agent.event import Event, EventActions, read
+from agentnb.loops.loop_agent.event import Event, EventActions, field_of
 from agentnb.loops.loop_agent.stream import LoopAgentProjection
 from agentnb.run.validation import StartOptions
 
@@ -87,14 +87,14 @@ class BaseAgentCalls(Calls):
     def answer_to(self, id: str, result: Any, state: State) -> RunEvent | None:
         """Return the answer to a long-running call, for the session (SEMANTICS.md, 6. Pauses and questions)."""
         asked = [call for event in _events_in(state.messages) for call in event.long_running_calls]
-        call = next((call for call in asked if read(call, "id") == id), None)
+        call = next((call for call in asked if field_of(call, "id") == id), None)
         if call is None:
             return None
         answers = [answer for event in _events_in(state.queues["input"]) for answer in event.get_function_responses()]
-        if any(read(answer, "id") == id for answer in answers):
+        if any(field_of(answer, "id") == id for answer in answers):
             raise AlreadyDecided(f"{self.loop.name} has the answer to {id!r} already.")
         response = result if isinstance(result, Mapping) else {"result": result}
-        answer = {"function_response": {"id": id, "name": read(call, "name"), "response": response}}
+        answer = {"function_response": {"id": id, "name": field_of(call, "name"), "response": response}}
         event = Event(author="user", content={"role": "user", "parts": [answer]})
         return Queued(queue="input", message=_message(event, self.loop.name))
 
@@ -561,7 +561,7 @@ async def stream(
                 if isinstance(run_event, run_events.ApprovalRequest) and run_event.call_id in answers:
                     asked = {"name": run_event.name, "args": run_event.arguments}
                     answered = ctx.session.asked_about(run_event.call_id)
-                    if answered is not None and asked == {key: read(answered, key) for key in asked}:
+                    if answered is not None and asked == {key: field_of(answered, key) for key in asked}:
                         _decide(run, {run_event.call_id: answers.pop(run_event.call_id)})
 
                 for event in projection.translate(run_event):

@@ -29,7 +29,7 @@ from agentnb.core.events import Event as RunEvent
 from agentnb.core.protocols import loop_context
 from agentnb.core.state import State
 from agentnb.loops.base import Loop
-from agentnb.loops.loop_agent.event import Event, read
+from agentnb.loops.loop_agent.event import Event, field_of
 from agentnb.run import Run
 
 Stream = AsyncGenerator[Event, None]
@@ -83,11 +83,11 @@ class Session(BaseModel):
     def asked_about(self, id: str) -> Any:
         """Return the call that a person was asked about under this id last, or None if it has a result."""
         for event in reversed(self.events):
-            if event.author != "user" and any(read(given, "id") == id for given in event.get_function_responses()):
+            if event.author != "user" and any(field_of(given, "id") == id for given in event.get_function_responses()):
                 return None
             for call in event.get_function_calls():
-                if read(call, "name") == ASKS_TO_CONFIRM and read(call, "id") == id:
-                    return read(read(call, "args") or {}, "originalFunctionCall")
+                if field_of(call, "name") == ASKS_TO_CONFIRM and field_of(call, "id") == id:
+                    return field_of(field_of(call, "args") or {}, "originalFunctionCall")
         return None
 
     def outputs_at_checkpoints(self) -> dict[str, dict[str, Any]]:
@@ -107,9 +107,9 @@ class Session(BaseModel):
         for event in self.events:
             for call in event.get_function_calls():
                 if not event.is_answered_later(call):
-                    made[read(call, "id")] = {name: read(call, name) for name in ("id", "name")}
+                    made[field_of(call, "id")] = {name: field_of(call, name) for name in ("id", "name")}
             for answer in event.get_function_responses():
-                made.pop(read(answer, "id"), None)
+                made.pop(field_of(answer, "id"), None)
         return list(made.values())
 
 
@@ -251,11 +251,6 @@ class InvocationContext:
         return self.code is None or bool(self._streams)
 
     @property
-    def durable(self) -> bool:
-        """True if the maps say where to resume. Otherwise a pause only stops the invocation."""
-        return self.is_resumable
-
-    @property
     def is_aborted(self) -> bool:
         """True if the invocation, or one around it, was aborted."""
         return self.aborted or (self._around is not None and self._around.is_aborted)
@@ -322,7 +317,7 @@ class InvocationContext:
             return list(events)
         below = f"{self.branch}."
         made = {
-            read(call, "id")
+            field_of(call, "id")
             for event in self.session.events
             if self.branch and event.branch and (event.branch == self.branch or event.branch.startswith(below))
             for call in event.get_function_calls()
@@ -331,7 +326,7 @@ class InvocationContext:
         def belongs(event: Event) -> bool:
             if event.author != "user":
                 return event.branch == self.branch
-            answered = {read(given, "id") for given in event.get_function_responses()} - {None}
+            answered = {field_of(given, "id") for given in event.get_function_responses()} - {None}
             if answered and self.branch and not answered & made:
                 return False
             return event.branch is None or self.branch in (None, event.branch) or event.branch.startswith(below)
@@ -374,7 +369,7 @@ class InvocationContext:
 
     def should_pause_invocation(self, event: Event) -> bool:
         """Return True if the event has a long-running call without an answer."""
-        return any(read(call, "id") not in self._decided for call in event.long_running_calls)
+        return any(field_of(call, "id") not in self._decided for call in event.long_running_calls)
 
     def asked(self, id: str) -> None:
         """Record that a person is asked under this id."""
@@ -389,12 +384,12 @@ class InvocationContext:
         event = Event(author="user", content=self.user_content)
         answers: dict[str, bool] = {}
         for answer in event.get_function_responses():
-            response = read(answer, "response")
+            response = field_of(answer, "response")
             if isinstance(response, Mapping) and isinstance(wrapped := response.get("response"), str):
                 response = _object_in(wrapped)  # a client that has only text sends it like this
-            confirmed = read(response, "confirmed") if response is not None else None
-            if isinstance(confirmed, bool) and read(answer, "id") is not None:
-                answers[str(read(answer, "id"))] = confirmed
+            confirmed = field_of(response, "confirmed") if response is not None else None
+            if isinstance(confirmed, bool) and field_of(answer, "id") is not None:
+                answers[str(field_of(answer, "id"))] = confirmed
         return answers
 
     def add(self, event: Event) -> None:

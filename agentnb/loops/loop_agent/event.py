@@ -98,11 +98,11 @@ _SHORT = ("message", "state", "route", "node_path")
 
 def content_of(message: Any) -> Any:
     """Return the content for the argument `message` of an event: text, a part, or a list of these."""
-    if message is None or not isinstance(read(message, "parts"), NoneType):
+    if message is None or not isinstance(field_of(message, "parts"), NoneType):
         return message
     given = message if isinstance(message, (list, tuple)) else [message]
     parts = [{"text": part} if isinstance(part, str) else part for part in given]
-    role = "model" if len(parts) == 1 and read(parts[0], "function_call") is not None else "user"
+    role = "model" if len(parts) == 1 and field_of(parts[0], "function_call") is not None else "user"
     return {"role": role, "parts": parts}
 
 
@@ -296,11 +296,11 @@ class Event(Positional):
 
     def get_function_calls(self) -> list[Any]:
         """Return the function calls of the content."""
-        return [call for part in _parts(self.content) if (call := read(part, "function_call")) is not None]
+        return [call for part in _parts(self.content) if (call := field_of(part, "function_call")) is not None]
 
     def get_function_responses(self) -> list[Any]:
         """Return the answers to function calls that the content has."""
-        return [given for part in _parts(self.content) if (given := read(part, "function_response")) is not None]
+        return [given for part in _parts(self.content) if (given := field_of(part, "function_response")) is not None]
 
     def is_final_response(self) -> bool:
         """Return True if the event is a complete answer: not partial, without calls and without results for a model.
@@ -318,11 +318,11 @@ class Event(Positional):
     def has_trailing_code_execution_result(self) -> bool:
         """Return True if the last part of the content is the result of code execution by a model."""
         parts = list(_parts(self.content))
-        return bool(parts) and read(parts[-1], "code_execution_result") is not None
+        return bool(parts) and field_of(parts[-1], "code_execution_result") is not None
 
     def is_answered_later(self, call: Any) -> bool:
         """Return True if this call of the event is long-running: the invocation pauses until the call is answered."""
-        return read(call, "id") in (self.long_running_tool_ids or ()) or read(call, "name") in ASKS_A_PERSON
+        return field_of(call, "id") in (self.long_running_tool_ids or ()) or field_of(call, "name") in ASKS_A_PERSON
 
     @property
     def long_running_calls(self) -> list[Any]:
@@ -339,7 +339,7 @@ class Event(Positional):
         """The text of the content, without other parts."""
         if isinstance(self.content, str):
             return self.content
-        return "".join(text for part in _parts(self.content) if isinstance(text := read(part, "text"), str))
+        return "".join(text for part in _parts(self.content) if isinstance(text := field_of(part, "text"), str))
 
 
 def _expand_short_forms(given: dict[str, Any], known: Collection[str]) -> dict[str, Any]:
@@ -369,10 +369,10 @@ def _with(given: Any, **fields: Any) -> Any:
     return {**(given or {}), **fields} if isinstance(given, (Mapping, NoneType)) else given
 
 
-def read(value: Any, name: str) -> Any:
+def field_of(value: Any, name: str) -> Any:
     """Return a field of content or of a part, which may be a mapping or an object; None if it is missing."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def _parts(content: Any) -> Iterator[Any]:
-    yield from (read(content, "parts") or ()) if not isinstance(content, str) else ()
+    yield from (field_of(content, "parts") or ()) if not isinstance(content, str) else ()

@@ -21,7 +21,7 @@ from agentnb.loops.session_loop.history import (
     ENDS_WITH_A_CUT_ANSWER,
     closing_messages,
     failure_texts,
-    in_order,
+    messages_in_order,
     showable,
 )
 from agentnb.loops.session_loop.queue import MessageQueue
@@ -61,7 +61,7 @@ class SessionControls(Loop):
 
     def _start(self, **options: Any) -> Any:
         if "history" not in options:
-            options["history"] = in_order(_read(self.messages))
+            options["history"] = messages_in_order(_read(self.messages))
         return super()._start(**options)
 
     def attached(self, frame: LoopFrame) -> None:

@@ -18,7 +18,7 @@ ENDS_WITH_A_CUT_ANSWER = frozenset({"cancelled", "error", "limit"})
 """Stop reasons for which the conversation ends with an aborted or failed answer (`closing_messages`)."""
 
 
-def in_order(messages: Sequence[Message]) -> list[Message]:
+def messages_in_order(messages: Sequence[Message]) -> list[Message]:
     """Return the messages that may be sent to a model, with exactly one result after every call."""
     return list(_answered(showable(messages)))
 

@@ -210,15 +210,15 @@ def _view_shown(frame: Frame | RecordedFrame, call: CallState, question: Approva
     """
     tool = frame.tools.get(call.name)
     if isinstance(frame, RecordedFrame) or getattr(tool, "view", None) is None:
-        return view_of(tool, question.arguments)
+        return tool_view(tool, question.arguments)
     number, view = frame.views.get(call.id, (None, ""))
     if number != question.seq:
-        view = view_of(tool, question.arguments)
+        view = tool_view(tool, question.arguments)
         frame.views[call.id] = question.seq, view
     return view
 
 
-def view_of(tool: Tool | None, arguments: Mapping[str, Any]) -> str:
+def tool_view(tool: Tool | None, arguments: Mapping[str, Any]) -> str:
     """Return the tool's own text about the arguments, for a person; empty if the tool has no `view`.
 
     The text is cut off after `VIEW` characters. If the view function raises, the text is the error.

@@ -49,7 +49,7 @@ class ProposedCall:
     tool: Any
 
 
-def propose(id: str, name: str, arguments: Mapping[str, Any], tool: Any) -> ProposedCall:
+def proposed_call(id: str, name: str, arguments: Mapping[str, Any], tool: Any) -> ProposedCall:
     """Return a call for a policy, with a copy of the arguments: a policy must not change those of the call.
 
     The arguments of a function tool are converted to its types, because the function runs with the converted values: a

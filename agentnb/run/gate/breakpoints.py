@@ -22,7 +22,7 @@ from agentnb.core.events import CallStart, Event
 from agentnb.core.maybe_async import is_async
 from agentnb.core.state import State
 from agentnb.run.gate.conditions import Conditions
-from agentnb.run.gate.names import Names, check_name, check_phases, check_tools
+from agentnb.run.gate.names import Names, check_known_name, check_phases, check_tools
 
 NEVER = frozenset({"run_paused", "run_resumed", "run_end"})
 """Event types at which no breakpoint stops the run: a pause, its end, and the end of the run."""
@@ -122,7 +122,7 @@ class Breakpoints(Sequence[Breakpoint]):
                     f"{spec!r} is not the name of an event type, a tool or a phase."
                     f" Pass an expression as where={spec!r}."
                 )
-            check_name(spec, self._known)
+            check_known_name(spec, self._known)
             return spec, lambda event, state, run: _has_name(spec, event), False
         if callable(spec):
             if is_async(spec):  # the call would return an awaitable, which is always true

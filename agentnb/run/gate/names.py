@@ -77,7 +77,7 @@ def _called(event: Event) -> Iterator[str]:
         yield from (call.name for call in event.message.tool_calls)
 
 
-def check_name(name: str, known: Callable[[], Names]) -> None:
+def check_known_name(name: str, known: Callable[[], Names]) -> None:
     """Raise UsageError if a name is not a known event, tool or phase, but is similar to one.
 
     `known` returns the names. It is slow for a long recording, so it is not called if the name is an event type.

@@ -45,14 +45,14 @@ from agentnb.core.tools import fingerprint_of
 from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.recorded_policy import read_policy, recorded_policy
-from agentnb.run.checkpoints import Checkpoints, copied
+from agentnb.run.checkpoints import Checkpoints, copied_state
 from agentnb.run.event_data import input_as_json, text_or_empty
 from agentnb.run.frame import Frame
 from agentnb.run.gate.gate import check_limits
 from agentnb.run.journal import Journal, new_run_id
 from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import RecordedLoop, check_kind, frame_at
-from agentnb.run.validation import check_options
+from agentnb.run.validation import check_start_options
 from agentnb.tools import as_tools
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
@@ -162,7 +162,7 @@ def prepared_fork(
     given["approve"] = read_policy(given.get("approve"))
     if "approve" in options or given["approve"] is not None:
         recorded["approve"] = recorded_policy(given["approve"])
-    check_options(name=None, store=None, breakpoints=(), limits=given.get("limits"))
+    check_start_options(name=None, store=None, breakpoints=(), limits=given.get("limits"))
     if "limits" in options or given.get("limits") is not None:
         given["limits"] = recorded["limits"] = check_limits(given["limits"] or {})
 
@@ -248,7 +248,7 @@ def _checked(made: ForkStart, loop: Design) -> ForkStart:
     if made.decided is None:
         return made
     path, id, decision = made.decided
-    frame = frame_at(loop, copied(made.past.state), path)
+    frame = frame_at(loop, copied_state(made.past.state), path)
     call = frame.state.open.get(id) if frame is not None else None
     if frame is None or call is None:
         raise UnknownCall(f"The call {id!r} is not open at the event where the fork begins.")

@@ -10,7 +10,7 @@ from agentnb.widgets.static.html import Budget, block, count, ends, escaped, fol
 from agentnb.widgets.static.pictures import CALL, ERROR, LINE, MODEL, PERSON
 from agentnb.widgets.text import duration, for_reading
 from agentnb.widgets.views.short import output
-from agentnb.widgets.views.trace import Decided, Row
+from agentnb.widgets.views.trace import CallDecision, Row
 
 FIRST, LAST = 10, 30
 """Rows of a long list that are shown, from its beginning and its end."""
@@ -247,7 +247,7 @@ def _loop_lead(row: Row) -> str:
     return lead
 
 
-def _decision(decided: Decided) -> str:
+def _decision(decided: CallDecision) -> str:
     after = f" after {duration(decided.after)}" if decided.after is not None else ""
     reason = f": {_said(decided.reason)}" if decided.reason else ""
     before = f", asked about <samp>{escaped(decided.before)}</samp>" if decided.before else ""

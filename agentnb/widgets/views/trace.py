@@ -42,7 +42,7 @@ _DONE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class CallDecision:
     """A decision about a call. `after` are the seconds from the question to it, None if nobody was asked.
 
     by_person: whether a person or code decided, and not a rule or a function. remembered: whether it repeats such a
@@ -92,7 +92,7 @@ class Row:
     result: Any = None
     outcome: str = ""
     by_person: bool = False
-    decided: list[Decided] = field(default_factory=list)
+    decided: list[CallDecision] = field(default_factory=list)
     why: str = ""
     began: float | None = None
     ended: float | None = None
@@ -473,14 +473,14 @@ def _given(value: Any, question: str) -> str:
     return brief(next((text for text in texts if text and text != question), ""), GIVEN)
 
 
-def _decision(event: ApprovalDecision, call: _Call) -> Decided:
+def _decision(event: ApprovalDecision, call: _Call) -> CallDecision:
     """Return a decision about a call, which has the arguments that were asked about."""
     asked = call.asked.get(event.question) if event.question is not None else None
     if asked is None and call.asked and event.by in ("human", "code"):
         asked = call.asked[max(call.asked)]
     changed = event.decision in ("edit", "replace")
     by = f"the decision of event {event.earlier}" if event.by == "remembered" else ""
-    return Decided(
+    return CallDecision(
         _DONE[event.decision],
         by or deciders_name(event.by, event.reviewer),
         event.by in ("human", "code"),
@@ -492,7 +492,7 @@ def _decision(event: ApprovalDecision, call: _Call) -> Decided:
     )
 
 
-def _told_decision(decided: Decided) -> dict[str, Any]:
+def _told_decision(decided: CallDecision) -> dict[str, Any]:
     """Return what the page gets about a decision."""
     told = {
         "what": decided.what,
