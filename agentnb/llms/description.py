@@ -59,9 +59,13 @@ def _described_objects(llm: Any, options: Mapping[str, Any]) -> list[Any] | None
     """
     if callable(getattr(llm, "describe", None)):  # it may return another description for each request
         return None
-    objects = [llm]
-    for name in ("provider", "model", "model_name", "model_id"):
-        objects.append(getattr(llm, name, None))
+    objects = [
+        llm,
+        getattr(llm, "provider", None),
+        getattr(llm, "model", None),
+        getattr(llm, "model_name", None),
+        getattr(llm, "model_id", None),
+    ]
     for given in (getattr(llm, "options", None), options):
         if isinstance(given, dict):
             for name, value in given.items():

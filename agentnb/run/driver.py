@@ -170,7 +170,8 @@ class Driver:
                         while (todo[0].kind != "model" or state.over) and await self._holds(todo[0]):
                             if pace == "pull":
                                 yield
-                    self._leave_what_is_late()
+                    if inline.is_late:
+                        self._leave_what_is_late()
                     self._performed = None
                     inline.raise_if_cancelled()
                 steps += 1
@@ -196,7 +197,8 @@ class Driver:
                     self._inflight.spawn(self._performed, inline.hand_over())
                 else:
                     await inline.close(self._inflight.seconds_to_close())
-                    self._leave_what_is_late()
+                    if inline.is_late:
+                        self._leave_what_is_late()
             self._performed = None
             self._is_pumped, self._driving = False, None
             self.wakeup.flush()
@@ -242,8 +244,8 @@ class Driver:
             await asyncio.sleep(min(seconds, RETRY_SECONDS))
 
     def _leave_what_is_late(self) -> None:
-        """Leave the interrupted effect behind if it was performed in place and has not ended in time."""
-        if self._inline.is_late and self._performed is not None:
+        """Leave the interrupted effect behind that was performed in place and has not ended in time."""
+        if self._performed is not None:
             rest = self._inline.hand_over()
             self._inflight.leave(self._performed, asyncio.get_running_loop().create_task(rest()))
 

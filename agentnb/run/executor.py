@@ -22,6 +22,7 @@ from agentnb.run.journal import Journal
 from agentnb.run.loop_executor import LoopExecutor, ToPerform
 from agentnb.run.mailbox import hand_back, hand_on, open_mailbox
 from agentnb.run.scheduler import (
+    Action,
     Advance,
     AskBreakpoints,
     AskPerson,
@@ -42,7 +43,6 @@ from agentnb.run.scheduler import (
     LetContinue,
     Pace,
     Pause,
-    Performable,
     Request,
     RequestAgain,
     Settle,
@@ -93,28 +93,28 @@ class Executor:
         """
         self._journal.fresh = False  # every append sets it again
         for action in next_actions(self._journal, self._gate, self.loops, self._inflight, pace):
-            if isinstance(action, (Wait, Halt)):
-                return action
-            if (performance := self._perform(action, pace)) is not None:
-                return performance
+            if (todo := self._perform(action, pace)) is not None:
+                return todo
         return None
 
-    def _perform(self, action: Performable, pace: Pace) -> ToPerform | None:
-        """Perform an action. Returns an effect for the driver to perform itself; usually None."""
+    def _perform(self, action: Action, pace: Pace) -> ToPerform | Wait | Halt | None:
+        """Perform an action. Returns what the driver has to do: usually nothing, None."""
         journal = self._journal
         match action:
             case Advance(loop):
                 loop.advance()
             case Request(loop, effect, alone):
                 return loop.request(effect, alone=alone, pulled=pace == "pull")
-            case RequestAgain(loop):
-                loop.request_again()
-            case Check(loop, call, effect, arguments):
-                loop.check(call, effect, arguments)
             case Start(loop, call, effect, arguments):
                 loop.start(call, effect, arguments)
             case Launch(loop, calls, alone):
                 return loop.launch(calls, self._enter, alone=alone, pulled=pace == "pull")
+            case Wait() | Halt():
+                return action
+            case RequestAgain(loop):
+                loop.request_again()
+            case Check(loop, call, effect, arguments):
+                loop.check(call, effect, arguments)
             case Settle(loop, call, finding, arguments):
                 loop.settle(call, finding, arguments)
             case AskBreakpoints(loop, call, arguments):

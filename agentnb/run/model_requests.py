@@ -56,6 +56,8 @@ class ModelRequests:
         self._sequential = {name for name, tool in frame.tools.items() if tool.sequential}
         self._options = frame.requests.options()
         self._describer = Describer()
+        self._described: Mapping[str, Any] = {}
+        """The options of the request that was described last: it is sent with them."""
         self._history = PlainHistory(frame.requests.system_prompt)
         self._model: Model | None = None
         self.error: BaseException | None = None
@@ -66,12 +68,14 @@ class ModelRequests:
 
     def describe(self, request: ModelStart) -> ModelStart:
         """Return a request, which is not recorded yet, with its provider, model and options."""
+        set_by_loop = request.set_by_loop
+        self._described = self._options_with(set_by_loop)
         if self._design.llm is None:
             return request
-        description = self._describer.describe(self._design.llm, self._options_with(request.set_by_loop))
+        description = self._describer.describe(self._design.llm, self._described)
         return replace(
             request,
-            loop_options=request.set_by_loop,
+            loop_options=set_by_loop,
             options=description.options,
             provider=description.provider,
             model=description.model,
@@ -186,7 +190,7 @@ class ModelRequests:
             messages = self._history.of(state.messages, self._requests.replacements(state))
         if partial is not None:
             messages = [*messages, partial]
-        return model.stream(messages, **self._options_with(state.options))
+        return model.stream(messages, **self._described)
 
     def _options_with(self, set_by_loop: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the options of a request.

@@ -203,7 +203,7 @@ class Halt(Struct, frozen=True):
     error: BaseException | None = None
 
 
-Performable = (
+Action = (
     Advance
     | Leave
     | Request
@@ -228,10 +228,9 @@ Performable = (
     | Suspend
     | EndStep
     | Pause
+    | Wait
+    | Halt
 )
-"""The actions that the executor performs."""
-
-Action = Performable | Wait | Halt
 
 
 def next_actions(

@@ -147,8 +147,10 @@ class Wakeup:
         """Write the appended events to disk. Returns True if they are on disk.
 
         If the store is locked, the write is repeated soon, and then the scheduler runs again. A store that fails ends
-        the run.
+        the run. Without a store there is nothing to write.
         """
+        if self._journal.recorder is None:
+            return True
         scheduled, self._scheduled = self._scheduled, None
         if scheduled is not None and threading.get_ident() == self._thread:
             scheduled.cancel()  # otherwise it would keep the run alive until the event loop's next turn

@@ -8,14 +8,23 @@ results; an incomplete answer has no value for the model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from agentnb.core.messages import Message, is_broken_off
+from agentnb.core.calls import result_message
+from agentnb.core.events import CallEnd
+from agentnb.core.messages import Message, is_broken_off, to_message
+from agentnb.core.resume_point import ABORTED
 from agentnb.core.state import State
 
 NO_RESULT = "No result provided"
 
 ENDS_WITH_A_CUT_ANSWER = frozenset({"cancelled", "error", "limit"})
 """Stop reasons for which the conversation ends with an aborted or failed answer (`closing_messages`)."""
+
+
+def read_messages(messages: Sequence[Any]) -> list[Message]:
+    """Return the conversation as messages. A user may have added messages as mappings."""
+    return [to_message(message) for message in messages]
 
 
 def messages_in_order(messages: Sequence[Message]) -> list[Message]:
@@ -62,6 +71,21 @@ def failure_texts(state: State) -> dict[str, str]:
         for child in state.children.values()
         if child.failure is not None
     }
+
+
+def results_of_open_calls(state: State) -> Iterator[Message]:
+    """Yield results for the calls of a run that stopped during its calls because a nested loop failed or paused.
+
+    The run may never be resumed, and the next run must send a valid conversation to the model.
+    """
+    if not any(not call.hidden for call in state.open.values()):
+        return
+    errors = failure_texts(state)
+    for call in state.calls.values():
+        if not call.hidden:
+            why = errors.get(call.id, ABORTED)
+            end = call.end or CallEnd(call_id=call.id, name=call.name, result=why, is_error=True, outcome="aborted")
+            yield result_message(call, end, state.max_result_chars)
 
 
 def _answered(messages: Sequence[Message]) -> Iterator[Message]:

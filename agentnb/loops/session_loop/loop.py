@@ -17,19 +17,30 @@ has exactly one result, before the next message, and the results are in the orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Unpack
+
+from msgspec.structs import replace
 
 from agentnb.core.calls import result_message
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallEnd, Event, ModelEnd, ModelStart, Queue, RunEnd, StopReason
-from agentnb.core.loop import Calls, Requests
-from agentnb.core.messages import Message, input_messages, text_of
+from agentnb.core.events import CallEnd, Event, ModelEnd, ModelStart, Queue, RunEnd, RunStart, StopReason
+from agentnb.core.loop import Calls, LoopFrame, Requests
+from agentnb.core.messages import Message, input_messages, text_of, to_messages
+from agentnb.core.protocols import LoopMailbox
 from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
-from agentnb.loops.base import check_system_prompt, count_of
+from agentnb.loops.base import Loop, check_system_prompt, count_of
 from agentnb.loops.events import propose, take
-from agentnb.loops.session_loop.controls import SessionControls
+from agentnb.loops.session_loop.history import (
+    ENDS_WITH_A_CUT_ANSWER,
+    closing_messages,
+    messages_in_order,
+    read_messages,
+    results_of_open_calls,
+    showable,
+)
 from agentnb.loops.session_loop.hooks import (
     ToolCallContext,
     TurnContext,
@@ -47,6 +58,9 @@ from agentnb.loops.session_loop.steering import (
     skip_reason,
     skipped,
 )
+from agentnb.loops.session_loop.stream import EventStream
+from agentnb.loops.streaming import StreamStatus
+from agentnb.run.validation import StartOptions
 
 Drain = Literal["one-at-a-time", "all"]
 
@@ -112,7 +126,7 @@ class SessionCalls(Calls):
         return {"result": value}
 
 
-class SessionLoop(SessionControls):
+class SessionLoop(Loop):
     """A session: ask the model, run its tool calls and return the results to it, until no message needs an answer.
 
     llm, tools: the model, and the tools that it can call. queue: the user's messages during a run (`MessageQueue`).
@@ -170,7 +184,18 @@ class SessionLoop(SessionControls):
         messages: Sequence[Any] = (),
         name: str | None = None,
     ) -> None:
-        super().__init__(llm, tools, queue=queue, messages=messages, name=name)
+        super().__init__(llm, tools, name=name)
+        if queue is not None and not isinstance(queue, MessageQueue):
+            raise UsageError(f"queue must be a MessageQueue or None, not {queue!r:.80}.")
+        if isinstance(messages, (str, Mapping)) or not isinstance(messages, Iterable):
+            raise UsageError(f"messages must be a list of messages, not {messages!r:.80}.")
+        self.queue = queue if queue is not None else MessageQueue()
+        self._last_stream: StreamStatus | None = None
+        self._latest: weakref.ref[LoopMailbox] | None = None
+        """The run that was started, restored or forked last."""
+        self._messages = to_messages(list(messages))
+        self._position: tuple[int, bool] | None = None
+        """The position of the last run that `_messages` reflects, and True if its stream had ended."""
         _one_of("steering_mode", steering_mode, ("after_batch", "skip_pending", "discard"))
         _one_of("drain", drain, ("one-at-a-time", "all"))
         _one_of("tool_execution", tool_execution, ("parallel", "sequential"))
@@ -193,11 +218,123 @@ class SessionLoop(SessionControls):
         if should_stop_after_turn is not None:
             self.activities = {"should_stop_after_turn": lambda _, state: should_stop_after_turn(_with_results(state))}
 
+    # -- the runs of the session -------------------------------------------------------------------------------------
+
+    def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
+        """Return the first event of a run. It includes the messages that are already queued."""
+        return replace(super().begin(input, history), queued=self.queue.hand_over())
+
+    def _start(self, **options: Any) -> Any:
+        if "history" not in options:
+            options["history"] = messages_in_order(read_messages(self.messages))
+        return super()._start(**options)
+
+    def attached(self, frame: LoopFrame) -> None:
+        """Attach the queue to a run that has not ended. `abort` cancels this run, unless the loop is nested in it."""
+        if frame.mailbox.over:
+            return
+        self.queue.attach(frame.mailbox)
+        if frame.above is None:
+            self._latest = weakref.ref(frame.mailbox)
+
+    def run(self, message: Any, **options: Unpack[StartOptions]) -> EventStream:
+        """Send a message to the session, and return the stream of the session's events.
+
+        options: as for `start`. Raises UsageError while a stream is open.
+        """
+        return self._open(message, options)
+
+    def continue_(self, **options: Unpack[StartOptions]) -> EventStream:
+        """Continue without a new message, and return the stream of the session's events.
+
+        The session answers a last message of the user or a tool, or takes the queued messages. options: as for `start`.
+        Raises UsageError while a stream is open, and if there is nothing to continue from
+        (SEMANTICS.md, 8. Continuing).
+        """
+        self._check_not_open()
+        messages = showable(read_messages(self.messages))
+        if not messages:
+            raise UsageError("No messages to continue from")
+        if messages[-1].role == "assistant" and not any(self.queue.waiting().values()):
+            raise UsageError("Cannot continue from message role: assistant")
+        return self._open(None, options)
+
+    def _open(self, message: Any, options: StartOptions) -> EventStream:
+        self._check_not_open()
+        self._take_queue_back()
+        stream = EventStream(self.start(message, **options))
+        self._last_stream, self._position = stream.status, None
+        return stream
+
+    def _check_not_open(self) -> None:
+        if self._is_open:
+            raise UsageError("This session is running; steer it, queue a follow-up, or abort it.")
+
+    @property
+    def _is_open(self) -> bool:
+        """True while a run is in progress. An aborted run is not, even if its stream was not read to the end."""
+        stream = self._last_stream
+        return stream is not None and stream.is_open() and not stream.run.state.over
+
+    # -- the conversation and the queue ------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation. Assign another one to continue from it. Change it only while no run is in progress."""
+        if self._last_stream is None:
+            return self._messages
+        state, ended = self._last_stream.run.state, self._last_stream.ended
+        # Compute the list again only if the run has advanced since the last access.
+        if self._position != (state.position, ended):
+            left_open = results_of_open_calls(state) if ended else ()
+            is_cut = state.stop_reason in ENDS_WITH_A_CUT_ANSWER or (ended and state.failure is not None)
+            closing = closing_messages(state) if is_cut else ()
+            self._messages = [*state.messages, *left_open, *closing] or self._messages
+            self._position = (state.position, ended)
+        return self._messages
+
+    @messages.setter
+    def messages(self, messages: Sequence[Any]) -> None:
+        if self._is_open:
+            raise UsageError(
+                "The messages of a running session cannot be replaced. Abort it first, or wait for its end."
+            )
+        self._take_queue_back()
+        self._last_stream, self._messages = None, read_messages(messages)
+
+    def _take_queue_back(self) -> None:
+        """Move undelivered messages of the last run back to the queue. The session never resumes that run."""
+        if self._last_stream is not None:
+            self.queue.detach()
+
+    def steer(self, text: Any) -> None:
+        """Queue a message to redirect the session: delivered as soon as `steering_mode` allows, or in the next run."""
+        self.queue.add_steering(text)
+
+    def follow_up(self, text: Any) -> None:
+        """Queue a message that is delivered when the session would stop, or in the next run."""
+        self.queue.add_followup(text)
+
+    def reset(self) -> None:
+        """Clear the conversation and the queue. Raises UsageError while a stream is open."""
+        self._check_not_open()
+        self.messages = []
+        self.queue.dequeue_steering()
+        self.queue.dequeue_followup()
+
+    def abort(self, reason: str = "aborted") -> bool:
+        """Cancel the latest run. Every call gets a result; queued messages stay queued.
+
+        Return False if there is no run to cancel.
+        """
+        run = self._latest() if self._latest is not None else None
+        return run is not None and run.cancel(reason)
+
     def messages_from(self, input: Any) -> list[Message]:
         """Return the input from a parent loop as messages: one for each item, an object as JSON text."""
         return input_messages(input)
 
-    # -- the decision ----------------------------------------------------------------------------------------------
+    # -- the decision ------------------------------------------------------------------------------------------------
 
     def advance(self, state: State) -> Event:
         """Return the next event (SEMANTICS.md, 3. Algorithm)."""
