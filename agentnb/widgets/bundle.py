@@ -18,9 +18,10 @@ MODULES = (
     *("text", "focus", "keys", "past", "spans", "trace_rows", "moment", "typed", "player", "store", "form"),
     *("breakpoints", "queue", "head", "controls", "position", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline"),
-    *("messages", "live", "usage", "tabs", "diagram", "graph", "ended", "panel"),
+    *("messages", "live", "usage", "tabs", "icons", "cells", "whatif", "branches", "compare", "inside"),
+    *("diagram", "graph", "ended", "panel"),
 )
-STYLES = ("tokens", "events", "trace", "diagram", "views", "acting", "frame")
+STYLES = ("tokens", "events", "trace", "diagram", "views", "acting", "branching", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

@@ -171,6 +171,13 @@ def pauses(until: Callable[[], bool]) -> Iterator[Any]:
         yield delay(0.01)
 
 
+def play(run: Any) -> None:
+    """Play a run, from a thread of its own: Playwright keeps a loop marked as running on the thread of the test."""
+    playing = threading.Thread(target=run.play)
+    playing.start()
+    playing.join()
+
+
 def until(condition: Callable[[], Any], seconds: float = 30) -> None:
     """Wait until another thread has made the condition true."""
     end = time.monotonic() + seconds

@@ -20,7 +20,7 @@ from agentnb.widgets.views.branches import Branches
 from agentnb.widgets.views.compare import compared
 from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.whatif import editor, options, value_of
-from tests.widgets.support import HOSTILE, until, worker
+from tests.widgets.support import HOSTILE, play, until, worker
 
 BIG = 12345678901234567891
 
@@ -45,10 +45,10 @@ def nile(**started: Any) -> Any:
         _answer,
     ]
     run = SessionLoop(ScriptedLLM(turns), [compare_splits, write_report]).start("When?", name="nile", **started)
-    run.play()
+    play(run)
     until(lambda: run.pending)
     run.approve(run.pending[0])
-    run.result(30)
+    until(lambda: run.state.over)
     return run
 
 
@@ -150,7 +150,7 @@ def test_a_call_inside_another_loop_takes_no_message_and_no_model() -> None:
 
 def test_a_question_that_still_waits_can_be_decided_in_a_branch() -> None:
     run = SessionLoop(ScriptedLLM([[call("write_report", {"path": "a"}, id="w")], "Done."]), [write_report]).start("go")
-    run.play()
+    play(run)
     until(lambda: run.pending)
     found = kinds(run, seq_of(run, "approval_request"))
     assert found["decision"]["decision"] == ""

@@ -21,8 +21,13 @@ export class Details {
     this.causes = /** @type {number[]} */ ([]);
     this.effects = /** @type {number[]} */ ([]);
     this.links = el("div", { class: "agentnb-links" });
+    this.held = el("div", { class: "agentnb-held" });
     this.title = el("span", { class: "agentnb-details-title" });
     this.all = button("Show all", () => this.showAll(), { class: "agentnb-link", title: "All of its data as text" });
+    this.what = button("What if\u2026", () => this.row && store.whatIf(this.row), {
+      class: "agentnb-link",
+      title: "Change something here, and see in a branch what follows (W)",
+    });
     this.stop = button("Pause at such events", () => this.addBreakpoint(), { class: "agentnb-link", hidden: true });
     this.body = el("div", { class: "agentnb-details-body", tabindex: "0", "aria-label": "Data of the event" });
     this.el = el(
@@ -33,9 +38,11 @@ export class Details {
         { class: "agentnb-details-bar" },
         this.title,
         this.all,
+        this.what,
         this.stop,
         button("Close", close, { class: "agentnb-link", title: "Back to the list (Escape)" }),
       ),
+      this.held,
       this.links,
       this.body,
     );
@@ -59,6 +66,7 @@ export class Details {
       [`#${row.seq}`, row.type, clock, row.path, row.phase && `phase ${row.phase}`].filter(Boolean).join(" \u00b7 "),
     );
     this.all.hidden = !row.size && row.data !== undefined;
+    this.what.hidden = this.store.all[row.seq] !== row; // the row is from a saved page
     const fields = Object.entries(row.data ?? { summary: row.summary }).flatMap(([name, value]) =>
       // A traceback has lines of its own.
       typeof value?.traceback === "string"
@@ -74,6 +82,16 @@ export class Details {
     if (row.size)
       this.body.append(el("p", { class: "agentnb-dim", text: `Shortened; ${number(row.size)} bytes in all.` }));
     if (row.data === undefined && this.store.rows[row.seq] === row && !this.store.gone) this.showAll();
+  }
+
+  /**
+   * Show an element above the data: a form about this event. Null takes it away.
+   * @param {HTMLElement | null} form
+   */
+  hold(form) {
+    const hadFocus = this.held.contains(document.activeElement);
+    this.held.replaceChildren(...(form ? [form] : []));
+    if (!form && hadFocus && !this.what.hidden) this.what.focus();
   }
 
   /**

@@ -170,7 +170,9 @@ export class Events {
 
   /** @param {KeyboardEvent} event */
   key({ key }) {
-    if (key === "Escape" && this.selected >= 0) this.select(-1);
+    const { selected } = this.store;
+    if (key === "w" && selected) this.store.whatIf(selected);
+    else if (key === "Escape" && this.selected >= 0) this.select(-1);
     else if (key === "ArrowLeft") this.go(this.details.causes[0] ?? -1);
     else if (key === "ArrowRight") this.go(this.details.effects[0] ?? -1);
     else return false;

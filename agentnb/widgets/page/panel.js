@@ -3,7 +3,7 @@
 // All data is set through textContent. Only the kernel's own drawings are parsed, as XML, and only their shapes and text
 // are used. A front end takes a single module: bundle.py joins these files.
 
-import { el, say } from "./text.js";
+import { button, el, say } from "./text.js";
 import { Store } from "./store.js";
 import { Controls } from "./controls.js";
 import { Position } from "./position.js";
@@ -18,13 +18,17 @@ import { Usage } from "./usage.js";
 import { Tabs } from "./tabs.js";
 import { Diagram } from "./diagram.js";
 import { Graphs } from "./graph.js";
+import { WhatIf } from "./whatif.js";
+import { Branches } from "./branches.js";
+import { Compare } from "./compare.js";
+import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
 import { keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
 
 const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages" }; // the tabs, in this order; one is visible
+const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages", compare: "Compare" }; // the tabs, in this order; one is visible
 /**
  * The news for which each part is drawn again.
  * @type {Record<string, News[]>}
@@ -42,8 +46,11 @@ const WANTS = {
   progress: ["live", "status", "rows"],
   usage: ["rows", "status", "position"],
   diagram: ["status", "diagram", "tables", "position"],
+  whatif: ["whatif", "kernel"],
+  branches: ["branches"],
+  compare: ["branches", "rows"],
 };
-const EACH = new Set(["controls", "approvals", "trace", "events", "messages", "diagram"]); // parts that get each piece of news; the others are drawn once
+const EACH = new Set(["controls", "approvals", "trace", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
 
@@ -103,8 +110,30 @@ function make(store, model) {
   /** @param {number} at */
   const go = (at) => {
     if (alone) alone.show(store.rows[at]);
-    else tabs?.choose(views.findIndex(([, part]) => part === events));
+    else tabs?.choose(tabs.indexOf(events));
     events?.go(at);
+  };
+  // The branches of the run: listed, compared, and each shown in this panel's place.
+  let inside = /** @type {{ root: HTMLElement, dispose: () => void } | null} */ (null);
+  const leave = () => {
+    inside?.dispose();
+    inside = null;
+    root.classList.remove("agentnb-behind");
+  };
+  /** @param {BranchState} branch */
+  const open = (branch) =>
+    store.ask({ type: "open", id: branch.id }, (answer) => {
+      if (!answer.ok || inside || !root.isConnected) return;
+      inside = showInside(store, new InnerModel(store, answer.inside, answer.state), branch, root, leave);
+    });
+  const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
+    branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
+    compare = isWhole ? new Compare(store, open) : null,
+    details = events?.details ?? alone;
+  /** @param {BranchState} branch */
+  const compareWith = (branch) => {
+    compare?.choose(branch.id);
+    tabs?.choose(tabs.indexOf(compare));
   };
   /** @type {Record<string, Part | null>} */
   const made = {
@@ -120,6 +149,9 @@ function make(store, model) {
     progress: (has("events") || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram: has("diagram") ? new Diagram(store) : null,
+    whatif: details ? new WhatIf(store, (form) => details.hold(form), () => details.hold(null)) : null,
+    branches,
+    compare,
   };
   const views = /** @type {[string, Part][]} */ ([]);
   for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
@@ -128,7 +160,7 @@ function make(store, model) {
   const seen = (name) => !tabs || !VIEWS[name] || tabs.isSeen(made[name]);
   const inMain = [
     ...(tabs ? [tabs.list, ...tabs.panels] : views.map(([, part]) => part.el)),
-    ...[alone, made.progress, made.live].filter((part) => part !== null).map((part) => part.el),
+    ...[alone, made.whatif, made.progress, made.live].filter((part) => part !== null).map((part) => part.el),
   ];
   const showsMain = views.length || made.progress;
   const columns = el(
@@ -137,6 +169,7 @@ function make(store, model) {
     showsMain ? el("div", { class: "agentnb-main" }, ...inMain) : null,
     made.diagram?.el,
   );
+  if (compare) compare.el.prepend(compare.side);
   root.append(
     ...[
       kernel,
@@ -144,6 +177,7 @@ function make(store, model) {
       made.controls?.el,
       made.approvals?.el,
       made.graph?.el,
+      branches?.el,
       showsMain || made.diagram ? columns : undefined,
       made.usage?.el,
       !showsMain && made.usage ? alone?.el : undefined,
@@ -161,6 +195,7 @@ function make(store, model) {
     say(kernel, store.trouble);
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
+    tabs?.offer(compare, Boolean(model.get("branches")?.length));
     for (const [name, part] of Object.entries(made)) {
       if (!part || !seen(name)) continue;
       const due = WANTS[name].filter((what) => all || news.has(what));
@@ -183,10 +218,51 @@ function make(store, model) {
     unview();
     sized.disconnect();
     cancelAnimationFrame(frame);
+    inside?.dispose();
     for (const part of Object.values(made)) part?.dispose?.();
     root.remove();
   };
   return { root, dispose };
+}
+
+/**
+ * Show the panel of a branch in the place of its parent's panel.
+ * @param {Store} store
+ * @param {InnerModel} model
+ * @param {BranchState} branch
+ * @param {HTMLElement} root the parent's panel
+ * @param {() => void} leave
+ */
+function showInside(store, model, branch, root, leave) {
+  store.inner.set(model.id, model);
+  const own = storeOf(model),
+    panel = make(own, model),
+    before = document.activeElement,
+    name = store.model.get("status")?.run || "the run",
+    back = button(`\u2039 ${name}`, leave, { class: "agentnb-button agentnb-ghost", title: "Back to the run that this is a branch of" });
+  const bar = el(
+    "div",
+    { class: "agentnb-inside-bar" },
+    back,
+    el("span", { class: "agentnb-dim agentnb-cut", text: `branch ${branch.name}, from #${branch.at}` }),
+  );
+  const host = el("div", { class: "agentnb-inside" }, bar, panel.root);
+  panel.root.setAttribute("aria-label", `Panel of ${branch.name}`);
+  root.append(host);
+  root.classList.add("agentnb-behind");
+  back.focus({ preventScroll: true });
+  return {
+    root: host,
+    dispose: () => {
+      panel.dispose();
+      host.remove();
+      clearInterval(own.timer);
+      own.player?.hold();
+      store.inner.delete(model.id);
+      stores.delete(keyOf(model));
+      if (before instanceof HTMLElement && before.isConnected) requestAnimationFrame(() => before.focus({ preventScroll: true }));
+    },
+  };
 }
 
 // `initialize` gets a model that lives as long as the widget; that of `render` ends with its view. So the store uses this one.

@@ -7,7 +7,7 @@ import { Player } from "./player.js";
 import { Moment } from "./moment.js";
 
 /** @type {(keyof Traits)[]} */
-const TRAITS = ["status", "pending", "tools", "decisions", "breakpoints", "tail", "diagram", "tables", "graphs", "drawings", "total"];
+const TRAITS = ["status", "pending", "tools", "decisions", "breakpoints", "tail", "diagram", "tables", "graphs", "drawings", "total", "branches"];
 const PING_EVERY = 5000,
   SILENT = 10000,
   GONE_AFTER = 20000; // milliseconds
@@ -42,6 +42,8 @@ export class Store {
     this.live = /** @type {LiveLine[]} */ ([]); // what is in progress at the shown moment
     this.streamed = /** @type {LiveLine[]} */ ([]); // what the kernel has sent of it last
     this.selected = /** @type {EventRow | null} */ (null); // the row whose event is shown in full: see `select`
+    this.whatIfRow = /** @type {EventRow | null | undefined} */ (null); // the row for which What if is open
+    this.inner = /** @type {Map<string, import("./inside.js").InnerModel>} */ (new Map()); // of branches that are shown inside
     this.views = /** @type {Set<(what: News) => void>} */ (new Set());
     this.page = unique();
     this.asked = /** @type {Map<string, (answer: any) => void>} */ (new Map()); // by token: the function that gets the answer
@@ -115,6 +117,15 @@ export class Store {
     this.send({ type: "views", page: this.page, count: this.views.size });
   }
 
+  /**
+   * Open What if for an event.
+   * @param {EventRow} row
+   */
+  whatIf(row) {
+    this.whatIfRow = row;
+    this.notify("whatif");
+  }
+
   sync() {
     this.syncing = Date.now();
     this.send({ type: "sync", have: this.all.length });
@@ -133,6 +144,7 @@ export class Store {
     this.alive();
     if (message.now) this.skew = message.now * 1000 - Date.now();
     if (message.type === "events") this.receiveEvents(message);
+    else if (message.type === "inside") this.inner.get(message.id)?.receive(message.data);
     else if (message.type === "live") {
       this.streamed = message.lines;
       if (this.isLive) this.speak(this.streamed);

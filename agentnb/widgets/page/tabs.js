@@ -43,6 +43,23 @@ export class Tabs {
     this.chosen(this.views[at][1]);
   }
 
+  /** @param {unknown} part */
+  indexOf(part) {
+    return this.views.findIndex(([, view]) => view === part);
+  }
+
+  /**
+   * Offer a view, or not. If it is the visible one, the first takes its place.
+   * @param {unknown} part
+   * @param {boolean} offered
+   */
+  offer(part, offered) {
+    const at = this.indexOf(part);
+    if (at < 0 || this.tabs[at].hidden === !offered) return;
+    this.tabs[at].hidden = !offered;
+    if (!offered && this.at === at) this.choose(0);
+  }
+
   /** @param {unknown} view */
   isSeen(view) {
     return this.views[this.at][1] === view;
@@ -50,7 +67,7 @@ export class Tabs {
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const last = this.tabs.length - 1;
+    const last = this.tabs.findLastIndex((tab) => !tab.hidden);
     /** @type {Record<string, number>} */
     const targets = { ArrowRight: this.at + 1, ArrowLeft: this.at - 1, Home: 0, End: last };
     const to = targets[event.key];

@@ -495,6 +495,7 @@ export class Trace {
     } else if (key === "Enter") {
       if (row) this.open(row);
     } else if (!row) return false;
+    else if (key === "w" || key === "W") this.whatIf(row);
     else if (key === "b" || key === "B") this.breakAt(row);
     else if (key === "c" || key === "C") this.copy(row);
     else return false;
@@ -524,6 +525,15 @@ export class Trace {
       field = /** @type {HTMLElement | null | undefined} */ (grown?.node.querySelector("button, input, select, textarea, summary, [tabindex]"));
     if (field) field.focus();
     else this.go(row.position);
+  }
+
+  /**
+   * Ask what would have happened without what this row did.
+   * @param {TraceRow} row
+   */
+  whatIf(row) {
+    this.go(row.position);
+    this.store.whatIf(this.store.all[row.position]);
   }
 
   /**

@@ -484,7 +484,7 @@ type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 
 /** The subject of a notification from the store to its views: a trait that has changed, or one of these. */
-type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "kernel" | "view";
+type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "whatif" | "kernel" | "view";
 
 /** A loop, a request to a model, a call or a pause, with the intervals in which it waited or ran (views/spans.py). */
 interface Span {

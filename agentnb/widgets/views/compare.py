@@ -15,7 +15,7 @@ from agentnb.core.events import Event
 from agentnb.core.json import repair_text
 from agentnb.run.past.alignment import Pair, aligned, common_start
 from agentnb.widgets.text import amount, brief, duration, on_a_line, one_line
-from agentnb.widgets.views.short import output
+from agentnb.widgets.views.short import columns_of, output
 from agentnb.widgets.views.spans import Spans
 from agentnb.widgets.views.trace import Row, Trace
 
@@ -190,15 +190,25 @@ def _row(left: _Line | None, right: _Line | None, about: tuple[set[int], set[int
 
 
 def _apart(left: _Line, right: _Line) -> tuple[_Line, _Line]:
-    """Return two rows that look the same with the parts of their results from shortly before the first difference."""
-    results = [on_a_line(line.row.result) for line in (left, right)]
-    begin = max(0, common_start(*results) - BEFORE)
-    before = "…" if begin else ""
-    shown = [
-        f"{line.row.name} → {before}{one_line(text[begin:], LINE // 2)}"
-        for line, text in zip((left, right), results, strict=True)
-    ]
-    return left._replace(text=shown[0]), right._replace(text=shown[1])
+    """Return two rows that look the same with what differs in their results: the first cell, or the first part."""
+    results = left.row.result, right.row.result
+    where, shown = "", [on_a_line(result) for result in results]
+    if (cell := _first_cell(*results)) is not None:
+        row, name = cell
+        where = f" (row {row + 1}, {one_line(repair_text(str(name)), 40)})"
+        shown = [brief(result[row][name], LINE // 4) for result in results]
+    begin = max(0, common_start(*shown) - BEFORE) if not where else 0
+    texts = [f"{left.row.name} → {'…' if begin else ''}{one_line(text[begin:], LINE // 2)}{where}" for text in shown]
+    return left._replace(text=texts[0]), right._replace(text=texts[1])
+
+
+def _first_cell(left: Any, right: Any) -> tuple[int, Any] | None:
+    """Return the row and the field of the first value that differs, if both are records of the same form."""
+    columns = columns_of(left)
+    if columns is None or columns != columns_of(right) or len(left) != len(right):
+        return None
+    differing = ((n, name) for n, record in enumerate(left) for name in columns if record[name] != right[n][name])
+    return next(differing, None)
 
 
 def _marked(left: str, right: str, both: bool) -> list[list[Any]]:
