@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { Spans } from "../../agentnb/widgets/page/spans.js";
+import { Spans, worked } from "../../agentnb/widgets/page/spans.js";
 
 // Return the spans after these events. A row is [seconds, changes, more]; the kernel computes the changes (views/spans.py).
 function spansOf(...events) {
@@ -81,4 +81,13 @@ test("an event without a span number has no span", () => {
   assert.equal(spans.of({ span: 0 }).name, "outer");
   assert.equal(spans.of({}), undefined);
   assert.equal(spans.of(undefined), undefined);
+});
+
+test("the time of a loop is without its waits, also while it waits", () => {
+  const begin = [0, [opened(0, "loop", "inner", { intervals: { 0: { kind: "run", start: 0, since: 0 } } })]],
+    asked = [2, [{ number: 0, waits_since: 2 }]],
+    decided = [5, [{ number: 0, waited: 3, waits_since: null }]];
+  assert.equal(worked(spansOf(begin).all[0], 4), 4);
+  assert.equal(worked(spansOf(begin, asked).all[0], 4), 2);
+  assert.equal(worked(spansOf(begin, asked, decided).all[0], 9), 6);
 });

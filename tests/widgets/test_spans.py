@@ -332,3 +332,94 @@ def test_a_call_that_never_started_ends_with_its_loop() -> None:
     )
     _, call = Spans().follow(events).all
     assert (call.ended, call.intervals) == (102.0, [])
+
+
+def nested(*inside: e.Event) -> list[Any]:
+    """A call that a loop performs, with these events inside it."""
+    asked = Message(role="assistant", content="", tool_calls=[ToolCall(id="c", name="inner", arguments={})])
+    return stamped(
+        e.RunStart(loop="L", name="l"),
+        e.ModelStart(turn=1),
+        e.ModelEnd(message=asked),
+        e.CallStart(call_id="c", name="inner", arguments={}),
+        e.RunStart(path="inner", loop="L", name="inner", call="c"),
+        *inside,
+        e.RunEnd(path="inner", reason="completed"),
+        e.CallEnd(call_id="c", name="inner"),
+        e.ModelStart(turn=2),
+    )
+
+
+def worked(events: list[Any]) -> tuple[float, float]:
+    """The seconds that the call of `nested` and the loop in it have worked."""
+    spans = Spans().follow(events)
+    [call] = [span for span in spans.all if span.kind == "call" and not span.path]
+    [loop] = [span for span in spans.all if span.kind == "loop" and span.path]
+    assert call.performed
+    return call.worked(spans.last), loop.worked(spans.last)
+
+
+ASKED = e.ApprovalRequest(path="inner", call_id="d", name="rm", arguments={})
+DECIDED = e.ApprovalDecision(path="inner", call_id="d", decision="approve")
+STARTED = e.CallStart(path="inner", call_id="d", name="rm", arguments={})
+ENDED = e.CallEnd(path="inner", call_id="d", name="rm")
+NOTHING = e.StateUpdate(values={}, path="inner")
+
+
+def test_the_time_of_a_nested_loop_and_of_its_call_excludes_waits_for_a_person_inside() -> None:
+    assert worked(nested(NOTHING, NOTHING)) == (5, 3)
+    events = nested(ASKED, NOTHING, NOTHING, DECIDED, STARTED, ENDED)
+    assert worked(events) == (6, 4)
+    assert worked(events[:8]) == (2, 1), "it waits still"
+    assert worked(events[:6]) == (2, 1), "it has begun to wait"
+
+
+def test_the_time_of_a_nested_loop_excludes_pauses() -> None:
+    events = nested(e.RunPaused(reason="step"), NOTHING, NOTHING, e.RunResumed(), NOTHING)
+    assert worked(events) == (5, 3)
+    assert worked(events[:8]) == (2, 1), "it is paused still"
+
+
+def test_a_wait_while_something_else_runs_in_the_loop_is_work() -> None:
+    other = [e.CallStart(path="inner", call_id="o", name="ls", arguments={})]
+    events = nested(ASKED, *other, NOTHING, e.CallEnd(path="inner", call_id="o", name="ls"), NOTHING, DECIDED)
+    assert worked(events) == (9 - 3, 7 - 3), "from the question to the start of the other call, and after its end"
+    events = nested(
+        *other, e.RunPaused(reason="step"), NOTHING, e.CallEnd(path="inner", call_id="o", name="ls"), NOTHING
+    )
+    assert worked(events) == (8 - 2, 6 - 2), "from the end of the call to the end of the loop"
+
+
+def test_the_page_gets_the_waits_of_nested_loops() -> None:
+    events = nested(ASKED, NOTHING, DECIDED)
+    spans = Spans().follow(events)
+    changed = [json.loads(spans.changes(position) or b"{}").get("spans", []) for position in (5, 7)]
+    told = [{one["number"]: (one.get("waited"), one.get("waits_since")) for one in each} for each in changed]
+    [call] = [span.number for span in spans.all if span.performed]
+    [loop] = [span.number for span in spans.all if span.kind == "loop" and span.path]
+    assert (told[0][call], told[0][loop]) == ((None, 105.0), (None, 105.0))
+    assert (told[1][call], told[1][loop]) == ((2.0, None), (2.0, None))
+
+
+def test_a_wait_in_a_loop_two_levels_down_is_one_of_all_loops_around() -> None:
+    inner = "inner/deep"
+    asked = Message(role="assistant", content="", tool_calls=[ToolCall(id="k", name="deep", arguments={})])
+    events = nested(
+        e.ModelStart(path="inner", turn=1),
+        e.ModelEnd(path="inner", message=asked),
+        e.CallStart(path="inner", call_id="k", name="deep", arguments={}),
+        e.RunStart(path=inner, loop="L", name="deep", call="k"),
+        e.ApprovalRequest(path=inner, call_id="d", name="rm", arguments={}),
+        e.StateUpdate(path=inner, values={}),
+        e.ApprovalDecision(path=inner, call_id="d", decision="reject"),
+        e.RunEnd(path=inner, reason="completed"),
+        e.CallEnd(path="inner", call_id="k", name="deep"),
+    )
+    spans = Spans().follow(events)
+    seconds = {f"{span.kind} {span.name}": span.worked(spans.last) for span in spans.all}
+    assert {name: seconds[name] for name in ("loop deep", "call deep", "loop inner", "call inner")} == {
+        "loop deep": 4 - 2,
+        "call deep": 6 - 2,
+        "loop inner": 10 - 2,
+        "call inner": 12 - 2,
+    }

@@ -502,11 +502,21 @@ def test_the_sums_say_what_time_and_tokens_were_spent_on() -> None:
     run.result(30)
     page = Reader(static_html(run))
     assert re.search(r"● model \d+ ms ■ calls \d+ ms ◆ you \d+ ms", page.text)
+    assert "paused" not in page.text
     drawn = page.picture("Timeline: 2 turns in")
     colours = {part.get("fill") for part in drawn.iter()}
     assert {MODEL, CALL, PERSON} <= colours
     priced = Reader(static_html(long_run(2)))
     assert "20 tokens in 4 tokens out" in priced.text
+
+
+def test_the_sums_say_how_long_the_run_was_paused() -> None:
+    run = session(["Hello."], breakpoints=["model_start"])
+    run.play()
+    until(lambda: run.state.paused)
+    run.resume()
+    run.result(30)
+    assert re.search(r"● model \d+ ms ❚❚ paused \d+ ms", Reader(static_html(run)).text)
 
 
 def test_hostile_text_is_text_in_the_trace() -> None:

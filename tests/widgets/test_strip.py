@@ -59,6 +59,7 @@ def test_what_nobody_worked_in_is_squeezed_and_the_rest_is_to_scale() -> None:
 def test_the_sums_are_of_models_calls_and_decisions() -> None:
     made = of(STEPPED)
     assert (made.spent_on_model, made.spent_on_calls, made.waited, made.seconds) == pytest.approx((3, 1, 60, 94.2))
+    assert made.paused == 0
     paused = at(
         (0, e.RunStart(loop="L", name="l")),
         (1, e.RunPaused(by="breakpoint", reason="breakpoint")),
@@ -67,7 +68,18 @@ def test_the_sums_are_of_models_calls_and_decisions() -> None:
         (10, e.ModelEnd(message=asked())),
     )
     made = of(paused)
-    assert made.waited == 0, "a pause is no decision"
+    assert (made.waited, made.paused) == (0, 8), "a pause is no decision"
+    assert strip_in_words(made) == "Timeline: 1 turn in 10.0 s, of these 8.00 s paused"
+    assert of(paused[:2]).paused == 0
+    assert (
+        of(
+            [
+                *paused[:2],
+                *at((0, e.StateUpdate(values={})), (0, e.StateUpdate(values={})), (5, e.StateUpdate(values={})))[2:],
+            ]
+        ).paused
+        == 4
+    )
     assert [(gap.wait, gap.seconds) for gap in made.breaks] == [(False, 9)]
     assert [mark.kind for mark in made.marks] == ["breakpoint"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from agentnb.widgets.views.branches import Branches
 from agentnb.widgets.views.compare import compared
 from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.whatif import editor, options, value_of
+from tests.designs import WORLDS
 from tests.widgets.support import HOSTILE, play, until, worker
 
 BIG = 12345678901234567891
@@ -474,3 +476,43 @@ def test_an_error_is_answered_in_words(run: Any, panel: Callable[[], Sent]) -> N
     (answer,) = [message for message in shown.outbox if message.get("type") == "branch"]
     assert not answer["ok"]
     assert answer["error"] == "The message is empty."
+
+
+# -- every design ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("design", sorted(WORLDS))
+def test_every_event_of_every_design_offers_changes_or_says_why_not(design: str) -> None:
+    loop = WORLDS[design]()
+    run = loop.start("go", name="designed", approve=True)
+    run.result(60)
+    trace = Trace()
+    offered = 0
+    for event in run.events:
+        for kind in options(run, trace, event.seq)["kinds"]:
+            assert kind["off"] or kind["then"]
+            assert kind["off"] or 0 <= kind["at"] < len(run.events)
+            offered += not kind["off"]
+    assert offered
+
+
+@pytest.mark.parametrize("design", sorted(WORLDS))
+def test_another_model_takes_over_in_every_design_that_asks_one(design: str) -> None:
+    loop = WORLDS[design]()
+    run = loop.start("go", name="designed", approve=True)
+    run.result(60)
+    seq = next((event.seq for event in run.events if event.type == "model_start" and not event.path), 1)
+    found = kinds(run, seq)["model"]
+    if loop.llm is None:
+        assert found["off"]
+        return
+    assert not found["off"]
+    MODELS["same"] = copy.copy(loop.llm)
+    try:
+        branch = Page(run).branch(seq, "model", model="same", name=f"of {design}")
+        until(lambda: branch.state.over)
+        assert branch.stop_reason == run.stop_reason
+        assert branch.loop.llm is MODELS["same"]
+    finally:
+        MODELS.clear()
+        FORKS.pop(f"of {design}", None)

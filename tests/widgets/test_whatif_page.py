@@ -78,7 +78,7 @@ def test_a_changed_result_is_run_compared_and_opened(show: Show) -> None:
     shown.until(table.is_visible, "the comparison")
     expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
     expect(table).to_contain_text("#0 to #4 are the same in both: 1 turn")
-    assert table.locator("mark").all_inner_texts() == ["01", "1899"]
+    assert table.locator("mark").all_inner_texts() == ["0.01", "1899"]
     expect(page.get_by_role("table", name="Sums of nile and no step")).to_contain_text("turns")
     table.get_by_role("button", name="The common part").click()
     expect(table).to_contain_text("I compare first.")

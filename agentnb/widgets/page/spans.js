@@ -64,6 +64,8 @@ export class Spans {
       depth: 0,
       failed: false,
       performed: false,
+      waited: 0,
+      waits_since: null,
       call: undefined,
       calls: 0,
       call_time: 0,
@@ -151,7 +153,7 @@ export class Spans {
  * @param {Span} span
  * @param {number} now
  */
-export function worked({ intervals }, now) {
-  const ran = intervals.filter(({ kind }) => kind === "run");
-  return ran.reduce((sum, { start, end }) => sum + Math.max(0, (end ?? now) - start), 0);
+export function worked({ intervals, waited, waits_since: since }, now) {
+  const ran = intervals.filter(({ kind }) => kind === "run").reduce((sum, { start, end }) => sum + Math.max(0, (end ?? now) - start), 0);
+  return Math.max(0, ran - waited - (since === null ? 0 : now - since));
 }

@@ -508,6 +508,9 @@ interface Span {
   call?: string;
   turn: Span | null;
   performed?: boolean;
+  /** Of a loop and the call it performs: the seconds in which it only waited, and since when it waits now. */
+  waited: number;
+  waits_since: number | null;
   /** Of a request: its usage, its calls, and the seconds they ran, added up. */
   usage: Record<string, number>;
   calls: number;

@@ -204,6 +204,7 @@ def _sums(drawn: Strip, usage: Mapping[str, Any]) -> str:
             ("●", MODEL, "model", drawn.spent_on_model),
             ("■", CALL, "calls", drawn.spent_on_calls),
             ("◆", PERSON, "you", drawn.waited),
+            ("❚❚", "inherit", "paused", drawn.paused),
         )
         if seconds
     ]

@@ -107,6 +107,8 @@ def strip_in_words(strip: Strip) -> str:
     words = f"Timeline: {turns}{duration(strip.seconds)}"
     if strip.waited:
         words += f", of these {duration(strip.waited)} waiting for a person"
+    if strip.paused:
+        words += f"{' and' if strip.waited else ', of these'} {duration(strip.paused)} paused"
     names = list(dict.fromkeys(bar.name for bar in strip.bars if bar.lane == "loops"))
     if names:
         words += f". Loops: {', '.join(one_line(visible(name), 40) for name in names[:8])}"

@@ -30,7 +30,10 @@ BEFORE = 20
 FIELDS = 8
 """The maximum number of fields of an output that the sum lists."""
 
-_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+_WORDS = re.compile(r"-?\d+(?:[.,]\d+)*%?|\w+|\s+|[^\w\s]")
+"""What is marked as a whole if it differs: a number, a word, blanks, another character."""
+_MEASURED = frozenset({"turns", "calls", "asked you", "model", "tools", "input tokens", "output tokens", "cost"})
+"""The lines of the sum that are measures of a run, and not what came of it: a difference is not marked."""
 
 
 class _Line(NamedTuple):
@@ -233,7 +236,7 @@ def _sum(left: Sequence[Event], right: Sequence[Event], traces: tuple[Trace, Tra
     sides = [_totals(events, trace) for events, trace in zip((left, right), traces, strict=True)]
     for name in dict.fromkeys([*sides[0], *sides[1]]):
         one, other = (side.get(name, "-") for side in sides)
-        yield {"name": name, "left": one, "right": other, "differs": one != other}
+        yield {"name": name, "left": one, "right": other, "differs": one != other and name not in _MEASURED}
 
 
 def _totals(events: Sequence[Event], trace: Trace) -> dict[str, str]:

@@ -54,8 +54,10 @@ class Span:
     """A loop, a model request, a call or a pause. Times are those of events, in seconds since the epoch.
 
     position: its first event. parent: the loop that it belongs to. turn: of a call, the request that made it.
-    performed: of a call, True if a nested loop performs it. calls, call_time: of a request, the number of calls that it
-    made and the seconds that they ran, added up. inside: of a loop, the spans that belong to it.
+    performed: of a call, True if a nested loop performs it. calls, call_time: of a request, the number of calls
+    that it made and the seconds that they ran, added up. inside: of a loop, the spans that belong to it. waited: of a
+    loop, and of the call that it performs, the seconds in which a person was asked or the run was paused, and nothing
+    ran inside. waits_since: the start of the time in which it waits now.
     """
 
     number: int
@@ -71,6 +73,8 @@ class Span:
     ended: float | None = None
     failed: bool = False
     performed: bool = False
+    waited: float = 0.0
+    waits_since: float | None = None
     usage: Mapping[str, float] = field(default_factory=dict)
     calls: int = 0
     call_time: float = 0.0
@@ -80,7 +84,17 @@ class Span:
     def worked(self, now: float) -> float:
         """Return the seconds that it ran until `now`, without the time that it waited."""
         ran = ((one.end if one.end is not None else now) - one.start for one in self.intervals if one.kind == "run")
-        return sum(max(0.0, seconds) for seconds in ran)
+        waited = self.waited + (now - self.waits_since if self.waits_since is not None else 0.0)
+        return max(0.0, sum(max(0.0, seconds) for seconds in ran) - waited)
+
+
+@dataclass(slots=True)
+class _Inside:
+    """How many models and calls run inside a loop, and how many calls wait for a decision. call: what it performs."""
+
+    running: int = 0
+    waiting: int = 0
+    call: Span | None = None
 
 
 class Spans:
@@ -104,6 +118,8 @@ class Spans:
         self._roots: list[Span] = []
         self._loops: dict[str, Span] = {}
         self._open: dict[int, Span] = {}
+        self._inside: dict[int, _Inside] = {}  # by the number of the loop's span, while it is open
+        self._pauses = 0
         self._waits: list[tuple[float, float]] = []
 
     def follow(self, events: Sequence[Event], until: int | None = None) -> Spans:
@@ -160,7 +176,9 @@ class Spans:
         starts = _STARTS.get(event.type)
         is_running = bool(span.intervals) and span.intervals[-1].end is None
         if is_running and event.type == "approval_request" and event.unknown:
+            self._count(span, -1)
             self._set_interval(span, kind="wait")
+            self._count(span, 1)
             starts = None
         elif is_running and (starts or event.type in _ENDS):
             self._stop(span, now)
@@ -183,6 +201,40 @@ class Spans:
             self._stop(inner, now)
             self._open.pop(inner.number, None)
             self._set(inner, ended=now)
+
+        # Note which loops wait now.
+        for loop, inside in [(self.all[number], inside) for number, inside in self._inside.items()]:
+            is_open = loop.ended is None
+            waits = is_open and not inside.running and bool(inside.waiting or self._pauses)
+            if waits != (loop.waits_since is not None):
+                for waiter in (loop, inside.call):
+                    if waiter is not None:
+                        self._note_wait(waiter, now, waits=waits)
+            if not is_open:
+                del self._inside[loop.number]
+
+    def _note_wait(self, span: Span, now: float, *, waits: bool) -> None:
+        if waits:
+            self._set(span, waits_since=now)
+        elif span.waits_since is not None:
+            self._set(span, waited=span.waited + now - span.waits_since, waits_since=None)
+
+    def _count(self, span: Span, change: int) -> None:
+        """Count the last interval of a span, which begins (1) or ends (-1), in all loops around it."""
+        kind = span.intervals[-1].kind
+        if span.kind == "pause":
+            self._pauses += change
+            return
+        if span.kind == "loop" or (kind == "run" and span.performed):
+            return
+        loop = span.parent
+        while loop is not None:
+            if (inside := self._inside.get(loop.number)) is not None:
+                if kind == "run":
+                    inside.running += change
+                else:
+                    inside.waiting += change
+            loop = loop.parent
 
     def _add(self, events: Sequence[Event], position: int, number: int) -> Span:
         """Add the span that begins with this event."""
@@ -208,7 +260,10 @@ class Spans:
             self.requests.append(span)
         elif kind == "loop":
             self._loops[event.path] = span
+            self._inside[number] = _Inside(call=by)
             if by is not None:
+                if by.intervals and by.intervals[-1].end is None and not by.performed:
+                    self._count(by, -1)
                 self._set(by, performed=True)
         elif kind == "call":
             self._set(span, call=event.call.id if event.type == "call_proposed" else event.call_id)
@@ -227,6 +282,7 @@ class Spans:
             span.intervals.append(Interval(kind, now, position, since, after))
             new = {"kind": kind, "start": now, "since": since} | ({"after": after} if after is not None else {})
             self._set_interval(span, **new)  # the page knows the position of the row
+        self._count(span, 1)
         if span.ended is not None:
             self._open[span.number] = span
             self._set(span, ended=None)
@@ -236,6 +292,7 @@ class Spans:
         if not span.intervals or span.intervals[-1].end is not None:
             return
         interval = span.intervals[-1]
+        self._count(span, -1)
         self._set_interval(span, end=now)
         seconds = max(0.0, now - interval.start)
         if span.kind == "pause":
