@@ -185,6 +185,7 @@ class Run(Decisions, Recording):
             begin = RunResumed(suspended=suspended, again=dict(again), **chosen)
         if not recording:
             begin = replace(self._journal.root.begin(input_as_json(input), history), **chosen)
+        self._input = getattr(recording[0] if recording else begin, "input", None)
         self._journal.root.recorded = len(recording)
         judges_open_questions = judges_open_questions and approve is not None
         self._driver = Driver(self._journal, self._gate, policy, begin, judges_open_questions=judges_open_questions)
@@ -215,6 +216,11 @@ class Run(Decisions, Recording):
     def events(self) -> Sequence[Event]:
         """The events of the run so far, oldest first."""
         return Prefix(self._journal.events)
+
+    @property
+    def input(self) -> Any:
+        """The input that the run was started with, as plain data."""
+        return self._input
 
     def clock(self) -> float:
         """Return the time by the clock of the run's events, in seconds since the epoch. It never goes back."""

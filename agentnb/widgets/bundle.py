@@ -15,11 +15,24 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "focus", "keys", "past", "spans", "trace_rows", "moment", "typed", "player", "store", "form"),
-    *("breakpoints", "queue", "head", "controls", "position", "call", "decisions", "approvals"),
-    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline"),
-    *("messages", "live", "usage", "tabs", "icons", "cells", "whatif", "branches", "compare", "inside"),
-    *("diagram", "graph", "ended", "panel"),
+    *("text", "icons", "focus", "keys", "size", "past", "spans", "trace_rows", "moment", "typed", "player", "store"),
+    *("form", "breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
+    *("position", "call", "decisions", "approvals"),
+    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline", "messages", "live"),
+    *(
+        "usage",
+        "tabs",
+        "cells",
+        "whatif",
+        "branches",
+        "compare",
+        "inside",
+        "phase",
+        "diagram",
+        "graph",
+        "ended",
+        "panel",
+    ),
 )
 STYLES = ("tokens", "events", "trace", "diagram", "views", "acting", "branching", "frame")
 

@@ -33,6 +33,7 @@ from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.feed import Feed
 from agentnb.widgets.handlers import CommandHandlers
 from agentnb.widgets.static.panel import plain_text, static_html
+from agentnb.widgets.views.about import input_text
 from agentnb.widgets.views.branches import Branches
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import DecisionLog
@@ -42,6 +43,8 @@ from agentnb.widgets.views.status import Questions, breakpoints, status
 from agentnb.widgets.views.transcript import Transcript, transcript_data
 
 PARTS = ("controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram")
+QUESTION = 20_000
+"""The maximum number of characters of the question of a run that a page gets."""
 MESSAGES = 400
 """The maximum number of messages of a transcript that a page gets."""
 TAIL_SECONDS = 2.0
@@ -78,6 +81,7 @@ class Panel(anywidget.AnyWidget):
 
     key = traitlets.Unicode().tag(sync=True)  # the same for all views of one panel
     parts = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    question = traitlets.Unicode().tag(sync=True)  # what the run was started with
     status = traitlets.Dict().tag(sync=True)
     pending: traitlets.List[Any] = traitlets.List().tag(sync=True)
     tools = traitlets.Dict().tag(sync=True)
@@ -113,6 +117,7 @@ class Panel(anywidget.AnyWidget):
         super().__init__(
             key=uuid.uuid4().hex,
             parts=list(parts),
+            question=repair_text(input_text(run))[:QUESTION],
             phases=_names(table_of(run.loop.phases)),
             diagram=diagram(table_of(run.loop.phases)) if "diagram" in parts else "",
             **self._now(),
@@ -178,7 +183,7 @@ class Panel(anywidget.AnyWidget):
             self._is_closed = True
             self.set_trait("_esm", "export default { render() {} };")
             self.tail, self.diagram, self.tables, self.graphs, self.drawings = "[]", "", [], [], []
-            self.tools, self.pending, self.phases = {}, [], []
+            self.tools, self.pending, self.phases, self.question = {}, [], [], ""
             self.decisions, self.breakpoints, self.branches = {}, {}, []
 
     def _update(self, **now: Any) -> None:

@@ -223,7 +223,9 @@ def test_a_second_click_has_no_effect(notebook: Notebook) -> None:
 
 def test_the_cancel_button_ends_a_run_whose_cell_has_returned(notebook: Notebook) -> None:
     begin(notebook, "returned")
+    notebook.click("More")
     notebook.click("Cancel")
+    notebook.click("Cancel run")
     notebook.set_cell(LOOK, "while not run.state.over: await asyncio.sleep(0.01)\nprint(run.stop_reason, ran)")
     assert notebook.run(LOOK).strip() == "cancelled []"
 
@@ -443,7 +445,7 @@ def test_an_ended_panel_stays_live_on_the_page_and_the_notebook_has_a_static_one
     heights, words = notebook.do(lambda page: page.evaluate("() => [new Set(heights).size, [...words]]"))
     assert (heights, words) == (1, [])
     focused = "() => document.activeElement.textContent"
-    assert notebook.do(lambda page: page.evaluate(focused)) == "Timeline"
+    assert notebook.do(lambda page: page.evaluate(focused)).strip() == "Timeline"
     notebook.do(lambda page: page.get_by_role("option", name="call write").click())
     notebook.wait_output(SHOW, '"path": "a.txt"')
     notebook.do(lambda page: page.get_by_role("tab", name="Messages").click())

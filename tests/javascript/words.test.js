@@ -11,8 +11,9 @@ test("without model requests, the head shows no turns", () => {
   assert.deepEqual(asked({ turn: 1, calls: 0 }), ["turn 1", "0 calls"]);
 });
 
-test("with nested loops, the head shows model requests instead of turns", () => {
-  assert.deepEqual(asked({ nested: [loop("worker", "acting")], turn: 1, requests: 12, calls: 3 }), ["12 model requests", "3 calls"]);
+test("with nested loops, the head counts the turns of all loops, and those of a run that is over", () => {
+  assert.deepEqual(asked({ nested: [loop("worker", "acting")], turn: 1, requests: 12, calls: 3 }), ["12 turns", "3 calls"]);
+  assert.deepEqual(asked({ over: true, turn: 2, requests: 2, calls: 1 }), ["2 turns", "1 call"]);
 });
 
 test("the phases of running nested loops are shown after that of the outermost loop", () => {

@@ -24,6 +24,7 @@ from tests.browser.chromium import FLAGS, find_chromium
 TRAITS = (
     "key",
     "parts",
+    "question",
     "status",
     "pending",
     "tools",
@@ -150,6 +151,14 @@ class PanelPage:
         return [message for message in messages if message["type"] == type]
 
 
+def press_in_menu(page: Page, name: str) -> None:
+    """Press a button of the menu, which is opened first."""
+    button = page.get_by_role("group", name="More").get_by_role("button", name=name, exact=True)
+    if not button.is_visible():
+        page.get_by_role("button", name="More", exact=True).click()
+    button.click()
+
+
 def rows_message(first: int, rows: list[dict[str, Any]], total: int | None = None) -> dict[str, Any]:
     """A batch of rows as the feed sends it."""
     return {
@@ -165,9 +174,13 @@ def state(**changes: Any) -> dict[str, Any]:
     """Return the traits of a panel without a kernel."""
     status = {
         "run": "r",
+        "name": "r",
         "id": "r",
         "loop": "Loop",
+        "model": "",
         "standing": "running",
+        "sign": "running",
+        "words": "running",
         "phase": "running",
         "lives": True,
         "can": {"Pause": True},

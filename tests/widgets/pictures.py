@@ -96,7 +96,7 @@ def _live(page: Page, run: Any, state: str) -> PanelPage:
         THEN[state](run)
         shown.until(lambda: "23%, and" in page.inner_text("#here"), "the text on its way")
     shown.until(lambda: page.locator(".agentnb-diagram svg").count(), "the diagram")
-    shown.until(lambda: f"{len(run.events)} event" in page.inner_text(".agentnb-facts"), "all events")
+    shown.until(lambda: f"{len(run.events)} event" in page.inner_text(".agentnb-count"), "all events")
     shown.until(panel.is_told, "all there is to tell of them")
     if state in TABS:
         page.get_by_role("tab", name=TABS[state]).click()

@@ -15,7 +15,7 @@ from agentnb.widgets import FORKS, SNAPSHOTS
 from agentnb.widgets.static.panel import static_html
 from tests.loops.execution_world import World, c, solution
 from tests.widgets.axe import faults
-from tests.widgets.pages import PanelPage, RecordedPanel
+from tests.widgets.pages import PanelPage, RecordedPanel, press_in_menu
 from tests.widgets.support import asking_everywhere, session
 
 pytestmark = pytest.mark.browser
@@ -75,7 +75,7 @@ def broken_off(shown: PanelPage) -> None:
     run.steer("stop that")
     run.breakpoints.add("approval_decision")
     run.breakpoints.add(tool="move_*").enabled = False
-    press(shown.page, "Breakpoints")
+    press_in_menu(shown.page, "Breakpoints")
     press(shown.page, "Add breakpoint")
     run.play()
     run.reject("c0")
@@ -103,10 +103,12 @@ def seen_as(tab: str) -> Callable[[PanelPage], None]:
     def look(shown: PanelPage) -> None:
         shown.panel.run.result(30)  # type: ignore[union-attr]
         shown.until(lambda: "run_end" in shown.page.inner_text("#here"), "the end")
-        press(shown.page, "Per turn")
         shown.page.get_by_role("tab", name=tab).click()
         view = shown.page.get_by_role("tabpanel", name=tab)
-        shown.until(lambda: "turn 1" in view.inner_text().lower() or "Answer with one" in view.inner_text(), tab)
+        shown.until(
+            lambda: any(words in view.inner_text() for words in ("turn 1", "Turn 1", "Answer with one", "completed")),
+            tab,
+        )
         shown.page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
 
     return look
@@ -187,6 +189,12 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
     "trace": (graph, seen_as("Trace")),
     "timeline": (graph, seen_as("Timeline")),
     "messages": (graph, seen_as("Messages")),
+    "usage": (graph, seen_as("Usage")),
+    "graph": (graph, seen_as("Graph")),
+    "the menu": (one, lambda shown: press(shown.page, "More")),
+    "cancelling": (one, lambda shown: press_in_menu(shown.page, "Cancel")),
+    "a phase": (one, lambda shown: shown.page.get_by_role("list", name="Phases").get_by_role("button").first.click()),
+    "the question": (one, lambda shown: press(shown.page, "Whole question")),
     "a recording": (recorded, halfway),
     "a recording of a question": (lambda: replay(many()), asked),
     "a departure": (departing, departed),
@@ -295,16 +303,16 @@ BY_KEYBOARD: dict[str, tuple[list[Step], Callable[[Any], bool]]] = {
         lambda run: run.result(30) == "Done." and "not that one" in str(results(run)),
     ),
     "take a snapshot": (
-        [("Name of the snapshot (optional)", "typed"), "Snapshot"],
+        ["More", ("Name of the snapshot (optional)", "typed\n")],
         lambda run: SNAPSHOTS.pop("typed").name == "typed",
     ),
-    "fork": (["Fork"], lambda run: bool(FORKS.popitem()[1].events)),
+    "fork": (["More", "Fork"], lambda run: bool(FORKS.popitem()[1].events)),
     "steer": (
         [("Message to the run", "stop that"), "Steer"],
         lambda run: [message.content for _, message in run.queued] == ["stop that"],
     ),
     "add a breakpoint": (
-        ["Breakpoints", ("Tool of the breakpoint", "move_*"), "Add breakpoint"],
+        ["More", "Breakpoints", ("Tool of the breakpoint", "move_*"), "Add breakpoint"],
         lambda run: [one.label for one in run.breakpoints] == ["tool move_*"],
     ),
 }

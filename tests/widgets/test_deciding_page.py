@@ -17,7 +17,7 @@ from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.tools import tool
 from agentnb.widgets import FORKS, SNAPSHOTS, static_html
 from agentnb.widgets.text import for_reading
-from tests.widgets.pages import PanelPage, RecordedPanel, state
+from tests.widgets.pages import PanelPage, RecordedPanel, press_in_menu, state
 from tests.widgets.support import HOSTILE, results, session
 
 pytestmark = pytest.mark.browser
@@ -452,7 +452,7 @@ def test_letters_are_not_notebook_commands_while_a_button_has_the_focus(show: Ca
     shown.page.evaluate("window.heard = []; document.addEventListener('keydown', ({ key }) => window.heard.push(key))")
     row(shown).get_by_role("button", name="Edit", exact=True).focus()
     for key in ("d", "d", "Shift+Enter", "Control+s"):
-        shown.page.get_by_role("button", name="Snapshot", exact=True).press(key)
+        shown.page.get_by_role("button", name="More", exact=True).press(key)
     assert shown.page.evaluate("window.heard") == ["Shift", "Enter", "Control", "s"]
 
 
@@ -462,8 +462,8 @@ def test_a_typed_message_can_be_copied_after_the_run_has_ended(show: Callable[..
     box = shown.page.get_by_label("Message to the run")
     box.fill("and then this")
     run.cancel()
-    pause = shown.page.get_by_role("button", name="Pause", exact=True)
-    shown.until(lambda: pause.get_attribute("title") == "The run has ended.", "the end")
+    step = shown.page.get_by_role("button", name="Step", exact=True)
+    shown.until(lambda: step.get_attribute("title") == "The run has ended.", "the end")
     expect(box).to_be_focused()
     expect(box).to_have_value("and then this")
     assert not box.is_editable()
@@ -736,7 +736,7 @@ def test_a_breakpoint_is_set_stops_the_run_and_can_be_disabled_and_removed(show:
     run = session([*searches, "Done."])
     shown = show(run)
     page = shown.page
-    press(page, "Breakpoints")
+    press_in_menu(page, "Breakpoints")
     section = page.get_by_role("region", name="Breakpoints")
     expect(section.get_by_label("Event of the breakpoint")).to_be_focused()
     press(section, "Add breakpoint")
@@ -757,7 +757,8 @@ def test_a_breakpoint_is_set_stops_the_run_and_can_be_disabled_and_removed(show:
     shown.until(lambda: "1 hit, last at #" in item.inner_text(), "the hit")
     item.get_by_role("checkbox").uncheck()
     shown.until(lambda: not run.breakpoints[0].enabled, "switching it off")
-    shown.until(page.get_by_role("button", name="Breakpoints", exact=True).count, "the button that says none is on")
+    names = page.get_by_role("group", name="More", include_hidden=True).get_by_role("button", include_hidden=True)
+    shown.until(lambda: "Breakpoints" in names.all_text_contents(), "the button that says none is on")
     item.get_by_role("checkbox").check()
     shown.until(lambda: run.breakpoints[0].enabled, "switching it on")
     press(item, 'Remove breakpoint: tool sea*, query matches "[bd]"')
@@ -785,7 +786,7 @@ def test_each_kind_of_breakpoint_is_set_in_the_form_and_stops_the_run(
         [[call("search", {"query": "a"}, id="a"), spent], [call("search", {"query": "b"}, id="b"), spent], "Ok."]
     )
     shown = show(run)
-    press(shown.page, "Breakpoints")
+    press_in_menu(shown.page, "Breakpoints")
     section = shown.page.get_by_role("region", name="Breakpoints")
     for name, value in fields.items():
         control = section.get_by_label(name)
@@ -830,10 +831,10 @@ def test_a_button_has_a_title_with_its_purpose_or_why_it_is_disabled(show: Calla
     page = shown.page
     for button in page.get_by_role("button").all():
         assert not button.is_visible() or button.get_attribute("title") or button.get_attribute("aria-label"), button
-    off = {name: page.get_by_role("button", name=name, exact=True) for name in ("Pause", "Approve selected", "Step")}
-    expect(off["Pause"]).to_have_attribute("title", "The run is not playing, or it is already pausing.")
+    off = {name: page.get_by_role("button", name=name, exact=True) for name in ("Play", "Approve selected", "Step")}
+    expect(off["Play"]).to_have_attribute("title", "Run until the end, a breakpoint or Pause (Space)")
     expect(off["Approve selected"]).to_have_attribute("title", "Select calls first.")
-    expect(off["Step"]).to_have_attribute("title", "Run one step, then pause")
+    expect(off["Step"]).to_have_attribute("title", "Run one step, then pause (S)")
     run.cancel()
     shown.until(off["Step"].is_disabled, "the end")
     expect(off["Step"]).to_have_attribute("title", "The run has ended.")
@@ -878,10 +879,11 @@ def test_a_message_is_shown_in_its_queue_and_can_be_withdrawn(show: Callable[...
 def test_a_snapshot_has_the_given_name(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
+    press(shown.page, "More")
     shown.page.get_by_label("Name of the snapshot (optional)").fill("before it")
-    press(shown.page, "Snapshot")
+    press_in_menu(shown.page, "Snapshot")
     shown.until(lambda: "before it" in SNAPSHOTS, "the snapshot")
-    note = shown.page.locator(".agentnb-top > .agentnb-note")
+    note = shown.page.locator(".agentnb-answer > .agentnb-note")
     expect(note).to_have_text("Snapshot taken of 5 events: agentnb.widgets.SNAPSHOTS['before it']")
     assert SNAPSHOTS.pop("before it").name == "before it"
 
@@ -891,16 +893,17 @@ def test_a_fork_is_made_at_the_newest_event_or_at_the_selected_one(
 ) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run, "controls", "events")
-    press(shown.page, "Fork")
+    press_in_menu(shown.page, "Fork")
     shown.until(lambda: "tidy fork@4" in FORKS, "the fork at the newest")
     option = shown.page.get_by_role("log", name="Events").get_by_role("option").filter(has_text="model_start")
     shown.until(option.count, "the events")
     option.click()
     shown.settle()
-    expect(shown.page.locator(".agentnb-fork-at")).to_have_text("at #2")
-    press(shown.page, "Fork")
+    press(shown.page, "More")
+    expect(shown.page.get_by_role("group", name="More")).to_contain_text("at #2")
+    press_in_menu(shown.page, "Fork")
     shown.until(lambda: "tidy fork@2" in FORKS, "the fork at the event")
-    note = shown.page.locator(".agentnb-top > .agentnb-note")
+    note = shown.page.locator(".agentnb-answer > .agentnb-note")
     expect(note).to_have_text("Forked at event 2: agentnb.widgets.FORKS['tidy fork@2']")
     newest, earlier = FORKS.pop("tidy fork@4"), FORKS.pop("tidy fork@2")
     assert [fork.events[0].forked_from for fork in (newest, earlier)] == [f"{run.id}@4", f"{run.id}@2"]
@@ -921,7 +924,8 @@ def test_hostile_text_in_decisions_breakpoints_and_queues_is_not_executed(page: 
     rule = {"event": 2, "time": 1.0, "decision": hostile, "name": hostile, "arguments": hostile, "words": hostile}
     question = {"id": hostile, "path": hostile, "name": hostile, "why": hostile, "unknown": False, "deadline": None,
                 "arguments": hostile, "length": len(hostile), "digest": "", "fields": []}  # fmt: skip
-    status = {"run": "r", "id": "r", "loop": "L", "can": {"Fork": True}, "paused_for": f"breakpoint {hostile}",
+    status = {"run": "r", "name": "r", "id": "r", "loop": "L", "can": {"Fork": True},
+              "paused_for": f"breakpoint {hostile}",
               "queued": [{"queue": hostile, "text": hostile, "digest": "d"}]}  # fmt: skip
     breakpoints = {"list": [{"number": 1, "label": hostile, "enabled": True, "hits": 1, "last": 1}],
                    "events": [hostile], "tools": [hostile], "phases": [hostile], "operators": [hostile]}  # fmt: skip
@@ -933,7 +937,7 @@ def test_hostile_text_in_decisions_breakpoints_and_queues_is_not_executed(page: 
             "breakpoints": breakpoints,
         },
     )  # fmt: skip
-    press(page, "Breakpoints (1)")
+    press_in_menu(page, "Breakpoints (1)")
     page.locator("summary").click()
     told = page.inner_text("#here")
     assert told.count("<script>boom()</script>") >= 10
@@ -970,7 +974,7 @@ def test_a_table_of_calls_fits_the_width_of_the_panel(page: Page, scheme: Any, w
     run = waiting(*deletes("/a" * 200, "/b"), call("move_file", {"path": "/a", "to": "/b"}, id="m"))
     run.approve("m", remember="arguments")
     shown = PanelPage(page, RecordedPanel(run, parts=("controls", "approvals")))
-    press(page, "Breakpoints")
+    press_in_menu(page, "Breakpoints")
     press(row(shown, 1), "Edit")
     shown.settle()
     assert page.evaluate("window.poorContrast()") == []

@@ -154,7 +154,7 @@ def test_hostile_text_stays_text_in_the_live_panel(family: str, seen: Watched) -
         shown.settle()
         check_live(shown, seen, payload)
     finish(run, payload)
-    shown.until(lambda: page.locator(".agentnb-chip[data-standing='model failed']").count(), "the failure")
+    shown.until(lambda: page.locator(".agentnb-state[data-standing='model failed']").count(), "the failure")
     work_through(shown)
     check_live(shown, seen, payload)
     assert shown.errors == []

@@ -27,7 +27,8 @@ DRAWN = """() => {
     "aria-describedby", "aria-activedescendant", "aria-labelledby", "datetime"]);
   const told = (node) => {
     if (node.nodeType === Node.TEXT_NODE) return node.textContent.trim();
-    const time = ".agentnb-usage-facts > :first-child"; // live it grows while one looks
+    // Live these grow while one looks.
+    const time = ".agentnb-usage-facts > :first-child, .agentnb-time-taken, .agentnb-spent";
     const apart = `style, .agentnb-then, .agentnb-axis, .agentnb-spoken[aria-live], .agentnb-empty, ${time}`;
     if (node.nodeType !== Node.ELEMENT_NODE || !node.getClientRects().length || node.matches(apart)) return "";
     const going = /not ended/.test(node.getAttribute("aria-label") ?? ""); // so does this
@@ -37,8 +38,8 @@ DRAWN = """() => {
     return `<${node.localName} ${marks.map(({ name, value }) => `${name}=${value}`).join(" ")}>${said}`;
   };
   const part = (name) => [...document.querySelectorAll(`#here ${name}`)].map(told).join("\\n");
-  return Object.fromEntries([".agentnb-chip", ".agentnb-facts", ".agentnb-where", ".agentnb-queue", ".agentnb-stopped",
-    ".agentnb-approvals", ".agentnb-graphs", ".agentnb-log", ".agentnb-trace-grid", ".agentnb-usage", ".agentnb-side",
+  return Object.fromEntries([".agentnb-facts", ".agentnb-queue", ".agentnb-stopped",
+    ".agentnb-approvals", ".agentnb-graphs", ".agentnb-log", ".agentnb-live", ".agentnb-usage", ".agentnb-states",
   ].map((name) => [name, part(name)]));
 }"""
 
@@ -46,12 +47,13 @@ DRAWN = """() => {
 def drawn(shown: PanelPage, total: int) -> dict[str, str]:
     """Return the contents of each part, in each of its views."""
     page = shown.page
+    page.locator(".agentnb-panel").evaluate("panel => { panel.style.height = '2000px'; }")  # so that all rows are drawn
     shown.until(lambda: f"{total} events" in page.inner_text(".agentnb-count"), "all events")
     shown.until(page.locator(".agentnb-diagram svg").count, "the drawing")
     assert shown.panel is not None
     shown.until(shown.panel.is_told, "how the run stands")
     told = {}
-    for tab in ("Trace", "Events", "Timeline", "Messages"):
+    for tab in ("Trace", "Events", "Timeline", "Usage", "Messages"):
         page.get_by_role("tab", name=tab).click()
         told |= {f"{tab} {name}": part for name, part in at_rest(shown).items()}
     return told

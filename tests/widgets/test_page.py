@@ -68,10 +68,13 @@ def test_a_run_is_played_and_approved_with_the_keyboard_alone(show: Callable[[An
     assert results(run) == ["deleted /a False 3"]
     shown.until(lambda: group.count() == 0, "the question to go")
     shown.until(lambda: "run_end" in page.get_by_role("log", name="Events").inner_text(), "the last event")
-    shown.until(lambda: page.locator(".agentnb-phase.agentnb-now").count(), "the drawing")  # its first takes a second
-    expect(page.locator(".agentnb-phase.agentnb-now")).to_have_attribute("data-gid", "phase-4")
+    shown.until(lambda: page.locator(".agentnb-taken").count(), "the drawing")  # its first takes a second
+    phases = page.get_by_role("list", name="Phases", exact=True)
+    expect(phases.get_by_role("button")).to_have_text(["idle", "listening", "thinking", "acting", "done"])
+    expect(phases.locator("[aria-current]")).to_have_text("done")
     assert page.locator(".agentnb-arrow.agentnb-taken").count() >= 4
-    for name in ("Step", "Play", "Pause", "Cancel"):
+    page.get_by_role("button", name="More", exact=True).click()
+    for name in ("Step", "Play", "Cancel"):
         expect(page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-disabled", "true")
 
 
@@ -97,13 +100,14 @@ def test_a_playing_run_is_paused_and_resumed(show: Callable[[Any], PanelPage]) -
     page = shown.page
     page.get_by_role("button", name="Play", exact=True).click()
     pause = page.get_by_role("button", name="Pause", exact=True)
-    shown.until(lambda: len(run.events) > 10 and pause.is_enabled(), "some events, on the page too")
+    shown.until(lambda: len(run.events) > 10 and pause.count() and pause.is_enabled(), "some events, on the page too")
     pause.click()
     shown.until(lambda: run.state.paused, "the pause")
     paused_at = len(run.events)
     assert paused_at < 4 * 200
-    shown.until(page.get_by_role("button", name="Play", exact=True).is_enabled, "the pause on the page")
-    page.get_by_role("button", name="Play", exact=True).click()
+    play = page.get_by_role("button", name="Play", exact=True)
+    shown.until(lambda: play.count() and play.is_enabled(), "the pause on the page")
+    play.click()
     shown.until(lambda: len(run.events) > paused_at + 4, "more events")
 
 
@@ -274,16 +278,17 @@ def test_a_nested_call_is_approved_in_the_group_of_its_loop(show: Callable[[Any]
     group = page.get_by_role("group", name="delete_file", exact=True)
     expect(group.locator(".agentnb-path")).to_have_text("worker")
     expect(page.locator(".agentnb-spoken")).to_have_text("delete_file (in worker) waits for your decision.")
-    shown.until(lambda: page.get_by_role("img", name="Phases of worker").locator(".agentnb-now").count(), "the drawing")
+    inside = page.get_by_role("list", name="Phases of worker")
+    shown.until(
+        lambda: page.get_by_role("img", name="Phases of worker").locator(".agentnb-taken").count(), "the drawing"
+    )
     expect(page.get_by_role("img", name="State diagram")).to_have_attribute("data-phase", "executing")
-    worker = page.get_by_role("list", name="Loops inside").get_by_role("listitem")
+    worker = page.get_by_role("list", name="Loops inside").locator("[data-nested-phase]")
     expect(worker).to_have_attribute("data-nested-phase", "acting")
-    expect(
-        page.get_by_role("img", name="Phases of worker").locator("text.agentnb-now, .agentnb-now text")
-    ).to_have_text("acting")
+    expect(inside.locator("[aria-current]")).to_have_text("acting")
     facts = page.locator(".agentnb-facts")
-    expect(facts).to_contain_text("1 model request · 0 calls")
-    expect(page.get_by_text("phase executing \u203a worker: acting", exact=True)).to_be_visible()
+    expect(facts).to_contain_text("1 turn · 0 calls")
+    expect(facts).to_have_attribute("title", "phase executing \u203a worker: acting")
     group.get_by_role("button", name="Replace", exact=True).click()
     group.get_by_label("Tool", exact=True).select_option("move_file")
     group.get_by_label("path", exact=True).fill("/a")
@@ -303,13 +308,13 @@ def test_nested_loops_are_added_and_removed_without_redrawing_or_moving_other_el
     drawn = {"phases": ["running", "done"], "diagram": diagram(table)}
     shown = PanelPage(page, state=state(tables=[drawn], parts=["events", "diagram"]))
     status = state()["status"]
-    inside = page.get_by_role("listitem")
+    inside = page.locator(".agentnb-nested > li")
 
     def tell(*loops: dict[str, Any], **changes: Any) -> float:
         changed = {**status, "nested": list(loops), "more": 0, **changes}
         page.evaluate("status => window.model.set('status', status)", changed)
         shown.settle()
-        box = page.locator("#here").bounding_box()
+        box = page.locator(".agentnb-states").bounding_box()
         assert box is not None
         return box["height"]
 
@@ -319,7 +324,7 @@ def test_nested_loops_are_added_and_removed_without_redrawing_or_moving_other_el
     made_anew = "() => [...document.querySelectorAll('.agentnb-nested *')].filter(node => !node.mine).length"
     assert page.evaluate(made_anew) == 0
     expect(inside.first).to_contain_text("done (completed)")
-    expect(page.get_by_role("img", name="Phases of helper").locator(".agentnb-now")).to_have_count(2)
+    expect(page.get_by_role("list", name="Phases of helper").locator("[aria-current]")).to_have_count(1)
     long = [nested("p" * 300, phase="q" * 100, input="i" * 300), nested("x/" * 50, input="")]
     assert tell(*long) == both, "each keeps to its line"
     assert tell(nested()) == both, "the room is kept for the next one"
@@ -526,7 +531,7 @@ def test_hostile_text_is_neither_executed_nor_hidden(page: Page) -> None:
     assert "⟦U+202E⟧" in told
     assert "␛[31m" in told
     assert "\u202e" not in told
-    expect(page.locator(".agentnb-now")).to_have_count(0)
+    expect(page.locator(".agentnb-drawn [data-gid]")).to_have_count(0)
     assert shown.errors == []
 
 
@@ -551,7 +556,7 @@ def tell(shown: PanelPage, traits: dict[str, Any]) -> float:
 
 def test_the_calls_of_a_graph_are_updated_in_place_without_moving_other_elements(page: Page) -> None:
     first, second = GraphCall("c1", "fetch", "running"), GraphCall("c2", "sum", "blocked", ("c1",), ("†state.a",))
-    shown = PanelPage(page, state=state(**graphs(first, second)))
+    shown = PanelPage(page, state=state(parts=["graph"], **graphs(first, second)))
     image = page.get_by_role("img", name="Call graph", exact=True)
     expect(image.locator(".agentnb-is-running")).to_have_count(2)  # the call, and the arrow from it
     expect(image).to_contain_text("◌ blocked")
@@ -574,12 +579,14 @@ def test_a_long_graph_scrolls_in_a_narrow_panel_and_an_absent_one_is_hidden(page
     page.set_viewport_size({"width": 380, "height": 900})
     chain = [GraphCall(f"c{n}", "t", "blocked", (f"c{n - 1}",) if n else ()) for n in range(8)]
     shown = PanelPage(page, state=state(**graphs(*chain)))
+    page.get_by_role("tab", name="Graph").click()
     image = page.get_by_role("img", name="Call graph", exact=True)
     assert image.evaluate("image => image.scrollWidth > image.clientWidth")
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
     tell(shown, {"graphs": [], "drawings": []})
     expect(image).to_have_count(0)
-    expect(page.locator(".agentnb-graphs")).to_be_hidden()
+    expect(page.get_by_role("tab", name="Graph")).to_be_hidden()
+    expect(page.get_by_role("log", name="Events")).to_be_visible()
 
 
 def test_a_graph_of_hostile_names_is_text(page: Page) -> None:
@@ -588,6 +595,7 @@ def test_a_graph_of_hostile_names_is_text(page: Page) -> None:
     page.goto("about:blank")
     call = GraphCall(hostile, hostile, "failed", (), (hostile,), hostile, hostile)
     shown = PanelPage(page, state=state(**graphs(call, path=hostile)))
+    page.get_by_role("tab", name="Graph").click()
     evil = '<svg xmlns="http://www.w3.org/2000/svg" onload="boom()"><script>boom()</script><g onclick="boom()"/></svg>'
     assert "<script>boom()</script>" in page.inner_text(".agentnb-graph")
     assert "\u202e" not in page.inner_text(".agentnb-graph")
@@ -602,6 +610,7 @@ def test_the_status_of_a_call_has_enough_contrast_in_each_theme(page: Page, sche
     page.emulate_media(color_scheme=scheme)
     calls = [GraphCall(f"c{n}", "t", standing) for n, standing in enumerate(WORDS)]
     PanelPage(page, state=state(**graphs(*calls, GraphCall("e", "t", "completed", earlier=True))))
+    page.get_by_role("tab", name="Graph").click()
     faint = """() => [...document.querySelectorAll('.agentnb-node text')].filter(text => {
         const colours = [text, text.parentNode.querySelector('path')].map(part => getComputedStyle(part).fill);
         const [low, high] = colours.map(colour => luminance(numbers(colour))).sort((a, b) => a - b);
@@ -637,8 +646,7 @@ def test_nested_loops_have_enough_contrast_and_nothing_is_cut_off(browser: Brows
     run = waiting_inside()
     shown = PanelPage(context.new_page(), RecordedPanel(run))
     page = shown.page
-    drawn = page.get_by_role("img", name="Phases of worker").locator(".agentnb-now")
-    shown.until(lambda: drawn.count() == 2, "the drawing")
+    shown.until(page.get_by_role("img", name="Phases of worker").locator("svg").count, "the drawing")
     assert page.evaluate("window.poorContrast()") == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for node in page.locator(".agentnb-diagram, .agentnb-nested-head > span, .agentnb-call-head .agentnb-path").all():
@@ -667,8 +675,8 @@ def test_long_names_do_not_break_the_layout_of_the_panel(
     page.get_by_role("tab", name="Messages").click()
     made = page.locator(".agentnb-made")
     shown.until(made.count, "the messages")
-    for node in (page.get_by_text("SessionLoop", exact=True).first, *page.get_by_role("tab").all()):
-        assert node.bounding_box()["height"] < 34, f"{node.inner_text()} is on several lines"  # type: ignore[index]
+    for node in (page.locator(".agentnb-name"), *page.get_by_role("tab").all()):
+        assert node.bounding_box()["height"] <= 36, f"{node.inner_text()} is on several lines"  # type: ignore[index]
     box, inside = made.bounding_box(), page.locator(".agentnb-messages").bounding_box()
     assert box is not None
     assert inside is not None

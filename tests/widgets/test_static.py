@@ -108,6 +108,8 @@ class Told(Recording):
         self.position = self.diverged = None
 
     messages = property(lambda self: self.state.messages)
+    recording = property(lambda self: self.events)
+    input = None
     phase = property(lambda self: self.state.phase or next(iter(self.loop.phases)))
     usage = property(lambda self: self.state.usage)
     stop_reason = property(lambda self: self.state.stop_reason)

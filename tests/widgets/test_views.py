@@ -86,8 +86,9 @@ def test_views_have_tabs_that_arrow_keys_change(show: Callable[[Any], PanelPage]
     expect(tab(page, "Events")).to_have_attribute("aria-selected", "true")
     expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
     tab(page, "Events").focus()
-    for key, name in [("ArrowRight", "Timeline"), ("ArrowRight", "Messages"), ("ArrowRight", "Trace"),
-                      ("ArrowLeft", "Messages"), ("Home", "Trace"), ("End", "Messages")]:  # fmt: skip
+    for key, name in [("ArrowRight", "Timeline"), ("ArrowRight", "Messages"), ("ArrowRight", "Usage"),
+                      ("ArrowRight", "Trace"), ("ArrowLeft", "Usage"), ("Home", "Trace"),
+                      ("End", "Usage")]:  # fmt: skip
         page.keyboard.press(key)
         expect(tab(page, name)).to_be_focused()
         expect(page.get_by_role("tabpanel")).to_have_count(1)
@@ -338,6 +339,7 @@ def test_the_elapsed_time_advances_while_a_span_is_open(show: Callable[[Any], Pa
     run.play()
     shown = show(run)
     shown.until(lambda: run.pending, "the question")
+    tab(shown.page, "Usage").click()
     taken = shown.page.get_by_role("region", name="Tokens, cost and time").locator(".agentnb-fact").first
     shown.until(lambda: "s" in taken.inner_text(), "the time")
     before = taken.inner_text()
@@ -485,10 +487,10 @@ def test_usage_is_shown_in_total_and_by_turn(show: Callable[[Any], PanelPage]) -
     shown = show(played(busy()))
     come(shown)
     page = shown.page
+    tab(page, "Usage").click()
     strip = page.get_by_role("region", name="Tokens, cost and time")
     for words in ("input tokens 2,400", "output tokens 60", "cost $0.0246", "waiting for you"):
         expect(strip).to_contain_text(words)
-    strip.get_by_role("button", name="Per turn").click()
     turns = strip.get_by_role("row")
     expect(turns).to_have_count(3)
     expect(turns.nth(1)).to_contain_text("turn 1")
@@ -533,7 +535,7 @@ def test_hostile_text_is_neither_executed_nor_hidden_in_any_view(page: Page) -> 
     panel._feed._receive(Delta(type="call_delta", call_id=HOSTILE, data=HOSTILE, path=HOSTILE))
     panel._feed._receive(Delta(type="text_delta", content=HOSTILE))
     seen = ""
-    for name in ("Events", "Timeline", "Messages"):
+    for name in ("Events", "Timeline", "Usage", "Messages"):
         tab(page, name).click()
         if name == "Messages":
             shown.until(lambda: page.get_by_role("article").count() >= 3, "the messages")
@@ -544,7 +546,6 @@ def test_hostile_text_is_neither_executed_nor_hidden_in_any_view(page: Page) -> 
         assert "<script>boom()</script>" in page.get_by_role("tabpanel").inner_text()
         told = page.evaluate(ATTRIBUTES)
         assert "\u202e" not in told + page.inner_text("#here")
-    page.get_by_role("button", name="Per turn").click()
     shown.settle()
     assert "␛[31m" in seen
     assert page.evaluate("window.boomed") == 0
@@ -564,9 +565,8 @@ def test_every_view_is_readable_and_nothing_is_cut_off(browser: Browser, scheme:
     shown = PanelPage(context.new_page(), panel)
     page = shown.page
     come(shown, "approval_request")
-    page.get_by_role("button", name="Per turn").click()
     panel._feed._receive(Delta(type="call_delta", call_id="r", data=0.4))
-    for name in ("Events", "Timeline", "Messages"):
+    for name in ("Events", "Timeline", "Usage", "Messages"):
         tab(page, name).click()
         if name == "Messages":
             shown.until(lambda: page.get_by_role("article").count() == 3, "the messages")

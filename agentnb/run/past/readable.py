@@ -63,6 +63,11 @@ class ReadableRun(ABC):
         """The events of the run so far, oldest first."""
 
     @property
+    def input(self) -> Any:
+        """The input that the run was started with, as plain data."""
+        return getattr(self.recording[0], "input", None) if self.recording else None
+
+    @property
     @abstractmethod
     def pending(self) -> list[Pending]:
         """The calls that wait for a person."""

@@ -28,7 +28,7 @@ ROW = 4
 """The number of these in a row; more if the columns are wider."""
 SWEEPS = 4
 
-PHASE = 24.0
+PHASE = 20.0
 """The height of a box in the column."""
 
 Point = tuple[float, float]
@@ -42,11 +42,11 @@ class Column(NamedTuple):
     """
 
     box: float = PHASE
-    gap: float = 16.0
-    lane: float = 11.0
-    edge: float = 6.0
-    first: float = 10.0
-    aside: float = 4.0
+    gap: float = 6.0
+    lane: float = 8.0
+    edge: float = 3.0
+    first: float = 8.0
+    aside: float = 3.0
 
 
 COLUMN = Column()

@@ -1,136 +1,138 @@
-// The head of the panel: the run's status, the buttons that drive it, and the message box.
+// The buttons that drive the run, in the head of the panel and in its menu.
 
 import { BUSY, GONE, button, el, enable, say } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
+import { Composer } from "./composer.js";
 import { Head } from "./head.js";
+import { icon, iconButton } from "./icons.js";
 import { isEnter } from "./keys.js";
+import { Cancelling, Menu } from "./menu.js";
+import { Notices } from "./notices.js";
 
-const PLAYING = "The run is playing. Pause it first.";
-// The purpose of each button, and why it may be off.
-const BUTTONS = [
-  ["Step", "Run one step, then pause", PLAYING],
-  ["Play", "Run until the end, a breakpoint or Pause", PLAYING],
-  ["Pause", "Pause before the next step; requests and calls in flight finish first", "The run is not playing, or it is already pausing."],
-  ["Cancel", "End the run permanently", "The run is being cancelled."],
-  ["Snapshot", "Save the current state of the run, to continue from it later", ""],
-  ["Fork", "Start another run from here; this run does not change", "The run has no events yet."],
-  ["Steer", "The model receives the message at its next turn", ""],
-  ["Follow up", "The model receives the message when it would otherwise stop", ""],
-];
+const IS_PLAYING = "The run is playing. Pause it first.";
+// What the one button that plays and pauses is now: its action, its name, its icon and its purpose.
+const TO_PLAY = /** @type {const} */ (["Play", "Play", "play", "Run until the end, a breakpoint or Pause (Space)"]),
+  TO_PAUSE = /** @type {const} */ (["Pause", "Pause", "pause", "Pause before the next step; requests and calls in flight finish first (Space)"]),
+  TO_ASK_AGAIN = /** @type {const} */ (["Play", "Ask again", "play", "Send the request again (Space)"]);
+// Why each button may be off.
+const WHY_OFF = /** @type {const} */ ([
+  ["Step", IS_PLAYING],
+  ["Cancel", "The run is being cancelled."],
+  ["Snapshot", ""],
+  ["Fork", "The run has no events yet."],
+]);
 
 export class Controls {
   /** @param {Store} store */
   constructor(store) {
     this.store = store;
-    this.head = new Head(store, (answer) => this.showAnswer(answer));
-    this.note = el("p", { class: "agentnb-note", role: "status" });
+    this.head = new Head(store);
+    this.notices = new Notices(store);
+    this.composer = new Composer(store, (answer) => this.notices.answer(answer));
     this.breakpoints = new Breakpoints(store);
+    this.busy = new Set();
+    this.action = /** @type {typeof TO_PLAY | typeof TO_PAUSE | typeof TO_ASK_AGAIN} */ (TO_PLAY);
+    this.unit = el(
+      "select",
+      { class: "agentnb-select", "aria-label": "Unit of a step" },
+      ...["event", "call", "turn", "phase"].map((unit) => el("option", { value: unit, text: unit })),
+    );
+    this.step = iconButton("step", "Step", () => this.press("Step"), { title: "Run one step, then pause (S)" });
+    this.playing = iconButton("play", "Play", () => this.press(this.action[0]), { title: TO_PLAY[3] });
     this.snapshotName = el("input", {
       class: "agentnb-input agentnb-snapshot-name",
       type: "text",
       "aria-label": "Name of the snapshot (optional)",
       placeholder: "name",
     });
-    this.forkAt = el("span", { class: "agentnb-dim agentnb-fork-at" });
-    this.unit = el(
-      "select",
-      { class: "agentnb-select", "aria-label": "Unit of a step" },
-      ...["event", "call", "turn", "phase"].map((unit) => el("option", { value: unit, text: unit })),
-    );
-    this.text = el("textarea", {
-      class: "agentnb-input agentnb-said-to",
-      rows: "1",
-      "aria-label": "Message to the run",
-      placeholder: "Message to the run",
-      title: "Enter sends it with Steer, Shift+Enter starts a new line",
-    });
-    this.busy = new Set();
-    this.buttons = Object.fromEntries(
-      BUTTONS.map(([name, title]) => [name, button(name, () => this.press(name), { title })]),
-    );
-    this.text.addEventListener("keydown", (event) => {
-      event.stopPropagation(); // the notebook has shortcuts on bare letters
-      if (!isEnter(event) || event.shiftKey) return;
-      event.preventDefault();
-      this.press("Steer");
-    });
     this.snapshotName.addEventListener("keydown", (event) => {
       if (isEnter(event)) this.press("Snapshot");
-      event.stopPropagation();
+      if (event.key !== "Escape") event.stopPropagation();
     });
-    const { Step, Play, Pause, Cancel, Snapshot, Fork } = this.buttons;
-    this.fork = el("span", { class: "agentnb-fork", hidden: true }, Fork, this.forkAt);
-    this.el = el(
-      "div",
-      { class: "agentnb-top" },
-      this.head.el,
-      this.head.where,
-      el(
-        "div",
-        { class: "agentnb-bar" },
-        el(
-          "div",
-          { class: "agentnb-set" },
-          el("span", { class: "agentnb-joined" }, Step, this.unit),
-          Play,
-          Pause,
-          Cancel,
-          el("span", { class: "agentnb-joined" }, Snapshot, this.snapshotName),
-          this.fork,
-          this.breakpoints.toggle,
-        ),
-        el("div", { class: "agentnb-set agentnb-talk" }, this.text, this.buttons.Steer, this.buttons["Follow up"]),
-      ),
-      ...this.head.below,
-      this.note,
-      this.breakpoints.el,
+    const item = { class: "agentnb-button agentnb-ghost" };
+    this.snapshot = button("Snapshot", () => this.press("Snapshot"), { ...item, title: "Save the current state of the run, to continue from it later" });
+    this.fork = button("Fork", () => this.press("Fork"), { ...item, title: "Start another run from here; this run does not change" });
+    this.forkAt = el("span", { class: "agentnb-dim" });
+    this.forking = el("div", { class: "agentnb-menu-item", hidden: true }, icon("fork"), this.fork, this.forkAt);
+    this.cancelling = new Cancelling(() => this.press("Cancel"));
+    this.breakpoints.toggle.classList.add("agentnb-ghost");
+    this.menu = new Menu(
+      el("div", { class: "agentnb-menu-item" }, icon("ribbon"), this.snapshot, this.snapshotName),
+      this.forking,
+      el("div", { class: "agentnb-menu-item" }, icon("stop"), this.breakpoints.toggle),
+      this.cancelling.el,
     );
+    this.buttons = { Step: this.step, Cancel: this.cancelling.button, Snapshot: this.snapshot, Fork: this.fork };
+    this.head.actions.append(el("span", { class: "agentnb-joined" }, this.step, this.unit), this.playing, this.menu.toggle);
+    this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu.el, this.breakpoints.el);
     this.update();
   }
 
-  /** @param {string} name */
+  /** @param {string} name the action */
   press(name) {
-    const talking = name === "Steer" || name === "Follow up";
-    const text = this.text.value;
-    if (this.busy.has(name) || (talking && !text.trim())) return;
+    if (this.busy.has(name)) return;
     this.busy.add(name);
     this.update();
-    const more = {
-      unit: this.unit.value,
-      text: talking ? text : "",
-      name: this.snapshotName.value,
-      at: this.store.selected?.seq,
-    };
+    const more = { unit: this.unit.value, text: "", name: this.snapshotName.value, at: this.store.selected?.seq };
     this.store.ask({ type: "control", action: name, ...more }, (answer) => {
       this.busy.delete(name);
-      this.showAnswer(answer);
-      if (talking && answer.ok && this.text.value === text) this.text.value = "";
+      this.notices.answer(answer);
       if (name === "Snapshot" && answer.ok && this.snapshotName.value === more.name) this.snapshotName.value = "";
       this.update();
     });
-  }
-
-  /** @param {Done} answer */
-  showAnswer(answer) {
-    say(this.note, answer.ok ? (answer.note ?? "") : answer.error);
-    this.note.classList.toggle("agentnb-bad", !answer.ok);
+    if (["Snapshot", "Fork", "Cancel"].includes(name)) this.menu.close();
   }
 
   /** @param {News} [what] */
   update(what) {
-    if (what === "breakpoints") return this.breakpoints.update();
+    if (what === "breakpoints") this.breakpoints.update();
+    const { store } = this,
+      status = store.model.get("status") ?? {};
     this.head.update();
-    const status = this.store.model.get("status") ?? {};
-    for (const [name, , why] of BUTTONS) {
-      const control = this.buttons[name],
-        off = this.store.gone ? GONE : this.busy.has(name) ? BUSY : status.over ? "The run has ended." : why;
-      enable(control, status.can?.[name] && !this.busy.has(name) && !this.store.gone, off);
+    this.notices.update();
+    this.composer.update();
+    this.drive(status);
+    for (const [name, why] of WHY_OFF) {
+      const control = this.buttons[name];
+      enable(control, status.can?.[name] && !this.busy.has(name) && !store.gone, this.off(name, why));
       control.classList.toggle("agentnb-busy", this.busy.has(name));
     }
-    this.text.readOnly = !status.can?.Steer || this.store.gone;
-    this.text.disabled = this.text.readOnly && !this.text.value; // typed text can still be copied
-    this.fork.hidden = status.can?.Fork === undefined;
-    say(this.forkAt, this.store.selected ? `at #${this.store.selected.seq}` : "at the newest event");
-    return undefined;
+    this.cancelling.name(status.name ?? "");
+    this.forking.hidden = status.can?.Fork === undefined;
+    say(this.forkAt, store.selected ? `at #${store.selected.seq}` : "at the newest event");
+  }
+
+  /**
+   * Give the button that plays and pauses the name of what it does now. It is filled when the run waits for it.
+   * @param {Status} status
+   */
+  drive(status) {
+    const fails = status.sign === "failed" && !status.over && !status.can?.Pause,
+      [action, name, drawn, purpose] = (this.action = status.can?.Pause ? TO_PAUSE : fails ? TO_ASK_AGAIN : TO_PLAY),
+      can = Boolean(status.can?.[action]) && !this.busy.has(action) && !this.store.gone,
+      [picture, words] = this.playing.children;
+    if (this.playing.dataset.does !== name) {
+      this.playing.dataset.does = name;
+      picture.replaceWith(icon(drawn));
+      say(words, name);
+      /** @type {Control} */ (this.playing).purpose = purpose;
+    }
+    enable(this.playing, can, this.off(action, "The run is already pausing."));
+    this.playing.classList.toggle("agentnb-primary", can && action === "Play");
+    this.playing.classList.toggle("agentnb-busy", this.busy.has(action));
+  }
+
+  /**
+   * Why a button is off.
+   * @param {string} name
+   * @param {string} why
+   */
+  off(name, why) {
+    return this.store.gone ? GONE : this.busy.has(name) ? BUSY : this.store.model.get("status")?.over ? "The run has ended." : why;
+  }
+
+  dispose() {
+    this.head.dispose();
+    this.menu.show(false);
   }
 }

@@ -1,19 +1,27 @@
-// The state diagrams: drawings that the kernel makes and the page marks as the run continues. The outermost loop has one;
-// the loops inside are listed below it with path and phase, and the kernel says which of them have a drawing.
+// The state diagrams: the phases of the outermost loop, and below it the loops inside with path and phase, of which the
+// kernel says which have a drawing. A phase is a button: its events can be listed, and the run can stop there.
 
-import { el, fitParts, number, say, visible } from "./text.js";
+import { Phase } from "./phase.js";
+import { button, duration, el, fit, fitParts, number, say, visible } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
+/** @typedef {(phase: HTMLButtonElement) => void} Press */
+
 export class Diagram {
-  /** @param {Store} store */
-  constructor(store) {
+  /**
+   * @param {Store} store
+   * @param {((phase: string) => void) | null} show lists the events of a phase; null if the panel has no list
+   */
+  constructor(store, show) {
     this.store = store;
-    this.outermost = new Drawing("State diagram");
+    this.phase = new Phase(store, show);
+    this.press = this.phase.offers() ? (/** @type {HTMLButtonElement} */ pressed) => this.phase.open(pressed) : null;
+    this.outermost = new Drawing("State diagram", "Phases", this.press);
     this.list = el("ul", { class: "agentnb-nested", "aria-label": "Loops inside", hidden: true });
     this.more = el("li", { class: "agentnb-dim" });
     this.slots = /** @type {Nested[]} */ ([]); // by position: the next loop uses the element of one that has ended, so nothing on the page moves
-    this.el = el("div", { class: "agentnb-side" }, this.outermost.el, this.list);
+    this.el = el("div", { class: "agentnb-states" }, this.outermost.el, this.list, this.phase.el);
     this.update("diagram");
   }
 
@@ -23,9 +31,22 @@ export class Diagram {
       status = this.store.status();
     if (what === "diagram") this.outermost.draw(model.get("diagram"));
     if (!["diagram", "tables", "status", "position"].includes(what)) return;
-    this.outermost.el.dataset.phase = status.phase ?? "";
-    this.outermost.mark(model.get("phases") ?? [], status.phase, status.path ?? [], status);
+    this.outermost.image.dataset.phase = status.phase ?? "";
+    this.outermost.mark(model.get("phases") ?? [], status.phase, status.path ?? [], {
+      ...{ times: status.times, latest: status.latest, waits: status.sign === "waiting" && (this.store.isLive || this.store.replays) },
+      seconds: this.seconds(this.store.moment.root),
+    });
     this.updateNested(status, model.get("tables") ?? []);
+  }
+
+  /**
+   * The seconds that a loop has spent in each of its phases, without its waits.
+   * @param {import("./moment.js").Loop} loop
+   * @returns {Record<string, number>}
+   */
+  seconds(loop) {
+    const { store } = this;
+    return Object.fromEntries(store.moment.phasesOf(loop, store.until()).map(({ name, seconds }) => [name, seconds]));
   }
 
   /**
@@ -38,7 +59,7 @@ export class Diagram {
     if (status.over) this.list.style.minHeight = "";
     else if (this.slots.some((slot, i) => slot.table !== loops[i]?.table))
       this.list.style.minHeight = `${this.list.getBoundingClientRect().height}px`;
-    fitParts(this.slots, this.list, loops.length, () => new Nested());
+    fitParts(this.slots, this.list, loops.length, () => new Nested(this.press));
     this.slots.forEach((slot, i) => slot.show(loops[i], tables[loops[i].table]));
     if (status.more) {
       say(this.more, `and ${number(status.more)} more`);
@@ -46,17 +67,22 @@ export class Diagram {
     } else this.more.remove();
     this.list.hidden = !loops.length;
   }
+
+  dispose() {
+    this.phase.close();
+  }
 }
 
 class Nested {
-  constructor() {
+  /** @param {Press | null} press */
+  constructor(press) {
     this.table = -1; // the index of the loop's table
     this.above = el("span", { class: "agentnb-nested-above" });
     this.leaf = el("span");
     this.path = el("span", { class: "agentnb-nested-path" }, this.above, this.leaf);
     this.phase = el("span", { class: "agentnb-nested-phase" });
     this.input = el("p", { class: "agentnb-nested-input" });
-    this.drawing = new Drawing("");
+    this.drawing = new Drawing("", "", press);
     this.el = el(
       "li",
       { class: "agentnb-nested-loop" },
@@ -82,32 +108,49 @@ class Nested {
     node.title = visible(`${loop.path}: ${loop.input}`);
     say(this.phase, loop.running || !loop.ended ? loop.phase : `${loop.phase} (${loop.ended})`);
     say(this.input, loop.input);
-    this.drawing.name(`Phases of ${loop.path}`);
+    this.drawing.name(`Phases of ${loop.path}`, `Phases of ${loop.path}`);
     this.drawing.draw(table?.diagram ?? "");
     this.drawing.mark(table?.phases ?? [], loop.phase, loop.arrows, loop);
     this.drawing.el.hidden = !table;
   }
 }
 
+// The phases of a loop in a column, each a button, before the arrows that the kernel has drawn.
 class Drawing {
-  /** @param {string} name */
-  constructor(name) {
+  /**
+   * @param {string} name
+   * @param {string} phases the name of the list of phases
+   * @param {Press | null} press called when a phase is pressed
+   */
+  constructor(name, phases, press) {
+    this.press = press;
     this.source = "";
     this.marked = ""; // the data of the marks, as JSON
-    this.el = el("div", { class: "agentnb-diagram", role: "img", "aria-label": name });
+    this.image = el("div", { class: "agentnb-drawn", role: "img", "aria-label": name });
+    this.list = el("ol", { class: "agentnb-phases", "aria-label": phases });
+    this.el = el("div", { class: "agentnb-diagram" }, this.image, this.list);
   }
 
-  /** @param {string} name */
-  name(name) {
-    const shown = visible(name);
-    if (this.el.getAttribute("aria-label") !== shown) this.el.setAttribute("aria-label", shown);
+  /**
+   * @param {string} name
+   * @param {string} phases
+   */
+  name(name, phases) {
+    for (const [node, words] of /** @type {[Element, string][]} */ ([[this.image, name], [this.list, phases]])) {
+      const shown = visible(words);
+      if (node.getAttribute("aria-label") !== shown) node.setAttribute("aria-label", shown);
+    }
   }
 
   /** @param {string} source */
   draw(source) {
     if (this.source === source) return;
     this.source = source;
-    this.el.replaceChildren(...parse(source));
+    this.image.replaceChildren(...parse(source));
+    const drawn = this.image.querySelector("svg"),
+      [left = "0", width = "92"] = (drawn?.getAttribute("data-column") ?? "").split(" ");
+    this.el.style.setProperty("--left", `${parseFloat(left)}px`);
+    this.el.style.setProperty("--phase", `${parseFloat(width)}px`);
     this.marked = "";
   }
 
@@ -116,32 +159,51 @@ class Drawing {
    * @param {string[]} phases
    * @param {string} phase
    * @param {Arrow[]} path
-   * @param {{ times?: number[], latest?: number }} counts
+   * @param {{ times?: number[], latest?: number, waits?: boolean, seconds?: Record<string, number> }} counts
    */
-  mark(phases, phase, path, { times = [], latest = -1 }) {
-    const signature = JSON.stringify([phases, phase, path, times, latest]);
+  mark(phases, phase, path, { times = [], latest = -1, waits = false, seconds = {} }) {
+    const signature = JSON.stringify([phases, phase, path, times, latest, waits, seconds]);
     if (this.marked === signature) return;
     this.marked = signature;
-    const now = phases.indexOf(phase),
-      ends = path.map(([source, target]) => `${phases.indexOf(source)}-${phases.indexOf(target)}`),
+    const ends = path.map(([source, target]) => `${phases.indexOf(source)}-${phases.indexOf(target)}`),
       sentences = path.map(([source, target], i) => `${source} to ${target}${times[i] > 1 ? `, ${number(times[i])} times` : ""}`),
       taken = new Map(ends.map((end, i) => [end, i]));
     const way = sentences.length ? ` Taken: ${sentences.join("; ")}.` : "";
-    this.el.setAttribute("aria-description", visible((this.el.querySelector("desc")?.textContent ?? "") + way));
-    const first = this.el.querySelector("[data-gid^=phase]");
-    for (const group of groupsOf(this.el)) {
+    this.image.setAttribute("aria-description", visible((this.image.querySelector("desc")?.textContent ?? "") + way));
+    const leaves = new Set(); // the phases that lead to another one
+    for (const group of groupsOf(this.image)) {
       const [kind, ...parts] = (group.dataset.gid ?? "").split("-"),
         arrow = taken.get(parts.join("-")); // its index, where it was taken
-      group.classList.toggle("agentnb-now", (kind === "phase" || kind === "label") && Number(parts[0]) === now);
-      const been = (kind === "arrow" || kind === "head") && arrow !== undefined;
-      if (been && !group.classList.contains("agentnb-taken")) group.parentNode?.insertBefore(group, first); // above the arrows in the same lane
+      leaves.add(Number(parts[0]));
+      const been = arrow !== undefined;
+      if (been && !group.classList.contains("agentnb-taken")) group.parentNode?.append(group); // above the arrows in the same lane
       group.classList.toggle("agentnb-taken", been);
-      if (!been) continue;
-      group.classList.toggle("agentnb-latest", arrow === latest);
-      if (kind !== "arrow") continue;
+      group.classList.toggle("agentnb-latest", been && arrow === latest);
+      if (!been || kind !== "arrow") continue;
       const title = group.querySelector("title") ?? group.appendChild(document.createElementNS(SVG, "title"));
       say(title, sentences[arrow]);
     }
+    const rows = fit(this.list, phases.length, () => this.row());
+    rows.forEach((row, at) => {
+      const [name, often, took] = /** @type {HTMLElement[]} */ ([...row.children]),
+        entered = path.reduce((sum, [, target], i) => sum + (target === phases[at] ? (times[i] ?? 1) : 0), 0),
+        isNow = phases[at] === phase;
+      say(name, phases[at]);
+      name.title = visible(phases[at]);
+      const been = path.some((arrow) => arrow.includes(phases[at]));
+      name.className = ["agentnb-phase", been && "agentnb-been", isNow && "agentnb-now", isNow && waits && "agentnb-asks"].filter(Boolean).join(" ");
+      if (isNow) name.setAttribute("aria-current", "step");
+      else name.removeAttribute("aria-current");
+      const counts = entered > 0 && leaves.has(at); // neither the first phase nor the last is worth a figure
+      say(often, counts ? `${number(entered)}\u00d7` : "");
+      say(took, counts && seconds[phases[at]] ? duration(seconds[phases[at]]) : "");
+    });
+  }
+
+  row() {
+    const { press } = this,
+      name = press ? button("", ({ currentTarget }) => press(currentTarget), { class: "agentnb-phase" }) : el("span", { class: "agentnb-phase" });
+    return el("li", {}, name, el("span", { class: "agentnb-entered" }), el("span", { class: "agentnb-spent" }));
   }
 }
 
@@ -160,7 +222,7 @@ export function parse(source) {
   const copy = (node) => {
     if (!["svg", "g", "path", "text", "title", "desc"].includes(node.localName)) return null;
     const made = document.createElementNS(SVG, node.localName);
-    for (const name of ["viewBox", "width", "height", "class", "aria-hidden", "data-gid", "d", "x", "y"]) {
+    for (const name of ["viewBox", "width", "height", "class", "aria-hidden", "data-gid", "data-column", "d", "x", "y"]) {
       const value = node.getAttribute(name);
       if (value !== null) made.setAttribute(name, value);
     }

@@ -36,7 +36,6 @@ export class Events {
       { class: "agentnb-events" },
       el("div", { class: "agentnb-filter" }, ...this.filter.parts, this.count, this.list.latest),
       this.list.el,
-      this.details.el,
     );
     this.update("rows");
   }
@@ -105,6 +104,14 @@ export class Events {
 
   showAll() {
     this.filter.clear();
+    this.refilter();
+    this.filter.query.focus();
+  }
+
+  /** @param {string} phase */
+  showPhase(phase) {
+    this.filter.clear();
+    this.filter.choosePhase(phase);
     this.refilter();
     this.filter.query.focus();
   }

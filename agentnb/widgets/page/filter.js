@@ -1,6 +1,6 @@
-// Which events the list shows: by text, type, tool, loop or error.
+// Which events the list shows: by text, type, tool, loop, phase or error.
 
-import { button, el } from "./text.js";
+import { button, el, say } from "./text.js";
 import { OUTERMOST, isIn, matches } from "./row.js";
 
 const CHOICES = 200; // tools, and loops, that can be chosen at most; a text finds the others
@@ -16,6 +16,8 @@ export class Filter {
     this.store = store;
     this.counted = 0;
     this.onlyErrors = false;
+    this.phases = /** @type {Map<string, string>} */ (new Map()); // by path: the phase of the loop after the rows that were noted
+    this.phaseAt = /** @type {string[]} */ ([]); // by event: the phase of its loop
     /** @type {Record<Choice, Set<string>>} */
     this.known = { type: new Set(), tool: new Set(), loop: new Set() };
     this.query = el("input", {
@@ -43,7 +45,13 @@ export class Filter {
       changed();
     }, { title: "Show only failures" });
     this.press(false);
-    this.parts = [this.query, this.type, this.tool, this.loop, this.errors];
+    this.phase = button("", () => {
+      this.choosePhase("");
+      changed();
+      this.query.focus();
+    }, { title: "Show the events of all phases", "aria-pressed": "true" });
+    this.choosePhase("");
+    this.parts = [this.query, this.type, this.tool, this.loop, this.errors, this.phase];
     this.query.addEventListener("keydown", (event) => event.stopPropagation());
     this.query.addEventListener("input", changed);
     for (const select of [this.type, this.tool, this.loop]) select.addEventListener("change", changed);
@@ -55,13 +63,21 @@ export class Filter {
     this.errors.setAttribute("aria-pressed", String(only));
   }
 
+  /** @param {string} phase */
+  choosePhase(phase) {
+    this.phase.dataset.chosen = phase;
+    this.phase.hidden = !phase;
+    say(this.phase, `phase ${phase}`);
+  }
+
   isSet() {
-    return Boolean(this.query.value || this.type.value || this.tool.value || this.loop.value || this.onlyErrors);
+    return Boolean(this.phase.dataset.chosen || this.query.value || this.type.value || this.tool.value || this.loop.value || this.onlyErrors);
   }
 
   clear() {
     for (const part of [this.query, this.type, this.tool, this.loop]) part.value = "";
     this.press(false);
+    this.choosePhase("");
   }
 
   /**
@@ -75,6 +91,8 @@ export class Filter {
   // Start again: the rows have been replaced.
   forget() {
     this.counted = 0;
+    this.phases.clear();
+    this.phaseAt = [];
     for (const name of /** @type {Choice[]} */ (["type", "tool", "loop"])) {
       this.known[name].clear();
       const options = [...this[name].options].filter((option) => option.dataset.seen);
@@ -87,6 +105,8 @@ export class Filter {
     for (; this.counted < rows.length; this.counted++) {
       const row = rows[this.counted],
         tool = this.toolOf(row);
+      if (row.phase) this.phases.set(row.path ?? "", row.phase);
+      this.phaseAt[row.seq] = this.phases.get(row.path ?? "") ?? "";
       if (!this.known.type.has(row.type)) this.add("type", row.type);
       if (row.path && !this.known.loop.has(row.path)) this.add("loop", row.path);
       if (tool && !this.known.tool.has(tool)) this.add("tool", tool);
@@ -120,7 +140,9 @@ export class Filter {
    * @param {string} query in lower case
    */
   passes(row, query) {
-    const [type, tool, loop] = [this.type.value, this.tool.value, this.loop.value];
+    const [type, tool, loop] = [this.type.value, this.tool.value, this.loop.value],
+      phase = this.phase.dataset.chosen;
+    if (phase && this.phaseAt[row.seq] !== phase) return false;
     if ((type && row.type !== type) || (loop && !isIn(row, loop)) || (tool && this.toolOf(row) !== tool)) return false;
     return (!this.onlyErrors || row.group === "error") && (!query || matches(row, query));
   }

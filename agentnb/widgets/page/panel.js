@@ -4,6 +4,7 @@
 // are used. A front end takes a single module: bundle.py joins these files.
 
 import { button, el, say } from "./text.js";
+import { icon } from "./icons.js";
 import { Store } from "./store.js";
 import { Controls } from "./controls.js";
 import { Position } from "./position.js";
@@ -25,17 +26,19 @@ import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
 import { keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
+import { resizable } from "./size.js";
 
 const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages", compare: "Compare" }; // the tabs, in this order; one is visible
+const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
+const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
  * @type {Record<string, News[]>}
  */
 const WANTS = {
   position: ["position", "rows", "status", "live", "clock"],
-  controls: ["status", "rows", "total", "selected", "breakpoints", "position"],
+  controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
   trace: ["rows", "status", "live", "selected"],
@@ -102,17 +105,33 @@ function make(store, model) {
   const root = el("div", { class: "agentnb agentnb-panel mathjax_ignore tex2jax_ignore", role: "group", "aria-label": "Panel" });
   keepFocus(root);
   keepKeys(root);
-  const kernel = el("p", { class: "agentnb-problem", role: "status", hidden: true });
+  const trouble = el("p", { class: "agentnb-trouble", role: "status" }),
+    kernel = el("div", { class: "agentnb-notice agentnb-bad", hidden: true }, icon("cross"), trouble);
   // Show an event, from any of the parts. A panel without a list of events shows the event alone.
-  const events = has("events") ? new Events(store) : null;
-  /** @type {Details | null} */
-  const alone = events ? null : new Details(store, () => alone?.show(null), (at) => go(at));
   /** @param {number} at */
   const go = (at) => {
-    if (alone) alone.show(store.rows[at]);
-    else tabs?.choose(tabs.indexOf(events));
-    events?.go(at);
+    if (!events) return alone?.show(store.rows[at]);
+    tabs?.choose(tabs.indexOf(events));
+    return events.go(at);
   };
+  const events = has("events") ? new Events(store) : null;
+  /** @param {string} phase */
+  const listPhase = (phase) => {
+    if (events) tabs?.choose(tabs.indexOf(events));
+    events?.showPhase(phase);
+  };
+  /** @type {Details | null} */
+  const alone = events ? null : new Details(store, () => alone?.show(null), go);
+  const details = events?.details ?? alone;
+  /** @param {number} at */
+  const showEvent = (at) => {
+    details?.show(store.all[at] ?? null);
+    details?.body.focus({ preventScroll: true });
+  };
+  const controls = has("controls") ? new Controls(store) : null,
+    position = has("position") ? new Position(store) : null,
+    head = controls ?? position,
+    diagram = has("diagram") ? new Diagram(store, events && ((phase) => listPhase(phase))) : null;
   // The branches of the run: listed, compared, and each shown in this panel's place.
   let inside = /** @type {{ root: HTMLElement, dispose: () => void } | null} */ (null);
   const leave = () => {
@@ -128,8 +147,7 @@ function make(store, model) {
     });
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
-    compare = isWhole ? new Compare(store, open) : null,
-    details = events?.details ?? alone;
+    compare = isWhole ? new Compare(store, open) : null;
   /** @param {BranchState} branch */
   const compareWith = (branch) => {
     compare?.choose(branch.id);
@@ -137,18 +155,18 @@ function make(store, model) {
   };
   /** @type {Record<string, Part | null>} */
   const made = {
-    position: has("position") ? new Position(store) : null,
-    controls: has("controls") ? new Controls(store) : null,
+    position,
+    controls,
     approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
-    trace: has("trace") ? new Trace(store, go) : null,
+    trace: has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
     timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
-    live: has("events") && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
-    progress: (has("events") || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
+    live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
+    progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
-    diagram: has("diagram") ? new Diagram(store) : null,
+    diagram,
     whatif: details ? new WhatIf(store, (form) => details.hold(form), () => details.hold(null)) : null,
     branches,
     compare,
@@ -156,33 +174,50 @@ function make(store, model) {
   const views = /** @type {[string, Part][]} */ ([]);
   for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
   const tabs = views.length > 1 ? new Tabs(views, () => view("view")) : null;
+  const framed = Boolean(head && views.length); // the frame has a constant height, whatever happens in it
   /** @param {string} name */
   const seen = (name) => !tabs || !VIEWS[name] || tabs.isSeen(made[name]);
-  const inMain = [
-    ...(tabs ? [tabs.list, ...tabs.panels] : views.map(([, part]) => part.el)),
-    ...[alone, made.whatif, made.progress, made.live].filter((part) => part !== null).map((part) => part.el),
-  ];
-  const showsMain = views.length || made.progress;
-  const columns = el(
+  const main = el(
     "div",
-    { class: "agentnb-columns" },
-    showsMain ? el("div", { class: "agentnb-main" }, ...inMain) : null,
-    made.diagram?.el,
+    { class: "agentnb-main" },
+    head?.notices.el,
+    made.approvals?.el,
+    tabs?.el,
+    ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
+    ...[made.whatif, made.progress, made.live].map((part) => part?.el),
+    controls?.composer.el,
   );
+  const inSide = [diagram?.el, details?.el].filter((node) => node !== undefined);
+  const side = el("div", { class: "agentnb-side" }, ...inSide);
+  if (!diagram) main.append(...inSide);
+  root.classList.toggle("agentnb-framed", framed);
   if (compare) compare.el.prepend(compare.side);
   root.append(
     ...[
+      head?.el,
       kernel,
-      made.position?.el,
-      made.controls?.el,
-      made.approvals?.el,
-      made.graph?.el,
       branches?.el,
-      showsMain || made.diagram ? columns : undefined,
-      made.usage?.el,
-      !showsMain && made.usage ? alone?.el : undefined,
+      el("div", { class: "agentnb-body" }, main.children.length ? main : null, diagram ? side : null),
+      framed ? resizable(root) : undefined,
     ].filter((node) => node !== undefined),
   );
+  // What the tabs say about their views.
+  let counted = 0,
+    messages = 0,
+    anew = store.anew;
+  const tell = () => {
+    if (!tabs) return;
+    if (anew !== store.anew) {
+      anew = store.anew;
+      counted = messages = 0;
+    }
+    for (; counted < store.rows.length; counted++) if (MESSAGES.has(store.rows[counted].type)) messages++;
+    tabs.tell(events, store.rows.length || (store.replays ? 0 : store.total));
+    tabs.tell(made.messages, messages);
+    tabs.offer(compare, Boolean(model.get("branches")?.length));
+    tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
+    if (controls) controls.composer.el.hidden = tabs.at > 0;
+  };
   // The copy in the notebook file (display.py) is hidden while this panel is on the page.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
 
@@ -192,15 +227,16 @@ function make(store, model) {
   const draw = () => {
     frame = 0;
     const all = news.has("kernel") || news.has("view");
-    say(kernel, store.trouble);
+    say(trouble, store.trouble);
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
-    tabs?.offer(compare, Boolean(model.get("branches")?.length));
+    if (news.has("selected") && details && details.row !== store.selected && !(events && seen("events"))) details.show(store.selected);
     for (const [name, part] of Object.entries(made)) {
       if (!part || !seen(name)) continue;
       const due = WANTS[name].filter((what) => all || news.has(what));
       for (const what of EACH.has(name) ? due : due.slice(0, 1)) part.update(what);
     }
+    tell();
     news.clear();
   };
   /** @param {News} what */

@@ -1,10 +1,9 @@
 // The position in a recording: a slider over its events, buttons, and playing at the original pace or faster. The page
 // moves at once; the kernel follows, with one request at a time.
-//
-// The slider is at the top, so that nothing which changes with the position moves it.
 
 import { GONE, button, duration, el, enable, number, say, unique } from "./text.js";
 import { Head } from "./head.js";
+import { Notices } from "./notices.js";
 import { SILENCE } from "./player.js";
 
 const SPEEDS = [["1", "original speed"], ["4", "4 times faster"], ["20", "20 times faster"], ["0", "without pauses"]];
@@ -43,10 +42,12 @@ export class Position {
       store.notify("position");
     });
     this.head = new Head(store);
+    this.notices = new Notices(store);
     this.departs = el("section", { class: "agentnb-departs", role: "status", "aria-label": "Difference from the recording", hidden: true });
     this.el = el(
       "div",
       { class: "agentnb-top" },
+      this.head.el,
       el(
         "div",
         { class: "agentnb-bar agentnb-positions", role: "group", "aria-label": "Position in the recording" },
@@ -55,11 +56,12 @@ export class Position {
         this.slider,
       ),
       this.departs,
-      this.head.el,
-      this.head.where,
-      ...this.head.below,
     );
     this.update();
+  }
+
+  dispose() {
+    this.head.dispose();
   }
 
   /** @param {number} position */
@@ -75,6 +77,7 @@ export class Position {
       status = store.model.get("status") ?? {},
       departs = status.diverged?.seq === at ? status.diverged : null;
     this.head.update();
+    this.notices.update();
     if (Number(slider.max) !== last) slider.max = String(last);
     if (Number(slider.value) !== at) slider.value = String(at);
     slider.disabled = store.gone;

@@ -1,27 +1,28 @@
 // Views of the same run in tabs: one is visible, and the others are not drawn until they are.
 
-import { button, el, unique } from "./text.js";
+import { button, el, number, say, unique } from "./text.js";
+
+/** @typedef {{ name: string, part: Part, tab: HTMLButtonElement, count: HTMLElement, panel: HTMLElement }} View */
 
 export class Tabs {
   /**
-   * @param {[name: string, view: Part][]} views in their order
-   * @param {(view: Part) => void} chosen called when another is chosen
+   * @param {[name: string, part: Part][]} views in their order
+   * @param {() => void} chosen called when another is chosen
    */
   constructor(views, chosen) {
-    this.views = views; // [name, view] in their order
     this.chosen = chosen;
     this.at = 0;
     const id = unique();
-    this.tabs = views.map(([name], i) =>
-      button(name, () => this.choose(i), { class: "agentnb-tab", role: "tab", id: `agentnb-tab-${id}-${i}` }),
-    );
-    this.list = el("div", { class: "agentnb-tabs", role: "tablist", "aria-label": "Views of the run" }, ...this.tabs);
-    this.panels = views.map(([, view], i) => {
-      const panel = el("div", { class: "agentnb-view", role: "tabpanel", id: `agentnb-view-${id}-${i}` }, view.el);
-      panel.setAttribute("aria-labelledby", this.tabs[i].id);
-      this.tabs[i].setAttribute("aria-controls", panel.id);
-      return panel;
+    this.views = views.map(([name, part], i) => {
+      const count = el("span", { class: "agentnb-tab-count", "aria-hidden": "true" }),
+        tab = button("", () => this.choose(i), { class: "agentnb-tab", role: "tab", id: `agentnb-tab-${id}-${i}`, title: `${i + 1}` });
+      const panel = el("div", { class: "agentnb-view", role: "tabpanel", id: `agentnb-view-${id}-${i}`, "aria-labelledby": tab.id }, part.el);
+      tab.append(el("span", { text: name }), " ", count);
+      tab.setAttribute("aria-controls", panel.id);
+      return /** @type {View} */ ({ name, part, tab, count, panel });
     });
+    this.list = el("div", { class: "agentnb-tablist", role: "tablist", "aria-label": "Views of the run" }, ...this.views.map(({ tab }) => tab));
+    this.el = el("div", { class: "agentnb-tabs" }, this.list);
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.show(0);
   }
@@ -29,23 +30,38 @@ export class Tabs {
   /** @param {number} at */
   show(at) {
     this.at = at;
-    this.tabs.forEach((tab, i) => {
+    this.views.forEach(({ tab, panel }, i) => {
       tab.setAttribute("aria-selected", String(i === at));
       tab.tabIndex = i === at ? 0 : -1;
-      this.panels[i].hidden = i !== at;
+      panel.hidden = i !== at;
     });
   }
 
   /** @param {number} at */
   choose(at) {
-    if (at === this.at) return;
+    if (at === this.at || !this.views[at] || this.views[at].tab.hidden) return;
     this.show(at);
-    this.chosen(this.views[at][1]);
+    this.chosen();
+  }
+
+  /** @param {unknown} part */
+  isSeen(part) {
+    return this.views[this.at].part === part;
   }
 
   /** @param {unknown} part */
   indexOf(part) {
-    return this.views.findIndex(([, view]) => view === part);
+    return this.views.findIndex((view) => view.part === part);
+  }
+
+  /**
+   * Show how many things a view has. The name of its tab stays.
+   * @param {unknown} part
+   * @param {number} many
+   */
+  tell(part, many) {
+    const view = this.views[this.indexOf(part)];
+    if (view) say(view.count, many ? number(many) : "");
   }
 
   /**
@@ -55,25 +71,22 @@ export class Tabs {
    */
   offer(part, offered) {
     const at = this.indexOf(part);
-    if (at < 0 || this.tabs[at].hidden === !offered) return;
-    this.tabs[at].hidden = !offered;
+    if (at < 0 || this.views[at].tab.hidden === !offered) return;
+    this.views[at].tab.hidden = !offered;
     if (!offered && this.at === at) this.choose(0);
-  }
-
-  /** @param {unknown} view */
-  isSeen(view) {
-    return this.views[this.at][1] === view;
   }
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const last = this.tabs.findLastIndex((tab) => !tab.hidden);
+    const tabs = this.views.map((_, i) => i).filter((i) => !this.views[i].tab.hidden),
+      at = tabs.indexOf(this.at),
+      last = tabs.length - 1;
     /** @type {Record<string, number>} */
-    const targets = { ArrowRight: this.at + 1, ArrowLeft: this.at - 1, Home: 0, End: last };
+    const targets = { ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at ? at - 1 : last, Home: 0, End: last };
     const to = targets[event.key];
     if (to === undefined) return;
-    this.choose(to < 0 ? last : to > last ? 0 : to);
-    this.tabs[this.at].focus();
+    this.choose(tabs[to]);
+    this.views[this.at].tab.focus();
     event.preventDefault();
     event.stopPropagation();
   }

@@ -6,6 +6,8 @@
 interface Traits {
   key: string;
   parts: string[];
+  /** What the run was started with. */
+  question: string;
   status: Status;
   pending: Question[];
   /** The tools that a call may be replaced by: by the path of the loop, then by name, with the fields of each. */
@@ -51,9 +53,15 @@ type Place = [position: number, moves: number];
 /** The state of the run (views/status.py). */
 interface Status {
   run: string;
+  /** The name that is shown: that of the run, or its design and a number. */
+  name: string;
   id: string;
   loop: string;
+  model: string;
   standing: string;
+  /** The state for a person: its sign, and in words. */
+  sign: "ready" | "running" | "waiting" | "paused" | "failed" | "done" | "stopped";
+  words: string;
   waiting: number;
   phase: string;
   path: Arrow[];

@@ -22,20 +22,13 @@ export class Usage {
     this.shown = ""; // the data of the table, as JSON
     this.facts = el("span", { class: "agentnb-usage-facts" });
     this.chart = el("span", { class: "agentnb-spark", "aria-hidden": "true" });
-    this.toggle = button("Per turn", () => this.fold(), { class: "agentnb-link", "aria-expanded": "false", title: "Tokens, cost and time of each turn" });
     this.table = el("div", { class: "agentnb-turns", hidden: true, tabindex: "0", role: "region", "aria-label": "Turns" });
     this.el = el(
       "section",
       { class: "agentnb-usage", "aria-label": "Tokens, cost and time" },
-      el("div", { class: "agentnb-usage-bar" }, this.facts, this.chart, this.toggle),
+      el("div", { class: "agentnb-usage-bar" }, this.facts, this.chart),
       this.table,
     );
-  }
-
-  fold() {
-    this.table.hidden = !this.table.hidden;
-    this.toggle.setAttribute("aria-expanded", String(!this.table.hidden));
-    this.draw();
   }
 
   dispose() {
@@ -80,7 +73,7 @@ export class Usage {
     const turns = this.store.spans.turns.slice(-COLUMNS),
       weigh = turns.some((turn) => tokens(turn)) ? tokens : took,
       most = Math.max(1e-9, ...turns.map(weigh));
-    this.toggle.hidden = !turns.length;
+    this.table.hidden = !turns.length;
     this.chart.hidden = turns.length < 2;
     const bars = fit(this.chart, turns.length, () => el("span"));
     turns.forEach((turn, i) => {

@@ -31,6 +31,7 @@ from agentnb.widgets.static.pictures import (
 )
 from agentnb.widgets.static.rows import mark, row_html, rows_html
 from agentnb.widgets.text import amount, duration, one_line, visible
+from agentnb.widgets.views.about import Sign, display_name, input_text
 from agentnb.widgets.views.decisions import RECENT, clock, rule_row
 from agentnb.widgets.views.loops import Loops, LoopView, breadcrumb
 from agentnb.widgets.views.status import Questions, status
@@ -52,26 +53,22 @@ DRAWN = 2
 """Loops inside the outermost whose phases are drawn."""
 QUEUED = 20
 
-_CHIPS: Mapping[str, tuple[str, str]] = {
-    "completed": ("✓", "done"),
-    "escalated": ("✓", "done"),
-    "waiting for you": ("◆", "waits for you"),
-    "not started": ("○", "ready"),
-    "paused": ("❚❚", "paused"),
-    "pausing": ("❚❚", "pausing"),
-    "running": ("●", "running"),
-    "model failed": ("✕", "model failed"),
-    "error": ("✕", "failed"),
-    "cancelled": ("✕", "cancelled"),
-    "cancelling": ("✕", "cancelling"),
+_SIGNS: Mapping[Sign, str] = {
+    "ready": "○",
+    "running": "●",
+    "waiting": "◆",
+    "paused": "❚❚",
+    "failed": "✕",
+    "done": "✓",
+    "stopped": "■",
 }
-_GROUNDS: Mapping[str, str] = {"◆": "#8a5a00", "✕": "#b3261e", "●": "#1c6fc9"}
+_GROUNDS: Mapping[Sign, str] = {"waiting": "#8a5a00", "failed": "#b3261e", "running": "#1c6fc9"}
 """The grounds of the word for the state of a run, on which white text can be read; #59626e for all others."""
 
 
 def plain_text(run: Recording) -> str:
     """Return the run in one line of text; for a replay, with its position in the recording."""
-    name = one_line(visible(str(run.name or run.id)))
+    name = visible(display_name(run))
     now = status(run, Loops(run.loop))
     phase = one_line(visible(breadcrumb(str(run.phase), now["nested"])))
     recorded, events = "", count(run.state.position, "event")
@@ -97,7 +94,7 @@ def static_html(run: Recording, note: str = "") -> str:
     parts = [
         _head(now, events, drawn),
         _problem(now),
-        _asked(trace.question()),
+        _asked(input_text(run)),
         f'<div style="margin:4px 0">{escaped(note)}</div>' if note else "",
         _divergence(now["diverged"]),
         _strip(drawn, pictures),
@@ -115,9 +112,8 @@ def static_html(run: Recording, note: str = "") -> str:
 
 
 def _head(now: Mapping[str, Any], events: Sequence[Event], drawn: Strip) -> str:
-    sign, words = _chip(now)
     recorded = ", recorded" if now["position"] is not None else ""
-    design = " · ".join(part for part in (now["loop"] + recorded, _model(events)) if part)
+    design = " · ".join(part for part in (now["loop"] + recorded, now["model"]) if part)
     facts = []
     if now["requests"] or now["calls"]:
         facts += [count(now["requests"], "turn"), count(now["calls"], "call")]
@@ -127,34 +123,12 @@ def _head(now: Mapping[str, Any], events: Sequence[Event], drawn: Strip) -> str:
         facts.append(duration(drawn.seconds))
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:0 8px">'
-        f'<b style="background:{_GROUNDS.get(sign, "#59626e")};color:#fff;border-radius:10px;padding:0 9px">'
-        f"{sign} {escaped(words)}</b> "
-        f'<b style="font-size:15px;min-width:0">{escaped(one_line(now["run"] or now["id"], 80))}</b> '
+        f'<b style="background:{_GROUNDS.get(now["sign"], "#59626e")};color:#fff;border-radius:10px;padding:0 9px">'
+        f"{_SIGNS[now['sign']]} {escaped(now['words'])}</b> "
+        f'<b style="font-size:15px;min-width:0">{escaped(now["name"])}</b> '
         f'<span style="opacity:.72">{escaped(design)}</span> '
         f'<span style="margin-left:auto;opacity:.72">{escaped(" · ".join(facts))}</span></div>'
     )
-
-
-def _chip(now: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a sign and the words for the state of a run."""
-    standing = now["standing"]
-    if standing == "waiting for you" and now["waiting"] > 1:
-        return "◆", f"{now['waiting']:,} wait for you"
-    if standing == "max turns":
-        return "■", f"stopped at {count(now['turn'], 'turn')}"
-    return _CHIPS.get(standing, ("■", f"stopped: {standing}"))
-
-
-def _model(events: Sequence[Any]) -> str:
-    """Return the model that was asked last, and the one that answered if that is another."""
-    asked = next((event for event in reversed(events) if event.type == "model_start"), None)
-    answered = next((event.model for event in reversed(events) if event.type == "model_end" and event.model), "")
-    name = ""
-    if asked is not None:  # a model may have nearly the name of its provider
-        names = (asked.provider, "" if asked.model in asked.provider else asked.model)
-        name = " ".join(part for part in names if part)
-    name = f"{name} ({answered})" if answered and asked is not None and answered != asked.model else name
-    return one_line(name, 80)
 
 
 def _problem(now: Mapping[str, Any]) -> str:

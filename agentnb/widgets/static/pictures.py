@@ -17,7 +17,7 @@ from typing import Literal
 from agentnb.core.graph import GraphStatus
 from agentnb.widgets.drawings.diagram import NAME, Table
 from agentnb.widgets.drawings.graph import Dress, Shape, fitted
-from agentnb.widgets.drawings.layout import HEIGHT, WIDTH, Column, Point, lay_out_column, lay_out_graph
+from agentnb.widgets.drawings.layout import HEIGHT, PHASE, WIDTH, Point, lay_out_column, lay_out_graph
 from agentnb.widgets.text import duration, one_line, visible
 from agentnb.widgets.views.strip import Bar, Lane, Strip
 
@@ -43,9 +43,8 @@ NEAR = 6.0
 """The distance of two lines of the ruler at least."""
 HATCH = 7.0
 
-PHASES = Column(box=20, gap=6, lane=8, edge=3, first=8, aside=3)
-"""The sizes of the state diagram."""
 LETTER, LEAST_PHASE = 7.1, 72.0
+"""The width of a letter, and the least width of a phase."""
 
 
 def image(svg: str, alt: str, width: float, style: str, more: str = "") -> str:
@@ -214,7 +213,7 @@ def phases_picture(table: Table, phase: str, taken: Mapping[tuple[str, str], int
     index = {name: number for number, (name, _) in enumerate(table)}
     arrows = [(index[name], index[target]) for name, targets in table for target in targets if name != target]
     width = max([LEAST_PHASE, *(24 + LETTER * len(name) for name in names)])
-    layout = lay_out_column(len(names), arrows, width, PHASES)
+    layout = lay_out_column(len(names), arrows, width)
     gone = {(index[one], index[other]) for one, other in taken if one in index and other in index}
 
     # The arrows not taken, the taken ones over them, and the phases over both.
@@ -228,7 +227,7 @@ def phases_picture(table: Table, phase: str, taken: Mapping[tuple[str, str], int
     for number, (x, y) in enumerate(layout.places):
         is_now = number == index.get(phase, -1)
         parts.append(
-            f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(PHASES.box)}" rx="10" '
+            f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(PHASE)}" rx="10" '
             f'fill="{NOW if is_now else GROUND}"/>'
             f'<text x="{_n(x + width / 2)}" y="{_n(y + 14.5)}"{bold if is_now else ""}>{escape(names[number])}</text>'
         )

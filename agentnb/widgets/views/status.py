@@ -18,6 +18,7 @@ from agentnb.run import Recording
 from agentnb.run.gate.breakpoints import NEVER
 from agentnb.run.gate.conditions import OPERATORS
 from agentnb.widgets.text import as_json, for_reading, one_line, pretty
+from agentnb.widgets.views.about import display_name, model_name, state_in_words
 from agentnb.widgets.views.forms import form
 from agentnb.widgets.views.loops import Loops, arrows_of, latest_of, nested_status
 from agentnb.widgets.views.rows import ROW_LIMIT, STAMPS, clip
@@ -70,11 +71,16 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
         waiting = len(run.pending)
     pausing, lives = bool(paused_for) and not paused, driven and not over and not paused
     loops.follow(run.events)
+    sign, words = state_in_words(word, waiting, turn)
     return {
         "run": one_line(str(run.name or "")),
+        "name": display_name(run),
         "loop": one_line(run.loop.kind()),
         "id": str(run.id),
+        "model": repair_text(model_name(run.events)),
         "standing": word,
+        "sign": sign,
+        "words": words,
         "waiting": waiting,
         "phase": repair_text(phase) if phase else "",
         "path": arrows_of(loops.root),

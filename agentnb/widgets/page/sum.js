@@ -1,0 +1,45 @@
+// What a run has cost, when it is over: its time, split into that of models, calls and the person, its tokens and its cost.
+
+import { duration, el, fit, number, say } from "./text.js";
+
+const SPENT_ON = /** @type {const} */ ([["model", "model", "model"], ["call", "call", "calls"], ["person", "wait", "you"]]);
+
+export class Sum {
+  /** @param {Store} store */
+  constructor(store) {
+    this.store = store;
+    this.total = el("b");
+    this.split = el("span", { class: "agentnb-split", "aria-hidden": "true" });
+    this.parts = SPENT_ON.map(([kind, , name]) => {
+      const bar = el("i", { "data-kind": kind }),
+        seconds = el("b");
+      this.split.append(bar);
+      return { bar, seconds, el: el("span", {}, el("i", { class: "agentnb-glyph", "data-kind": kind, "aria-hidden": "true" }), ` ${name} `, seconds) };
+    });
+    this.usage = el("span", { class: "agentnb-sum-usage" });
+    this.el = el(
+      "div",
+      { class: "agentnb-sum", role: "group", "aria-label": "Sum" },
+      ...[this.total, this.split, ...this.parts.map((part) => part.el), el("span", { class: "agentnb-push" }), this.usage],
+    );
+  }
+
+  update() {
+    const { spans, rows } = this.store,
+      spent = spans.spent,
+      took = rows.length ? this.store.until() - rows[0].time - spans.paused : 0;
+    say(this.total, took > 0 ? duration(took) : "");
+    this.parts.forEach((part, i) => {
+      const seconds = spent[SPENT_ON[i][1]];
+      part.el.hidden = part.bar.hidden = !seconds;
+      part.bar.style.flexGrow = String(seconds);
+      say(part.seconds, duration(seconds));
+    });
+    /** @type {Record<string, string>} */
+    const words = { input_tokens: "tokens in", output_tokens: "out" },
+      usage = Object.entries(this.store.status().usage ?? {}),
+      figures = usage.map(([name, amount]) => (name === "cost" ? [`$${number(amount)}`, ""] : [number(amount), words[name] ?? name.replaceAll("_", " ")])),
+      items = fit(this.usage, figures.length, () => el("span", {}, el("b"), " ", el("span")));
+    figures.forEach((figure, i) => [...items[i].children].forEach((node, at) => say(node, figure[at])));
+  }
+}
