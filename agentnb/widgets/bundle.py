@@ -17,24 +17,12 @@ PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "spans", "trace_rows", "moment", "typed", "player", "store"),
     *("form", "breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
-    *("position", "call", "decisions", "approvals"),
-    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline", "messages", "live"),
-    *(
-        "usage",
-        "tabs",
-        "cells",
-        "whatif",
-        "branches",
-        "compare",
-        "inside",
-        "phase",
-        "diagram",
-        "graph",
-        "ended",
-        "panel",
-    ),
+    *("position", "values", "asking", "call", "decisions", "approvals"),
+    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline"),
+    *("messages", "live", "usage", "tabs"),
+    *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "panel"),
 )
-STYLES = ("tokens", "events", "trace", "diagram", "views", "acting", "branching", "frame")
+STYLES = ("tokens", "events", "trace", "diagram", "views", "acting", "question", "branching", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

@@ -529,13 +529,13 @@ def test_hostile_text_is_neither_executed_nor_hidden_in_any_view(page: Page) -> 
     run = hostile_run()
     run.play()
     panel = RecordedPanel(run)
-    shown = PanelPage(page, panel)
+    shown = PanelPage(page, panel, tab="Trace")
     shown.until(lambda: page.get_by_role("progressbar").count(), "the progress")
     run.watch(lambda news: None)
     panel._feed._receive(Delta(type="call_delta", call_id=HOSTILE, data=HOSTILE, path=HOSTILE))
     panel._feed._receive(Delta(type="text_delta", content=HOSTILE))
     seen = ""
-    for name in ("Events", "Timeline", "Usage", "Messages"):
+    for name in ("Trace", "Events", "Timeline", "Usage", "Messages"):
         tab(page, name).click()
         if name == "Messages":
             shown.until(lambda: page.get_by_role("article").count() >= 3, "the messages")
@@ -566,7 +566,7 @@ def test_every_view_is_readable_and_nothing_is_cut_off(browser: Browser, scheme:
     page = shown.page
     come(shown, "approval_request")
     panel._feed._receive(Delta(type="call_delta", call_id="r", data=0.4))
-    for name in ("Events", "Timeline", "Usage", "Messages"):
+    for name in ("Trace", "Events", "Timeline", "Usage", "Messages"):
         tab(page, name).click()
         if name == "Messages":
             shown.until(lambda: page.get_by_role("article").count() == 3, "the messages")
