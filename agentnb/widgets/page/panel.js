@@ -12,6 +12,7 @@ import { Strip } from "./strip.js";
 import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
+import { Trace } from "./trace.js";
 import { Timeline } from "./timeline.js";
 import { Messages } from "./messages.js";
 import { Live, Progress } from "./live.js";
@@ -28,9 +29,9 @@ import { keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
 import { resizable } from "./size.js";
 
-const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
+const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
+const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
 const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
@@ -42,6 +43,7 @@ const WANTS = {
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
+  trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail", "selected"],
   timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
@@ -53,7 +55,7 @@ const WANTS = {
   branches: ["branches"],
   compare: ["branches", "rows"],
 };
-const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
+const EACH = new Set(["controls", "approvals", "trace", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
 
@@ -123,6 +125,11 @@ function make(store, model) {
   /** @type {Details | null} */
   const alone = events ? null : new Details(store, () => alone?.show(null), go);
   const details = events?.details ?? alone;
+  /** @param {number} at */
+  const showEvent = (at) => {
+    details?.show(store.all[at] ?? null);
+    details?.body.focus({ preventScroll: true });
+  };
   const controls = has("controls") ? new Controls(store) : null,
     replay = has("position") ? new ReplayControls(store) : null,
     strip = has("timeline") || has("position") ? new Strip(store) : null,
@@ -144,6 +151,22 @@ function make(store, model) {
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
     compare = isWhole ? new Compare(store, open) : null;
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  /**
+   * Show the form of What if under the row of its event. An event without a row has it in its details.
+   * @param {HTMLElement} form
+   * @param {EventRow} event
+   */
+  const growForm = (form, event) => {
+    const row = trace && store.trace.of(event);
+    if (row) tabs?.choose(tabs.indexOf(trace));
+    if (row) trace.grow("whatif", row.number, form, { under: true, kind: "whatif" });
+    else details?.hold(form);
+  };
+  const shrinkForm = () => {
+    trace?.shrink("whatif");
+    details?.hold(null);
+  };
   /** @param {BranchState} branch */
   const compareWith = (branch) => {
     compare?.choose(branch.id);
@@ -157,13 +180,14 @@ function make(store, model) {
     approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
+    trace,
     timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
-    live: events ? new Live(store) : null,
-    progress: events || has("progress") ? new Progress(store, parts.length === 1 && has("progress")) : null,
+    live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
+    progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
-    whatif: details ? new WhatIf(store, (form) => details.hold(form), () => details.hold(null)) : null,
+    whatif: details ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,
   };
@@ -229,6 +253,7 @@ function make(store, model) {
     say(trouble, store.trouble);
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
+    if (news.has("selected") && details && details.row !== store.selected && !(events && seen("events"))) details.show(store.selected);
     for (const [name, part] of Object.entries(made)) {
       if (!part || !seen(name)) continue;
       const due = WANTS[name].filter((what) => all || news.has(what));
