@@ -421,14 +421,16 @@ def test_a_live_run_is_shown_as_it_was_while_events_go_on_arriving(live: PanelPa
 
 
 def test_the_playhead_is_dragged_back_and_the_live_end_is_reached_again(live: PanelPage) -> None:
-    page = live.page
+    page, run = live.page, live.panel.run  # type: ignore[union-attr]
+    live.until(lambda: run.pending and live.position == len(run.events), "all events")
+    live.settle()
     box = live.slider.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 300, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + 80, box["y"] + 30, steps=4)
     live.settle()
-    assert 0 < live.position < len(live.panel.run.events)  # type: ignore[union-attr]
+    assert 0 < live.position < len(run.events)
     expect(page.get_by_role("button", name="Live", exact=True)).to_have_attribute("aria-pressed", "false")
     page.mouse.move(box["x"] + box["width"] - 4, box["y"] + 30, steps=4)
     page.mouse.up()
