@@ -7,7 +7,8 @@ import { button, el, say } from "./text.js";
 import { icon } from "./icons.js";
 import { Store } from "./store.js";
 import { Controls } from "./controls.js";
-import { Position } from "./position.js";
+import { ReplayControls } from "./replay.js";
+import { Strip } from "./strip.js";
 import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
@@ -37,7 +38,8 @@ const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events th
  * @type {Record<string, News[]>}
  */
 const WANTS = {
-  position: ["position", "rows", "status", "live", "clock"],
+  replay: ["position", "rows", "status", "clock"],
+  strip: ["rows", "status", "position", "clock"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
@@ -129,8 +131,9 @@ function make(store, model) {
     details?.body.focus({ preventScroll: true });
   };
   const controls = has("controls") ? new Controls(store) : null,
-    position = has("position") ? new Position(store) : null,
-    head = controls ?? position,
+    replay = has("position") ? new ReplayControls(store) : null,
+    strip = has("timeline") || has("position") ? new Strip(store) : null,
+    head = controls ?? replay,
     diagram = has("diagram") ? new Diagram(store, events && ((phase) => listPhase(phase))) : null;
   // The branches of the run: listed, compared, and each shown in this panel's place.
   let inside = /** @type {{ root: HTMLElement, dispose: () => void } | null} */ (null);
@@ -171,8 +174,9 @@ function make(store, model) {
   };
   /** @type {Record<string, Part | null>} */
   const made = {
-    position,
+    replay,
     controls,
+    strip,
     approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
@@ -211,6 +215,7 @@ function make(store, model) {
     ...[
       head?.el,
       kernel,
+      strip?.el,
       branches?.el,
       el("div", { class: "agentnb-body" }, main.children.length ? main : null, diagram ? side : null),
       framed ? resizable(root) : undefined,
