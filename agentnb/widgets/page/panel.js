@@ -152,6 +152,7 @@ function make(store, model) {
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
     compare = isWhole ? new Compare(store, open) : null;
   const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  if (strip && trace) strip.laid = (axis) => trace.follows(axis);
   /**
    * Show the form of What if under the row of its event. An event without a row has it in its details.
    * @param {HTMLElement} form
