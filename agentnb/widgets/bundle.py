@@ -1,7 +1,8 @@
 """The bundle: the page's side of the panel as one module and one style sheet.
 
 A widget's front end takes a single module. The files in `page/` are ES modules that import only each other; here they
-are joined in the order of `MODULES`, without their imports, exports and JSDoc types.
+are joined in the order of `MODULES`, without their imports, exports and JSDoc types. An exported file has the modules
+that need no kernel, and `file.js`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import json
 import re
 import zlib
 from base64 import b64encode
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
-    *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
+    *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "exporting", "sum", "composer", "controls"),
     *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline"),
     *("messages", "live", "usage", "tabs"),
@@ -30,10 +32,29 @@ _JSDOC = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 
+NEED_A_KERNEL = frozenset(
+    [
+        *("form", "breakpoints", "composer", "menu", "exporting", "controls", "asking", "call", "decisions"),
+        *("approvals", "timeline", "live", "cells", "whatif", "branches", "compare", "inside", "graph", "ended"),
+    ]
+)
+"""The modules whose parts an exported file does not have, because only a kernel can answer them."""
+
+
 @cache
 def module() -> str:
     """Return the panel's JavaScript."""
-    sources = ((PAGE / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
+    return _joined(MODULES)
+
+
+@cache
+def file_module() -> str:
+    """Return the JavaScript of an exported file. It shows the file's data as soon as it runs."""
+    return _shortened(_joined((*(name for name in MODULES if name not in NEED_A_KERNEL), "file")))
+
+
+def _joined(names: Iterable[str]) -> str:
+    sources = ((PAGE / f"{name}.js").read_text(encoding="utf-8") for name in names)
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", _JSDOC.sub("", source))) for source in sources)
 
 
@@ -67,7 +88,7 @@ export default {
 @cache
 def packed_module() -> str:
     """Return the panel's JavaScript and CSS as one small module."""
-    return _UNPACK % {"module": _packed(_shortened(module())), "style": _packed(_COMMENT.sub("", style_sheet()))}
+    return _UNPACK % {"module": _packed(_shortened(module())), "style": _packed(compact_style_sheet())}
 
 
 def _packed(text: str) -> str:
@@ -78,6 +99,12 @@ def _shortened(source: str) -> str:
     """Remove indentation, empty lines and comment lines from JavaScript that has no strings over several lines."""
     lines = (line.strip() for line in source.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+@cache
+def compact_style_sheet() -> str:
+    """Return the panel's CSS without comments."""
+    return _COMMENT.sub("", style_sheet())
 
 
 @cache

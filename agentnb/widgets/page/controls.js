@@ -3,6 +3,7 @@
 import { BUSY, GONE, button, el, enable, say } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
 import { Composer } from "./composer.js";
+import { Exporting } from "./exporting.js";
 import { Head } from "./head.js";
 import { icon, iconButton } from "./icons.js";
 import { isEnter } from "./keys.js";
@@ -55,11 +56,13 @@ export class Controls {
     this.forkAt = el("span", { class: "agentnb-dim" });
     this.forking = el("div", { class: "agentnb-menu-item", hidden: true }, icon("fork"), this.fork, this.forkAt);
     this.cancelling = new Cancelling(() => this.press("Cancel"));
+    this.exporting = new Exporting(store, (answer) => this.notices.answer(answer));
     this.breakpoints.toggle.classList.add("agentnb-ghost");
     this.menu = new Menu(
       el("div", { class: "agentnb-menu-item" }, icon("ribbon"), this.snapshot, this.snapshotName),
       this.forking,
       el("div", { class: "agentnb-menu-item" }, icon("stop"), this.breakpoints.toggle),
+      this.exporting.el,
       this.cancelling.el,
     );
     this.buttons = { Step: this.step, Cancel: this.cancelling.button, Snapshot: this.snapshot, Fork: this.fork };
@@ -91,6 +94,7 @@ export class Controls {
     this.head.update();
     this.notices.update();
     this.composer.update();
+    this.exporting.update();
     this.drive(status);
     for (const [name, why] of WHY_OFF) {
       const control = this.buttons[name];

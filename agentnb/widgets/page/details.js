@@ -65,8 +65,8 @@ export class Details {
       this.title,
       [`#${row.seq}`, row.type, clock, row.path, row.phase && `phase ${row.phase}`].filter(Boolean).join(" \u00b7 "),
     );
-    this.all.hidden = !row.size && row.data !== undefined;
-    this.what.hidden = this.store.all[row.seq] !== row; // the row is from a saved page
+    this.all.hidden = this.store.isFile || (!row.size && row.data !== undefined);
+    this.what.hidden = this.store.isFile || this.store.all[row.seq] !== row; // the row is from a saved page
     const fields = Object.entries(row.data ?? { summary: row.summary }).flatMap(([name, value]) =>
       // A traceback has lines of its own.
       typeof value?.traceback === "string"

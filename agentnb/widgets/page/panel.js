@@ -25,6 +25,7 @@ import { Branches } from "./branches.js";
 import { Compare } from "./compare.js";
 import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
+import { Sum } from "./sum.js";
 import { keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
 import { resizable } from "./size.js";
@@ -54,6 +55,7 @@ const WANTS = {
   whatif: ["whatif", "kernel"],
   branches: ["branches", "rows", "status"],
   compare: ["branches", "rows"],
+  sum: ["rows", "position", "status"],
 };
 const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
@@ -71,7 +73,7 @@ function storeOf(model) {
 }
 
 /** @param {{ model: Model, el: HTMLElement }} given */
-function render({ model, el: host }) {
+export function render({ model, el: host }) {
   const store = storeOf(model),
     panel = make(store, model),
     { root } = panel,
@@ -148,7 +150,7 @@ function make(store, model) {
       if (!answer.ok || inside || !root.isConnected) return;
       inside = showInside(store, new InnerModel(store, answer.inside, answer.state), branch, root, leave);
     });
-  const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
+  const isWhole = events && (has("controls") || has("position")) && !store.isFile, // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
     compare = isWhole ? new Compare(store, open) : null;
   const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
@@ -188,9 +190,10 @@ function make(store, model) {
     progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
-    whatif: details ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
+    whatif: details && !store.isFile ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,
+    sum: store.isFile ? new Sum(store) : null,
   };
   const views = /** @type {[string, Part][]} */ ([]);
   for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
@@ -207,6 +210,7 @@ function make(store, model) {
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
+    made.sum?.el,
   );
   const inSide = [diagram?.el, details?.el, compare?.side].filter((node) => node !== undefined);
   const side = el("div", { class: "agentnb-side" }, ...inSide);

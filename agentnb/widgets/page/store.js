@@ -23,6 +23,7 @@ export class Store {
     this.model = model;
     const [position = 0, moves = 0] = model.get("place") ?? [];
     this.replays = Boolean(model.get("place")?.length);
+    this.isFile = Boolean(model.get("file")); // an exported file: what only a kernel can do is not offered
     this.all = /** @type {EventRow[]} */ ([]); // every row received
     this.newest = new Moment(false); // of all rows
     this.isLive = !this.replays; // whether the newest event is shown, also when others come
@@ -122,6 +123,7 @@ export class Store {
    * @param {EventRow} row
    */
   whatIf(row) {
+    if (this.isFile) return;
     this.whatIfRow = row;
     this.notify("whatif");
   }

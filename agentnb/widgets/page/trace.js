@@ -11,6 +11,7 @@ const AROUND = 6; // rows drawn above and below the visible ones
 const FLOODED = 100; // milliseconds between two drawings when rows come too fast to be read
 const TICKS_EVERY = 250; // milliseconds between two drawings while no event comes
 const NOTE_FOR = 4000; // milliseconds for which a note is shown
+const IN_A_FILE = "This is a file. In the notebook, the panel of the run can do this.";
 
 /**
  * What is shown in the place of a row, or under it. `height` is that of its last drawing.
@@ -546,8 +547,9 @@ export class Trace {
    * @param {TraceRow} row
    */
   whatIf(row) {
+    if (this.store.isFile) return this.tell(IN_A_FILE);
     this.go(row.position);
-    this.store.whatIf(this.store.all[row.position]);
+    return this.store.whatIf(this.store.all[row.position]);
   }
 
   /**
@@ -558,7 +560,8 @@ export class Trace {
     const { store } = this,
       { type } = store.all[row.position],
       tool = row.kind === "call" ? row.name.replace(/[*?[]/g, "[$&]") : ""; // a name, not a pattern
-    if (!store.model.get("breakpoints")?.events?.includes(type)) this.tell("Nothing pauses at such events.");
+    if (store.isFile) this.tell(IN_A_FILE);
+    else if (!store.model.get("breakpoints")?.events?.includes(type)) this.tell("Nothing pauses at such events.");
     else
       store.ask({ type: "breakpoint", do: "add", event: type, tool }, (answer) => {
         this.tell(answer.ok ? `Breakpoint added: every ${type}${tool ? ` of ${row.name}` : ""}` : answer.error);

@@ -27,6 +27,8 @@ interface Traits {
   tail: string;
   /** The runs of this kernel that were forked from this one, oldest first. */
   branches: BranchState[];
+  /** Whether this is the panel in an exported file (file.js), which nobody can answer. */
+  file?: boolean;
 }
 
 /** A branch of the run (views/branches.py). */
@@ -261,6 +263,8 @@ interface EventRow {
   inherited?: number;
   /** The rows of the trace that it added or changed. */
   trace?: TraceChange[];
+  /** In an exported file: the messages that are shown from this event on, each with the number of its loop. */
+  said?: [loop: number, message: ShownMessage][];
   /** Noted by the page: a call of the loop itself, or an answer that another run has paid for. */
   uncounted?: boolean;
 }
@@ -292,7 +296,7 @@ type FromKernel =
   | { type: "live"; lines: LiveLine[]; now?: undefined; token?: undefined }
   | { type: "pong"; token: string; now: number }
   | { type: "inside"; id: string; data: FromInside; now?: undefined; token?: undefined }
-  | ({ type: "decided" | "done" | "moved" | "shown" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
+  | ({ type: "decided" | "done" | "exported" | "moved" | "shown" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
 
 /** The answers about branches. */
 type OfBranches = "whatif" | "shape" | "branch" | "open" | "rename" | "compare";
@@ -333,6 +337,8 @@ interface Questions {
   /** `unit`: go on from there to the end of the next one. */
   position: { position: number; unit?: string };
   show: { seq: number } | Identity;
+  /** The next part of the exported file; the first question makes the file. */
+  export: { file: string; part: number };
   typed: { seq: number };
   /** `position`: the messages as they were after so many events; without it, as they are. */
   messages: { path: string; begun: number | null; last: number; position?: number };
@@ -354,6 +360,7 @@ interface Answers {
   position: { place?: Place };
   /** Of an event its text, of a question its arguments, or why it has none. */
   show: { text: string; length: number; values?: Value[]; left?: number };
+  export: Failed | { ok: true; file: string; name: string; parts: number; text: string; error?: undefined };
   typed: { text: string; timing: Timing };
   messages: { total: number; left: number; note: string; messages: ShownMessage[] };
   whatif: Failed | { ok: true; options: WhatIfOptions; error?: undefined };
