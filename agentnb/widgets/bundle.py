@@ -16,10 +16,23 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "spans", "moment", "typed", "player", "store", "form"),
-    *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
+    *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "help", "controls"),
     *("position", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "panel"),
+    *(
+        "cells",
+        "whatif",
+        "branches",
+        "compare",
+        "inside",
+        "phase",
+        "diagram",
+        "graph",
+        "find",
+        "ready",
+        "ended",
+        "panel",
+    ),
 )
 STYLES = ("tokens", "events", "diagram", "views", "acting", "branching", "frame")
 

@@ -4,6 +4,7 @@ import { BUSY, GONE, button, el, enable, say } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
 import { Composer } from "./composer.js";
 import { Head } from "./head.js";
+import { Help } from "./help.js";
 import { icon, iconButton } from "./icons.js";
 import { isEnter } from "./keys.js";
 import { Cancelling, Menu } from "./menu.js";
@@ -64,7 +65,15 @@ export class Controls {
     );
     this.buttons = { Step: this.step, Cancel: this.cancelling.button, Snapshot: this.snapshot, Fork: this.fork };
     this.head.actions.append(el("span", { class: "agentnb-joined" }, this.step, this.unit), this.playing, this.menu.toggle);
-    this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu.el, this.breakpoints.el);
+    this.help = new Help();
+    this.menu.el.insertBefore(
+      el("div", { class: "agentnb-menu-item" }, el("kbd", { text: "?", "aria-hidden": "true" }), button("Keys", () => {
+        this.menu.close();
+        this.help.open();
+      }, { ...item, title: "The keys of the panel (?)" })),
+      this.cancelling.el,
+    );
+    this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu.el, this.help.el, this.breakpoints.el);
     this.update();
   }
 
@@ -129,6 +138,24 @@ export class Controls {
    */
   off(name, why) {
     return this.store.gone ? GONE : this.busy.has(name) ? BUSY : this.store.model.get("status")?.over ? "The run has ended." : why;
+  }
+
+  // Press the button that plays and pauses, or Step, if it is on.
+  play() {
+    if (this.playing.getAttribute("aria-disabled") === "false") this.press(this.action[0]);
+  }
+  stepOnce() {
+    if (this.step.getAttribute("aria-disabled") === "false") this.press("Step");
+  }
+
+  /**
+   * Close what is open in the head.
+   * @returns {boolean} whether anything was
+   */
+  close() {
+    const open = [this.help, this.menu].find((one) => !one.el.hidden);
+    open?.close();
+    return Boolean(open);
   }
 
   dispose() {

@@ -24,7 +24,9 @@ import { Compare } from "./compare.js";
 import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
 import { keepFocus } from "./focus.js";
-import { keepKeys } from "./keys.js";
+import { Find } from "./find.js";
+import { actByKey, keepKeys } from "./keys.js";
+import { Ready } from "./ready.js";
 import { resizable } from "./size.js";
 
 const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
@@ -166,6 +168,9 @@ function make(store, model) {
   const views = /** @type {[string, Part][]} */ ([]);
   for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
   const tabs = views.length > 1 ? new Tabs(views, () => view("view")) : null;
+  const find = new Find(),
+    ready = controls && views.length ? new Ready(store) : null; // in the place of the first view
+  tabs?.el.append(find.el);
   const framed = Boolean(head && views.length); // the frame has a constant height, whatever happens in it
   /** @param {string} name */
   const seen = (name) => !tabs || !VIEWS[name] || tabs.isSeen(made[name]);
@@ -175,6 +180,7 @@ function make(store, model) {
     head?.notices.el,
     made.approvals?.el,
     tabs?.el,
+    ready?.el,
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
@@ -209,7 +215,23 @@ function make(store, model) {
     tabs.offer(compare, Boolean(model.get("branches")?.length));
     tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
     if (controls) controls.composer.el.hidden = tabs.at > 0;
+    find.turnTo(tabs.views[tabs.at].part);
   };
+  const begin = () => {
+    if (!ready) return;
+    ready.update();
+    if (tabs && tabs.at > 0) ready.el.hidden = true;
+    (tabs ? tabs.views[0].panel : views[0][1].el).hidden = !ready.el.hidden || Boolean(tabs && tabs.at > 0);
+  };
+  actByKey(root, {
+    play: () => controls?.play(),
+    step: () => controls?.stepOnce(),
+    live: () => store.goLive(),
+    find: () => find.focus(),
+    tab: (at) => tabs?.choose(tabs.views.indexOf(tabs.views.filter(({ tab }) => !tab.hidden)[at])),
+    help: () => controls?.help.open(),
+    close: () => Boolean(controls?.close()),
+  });
   // The copy in the notebook file (display.py) is hidden while this panel is on the page.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
 
@@ -228,6 +250,7 @@ function make(store, model) {
       for (const what of EACH.has(name) ? due : due.slice(0, 1)) part.update(what);
     }
     tell();
+    begin();
     news.clear();
   };
   /** @param {News} what */
