@@ -17,24 +17,12 @@ PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "spans", "moment", "typed", "player", "store", "form"),
     *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "help", "controls"),
-    *("position", "call", "decisions", "approvals"),
+    *("position", "values", "asking", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *(
-        "cells",
-        "whatif",
-        "branches",
-        "compare",
-        "inside",
-        "phase",
-        "diagram",
-        "graph",
-        "find",
-        "ready",
-        "ended",
-        "panel",
-    ),
+    *("cells", "whatif", "branches", "compare", "inside"),
+    *("phase", "diagram", "graph", "find", "ready", "ended", "panel"),
 )
-STYLES = ("tokens", "events", "diagram", "views", "acting", "branching", "frame")
+STYLES = ("tokens", "events", "diagram", "views", "acting", "question", "branching", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

@@ -26,11 +26,11 @@ from agentnb.core.messages import text_of
 from agentnb.run.approvals.decisions import decided_by_person
 from agentnb.run.approvals.pending import Pending
 from agentnb.run.gate.gate import UNITS
-from agentnb.widgets.text import for_reading
 from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.forms import merge
+from agentnb.widgets.views.questions import identity, shown_arguments
 from agentnb.widgets.views.rows import FULL_LIMIT, full_text
-from agentnb.widgets.views.status import digest, identity
+from agentnb.widgets.views.status import digest
 
 Answer = Callable[[dict[str, Any]], object]
 Message = dict[str, Any]
@@ -267,16 +267,17 @@ class CommandHandlers:
 
     def _show(self, message: Message) -> None:
         """Send the complete data of an event, or the complete arguments of a waiting call."""
-        value: Any
+        answer: dict[str, Any]
         try:
             if "seq" not in message:
-                value = for_reading(self._find(message, self._waiting()).arguments)
+                arguments = self._find(message, self._waiting()).arguments
+                answer = {"text": "", **shown_arguments(arguments, FULL_LIMIT)}
             else:
                 events, seq = self._run.events, int(message["seq"])
-                value = plain_event(events[seq]) if 0 <= seq < len(events) else {}
+                answer = full_text(plain_event(events[seq]) if 0 <= seq < len(events) else {})
         except AgentnbError as error:
-            value = str(error)
-        self._answer({"type": "shown", "token": message.get("token"), **full_text(value)})
+            answer = full_text(str(error))
+        self._answer({"type": "shown", "token": message.get("token"), **answer})
 
     def _show_answer(self, message: Message) -> None:
         """Send the model's answer in the event `seq`, with the times of its parts.

@@ -38,8 +38,9 @@ from agentnb.widgets.views.branches import Branches
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.loops import Loops, graph_status
+from agentnb.widgets.views.questions import Questions
 from agentnb.widgets.views.rows import TAIL, tail
-from agentnb.widgets.views.status import Questions, breakpoints, status
+from agentnb.widgets.views.status import breakpoints, status
 from agentnb.widgets.views.transcript import Transcript, transcript_data
 
 PARTS = ("controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -54,8 +55,8 @@ CELLS = [SETUP, IDLE, IDLE, IDLE, IDLE, REPORT]
 SHOW, WAIT, SHOW_SECOND, WAIT_SECOND, LOOK = range(1, 6)
 
 NOTE_CLICKS = """() => { window.clicked = {}; document.addEventListener("click", event => {
-    const number = event.target.closest(".agentnb-call")?.textContent.match(/"number": (\\d+)/)?.[1];
-    if (number !== undefined && event.target.textContent === "Approve") window.clicked[number] ??= Date.now() / 1000;
+    const number = event.target.closest(".agentnb-call")?.querySelector("dd")?.textContent;
+    if (number !== undefined && event.target.dataset.do === "approve") window.clicked[number] ??= Date.now() / 1000;
 }, true); }"""
 
 
@@ -132,7 +133,7 @@ def _start(notebook: Notebook, shape: str) -> None:
 
 def _approve(notebook: Notebook, number: int) -> None:
     def click(page: Any) -> None:
-        call = page.locator(".agentnb-call", has_text=f'"number": {number}\n')
+        call = page.locator(".agentnb-call", has=page.locator("dd", has_text=re.compile(f"^{number}$")))
         approve = call.get_by_role("button", name="Approve", exact=True)
         approve.click(click_count=1 + number % 2, timeout=PATIENCE * 1000)
 

@@ -45,7 +45,7 @@ def begin(notebook: Notebook, waiting: str) -> None:
     notebook.run(SHOW)
     notebook.run_cell(WAIT)
     notebook.wait_output(WAIT, "waits")
-    notebook.wait_output(SHOW, "1 call waits for you")
+    notebook.wait_output(SHOW, "asks you")
 
 
 @pytest.mark.parametrize("waiting", list(WAITING.values()), ids=list(WAITING))
@@ -55,7 +55,7 @@ def test_a_page_reloaded_while_a_cell_waits_shows_the_question_and_accepts_the_c
     begin(notebook, waiting)
     notebook.save()
     notebook.reload()
-    notebook.wait_output(SHOW, "1 call waits for you", timeout=60)
+    notebook.wait_output(SHOW, "asks you", timeout=60)
     notebook.wait_output(SHOW, "approval_request")
     notebook.click("Approve")
     assert '"resumed": [[0, ' in notebook.run(LOOK)
@@ -70,7 +70,7 @@ def test_with_two_tabs_the_first_click_decides_and_the_other_tab_shows_the_decis
     begin(notebook, WAITING["blocks"])
     notebook.save()
     other = notebooks.open_tab(notebook)
-    other.wait_output(SHOW, "1 call waits for you", timeout=60)
+    other.wait_output(SHOW, "asks you", timeout=60)
 
     for tab in (notebook, other):  # a page shows the copy that was saved until its buttons are there
         tab.do(lambda page: page.wait_for_function(f"() => {BUTTONS}.length > 0"))
@@ -78,7 +78,7 @@ def test_with_two_tabs_the_first_click_decides_and_the_other_tab_shows_the_decis
     def reject_and_approve(_: Any) -> None:  # as soon after each other as can be: both pages live on this one thread
         pressed = [
             tab.do(lambda page, name=name: page.evaluate_handle(BUTTON, name))
-            for tab, name in ((other, "Reject"), (notebook, "Approve"))
+            for tab, name in ((other, "reject"), (notebook, "approve"))
         ]
         for button in pressed:  # the second click happens even if the answer to the first has just removed the button
             button.evaluate("button => button.click()")
@@ -88,7 +88,7 @@ def test_with_two_tabs_the_first_click_decides_and_the_other_tab_shows_the_decis
     notebook.wait_output(SHOW, "completed")
     other.wait_output(SHOW, "completed")
     for tab in (notebook, other):
-        assert "1 call waits for you" not in tab.outputs(SHOW)
+        assert "asks you" not in tab.outputs(SHOW)
         assert "went on" not in tab.outputs(SHOW)
     told = notebook.run(LOOK)
     assert '"resumed": []' in told
@@ -96,4 +96,4 @@ def test_with_two_tabs_the_first_click_decides_and_the_other_tab_shows_the_decis
 
 
 BUTTONS = 'document.querySelectorAll(".agentnb-call button")'
-BUTTON = f"name => [...{BUTTONS}].find(button => button.textContent === name)"
+BUTTON = f"name => [...{BUTTONS}].find(button => button.dataset.do === name)"

@@ -66,7 +66,7 @@ def test_a_run_waits_for_a_person_who_finds_it_again_after_reload_and_restart(no
             notebook.screenshot(f"{folder}/{theme}.png")
     notebook.set_cell(3, "run = agentnb.attach('mine', loop(TURNS[1:])); run")
     notebook.run(3)
-    notebook.wait_output(3, "1 call waits for you")  # until then the last button is the dead panel's
+    notebook.wait_output(3, "asks you")  # until then the last button is the dead panel's
     notebook.do(lambda page: page.get_by_role("button", name="Approve", exact=True).last.click())  # the first is dead
     notebook.set_cell(2, "print('got', await run)")
     assert "got It is done." in notebook.run(2)

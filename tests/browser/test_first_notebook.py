@@ -79,6 +79,7 @@ def test_a_call_is_rejected_by_button_while_a_cell_waits_for_the_answer(first: D
     answer = first.number("print(await run)")
     first.page.run_cell(answer)
     assert first.page.is_running(answer)
+    first.page.click("Reject")
     first.page.fill("Reason", "Not on a Sunday.")
     first.page.click("Reject")
     first.page.wait_output(answer, "There is no report: Rejected: Not on a Sunday.")

@@ -64,7 +64,7 @@ def pages(browser: Chromium, server: JupyterServer) -> Iterator[Pages]:
 
 
 def approve(shown: Page | Locator, number: int) -> None:
-    call = shown.locator(".agentnb-call", has_text=f'"number": {number}\n')
+    call = shown.locator(".agentnb-call", has=shown.locator("dd", has_text=re.compile(f"^{number}$")))
     call.get_by_role("button", name="Approve", exact=True).click(timeout=START)
 
 
@@ -115,7 +115,7 @@ def test_the_page_for_voila_shows_no_code_and_applies_decisions(
 
     def decide() -> str:
         page = pages.open_file("voila/render", f"{folder.name}/{PAGE}")
-        page.get_by_text("1 call waits for you").wait_for(timeout=START)
+        page.get_by_text("asks you").wait_for(timeout=START)
         if shots := os.environ.get("AGENTNB_SCREENSHOTS"):
             for width, scheme in ((1200, "light"), (480, "dark")):
                 page.set_viewport_size({"width": width, "height": 1100})

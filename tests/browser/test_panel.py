@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ def begin(notebook: Notebook, shape: str) -> None:
     notebook.run(SHOW)
     if shape != "returned":
         run_until(notebook, WAIT, "waiting")
-    notebook.wait_output(SHOW, "1 call waits for you")
+    notebook.wait_output(SHOW, "asks you")
 
 
 def run_until(notebook: Notebook, cell: int, words: str) -> None:
@@ -115,6 +116,7 @@ def edit(notebook: Notebook) -> None:
 
 
 def reject(notebook: Notebook) -> None:
+    notebook.click("Reject")
     notebook.fill("Reason", "not there")
     notebook.click("Reject")
 
@@ -144,7 +146,7 @@ def test_a_call_is_decided_by_button_during_run_all(notebook: Notebook, shape: s
     notebook.set_cell(SHOW, SHAPES[shape][0])
     notebook.set_cell(WAIT, SHAPES[shape][1])
     notebook.run_all()
-    notebook.wait_output(SHOW, "1 call waits for you")
+    notebook.wait_output(SHOW, "asks you")
     decide, result = DECISIONS[decision]
     decide(notebook)
     notebook.wait_cell(LOOK)
@@ -214,7 +216,7 @@ def test_a_second_click_has_no_effect(notebook: Notebook) -> None:
     def click_twice(page: Any) -> None:
         page.evaluate(
             """() => { const approve = [...document.querySelectorAll('.agentnb button')]
-                .find(button => button.textContent === 'Approve'); approve.click(); approve.click(); }"""
+                .find(button => button.dataset.do === 'approve'); approve.click(); approve.click(); }"""
         )
 
     notebook.do(click_twice)
@@ -272,7 +274,7 @@ run
 def test_a_call_of_a_nested_loop_is_decided_by_button(notebook: Notebook, decision: str) -> None:
     notebook.set_cell(SHOW, NESTED)
     notebook.run(SHOW)
-    notebook.wait_output(SHOW, "1 call waits for you")
+    notebook.wait_output(SHOW, "asks you")
 
     def look(page: Any) -> tuple[Any, ...]:
         inside = page.get_by_role("list", name="Loops inside").get_by_role("listitem")
@@ -391,7 +393,7 @@ def test_a_reloaded_page_shows_every_event(notebook: Notebook) -> None:
     last = "[call('write', {'path': 'a.txt'}, id='w')], 'It is done.'"
     notebook.set_cell(SHOW, f"run = start({turns}, {last}); run.play(); run")
     notebook.run(SHOW)
-    notebook.wait_output(SHOW, "1 call waits for you")
+    notebook.wait_output(SHOW, "asks you")
     notebook.set_cell(LOOK, "print(len(run.events))")
     count = int(notebook.run(LOOK))
     assert count > 800
@@ -569,8 +571,12 @@ def test_hostile_text_from_model_and_tools_is_text_in_every_view(notebook: Noteb
     notebook.wait_output(SHOW, "12 calls wait for you", timeout=60)
 
     def look_everywhere(page: Any) -> None:
-        for word in ("Edit", "Replace"):
-            page.get_by_role("button", name=word, exact=True).first.click()
+        for at, word in enumerate(("Edit", "Replace")):
+            row = page.locator(".agentnb-call").nth(at)
+            row.get_by_role("button", name=re.compile("^Details of ")).click()
+            if word == "Replace":
+                row.get_by_role("button", name="More: Replace", exact=True).click()
+            row.get_by_role("button", name=word, exact=True).click()
         rows = page.get_by_role("log", name="Events")
         for position in (0, 0.3, 0.6, 1):
             rows.evaluate("(log, at) => { log.scrollTop = at * log.scrollHeight; }", position)

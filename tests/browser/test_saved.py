@@ -68,7 +68,7 @@ def test_runs_of_ten_thousand_events_add_little_to_a_saved_notebook(
     notebook = notebooks.open(cells=CELLS)
     notebook.run_all()
     for run in RUNS:
-        notebook.wait_output(run, "1 call waits for you", timeout=60)
+        notebook.wait_output(run, "asks you", timeout=60)
     notebook.set_cell(3, "print(len(first.events), len(second.events))")
     assert [int(count) > 10_000 for count in notebook.run(3).split()] == [True, True]
     at_rest = "copy => copy.textContent.includes('was waiting for a decision')"  # not while it runs
@@ -80,7 +80,7 @@ def test_runs_of_ten_thousand_events_add_little_to_a_saved_notebook(
 
     notebook.reload()
     for run in RUNS:
-        notebook.wait_output(run, "1 call waits for you", timeout=60)
+        notebook.wait_output(run, "asks you", timeout=60)
     loaded_again, _ = saved(notebook)
     notebook.set_cell(3, "for run in (first, second): run.approve('w'); print(run.result(30))")
     assert notebook.run(3).count("It is over.") == 2

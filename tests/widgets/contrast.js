@@ -1,5 +1,9 @@
 // Texts with less contrast than 4.5 to what they stand on (WCAG 2.1, 1.4.3).
-const numbers = (colour) => colour.match(/[\d.]+/g).map(Number);
+// A mixed colour is given in parts of one: "color(srgb 0.9 0.95 1)".
+const numbers = (colour) => {
+  const parts = colour.match(/[\d.]+/g).map(Number);
+  return colour.startsWith("color(") ? parts.map((part, i) => (i < 3 ? 255 * part : part)) : parts;
+};
 const luminance = (colour) =>
   colour
     .slice(0, 3)

@@ -56,6 +56,8 @@ def edited_wrongly(shown: PanelPage) -> None:
 def picked_and_opened(shown: PanelPage) -> None:
     row(shown, 0).get_by_role("checkbox").check()
     press(row(shown, 1), "Details of delete_file")
+    press(row(shown, 2), "Details of delete_file")
+    press(row(shown, 2), "More: Replace")
     press(row(shown, 2), "Replace")
 
 
@@ -292,11 +294,11 @@ BY_KEYBOARD: dict[str, tuple[list[Step], Callable[[Any], bool]]] = {
         lambda run: run.result(30) == "Done." and results(run) == ["deleted /typed False 3"],
     ),
     "replace": (
-        ["Replace", ("Tool", "move_file"), ("path", "/a"), ("to", "/b"), "Approve"],
+        ["More: Replace", "Replace", ("Tool", "move_file"), ("path", "/a"), ("to", "/b"), "Approve"],
         lambda run: run.result(30) == "Done." and results(run) == ["moved /a to /b"],
     ),
     "reject": (
-        [("Reason", "not that one"), "Reject"],
+        ["Reject", ("Reason", "not that one"), "Reject"],
         lambda run: run.result(30) == "Done." and "not that one" in str(results(run)),
     ),
     "take a snapshot": (

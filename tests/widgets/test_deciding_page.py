@@ -70,6 +70,32 @@ def press(scope: Any, name: str) -> None:
     scope.get_by_role("button", name=name, exact=True).click()
 
 
+def reject(scope: Any, reason: str = "") -> None:
+    """Press Reject, type a reason and send it."""
+    press(scope, "Reject")
+    scope.get_by_label("Reason", exact=True).fill(reason)
+    press(scope, "Reject")
+
+
+def replace(scope: Any) -> None:
+    press(scope, "More: Replace")
+    press(scope, "Replace")
+
+
+def select_all(shown: PanelPage) -> None:
+    shown.page.get_by_label("Select all").check()
+
+
+def approve_all(shown: PanelPage) -> None:
+    select_all(shown)
+    press(shown.page, "Approve all")
+
+
+def rows_left(shown: PanelPage) -> int:
+    """Return how many calls still wait on the page."""
+    return shown.page.locator(".agentnb-call:not(.agentnb-was)").count()
+
+
 def read_to_the_end(shown: PanelPage) -> None:
     """Scroll to the end of all arguments that are open."""
     for end in shown.page.locator(".agentnb-arguments .agentnb-end").all():
@@ -102,10 +128,39 @@ LONG = "It goes on and on, " * 12 + '"path": "/elsewhere"'
 def test_a_wrapped_line_of_a_value_is_indented_more_than_a_new_value(path: str, show: Callable[..., PanelPage]) -> None:
     shown = show(waiting(*deletes(path)))
     told = shown.page.get_by_role("region", name="Arguments of delete_file (c0)")
-    assert told.inner_text() == for_reading({"path": path})
-    first, *others = told.locator("span").filter(has_text="It goes on").evaluate(ROWS)
+    assert told.locator("dt").all_inner_texts() == ["path"]
+    assert told.locator("dd").evaluate("value => value.textContent") == path
+    lefts = told.locator("dd").evaluate(ROWS)
+    name = told.locator("dt").bounding_box()
+    assert len(lefts) > 1
+    assert name is not None
+    assert min(lefts) > name["x"] + name["width"]
+
+
+@tool(approve=True)
+def post(body: dict[str, Any], note: str = "") -> str:
+    return f"{body}"
+
+
+def posting(body: dict[str, Any], **more: Any) -> Any:
+    run = SessionLoop(ScriptedLLM([[call("post", {"body": body, **more})], "Done."]), [post]).start("go")
+    run.submit_step("turn").result(30)
+    return run
+
+
+def test_a_wrapped_line_of_an_object_is_indented_more_than_its_names(show: Callable[..., PanelPage]) -> None:
+    shown = show(posting({"text": LONG, "path": "/here" * 20}))
+    value = shown.page.get_by_role("region").locator("dd")
+    assert value.inner_text() == for_reading({"text": LONG, "path": "/here" * 20})
+    first, *others = value.locator("span").filter(has_text="It goes on").evaluate(ROWS)
     assert others
     assert min(others) > first
+
+
+def test_a_text_that_could_be_another_value_is_in_quotes(show: Callable[..., PanelPage]) -> None:
+    shown = show(posting({"n": 5}, note="5"))
+    values = shown.page.get_by_role("region").locator("dd")
+    assert [value.strip() for value in values.all_inner_texts()] == ['{\n  "n": 5\n}', '"5"']
 
 
 def test_a_wrapped_line_on_a_saved_page_is_indented_more_than_a_new_value(page: Page) -> None:
@@ -128,9 +183,9 @@ def test_approve_is_disabled_until_the_end_of_the_arguments_was_visible(show: Ca
     approve = shown.page.get_by_role("button", name="Approve", exact=True)
     expect(approve).to_be_disabled()
     expect(approve).to_have_attribute("title", "Read to the end of the arguments first.")
-    expect(row(shown)).to_contain_text("Read to the end of the arguments first.")
+    expect(row(shown)).to_contain_text("more lines")
     read_to_the_end(shown)
-    expect(row(shown)).not_to_contain_text("Read to the end of the arguments first.")
+    expect(row(shown)).not_to_contain_text("more line", use_inner_text=True)
     approve.click()
     shown.until(lambda: not run.pending, "the approval")
 
@@ -154,18 +209,42 @@ def test_a_call_with_arguments_too_long_for_a_page_can_only_be_approved_by_code(
     approve = shown.page.get_by_role("button", name="Approve", exact=True)
     shown.until(lambda: "in code" in str(approve.get_attribute("title")), "the reason")
     expect(approve).to_be_disabled()
-    press(shown.page, "Reject")
+    reject(shown.page)
     shown.until(lambda: not run.pending, "the rejection")
+
+
+@pytest.mark.parametrize("how", ["the button", "End", "the letters while it is off"])
+def test_the_rest_of_the_arguments_is_reached_without_a_mouse(how: str, show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("report.csv" + "\n" * 60 + "; rm -rf /"))
+    shown = show(run)
+    keys = shown.page.keyboard
+    region = shown.page.get_by_role("region", name="Arguments of delete_file (c0)")
+    region.focus()
+    keys.press("a")
+    shown.settle()
+    assert shown.sent("decision") == [], "the end has not been in sight"
+    if how == "End":
+        keys.press("End")
+    for _ in range(0 if how == "End" else 20):
+        more = shown.page.get_by_role("button", name="Show more").or_(shown.page.get_by_role("button", name="Show all"))
+        if not more.count():
+            break
+        more.press("Enter")
+        shown.settle()
+    expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_enabled()
+    region.focus()
+    keys.press("a")
+    shown.until(lambda: not run.pending, "the approval")
 
 
 def test_approve_all_is_disabled_until_every_call_was_visible(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes(*(f"/{n}" for n in range(40))))
     shown = show(run)
     page = shown.page
-    expect(page.get_by_role("button", name="Approve all")).to_be_disabled()
     row(shown, 0).get_by_role("checkbox").check()
-    expect(page.get_by_role("button", name="Approve selected")).to_be_enabled()
-    row(shown, 39).scroll_into_view_if_needed()
+    expect(page.get_by_role("button", name="Approve 1", exact=True)).to_be_enabled()
+    select_all(shown)
+    expect(page.get_by_role("button", name="Approve all")).to_be_disabled()
     for n in range(40):
         row(shown, n).evaluate("row => row.scrollIntoView()")
         shown.settle()
@@ -174,13 +253,14 @@ def test_approve_all_is_disabled_until_every_call_was_visible(show: Callable[...
 
 
 def test_a_row_with_cut_off_arguments_can_be_approved_after_it_was_opened(show: Callable[..., PanelPage]) -> None:
-    run = waiting(*deletes("a" * 300, "/b"))
+    run = waiting(*deletes("a" * 300, "/b", "several\nlines"))
     shown = show(run)
-    long, short = (row(shown, n).get_by_role("button", name="Approve", exact=True) for n in (0, 1))
-    expect(short).to_be_enabled()
-    expect(long).to_be_disabled()
-    press(row(shown, 0), "Details of delete_file")
-    shown.until(long.is_enabled, "the arguments in full")
+    for n, fits in enumerate([False, True, False]):
+        expect(row(shown, n).get_by_role("button", name="Approve", exact=True)).to_have_count(int(fits))
+        expect(row(shown, n).get_by_role("button", name="Review", exact=True)).to_have_count(int(not fits))
+        expect(row(shown, n).get_by_role("button", name="Reject", exact=True)).to_have_count(1)
+    press(row(shown, 0), "Review")
+    shown.until(row(shown, 0).get_by_role("button", name="Approve", exact=True).is_enabled, "the arguments in full")
 
 
 # -- many calls ------------------------------------------------------------------------------------------------------
@@ -190,20 +270,97 @@ def test_all_calls_of_a_tool_are_selected_and_decided_by_one_message(show: Calla
     run = mixed()
     shown = show(run)
     bar = shown.page.get_by_role("group", name="Selected calls")
-    bar.get_by_label("Select by tool").select_option(label="delete_file (3)")
+    press(shown.page, "Select by tool: delete_file")
     expect(bar).to_contain_text("3 selected")
     row(shown, 1).get_by_role("checkbox").uncheck()
-    bar.get_by_label("Reason for the selected calls").fill("keep these")
-    press(bar, "Reject selected")
-    shown.until(lambda: "delete_file (1)" in bar.inner_text(), "the rejections")
+    press(bar, "Reject 2\u2026")
+    expect(shown.page.get_by_label("Reason for the selected calls")).to_be_focused()
+    shown.page.get_by_label("Reason for the selected calls").fill("keep these")
+    press(bar, "Reject 2")
+    shown.until(lambda: "2 calls wait" in bar.inner_text(), "the rejections")
     assert len(shown.sent("decision")) == 1
     assert decisions(run) == [("c0", "reject", "human"), ("c2", "reject", "human")]
     assert results(run) == ["Rejected: keep these"] * 2
-    bar.get_by_label("Select all").check()
-    press(bar, "Approve selected")
+    approve_all(shown)
     shown.until(lambda: not run.pending, "the approvals")
     run.result(30)
     assert sorted(results(run)[2:]) == ["deleted /b False 3", "moved /a to /b"]
+
+
+def test_calls_are_grouped_by_tool_and_show_what_differs(show: Callable[..., PanelPage]) -> None:
+    move = call("move_file", {"path": "/a", "to": "/b"}, id="m")
+    shown = show(waiting(*deletes("/data/a.csv"), move, *deletes("/data/b.csv", "/c.csv")[1:], *deletes("/data/b.csv")))
+    headings = shown.page.locator(".agentnb-group")
+    assert [" ".join(one.split()) for one in headings.all_inner_texts()] == [
+        "delete_file 3 calls, alike but for path",
+        "1 other call",
+    ]
+    lines = shown.page.locator(".agentnb-call-line .agentnb-call-args")
+    assert lines.all_inner_texts() == ["/data/a.csv", "/c.csv", "/data/b.csv", '(path="/a", to="/b")']
+    assert lines.locator("b").all_inner_texts() == ["data/a.csv", "c.csv", "data/b.csv"]
+
+
+def test_no_button_for_several_calls_is_filled_and_at_most_one_in_all(show: Callable[..., PanelPage]) -> None:
+    shown = show(mixed())
+    filled = shown.page.locator(".agentnb-approvals .agentnb-primary:visible")
+    select_all(shown)
+    weights = [
+        shown.page.get_by_role("button", name=name, exact=True).evaluate(
+            "node => getComputedStyle(node).cssText || node.className"
+        )
+        for name in ("Approve all", "Reject 4\u2026")
+    ]
+    assert weights[0] == weights[1]
+    expect(filled).to_have_count(0)
+    for n in range(2):
+        press(row(shown, n), "Details of delete_file")
+        expect(filled).to_have_count(1)
+    row(shown, 0).get_by_role("button", name="Edit", exact=True).focus()
+    expect(filled).to_have_count(1)
+    expect(row(shown, 0).locator(".agentnb-primary:visible")).to_have_count(1)
+
+
+def test_rows_are_selected_and_decided_by_keys(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    keys = shown.page.keyboard
+    row(shown).get_by_role("checkbox").focus()
+    for key in ("Shift+ArrowDown", "Shift+ArrowDown", "Shift+ArrowUp"):
+        keys.press(key)
+    boxes = [row(shown, n).get_by_role("checkbox") for n in range(3)]
+    assert [box.is_checked() for box in boxes] == [True, True, False]
+    expect(boxes[1]).to_be_focused()
+    keys.press("a")
+    shown.until(lambda: len(run.pending) == 3, "the approval")
+    shown.until(lambda: rows_left(shown) == 3, "the row to go")
+    expect(row(shown, 1).get_by_role("checkbox")).to_be_focused()
+    keys.press("r")
+    expect(row(shown, 1).get_by_label("Reason", exact=True)).to_be_focused()
+    keys.type("a reason")
+    keys.press("Enter")
+    shown.until(lambda: len(run.pending) == 2, "the rejection")
+    shown.until(lambda: rows_left(shown) == 2, "the row to go")
+    keys.press("u")
+    shown.until(lambda: len(run.pending) == 3, "the approval to be withdrawn")
+    assert decisions(run)[:2] == [("c1", "approve", "human"), ("c2", "reject", "human")]
+
+
+def test_a_decided_row_stays_with_who_decided_and_undo(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    shown.page.clock.install()
+    press(row(shown, 1), "Approve")
+    was = shown.page.locator(".agentnb-was")
+    shown.until(was.count, "the decision")
+    expect(was).to_contain_text("approved by a person")
+    assert shown.page.locator(".agentnb-waiting-list > *").nth(2).get_attribute("class") == was.get_attribute("class")
+    shown.page.clock.run_for(8_000)
+    expect(was).to_have_count(1)
+    shown.page.clock.run_for(4_000)
+    shown.settle()
+    expect(was).to_have_count(0)
+    open_ones = shown.page.get_by_role("list", name="Decided, not started yet")
+    expect(open_ones).to_contain_text("approved by a person")
 
 
 def test_of_very_many_calls_the_next_are_shown_when_the_first_are_decided(
@@ -213,7 +370,7 @@ def test_of_very_many_calls_the_next_are_shown_when_the_first_are_decided(
     run = waiting(*deletes(*paths))
     shown = show(run)
     page = shown.page
-    heading = page.locator(".agentnb-heading").first
+    heading = page.locator(".agentnb-waits").first
     rounds = []
     while run.pending:
         shown.until(lambda: heading.inner_text().startswith(f"{len(run.pending)} calls wait"), "the others")
@@ -222,7 +379,8 @@ def test_of_very_many_calls_the_next_are_shown_when_the_first_are_decided(
         if here < len(run.pending):
             assert heading.inner_text().endswith(f"the first {here} are shown")
         before = len(run.pending)
-        approve = page.get_by_role("button", name="Approve all")
+        select_all(shown)
+        approve = page.get_by_role("button", name="Approve all" if here == before else f"Approve {here}", exact=True)
         expect(approve).to_be_disabled()  # the lines are cut, so the whole call has not been visible
         press(page, "Open them")
         read_to_the_end(shown)
@@ -235,13 +393,14 @@ def test_of_very_many_calls_the_next_are_shown_when_the_first_are_decided(
 
 def test_a_decided_call_that_is_still_shown_does_not_block_the_others(page: Page) -> None:
     page.goto("about:blank")
-    question = {"name": "pay", "why": "", "unknown": False, "deadline": None, "arguments": "{}", "length": 2,
+    question = {"name": "pay", "why": "", "unknown": False, "deadline": None, "values": [], "length": 0, "left": 0,
                 "digest": "d", "fields": []}  # fmt: skip
     shown = PanelPage(page, state=state(pending=[{**question, "id": id} for id in ("c0", "c1", "c2")]))
     press(row(shown, tool="pay"), "Approve")
-    for name in ("Reject selected", "Approve all"):
-        page.get_by_label("Select all").check()
-        press(page, name)
+    select_all(shown)
+    press(page, "Reject 3\u2026")
+    press(page, "Reject 3")
+    press(page, "Approve all")
     one, others = shown.sent("decision")
     assert one["id"] == "c0"
     assert [(other["id"], other["decision"]) for other in others["decisions"]] == [("c1", "reject"), ("c2", "reject")]
@@ -267,9 +426,9 @@ def test_a_remembered_decision_about_selected_calls_applies_to_later_calls(show:
     run = waiting(*deletes("/a", "/b"), then=(deletes("/c"), "Done."))
     shown = show(run)
     bar = shown.page.get_by_role("group", name="Selected calls")
-    bar.get_by_label("Select all").check()
+    select_all(shown)
     bar.get_by_label("Remember").select_option("tool")
-    press(bar, "Approve selected")
+    press(bar, "Approve all")
     shown.until(lambda: not run.pending, "the approvals")
     rules = shown.page.get_by_role("list", name="Remembered decisions")
     shown.until(rules.is_visible, "the rule")
@@ -283,14 +442,16 @@ def test_a_remembered_decision_about_selected_calls_applies_to_later_calls(show:
 def test_a_row_is_edited_in_place_and_its_form_is_decided_with_the_others(show: Callable[..., PanelPage]) -> None:
     run = mixed()
     shown = show(run)
+    press(row(shown, 1), "Details of delete_file")
     press(row(shown, 1), "Edit")
     form = row(shown, 1)
     expect(form.get_by_label("path", exact=True)).to_be_focused()
     form.get_by_label("retries", exact=True).fill("many")
-    press(shown.page, "Approve all")
+    approve_all(shown)
     expect(form).to_contain_text("Enter a whole number.")
     assert shown.sent("decision") == [], "one that does not fit decides nothing, nor do the others"
-    press(row(shown, 2), "Replace")  # which is only looked at
+    press(row(shown, 2), "Details of delete_file")
+    replace(row(shown, 2))  # which is only looked at
     form.get_by_label("retries", exact=True).fill("5")
     form.get_by_label("path", exact=True).fill("/edited")
     press(shown.page, "Approve all")
@@ -306,9 +467,11 @@ def test_typed_text_is_kept_when_other_calls_are_added(show: Callable[..., Panel
     shown = show(run)
     pending = list(shown.panel.pending)  # type: ignore[union-attr]
     tell = lambda items: shown.page.evaluate("items => window.model.set('pending', items)", items)  # noqa: E731
+    tell([])
+    shown.settle()
     tell(pending[:1])
     shown.settle()
-    expect(shown.page.get_by_role("button", name="Approve all")).to_be_hidden()
+    expect(shown.page.get_by_role("group", name="Selected calls")).to_be_hidden()
     press(row(shown), "Edit")
     row(shown).get_by_label("path", exact=True).fill("/typed")
     tell(pending)
@@ -339,7 +502,7 @@ def test_the_focus_moves_through_the_rows_and_stays_when_a_row_is_decided(show: 
     for left in (2, 1, 0):
         keys.press("Enter")
         shown.until(lambda left=left: len(run.pending) == left, "the next decision")
-        shown.until(lambda left=left: shown.page.locator(".agentnb-call").count() == left, "the next row to go")
+        shown.until(lambda left=left: rows_left(shown) == left, "the next row to go")
     assert shown.page.evaluate("document.activeElement.closest('.agentnb') !== null")
 
 
@@ -349,10 +512,10 @@ def test_after_the_last_call_one_tab_reaches_the_next_question(show: Callable[..
     row(shown).get_by_role("button", name="Approve", exact=True).focus()
     shown.page.keyboard.press("Enter")
     shown.until(lambda: not run.pending, "the decision")
-    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 0, "the row to go")
+    shown.until(lambda: rows_left(shown) == 0, "the row to go")
     expect(shown.page.get_by_role("group", name="Waiting calls")).to_be_focused()
     run.play()
-    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 1, "the next call")
+    shown.until(lambda: rows_left(shown) == 1, "the next call")
     shown.page.keyboard.press("Enter")
     assert run.pending
     shown.page.keyboard.press("Tab")
@@ -398,10 +561,11 @@ def test_the_focus_moves_to_the_cell_when_the_panel_is_removed(show: Callable[..
 def test_typing_presses_no_button_when_another_person_decides(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a", "/b"))
     shown = show(run)
+    press(row(shown), "Details of delete_file")
     press(row(shown), "Edit")
     expect(row(shown).get_by_label("path", exact=True)).to_be_focused()
     run.approve("c0")
-    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 1, "the row to go")
+    shown.until(lambda: rows_left(shown) == 1, "the row to go")
     for key in ("Space", "Enter", "d", "d"):
         shown.page.keyboard.press(key)
     shown.settle()
@@ -418,7 +582,7 @@ def test_the_focus_does_not_move_to_another_call_when_another_person_decides(
     shown = show(run)
     row(shown).get_by_role("button", name="Approve", exact=True).focus()
     run.approve("c0")
-    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 1, "the row to go")
+    shown.until(lambda: rows_left(shown) == 1, "the row to go")
     shown.page.keyboard.press("Enter")
     shown.settle()
     assert [pending.id for pending in run.pending] == ["c1"]
@@ -427,6 +591,7 @@ def test_the_focus_does_not_move_to_another_call_when_another_person_decides(
 def test_a_note_says_that_a_typed_reason_is_not_used(show: Callable[..., PanelPage]) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
+    press(row(shown), "Reject")
     row(shown).get_by_label("Reason").fill("too dangerous")
     run.approve("c0")
     told = shown.page.get_by_text("delete_file no longer waits for a decision; the reason that was typed is not used.")
@@ -437,6 +602,7 @@ def test_a_note_says_that_a_typed_reason_is_not_used(show: Callable[..., PanelPa
 def test_enter_during_input_composition_does_not_decide(show: Callable[..., PanelPage], key: Any) -> None:
     run = waiting(*deletes("/a"))
     shown = show(run)
+    press(row(shown), "Reject")
     reason = row(shown).get_by_label("Reason")
     reason.fill("危険")
     pressed = {"key": "Enter", "bubbles": True, "cancelable": True, **key}
@@ -473,10 +639,11 @@ def test_after_a_reason_by_keyboard_the_next_call_has_the_focus(show: Callable[.
     run = waiting(*deletes("/a", "/b"))
     shown = show(run)
     row(shown).get_by_role("button", name="Details of delete_file").click()
+    press(row(shown), "Reject")
     reason = row(shown).get_by_label("Reason")
     reason.fill("not this")
     reason.press("Enter")
-    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 1, "the row to go")
+    shown.until(lambda: rows_left(shown) == 1, "the row to go")
     assert [pending.id for pending in run.pending] == ["c1"]
     expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_focused()
 
@@ -487,7 +654,7 @@ def test_the_panel_does_not_take_the_focus_back_after_a_person_has_left_it(show:
     row(shown).get_by_role("button", name="Edit", exact=True).focus()
     shown.page.mouse.click(990, 990)  # at an empty place
     run.approve("c0")
-    shown.until(lambda: shown.page.locator(".agentnb-call").count() == 0, "the row to go")
+    shown.until(lambda: rows_left(shown) == 0, "the row to go")
     assert shown.page.evaluate("document.activeElement === document.body")
 
 
@@ -618,7 +785,7 @@ def test_a_required_nullable_object_has_fields_in_the_form(
     run.submit_step("turn").result(30)
     shown = show(run)
     form = row(shown, tool="frame")
-    press(form, "Replace")
+    replace(form)
     expect(form.get_by_label(GIVEN)).to_have_value("value")
     form.get_by_label(LEFT, exact=True).fill("4")
     press(form, "Approve")
@@ -639,19 +806,40 @@ def test_a_decision_is_undone_by_its_button(show: Callable[..., PanelPage]) -> N
     press(row(shown), "Approve")
     undo = shown.page.get_by_role("button", name="Undo: delete_file")
     shown.until(undo.is_visible, "the decision")
-    open_ones = shown.page.get_by_role("list", name="Decided, not started yet")
-    expect(open_ones).to_contain_text("approved by a person")
+    expect(shown.page.locator(".agentnb-was")).to_contain_text("approved by a person")
+    shown.page.locator("summary").click()
+    newest = shown.page.get_by_role("list", name="Newest decisions")
     [when] = [event.time for event in run.events if isinstance(event, ApprovalDecision)]
-    told = open_ones.locator("time").get_attribute("datetime") or ""
+    told = newest.locator("time").get_attribute("datetime") or ""
     assert abs(datetime.fromisoformat(told).timestamp() - when) < 0.002, "when it was decided"
     undo.click()
     shown.until(lambda: len(run.pending) == 4, "the question")
     shown.until(lambda: row(shown, 2).count() == 1, "the row")
-    assert row(shown).locator("code").inner_text() == "delete_file"
+    assert row(shown).locator("code").first.text_content() == "delete_file"
     assert decisions(run)[-1] == ("c0", "ask", "human")
     expect(shown.page.locator(".agentnb-told")).to_contain_text("waits for a decision again")
-    shown.page.locator("summary").click()
-    expect(shown.page.get_by_role("list", name="Newest decisions").get_by_role("listitem")).to_have_count(2)
+    expect(shown.page.locator(".agentnb-was")).to_have_count(0)
+    expect(newest.get_by_role("listitem")).to_have_count(2)
+
+
+def test_a_decision_about_a_single_call_is_undone_below_its_card(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("/a"))
+    shown = show(run)
+    press(row(shown), "Approve")
+    open_ones = shown.page.get_by_role("list", name="Decided, not started yet")
+    shown.until(open_ones.is_visible, "the decision")
+    expect(open_ones).to_contain_text("approved by a person")
+    shown.page.get_by_role("group", name="Waiting calls").press("u")
+    shown.until(lambda: len(run.pending) == 1, "the question")
+
+
+def test_what_another_person_decides_is_read_out(show: Callable[..., PanelPage]) -> None:
+    run = mixed()
+    shown = show(run)
+    spoken = shown.page.locator(".agentnb-spoken")
+    expect(spoken).to_have_text("4 calls wait for your decision.")
+    run.reject("c0", "no")
+    shown.until(lambda: "delete_file: rejected by code." in spoken.inner_text(), "what was decided")
 
 
 def test_a_decision_undone_before_the_page_was_updated_leaves_the_buttons_enabled(
@@ -665,7 +853,7 @@ def test_a_decision_undone_before_the_page_was_updated_leaves_the_buttons_enable
         expect(row(shown).get_by_role("button", name="Approve", exact=True)).to_be_disabled()
         run.undo("c0")
     shown.until(row(shown).get_by_role("button", name="Approve", exact=True).is_enabled, "the question")
-    press(row(shown), "Reject")
+    reject(row(shown))
     shown.until(lambda: not run.pending, "the decision")
     assert [made[1] for made in decisions(run)] == ["approve", "ask", "reject"]
 
@@ -675,7 +863,7 @@ def test_many_decisions_are_undone_by_one_button(show: Callable[..., PanelPage])
     shown = show(run)
     every = shown.page.get_by_role("button", name="Undo all")
     expect(every).to_be_hidden()
-    press(shown.page, "Approve all")
+    approve_all(shown)
     shown.until(every.is_visible, "the decisions")
     expect(shown.page.get_by_text("4 decided calls have not started.")).to_be_visible()
     every.click()
@@ -707,8 +895,7 @@ def test_a_late_decision_is_answered_with_who_decided_first(show: Callable[..., 
     shown.until(lambda: "was rejected by code" in told.inner_text(), "who was first")
     expect(told).to_contain_text("delete_file")
     assert decisions(run) == [("c0", "reject", "code")]
-    shown.page.get_by_role("group", name="Selected calls").get_by_label("Select all").check()
-    press(shown.page, "Approve selected")
+    approve_all(shown)
     run.reject("m")
     shown.until(lambda: not run.pending, "the others")
     shown.until(lambda: "move_file" in told.inner_text(), "the one that was late")
@@ -825,15 +1012,20 @@ def test_a_breakpoint_is_set_from_an_event_in_the_list(show: Callable[..., Panel
     expect(stop).to_be_hidden()
 
 
-def test_a_button_has_a_title_with_its_purpose_or_why_it_is_disabled(show: Callable[..., PanelPage]) -> None:
-    run = mixed()
+@pytest.mark.parametrize("paths", [["a" * 20_000], ["/a", "/b"]], ids=["one call", "many calls"])
+def test_a_button_has_a_title_with_its_purpose_or_why_it_is_disabled(
+    show: Callable[..., PanelPage], paths: list[str]
+) -> None:
+    run = waiting(*deletes(*paths))
     shown = show(run)
     page = shown.page
     for button in page.get_by_role("button").all():
         assert not button.is_visible() or button.get_attribute("title") or button.get_attribute("aria-label"), button
-    off = {name: page.get_by_role("button", name=name, exact=True) for name in ("Play", "Approve selected", "Step")}
+    off = {name: page.get_by_role("button", name=name, exact=True) for name in ("Play", "Approve", "Step")}
     expect(off["Play"]).to_have_attribute("title", "Run until the end, a breakpoint or Pause (Space)")
-    expect(off["Approve selected"]).to_have_attribute("title", "Select calls first.")
+    expect(off["Approve"].first).to_have_attribute(
+        "title", "Show all of the arguments first." if len(paths) == 1 else "Approve (A)"
+    )
     expect(off["Step"]).to_have_attribute("title", "Run one step, then pause (S)")
     run.cancel()
     shown.until(off["Step"].is_disabled, "the end")
@@ -923,7 +1115,9 @@ def test_hostile_text_in_decisions_breakpoints_and_queues_is_not_executed(page: 
            "decision": hostile, "reason": hostile, "undo": True}  # fmt: skip
     rule = {"event": 2, "time": 1.0, "decision": hostile, "name": hostile, "arguments": hostile, "words": hostile}
     question = {"id": hostile, "path": hostile, "name": hostile, "why": hostile, "unknown": False, "deadline": None,
-                "arguments": hostile, "length": len(hostile), "digest": "", "fields": []}  # fmt: skip
+                "values": [{"name": hostile, "kind": kind, "text": hostile} for kind in ("text", "string", "json")],
+                "needs": [hostile], "description": hostile, "length": len(hostile), "left": 0, "digest": "",
+                "fields": []}  # fmt: skip
     status = {"run": "r", "name": "r", "id": "r", "loop": "L", "can": {"Fork": True},
               "paused_for": f"breakpoint {hostile}",
               "queued": [{"queue": hostile, "text": hostile, "digest": "d"}]}  # fmt: skip
@@ -975,6 +1169,8 @@ def test_a_table_of_calls_fits_the_width_of_the_panel(page: Page, scheme: Any, w
     run.approve("m", remember="arguments")
     shown = PanelPage(page, RecordedPanel(run, parts=("controls", "approvals")))
     press_in_menu(page, "Breakpoints")
+    select_all(shown)
+    press(row(shown, 1), "Details of delete_file")
     press(row(shown, 1), "Edit")
     shown.settle()
     assert page.evaluate("window.poorContrast()") == []

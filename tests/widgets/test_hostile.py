@@ -146,10 +146,10 @@ def test_hostile_text_stays_text_in_the_live_panel(family: str, seen: Watched) -
     panel = RecordedPanel(run)
     shown = PanelPage(seen.page, panel)
     page = shown.page
-    shown.until(lambda: page.get_by_role("button", name="Replace").count() == 2, "the questions")
+    shown.until(lambda: page.locator("[data-do=replace]").count() == 2, "the questions")
     shown.until(lambda: page.locator(".agentnb-diagram svg").count(), "the diagram")
-    for word in ("Edit", "Replace"):
-        for toggle in page.get_by_role("button", name=word, exact=True).all():
+    for word in ("edit", "replace"):
+        for toggle in page.locator(f"[data-do={word}]").all():
             toggle.dispatch_event("click")
         shown.settle()
         check_live(shown, seen, payload)
@@ -188,7 +188,7 @@ def test_ten_million_characters_are_abbreviated_in_every_view(seen: Watched) -> 
     panel = RecordedPanel(run)
     shown = PanelPage(seen.page, panel)
     run.play()
-    shown.until(lambda: seen.page.get_by_role("button", name="Approve").count(), "the question")
+    shown.until(lambda: seen.page.locator("[data-do=approve]").count(), "the question")
     work_through(shown)
     assert shown.errors == []
     (text,) = seen.page.evaluate(SHOWN, LIVE)

@@ -14,9 +14,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from agentnb import SessionLoop, tool
 from agentnb.core.graph import CallDependencies, GraphCall
-from agentnb.core.messages import ToolCall
-from agentnb.core.state import CallState
-from agentnb.run.approvals.pending import question_about_lost
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.drawings.graph import draw
@@ -55,10 +52,10 @@ def test_a_run_is_played_and_approved_with_the_keyboard_alone(show: Callable[[An
     page.keyboard.press("Enter")
     group = page.get_by_role("group", name="delete_file")
     shown.until(group.is_visible, "the question")
-    expect(page.locator(".agentnb-spoken")).to_have_text("delete_file waits for your decision.")
+    expect(page.locator(".agentnb-spoken")).to_have_text("tidy: delete_file (path /a) waits for your decision.")
     for _ in range(20):
         page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.textContent") == "Approve":
+        if page.evaluate("document.activeElement.dataset.do") == "approve":
             break
     page.keyboard.press("Enter")
     shown.until(lambda: run.state.over, "the end")
@@ -181,6 +178,7 @@ def test_another_tool_can_be_chosen(show: Callable[[Any], PanelPage]) -> None:
     run = waiting("/a")
     shown = show(run)
     group = shown.page.get_by_role("group", name="delete_file")
+    group.get_by_role("button", name="More: Replace", exact=True).click()
     group.get_by_role("button", name="Replace", exact=True).click()
     group.get_by_label("Tool", exact=True).select_option("move_file")
     group.get_by_label("path", exact=True).fill("/a")
@@ -222,42 +220,67 @@ def test_reject_sends_the_reason_and_approve_all_approves_the_remaining_calls(sh
     expect(groups).to_have_count(3)
     for number in (0, 2):
         groups.nth(number).get_by_role("button", name="Details of delete_file").click()
+        groups.nth(number).get_by_role("button", name="Reject", exact=True).click()
     groups.nth(2).get_by_label("Reason").fill("keep it")
     groups.first.get_by_label("Reason").fill("not this one")
     groups.first.get_by_role("button", name="Reject", exact=True).click()
     shown.until(lambda: groups.count() == 2, "the rejection")
     expect(groups.nth(1).get_by_label("Reason")).to_have_value("keep it")
+    shown.page.get_by_label("Select all").check()
     shown.page.get_by_role("button", name="Approve all", exact=True).click()
     shown.until(lambda: not run.pending, "the approvals")
     run.result(30)
     assert sorted(results(run)[1:]) == ["deleted /b False 3", "deleted /c False 3"]
 
 
-def test_a_call_of_unknown_outcome_has_an_explanation_and_can_be_answered(page: Page) -> None:
-    why = question_about_lost(CallState(ToolCall(id="c1", name="pay"))).reason
+def test_a_call_that_may_be_done_is_never_approved_but_run_again_answered_or_failed(page: Page) -> None:
     question = {
-        "id": "c1", "name": "pay", "why": why, "unknown": True,
-        "deadline": time.time() + 65, "arguments": "{}", "length": 2, "digest": "d", "fields": [],
+        "id": "c1", "name": "pay", "why": "The kernel ended while it ran.", "unknown": True, "usual": False,
+        "deadline": time.time() + 65, "values": [], "length": 0, "left": 0, "digest": "d", "fields": [],
     }  # fmt: skip
     shown = PanelPage(page, state=state(pending=[question]))
     group = page.get_by_role("group", name="pay")
-    expect(group).to_contain_text(
-        "Approve to run it again, answer with its result if it happened, or reject to fail it."
-    )
-    assert group.inner_text().count("nobody knows how it ended") == 1
+    expect(group).to_contain_text("the kernel ended while it ran")
+    expect(group).to_contain_text("maybe done")
     expect(group).to_contain_text("then the call is rejected")
-    group.get_by_role("button", name="Answer", exact=True).click()
+    expect(group.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+    expect(group.locator(".agentnb-primary:visible")).to_have_count(0)
+    group.get_by_role("region").focus()
+    page.keyboard.press("a")
+    assert shown.sent("decision") == []
+    group.get_by_role("button", name="It is done", exact=True).click()
     group.get_by_label("result", exact=True).fill("paid")
-    group.get_by_role("button", name="Approve", exact=True).click()
+    group.get_by_role("button", name="It is done", exact=True).click()
     [sent] = shown.sent("decision")
     assert (sent["decision"], sent["id"], sent["result"]) == ("answer", "c1", "paid")
+    shown.deliver({"type": "decided", "token": sent["token"], "ok": False, "error": "not yet"})
+    group.get_by_role("button", name="Back", exact=True).click()
+    group.get_by_role("button", name="Run again", exact=True).click()
+    shown.deliver({"type": "decided", "token": shown.sent("decision")[-1]["token"], "ok": False, "error": "not yet"})
+    for _ in range(2):
+        group.get_by_role("button", name="Fail it", exact=True).click()
+    assert [sent["decision"] for sent in shown.sent("decision")] == ["answer", "approve", "reject"]
+
+
+def test_calls_that_may_be_done_are_not_decided_together(page: Page) -> None:
+    question = {"name": "pay", "deadline": None, "values": [], "length": 0, "left": 0, "digest": "d", "fields": []}
+    pending = [{**question, "id": id, "unknown": id == "c1"} for id in ("c0", "c1", "c2")]
+    shown = PanelPage(page, state=state(pending=pending))
+    page.get_by_label("Select all").check()
+    row = page.get_by_role("group", name="pay").nth(1)
+    expect(row.get_by_role("checkbox")).to_be_disabled()
+    expect(row.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+    page.get_by_role("button", name="Approve 2", exact=True).click()
+    [sent] = shown.sent("decision")
+    assert [one["id"] for one in sent["decisions"]] == ["c0", "c2"]
 
 
 def test_a_call_is_replaced_by_a_tool_of_any_name(page: Page) -> None:
-    question = {"id": "c1", "name": "pay", "arguments": "{}", "length": 2, "digest": "d", "fields": []}
+    question = {"id": "c1", "name": "pay", "values": [], "length": 0, "left": 0, "digest": "d", "fields": []}
     tools = {"pay": [], "toString": [], "constructor": form({"properties": {"path": {"type": "string"}}}, {})}
     shown = PanelPage(page, state=state(pending=[question], tools={"": tools}))
     group = page.get_by_role("group", name="pay")
+    group.get_by_role("button", name="More: Replace", exact=True).click()
     group.get_by_role("button", name="Replace", exact=True).click()
     group.get_by_label("Tool", exact=True).select_option("constructor")
     group.get_by_label("path", exact=True).fill("/a")
@@ -275,8 +298,10 @@ def test_a_nested_call_is_approved_in_the_group_of_its_loop(show: Callable[[Any]
     shown = show(run)
     page = shown.page
     group = page.get_by_role("group", name="delete_file", exact=True)
-    expect(group.locator(".agentnb-path")).to_have_text("worker")
-    expect(page.locator(".agentnb-spoken")).to_have_text("delete_file (in worker) waits for your decision.")
+    expect(group.locator(".agentnb-asking > .agentnb-path")).to_have_text("worker")
+    expect(page.locator(".agentnb-spoken")).to_have_text(
+        "report: delete_file (path /a), in worker waits for your decision."
+    )
     inside = page.get_by_role("list", name="Phases of worker")
     shown.until(
         lambda: page.get_by_role("img", name="Phases of worker").locator(".agentnb-taken").count(), "the drawing"
@@ -288,6 +313,7 @@ def test_a_nested_call_is_approved_in_the_group_of_its_loop(show: Callable[[Any]
     facts = page.locator(".agentnb-facts")
     expect(facts).to_contain_text("1 turn · 0 calls")
     expect(facts).to_have_attribute("title", "phase executing \u203a worker: acting")
+    group.get_by_role("button", name="More: Replace", exact=True).click()
     group.get_by_role("button", name="Replace", exact=True).click()
     group.get_by_label("Tool", exact=True).select_option("move_file")
     group.get_by_label("path", exact=True).fill("/a")
@@ -491,7 +517,8 @@ def test_hostile_text_is_neither_executed_nor_hidden(page: Page) -> None:
     hostile = HOSTILE.replace("\ud800", "\ufffd")
     question = {
         "id": hostile, "path": hostile, "name": hostile, "why": hostile, "unknown": False, "deadline": None,
-        "arguments": hostile, "length": len(hostile), "digest": hostile,
+        "values": [{"name": hostile, "kind": kind, "text": hostile} for kind in ("text", "string", "json")],
+        "needs": [hostile], "description": hostile, "length": len(hostile), "left": 0, "digest": hostile,
         "fields": [{"path": [hostile], "label": hostile, "kind": "string", "type": hostile, "description": hostile,
                     "required": False, "nullable": True, "given": "value", "text": hostile}],
     }  # fmt: skip
@@ -515,7 +542,7 @@ def test_hostile_text_is_neither_executed_nor_hidden(page: Page) -> None:
     shown.deliver({"type": "live", "lines": [{"kind": hostile, "path": hostile, "name": hostile, "text": hostile}]})
     shown.settle()
     page.get_by_role("log").get_by_role("option").filter(has_text="boom").first.click()
-    for name in ("Edit", "Replace"):
+    for name in ("Edit", "More: Replace", "Replace"):
         page.get_by_role("button", name=name, exact=True).click()
     page.evaluate("svg => window.model.set('diagram', svg)", evil)
     page.evaluate("svg => window.model.set('tables', [{ phases: [], diagram: svg }])", evil)
@@ -648,7 +675,7 @@ def test_nested_loops_have_enough_contrast_and_nothing_is_cut_off(browser: Brows
     shown.until(page.get_by_role("img", name="Phases of worker").locator("svg").count, "the drawing")
     assert page.evaluate("window.poorContrast()") == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for node in page.locator(".agentnb-diagram, .agentnb-nested-head > span, .agentnb-call-head .agentnb-path").all():
+    for node in page.locator(".agentnb-diagram, .agentnb-nested-head > span, .agentnb-asking .agentnb-path").all():
         box = node.bounding_box()
         assert box is not None
         assert box["x"] >= 0
@@ -690,6 +717,7 @@ def test_text_has_enough_contrast_and_nothing_is_cut_off(browser: Browser, schem
     shown = PanelPage(context.new_page(), RecordedPanel(run))
     page = shown.page
     groups = page.get_by_role("group", name="delete_file")
+    groups.first.get_by_role("button", name="Details of delete_file").click()
     groups.first.get_by_role("button", name="Edit", exact=True).click()
     page.get_by_label("retries", exact=True).fill("three")
     groups.first.get_by_role("button", name="Approve", exact=True).click()
@@ -726,7 +754,7 @@ def test_each_control_shows_its_focus(show: Callable[[Any], PanelPage]) -> None:
     for _ in range(25):
         seen.add(shown.page.evaluate("window.focused()"))
         shown.page.keyboard.press("Tab")
-    assert {"BUTTON seen", "INPUT seen", "SELECT seen", "DIV seen", "PRE seen"} <= seen
+    assert {"BUTTON seen", "INPUT seen", "SELECT seen", "DIV seen"} <= seen
     assert not [entry for entry in seen if entry.endswith("unseen")]
 
 

@@ -60,6 +60,7 @@ def sent() -> Iterator[dict[str, dict[str, Any]]]:
         "NestedLoop": panel.status["nested"][0],
         "PhaseTable": panel.tables[0],
         "Question": panel.pending[0],
+        "Value": panel.pending[0]["values"][0],
         "FieldSpec": panel.pending[0]["fields"][0],
         "Decision": panel.decisions["recent"][0],
         "Rule": panel.decisions["rules"][0],
@@ -82,7 +83,7 @@ def sent() -> Iterator[dict[str, dict[str, Any]]]:
 @pytest.mark.parametrize(
     "name",
     [
-        "Traits", "Status", "NestedLoop", "PhaseTable", "Question", "FieldSpec", "Decision", "Rule",
+        "Traits", "Status", "NestedLoop", "PhaseTable", "Question", "Value", "FieldSpec", "Decision", "Rule",
         "BreakpointChoices", "BreakpointState", "EventRow", "ShownMessage", "ShownCall", "BranchState",
         "WhatIfOptions", "WhatIfKind", "Comparison", "ComparedRow",
     ],

@@ -205,7 +205,10 @@ def test_waiting_calls_are_sent_with_reason_arguments_and_form(show: Callable[[A
     shown = show(waiting("/a", retries=12345678901234567891))
     [question] = shown.panel.pending
     assert (question["id"], question["name"]) == ("c0", "delete_file")
-    assert "12345678901234567891" in question["arguments"]
+    assert question["values"] == [
+        {"name": "path", "kind": "string", "text": "/a"},
+        {"name": "retries", "kind": "json", "text": "12345678901234567891"},
+    ]
     assert [field["label"] for field in question["fields"]] == ["path", "force", "retries"]
     assert set(shown.panel.tools[""]) == {"delete_file", "move_file", "search"}
     assert shown.panel.status["standing"] == "waiting for you"
@@ -382,9 +385,10 @@ def test_show_all_fetches_the_whole_value_of_a_row(show: Callable[[Any], Shown])
     whole = shown.click("show", seq=run.events[-1].seq)
     assert "x" * 50_000 in whole["text"]
     [question] = shown.panel.pending
-    assert "x" * 50_000 in shown.click("show", **identified(question))["text"]
+    assert "x" * 50_000 in shown.click("show", **identified(question))["values"][0]["text"]
     assert "no longer open" in shown.click("show", **{**identified(question), "event": 0})["text"]
-    assert shown.panel.pending[0]["length"] > 50_000 > len(shown.panel.pending[0]["arguments"])
+    assert question["length"] > 50_000 > len(question["values"][0]["text"])
+    assert question["left"] == question["length"] - len("path") - len(question["values"][0]["text"])
 
 
 def test_a_reloaded_page_gets_all_events(show: Callable[[Any], Shown]) -> None:

@@ -35,7 +35,8 @@ class Pending:
     at which the call is rejected (epoch seconds; None for no deadline). `unknown` is True if the call was started by a
     process that has exited: then `approve` runs it again, `answer` records its result, and `reject` fails it. `attempt`
     is the number of times that the call was started. `view` is the tool's own text about the arguments for a person
-    (`@tool(view=...)`). `shown` is the digest of the question as it is shown to a person.
+    (`@tool(view=...)`). `shown` is the digest of the question as it is shown to a person. `needs` and `description` are
+    those of the tool.
     """
 
     id: str
@@ -51,6 +52,8 @@ class Pending:
     attempt: int = field(default=0, repr=False)
     shown: str = field(default="", repr=False)
     view: str = field(default="", repr=False)
+    needs: tuple[str, ...] = field(default=(), repr=False)
+    description: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,8 @@ def _pending(frame: Frame | RecordedFrame, call: CallState, question: ApprovalRe
         attempt=call.attempt,
         shown=question_digest(call.name, question, tool, view),
         view=view,
+        needs=tuple(tool.needs) if tool is not None else (),
+        description=tool.description if tool is not None else "",
     )
 
 

@@ -1,18 +1,68 @@
-// The calls that wait for a person: one in full, many as a table in which they are decided together.
+// The calls that wait for a person: one as a card, many as rows that are grouped by tool and decided together.
 
 import { allow, button, count, el, say, unique } from "./text.js";
-import { Call, REMEMBER, UNSEEN, remembering } from "./call.js";
+import { Call, REMEMBER, remembering } from "./call.js";
+import { badges } from "./asking.js";
 import { Decided } from "./decisions.js";
+import { isTyping } from "./focus.js";
 import { isEnter } from "./keys.js";
+import { likeness } from "./values.js";
 
-const NONE = "Select calls first.";
-const SPEAK_EVERY = 2000; // milliseconds: many calls may come at once, and each would be read out
+const SPEAK_EVERY = 2000, // milliseconds: many calls may come at once, and each would be read out
+  READ_OUT = 80; // characters of an argument that are read out
+const UNSEEN = "Some of these calls have not been shown in full.";
 
 /**
  * Identifies a question. A new question about the same call is another one, even if this page has not seen the decision.
  * @param {Question} item
  */
 const question = ({ run, path, event, id, attempt, digest }) => JSON.stringify([run, path, event, id, attempt, digest]);
+
+/** @param {Call} call */
+const toolOf = ({ item }) => JSON.stringify([item.path ?? "", item.name]);
+
+/**
+ * A call in words: its tool, its first argument and its loop.
+ * @param {Question} item
+ */
+function inWords({ name, values, path }) {
+  const [first] = values ?? [],
+    argument = first ? ` (${first.name} ${first.text.slice(0, READ_OUT)})` : "";
+  return `${name}${argument}${path ? `, in ${path}` : ""}`;
+}
+
+/** The heading of the calls of one tool; a press on the tool selects them. */
+class Heading {
+  /**
+   * @param {Question | null} item one of the calls; null for calls that each have a tool of their own
+   * @param {() => void} choose
+   */
+  constructor(item, choose) {
+    this.words = el("span", { class: "agentnb-dim" });
+    const name = item ? `Select by tool: ${item.name}` : "";
+    this.tool = item
+      ? button("", choose, { class: "agentnb-call-text", "aria-label": name, title: "Select these calls" })
+      : null;
+    if (item?.path) this.tool?.append(el("span", { class: "agentnb-path", text: item.path }));
+    if (item) this.tool?.append(el("code", { class: "agentnb-tool", text: item.name }));
+    this.el = el("div", { class: "agentnb-group" }, this.tool, ...(item ? badges(item).slice(1) : []), this.words);
+  }
+
+  /**
+   * @param {number} calls
+   * @param {string[] | null} names the arguments that differ; null if the tools do
+   */
+  update(calls, names) {
+    const amount = count(calls, "call");
+    if (!names || calls < 2) say(this.words, names ? amount : calls > 1 ? `${amount}, each of its own kind` : "1 other call");
+    else if (!names.length) say(this.words, `${amount}, exactly alike`);
+    else if (this.listed !== `${amount} ${names.join()}`) {
+      const listed = names.slice(0, 3).flatMap((name, i) => [i ? ", " : "", el("code", { text: name })]);
+      this.words.replaceChildren(`${amount}, alike but for `, ...listed, names.length > 3 ? " and others" : "");
+    }
+    this.listed = `${amount} ${names?.join()}`;
+  }
+}
 
 export class Approvals {
   /**
@@ -22,64 +72,64 @@ export class Approvals {
   constructor(store, alone) {
     this.store = store;
     this.empty = alone ? el("p", { class: "agentnb-empty", text: "No call waits for a decision." }) : null;
-    this.calls = /** @type {Map<string, Call>} */ (new Map());
+    this.calls = /** @type {Map<string, Call>} */ (new Map()); // those that wait
+    this.order = /** @type {Call[]} */ ([]); // all that are shown, also those just decided
+    this.table = false; // whether calls are rows; it stays so until none waits
+    this.current = /** @type {Call | null} */ (null); // the row that was opened or had the focus last
+    this.grouped = new Set(); // the tools that have a heading
+    this.headings = /** @type {Map<string, Heading>} */ (new Map());
+    this.others = new Heading(null, () => {});
     this.spoken = el("div", { class: "agentnb-spoken", role: "status", "aria-live": "polite" });
     this.news = /** @type {string[]} */ ([]); // the calls that are to be announced
+    this.made = /** @type {string[]} */ ([]); // what others have decided, to be announced
     this.speaking = 0;
-    this.choices = ""; // the choices of the select, as JSON: each tool with its number of calls
-    this.names = /** @type {string[]} */ ([]); // the tools in the select
-    this.heading = el("span", { class: "agentnb-heading" });
-    this.all = button("Approve all", () => this.decide("approve", [...this.calls.values()], ""), {
-      class: "agentnb-button agentnb-primary",
-      title: "Run all of these calls; a call with an open form runs with the values of its form",
+
+    // The bar of several calls: it selects them, and decides about those selected.
+    this.every = el("input", {
+      type: "checkbox",
+      class: "agentnb-box",
+      "aria-label": "Select all",
+      onchange: () => this.choose(() => this.every.checked),
     });
-    this.bar = el("div", { class: "agentnb-waiting-bar" }, this.heading, this.all);
-    // The bar that is shown for several calls: it selects calls, and decides about those selected.
-    this.every = el("input", { type: "checkbox", onchange: () => this.choose(() => this.every.checked) });
-    this.byTool = el("select", { class: "agentnb-select", "aria-label": "Select by tool" });
-    this.byTool.addEventListener("change", () => {
-      if (this.byTool.value) this.choose((call) => call.item.name === this.names[Number(this.byTool.value)]);
-      this.byTool.value = "";
-    });
+    this.heading = el("b", { class: "agentnb-waits" });
+    this.how = el("span", { class: "agentnb-dim" });
     this.remember = remembering({ ...REMEMBER, tool: "always for these tools in this run" });
+    this.approves = button("", () => this.decide("approve", this.picked(), this.remember.choice.value), {
+      class: "agentnb-button agentnb-strong",
+      title: "Run the selected calls; a call with an open form runs with the values of its form",
+    });
+    this.rejects = button("", () => this.reject(), {
+      class: "agentnb-button agentnb-strong",
+      "aria-expanded": "false",
+      title: "Do not run the selected calls; the model is informed",
+    });
+    this.set = el("span", { class: "agentnb-set" }, this.remember.el, this.approves, this.rejects);
     this.reason = el("input", {
       class: "agentnb-input",
       type: "text",
-      placeholder: "Reason for all",
+      placeholder: "Reason for all (sent to the model)",
       "aria-label": "Reason for the selected calls",
+      hidden: true,
     });
-    this.selected = {
-      approve: button("Approve selected", () => this.decide("approve", this.picked(), this.remember.choice.value), {
-        title: "Run the selected calls",
-      }),
-      reject: button("Reject selected", () => this.decide("reject", this.picked(), this.remember.choice.value), {
-        title: "Do not run the selected calls; the model is informed",
-      }),
-    };
     this.reason.addEventListener("keydown", (event) => {
       event.stopPropagation();
-      if (isEnter(event)) this.selected.reject.click();
+      if (isEnter(event)) this.rejects.click();
+      if (event.key === "Escape") this.ask(false);
     });
-    this.how = el("span", { class: "agentnb-dim agentnb-picked-count" });
-    const open = () => {
-      for (const call of this.calls.values()) if (call.unread() && call.isClosed()) call.unfold();
-    };
-    this.opener = button("Open them", open, { class: "agentnb-link" });
-    this.unread = el("div", { class: "agentnb-hint agentnb-unread", hidden: true }, `${UNSEEN} `, this.opener);
-    this.table = el(
+    this.missing = el("span");
+    this.opener = button("Open them", () => this.openUnread(), {
+      class: "agentnb-button agentnb-strong",
+      title: "Show the selected calls in full",
+    });
+    this.unread = el("div", { class: "agentnb-rest", hidden: true }, this.missing, this.opener);
+    this.bulk = el(
       "div",
-      { class: "agentnb-table-bar", role: "group", "aria-label": "Selected calls" },
-      el("label", { class: "agentnb-check" }, this.every, "Select all"),
-      this.byTool,
+      { class: "agentnb-bulk", role: "group", "aria-label": "Selected calls" },
+      this.every,
+      this.heading,
       this.how,
-      el(
-        "span",
-        { class: "agentnb-set" },
-        this.selected.approve,
-        el("span", { class: "agentnb-joined" }, this.selected.reject, this.reason),
-        this.remember.el,
-      ),
-      this.unread,
+      el("span", { class: "agentnb-push" }),
+      this.set,
     );
     this.list = el("div", { class: "agentnb-waiting-list" });
     this.note = el("p", { class: "agentnb-note agentnb-told", role: "status" });
@@ -92,144 +142,309 @@ export class Approvals {
       " starts another run that continues from here.",
     );
     const place = { class: "agentnb-waiting", role: "group", "aria-label": "Waiting calls", tabindex: "-1" };
-    this.waiting = el("div", place, this.bar, this.then, this.table, this.list);
+    this.waiting = el("div", place, this.then, this.bulk, this.reason, this.unread, this.list);
     this.decided = new Decided(store, (answer) => this.showNote(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
     this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
     // The next question may appear under the pointer within milliseconds. The second half of a double click must not decide
     // about a call that nobody has read yet.
-    this.el.addEventListener(
-      "click",
-      (event) => {
-        if (event.detail > 1 && /** @type {Element} */ (event.target).closest("button")) event.stopPropagation();
-      },
-      true,
-    );
-    this.timer = setInterval(() => {
-      for (const call of this.calls.values()) call.tick();
-    }, 1000);
+    const halfClick = (/** @type {MouseEvent} */ event) => {
+      if (event.detail > 1 && /** @type {Element} */ (event.target).closest("button")) event.stopPropagation();
+    };
+    for (const part of [this.waiting, this.el]) {
+      part.addEventListener("click", halfClick, true);
+      part.addEventListener("keydown", (event) => this.key(event));
+    }
+    this.sized = new ResizeObserver(() => this.measure());
+    this.sized.observe(this.list);
+    this.timer = setInterval(() => this.tick(), 1000);
     this.update("pending");
-  }
-
-  many() {
-    return this.calls.size > 1;
   }
 
   picked() {
     return [...this.calls.values()].filter((call) => call.pick.checked);
   }
 
-  /**
-   * @param {Call} call
-   * @param {number} step
-   * @returns {Call | undefined}
-   */
-  neighbour(call, step) {
-    const calls = [...this.calls.values()];
-    return calls[calls.indexOf(call) + step];
-  }
-
-  /** @param {(call: Call) => boolean} fits */
-  choose(fits) {
-    for (const call of this.calls.values()) call.pick.checked = fits(call);
-    this.count();
-  }
+  // -- what is shown
 
   /** @param {News} what */
   update(what) {
-    if (what === "decisions") return this.decided.update();
+    if (what === "decisions") {
+      this.decided.update(this.settledEvents());
+      for (const { settled, el: row } of this.order) {
+        const one = settled && this.decisions().find((made) => made.event === settled.event);
+        for (const undo of settled ? row.querySelectorAll("button") : []) undo.hidden = !one?.undo;
+      }
+      return undefined;
+    }
     if (what === "position") return this.recall();
     const pending = this.store.model.get("pending") ?? [];
     const keys = new Set(pending.map(question));
-    const left = this.remove(keys);
+    const refocus = this.remove(keys);
     const added = [];
     for (const item of pending) {
       const key = question(item);
       if (!this.calls.has(key)) {
+        for (const old of this.order) if (old.settled && old.item.id === item.id && old.item.path === item.path) this.drop(old);
         this.calls.set(key, new Call(this.store, item, this));
-        added.push(item.path ? `${item.name} (in ${item.path})` : item.name);
+        added.push(inWords(item));
       }
     }
-    let next = /** @type {HTMLElement | null} */ (null); // keeps the order of the calls, also if there is a new question about an earlier call
-    for (const item of [...pending].reverse()) {
-      const call = /** @type {Call} */ (this.calls.get(question(item)));
-      if (call.el.parentNode !== this.list) this.list.insertBefore(call.el, next);
-      next = call.el;
-      call.update(item);
-    }
+    this.table = this.calls.size > 1 || (this.table && this.calls.size > 0);
+    if (!this.table) this.grouped.clear();
+    this.sort(pending.map((item) => /** @type {Call} */ (this.calls.get(question(item)))));
+    this.arrange();
+    for (const item of pending) this.calls.get(question(item))?.update(item);
     // The page gets only the first of many calls; the others follow as these are decided.
-    const waiting = Math.max(pending.length, this.store.model.get("status")?.waiting ?? 0);
+    const waiting = this.all();
     const shown = waiting > pending.length ? `; the first ${pending.length} are shown` : "";
     this.announce(added, waiting);
     say(this.heading, waiting === 1 ? "1 call waits for you" : `${waiting} calls wait for you${shown}`);
-    this.waiting.classList.toggle("agentnb-none", !pending.length);
-    this.waiting.classList.toggle("agentnb-many", this.many());
-    this.all.hidden = !this.many();
+    this.waiting.classList.toggle("agentnb-none", !this.order.length);
+    this.waiting.classList.toggle("agentnb-many", this.table);
+    this.bulk.hidden = !this.table;
     if (this.empty) this.empty.hidden = pending.length > 0;
     this.recall();
     this.count();
-    left?.();
+    this.measure();
+    this.decided.update(this.settledEvents());
+    refocus?.();
     return undefined;
   }
 
+  // How many calls wait, also those that the page does not have yet.
+  all() {
+    return Math.max(this.calls.size, this.store.model.get("status")?.waiting ?? 0);
+  }
+
+  decisions() {
+    return this.store.model.get("decisions")?.recent ?? [];
+  }
+
+  settledEvents() {
+    return new Set(this.order.map(({ settled }) => settled?.event));
+  }
+
   /**
-   * Remove the calls that are decided. If a call that was decided here had the focus, return a function that moves the
-   * focus to the next call. If another person decided it, the focus does not move to a button: the next key would press it.
+   * Remove the calls that are decided; among several, the row stays for some seconds. If a call that was decided here had
+   * the focus, return a function that moves the focus to the next call. If another person decided it, the focus does not
+   * move to a button: the next key would press it.
    * @param {Set<string>} keys
    */
   remove(keys) {
-    const nodes = [...this.list.children],
-      at = nodes.findIndex((node) => node.contains(document.activeElement)),
-      held = at >= 0 ? document.activeElement?.textContent : "";
+    const { activeElement } = document,
+      at = this.order.findIndex((call) => call.el.contains(activeElement)),
+      inBar = this.bulk.contains(activeElement),
+      same = activeElement instanceof HTMLElement ? activeElement.dataset.do : "",
+      others = at < 0 ? this.order : [...this.order.slice(at + 1), ...this.order.slice(0, at).reverse()];
     let lost = false;
     for (const [key, call] of this.calls)
       if (!keys.has(key)) {
-        lost ||= call.el === nodes[at] && call.busy;
+        const { name, id, path, event } = call.item;
+        lost ||= call.busy && (call === this.order[at] || inBar);
         const typed = call.typed.size ? "the values that were typed" : call.reason.value ? "the reason that was typed" : "";
         const is = call.typed.size ? "are" : "is";
-        if (typed && !call.busy) this.showNote(`${call.item.name} no longer waits for a decision; ${typed} ${is} not used.`, false);
-        call.el.remove();
-        call.sight.disconnect();
+        if (typed && !call.busy) this.showNote(`${name} no longer waits for a decision; ${typed} ${is} not used.`, false);
+        const made = this.decisions().find((one) => one.id === id && one.path === path && (event === null || one.asked === event));
+        if (made && !call.busy) this.made.push(`${name}: ${made.words}.`);
         this.calls.delete(key);
+        call.dispose();
+        if (this.table && !this.store.replays && made && made.decision !== "ask") call.settle(made, this.decided.button("undo", made));
+        else this.drop(call);
       }
     if (!lost) return null;
-    const left = [...this.list.children];
     return () => {
-      const next = left[Math.min(at, left.length - 1)];
-      const same = [...(next?.querySelectorAll("button") ?? [])].find((node) => node.textContent === held);
+      const next = others.find((call) => !call.settled && this.order.includes(call));
       // From the list the next question is one Tab away, and no key answers it unread.
-      const primary = /** @type {HTMLElement | null | undefined} */ (next?.querySelector("button.agentnb-primary"));
-      (same ?? primary ?? this.waiting).focus({ preventScroll: true });
+      if (next) next.focus(same);
+      else this.waiting.focus({ preventScroll: true });
     };
+  }
+
+  /** @param {Call} call */
+  drop(call) {
+    call.el.remove();
+    call.dispose();
+    this.order = this.order.filter((one) => one !== call);
+    if (this.current === call) this.current = null;
+  }
+
+  /**
+   * Put the calls in the order in which they were made; a call that was decided keeps its place.
+   * @param {Call[]} waiting
+   */
+  sort(waiting) {
+    const order = [...waiting];
+    for (const [at, call] of this.order.entries())
+      if (call.settled) {
+        const before = this.order.slice(0, at).findLast((one) => order.includes(one));
+        order.splice(before ? order.indexOf(before) + 1 : 0, 0, call);
+      }
+    this.order = order;
+  }
+
+  // Group the rows by tool. A group stays while its calls wait, so that rows do not move between groups.
+  arrange() {
+    const byTool = /** @type {Map<string, Call[]>} */ (new Map());
+    for (const call of this.order) byTool.set(toolOf(call), [...(byTool.get(toolOf(call)) ?? []), call]);
+    for (const [tool, calls] of byTool) if (this.table && calls.length > 1) this.grouped.add(tool);
+    const nodes = /** @type {Element[]} */ ([]),
+      single = /** @type {Call[]} */ ([]),
+      waiting = (/** @type {Call[]} */ calls) => calls.filter((call) => !call.settled).length;
+    for (const [tool, calls] of byTool) {
+      if (!this.grouped.has(tool)) {
+        single.push(...calls);
+        continue;
+      }
+      const [{ item }] = calls,
+        heading = this.headings.get(tool) ?? new Heading(item, () => this.chooseTool(tool)),
+        alike = likeness(calls.map((call) => call.item));
+      this.headings.set(tool, heading);
+      heading.update(waiting(calls), alike.names);
+      for (const call of calls) if (!call.settled) call.liken(alike, false);
+      nodes.push(heading.el, ...calls.map((call) => call.el));
+    }
+    for (const call of single) if (!call.settled) call.liken(null, true);
+    this.others.update(waiting(single), null);
+    if (nodes.length && waiting(single)) nodes.push(this.others.el);
+    nodes.push(...single.map((call) => call.el));
+    // Move only the nodes that are at another place: a node that is moved loses the focus and how far it was scrolled.
+    const focused = document.activeElement;
+    for (const node of [...this.list.children]) if (!nodes.includes(node)) node.remove();
+    let next = this.list.firstChild;
+    for (const node of nodes) {
+      if (node === next) next = next.nextSibling;
+      else this.list.insertBefore(node, next);
+    }
+    if (focused instanceof HTMLElement && focused !== document.activeElement && this.list.contains(focused))
+      focused.focus({ preventScroll: true });
+  }
+
+  measure() {
+    for (const call of this.calls.values()) call.measure();
+  }
+
+  /**
+   * Make a row the one whose Approve is filled, once it is open.
+   * @param {Call} call
+   */
+  concern(call) {
+    if (this.current === call) return;
+    const before = this.current;
+    this.current = call;
+    before?.lay();
+    call.lay();
+  }
+
+  /**
+   * Scroll the list, and nothing around it, so that a call is visible: its end, or its beginning if it is higher.
+   * @param {Call} call
+   */
+  reveal({ el: row }) {
+    const { list } = this,
+      around = list.getBoundingClientRect(),
+      { top, bottom } = row.getBoundingClientRect();
+    if (bottom > around.bottom) list.scrollTop += Math.min(bottom - around.bottom, top - around.top);
+    else if (top < around.top) list.scrollTop -= around.top - top;
+  }
+
+  tick() {
+    for (const call of this.calls.values()) call.tick();
+    const now = performance.now(),
+      over = this.order.filter((call) => call.settled && now > call.until && !call.el.matches(":hover, :focus-within"));
+    if (!over.length) return;
+    for (const call of over) this.drop(call);
+    this.update("pending");
+  }
+
+  // -- selecting
+
+  /** @param {(call: Call) => boolean} fits */
+  choose(fits) {
+    for (const call of this.calls.values()) call.pick.checked = !call.item.unknown && fits(call);
+    this.count();
+  }
+
+  /**
+   * Select the calls of a tool, or none of them if all are selected.
+   * @param {string} tool
+   */
+  chooseTool(tool) {
+    const calls = [...this.calls.values()].filter((call) => toolOf(call) === tool),
+      all = calls.every((call) => call.pick.checked);
+    this.choose((call) => (calls.includes(call) ? !all : call.pick.checked));
+  }
+
+  /**
+   * Move the focus to the row above or below, and extend the selection.
+   * @param {Call} call
+   * @param {number} step
+   * @param {boolean} extends_ if the next row is selected already, this one is deselected
+   * @param {string | undefined} same what the focus is on
+   */
+  step(call, step, extends_, same) {
+    const rows = [...this.list.children].map((node) => this.order.find((one) => one.el === node && !one.settled)).filter((one) => one),
+      next = rows[rows.indexOf(call) + step];
+    if (!next) return;
+    if (extends_ && !this.store.replays) {
+      call.pick.checked = !call.item.unknown && !(call.pick.checked && next.pick.checked);
+      next.pick.checked = !next.item.unknown;
+      this.count();
+    }
+    next.focus(same);
   }
 
   count() {
     const picked = this.picked(),
-      { size } = this.calls;
-    this.every.checked = size > 0 && picked.length === size;
-    this.every.indeterminate = picked.length > 0 && picked.length < size;
-    say(this.how, `${picked.length} selected`);
-    /** @param {Call[]} calls */
-    const unread = (calls) => calls.some((call) => call.unread());
-    allow(this.all, this.store, !unread([...this.calls.values()]), UNSEEN);
-    allow(this.selected.reject, this.store, picked.length > 0, NONE);
-    allow(this.selected.approve, this.store, picked.length > 0 && !unread(picked), picked.length ? UNSEEN : NONE);
-    this.opener.disabled = this.unread.hidden =
-      this.store.replays || !unread(picked.length ? picked : [...this.calls.values()]);
-    for (const control of [this.every, this.byTool, this.reason, this.remember.choice]) control.disabled = this.store.replays;
-    const tools = new Map();
-    for (const call of this.calls.values()) {
-      tools.set(call.item.name, (tools.get(call.item.name) ?? 0) + 1);
-      call.lay();
-    }
-    const names = [...tools.keys()].sort();
-    if (JSON.stringify([...tools]) !== this.choices) {
-      this.choices = JSON.stringify([...tools]);
-      this.names = names;
-      this.byTool.replaceChildren(
-        el("option", { value: "", text: "Select by tool" }),
-        ...names.map((name, i) => el("option", { value: String(i), text: `${name} (${tools.get(name)})` })),
-      );
-    }
+      { size } = this.calls,
+      every = picked.length === size && this.all() === size,
+      unread = picked.filter((call) => call.unread());
+    const able = [...this.calls.values()].filter((call) => !call.item.unknown).length;
+    this.every.checked = able > 0 && picked.length === able;
+    this.every.indeterminate = picked.length > 0 && picked.length < able;
+    for (const control of [this.every, this.remember.choice]) control.disabled = this.store.replays;
+    for (const { tool } of this.headings.values()) if (tool) allow(tool, this.store);
+    say(this.how, picked.length ? `${picked.length} selected` : "");
+    this.set.hidden = !picked.length;
+    if (!picked.length) this.ask(false);
+    say(this.approves, every ? "Approve all" : `Approve ${picked.length}`);
+    say(this.rejects, `Reject ${picked.length}${this.reason.hidden ? "\u2026" : ""}`);
+    allow(this.rejects, this.store, picked.length > 0);
+    allow(this.approves, this.store, !unread.length, UNSEEN);
+    this.unread.hidden = this.store.replays || !unread.length;
+    say(this.missing, `${unread.length} of these ${unread.length === 1 ? "has" : "have"} not been shown in full`);
+    const closed = unread.filter((call) => call.isClosed() && !call.fits).length;
+    this.opener.hidden = !closed;
+    for (const call of this.calls.values()) call.lay();
+  }
+
+  openUnread() {
+    for (const call of this.picked()) if (call.unread() && call.isClosed()) call.unfold();
+    this.count();
+  }
+
+  // -- deciding
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    event.stopPropagation(); // the notebook has shortcuts on bare letters
+    const free = !isTyping(/** @type {Element} */ (event.target)) && !event.ctrlKey && !event.metaKey && !event.altKey;
+    if (!free || event.repeat || event.key.toLowerCase() !== "u" || this.store.replays || this.store.gone) return;
+    const last = this.decisions().find((one) => one.undo);
+    if (last) this.decided.send({ type: "undo", event: last.event });
+  }
+
+  /** @param {boolean} shown whether the reason for all selected calls is asked for */
+  ask(shown) {
+    if (this.reason.hidden === !shown) return;
+    this.reason.hidden = !shown;
+    this.rejects.setAttribute("aria-expanded", String(shown));
+    if (shown) this.reason.focus();
+    this.count();
+  }
+
+  reject() {
+    if (this.reason.hidden) this.ask(true);
+    else this.decide("reject", this.picked(), this.remember.choice.value);
   }
 
   // In a recording: show that no decision can be made, and how to continue from here with another decision.
@@ -246,6 +461,7 @@ export class Approvals {
   }
 
   /**
+   * Read out what waits, and what others have decided.
    * @param {string[]} added
    * @param {number} waiting
    */
@@ -254,17 +470,25 @@ export class Approvals {
     this.news.push(...added);
     if (!waiting) {
       this.news.length = 0;
-      say(this.spoken, "");
+      if (!this.made.length) say(this.spoken, "");
     }
-    if (!this.news.length || this.speaking) return;
-    const { news } = this;
+    if (!(this.news.length || this.made.length) || this.speaking) return;
+    const { news, made } = this,
+      run = this.store.model.get("status")?.run;
     say(
       this.spoken,
-      news.length > 3
-        ? `${count(waiting, "call")} wait for your decision.`
-        : `${news.join(", ")} ${news.length > 1 ? "wait" : "waits"} for your decision.`,
+      [
+        made.length > 3 ? `${made.length} calls were decided.` : made.join(" "),
+        news.length > 3
+          ? `${count(waiting, "call")} wait for your decision.`
+          : news.length
+            ? `${run ? `${run}: ` : ""}${news.join("; ")} ${news.length > 1 ? "wait" : "waits"} for your decision.`
+            : "",
+      ]
+        .filter(Boolean)
+        .join(" "),
     );
-    news.length = 0;
+    news.length = made.length = 0;
     this.speaking = setTimeout(() => {
       this.speaking = 0;
       this.announce([], this.calls.size);
@@ -290,13 +514,12 @@ export class Approvals {
     const calls = chosen.filter((call) => !call.busy); // decided calls stay here until the next `pending`
     if (decision === "approve" && calls.some((call) => call.unread())) return;
     const reason = this.reason.value;
-    const verdicts = calls
-      .map((call) => call.verdict(decision, call.item.unknown ? "" : remember, false))
-      .filter((one) => one !== null);
+    const verdicts = calls.map((call) => call.verdict(decision, remember, false)).filter((one) => one !== null);
     if (!calls.length || verdicts.length < calls.length) return; // a form is not valid: it says so, and nothing is decided
     const because = decision === "reject" && reason ? verdicts.map((one) => ({ ...one, reason: one.reason || reason })) : verdicts;
     this.send(calls, { decisions: because });
     this.reason.value = "";
+    this.ask(false);
   }
 
   /**
@@ -312,7 +535,7 @@ export class Approvals {
       for (const [at, call] of calls.entries()) {
         const error = answer.ok ? answer.failed?.[at] : answer.error;
         const gone = answer.late?.includes(at);
-        call.answered(gone ? "" : error);
+        if (!call.settled) call.answered(gone ? "" : error);
         if (gone) late.push(`${call.item.name}: ${error}`);
       }
       if (late.length) this.showNote(late.join("\n"), false);
@@ -323,5 +546,7 @@ export class Approvals {
   dispose() {
     clearInterval(this.timer);
     clearTimeout(this.speaking);
+    this.sized.disconnect();
+    for (const call of this.order) call.dispose();
   }
 }

@@ -1,14 +1,15 @@
-// One call that waits for a person, and its decisions. A single call is shown in full; one of several is a row of a table
-// that can be opened. Both are the same element, so typed text is kept when a second call arrives.
+// One call that waits for a person, and its decisions. A single call is a card; one of several is a row that opens. Both
+// are the same element, so typed text is kept when a second call arrives.
 
-import { BUSY, allow, button, el, hung, inOneLine, fitsOnOneLine, number, say } from "./text.js";
+import { BUSY, allow, button, el, say, unique } from "./text.js";
+import { isTyping } from "./focus.js";
 import { Form, Replacement } from "./form.js";
+import { icon } from "./icons.js";
 import { isEnter } from "./keys.js";
+import { badges, timeLeft } from "./asking.js";
+import { Arguments, argumentsLine } from "./values.js";
 
-// Why Approve is off: part of the arguments has not been visible yet.
-const CUT = "Show all of the arguments first.",
-  BELOW = "Read to the end of the arguments first.";
-export const UNSEEN = "Some calls cannot be approved yet, because the end of their arguments has not been visible.";
+const TEN_SECONDS = 10_000; // milliseconds for which a decided row stays
 
 /** @type {FieldSpec} */
 const RESULT = {
@@ -33,12 +34,25 @@ export const REMEMBER = {
  * @param {Record<string, string>} [words] for each choice
  */
 export function remembering(words = REMEMBER) {
-  const choice = el("select", { class: "agentnb-select" });
+  const choice = el("select", { "aria-label": "Remember", title: "Remember this decision" });
   for (const [value, text] of Object.entries(words)) choice.append(el("option", { value, text }));
-  return { choice, el: el("label", { class: "agentnb-remember" }, "Remember", choice) };
+  return { choice, el: el("label", { class: "agentnb-pick-one agentnb-bare" }, choice, icon("down")) };
 }
 
-/** @typedef {"Edit" | "Replace" | "Answer"} Word */
+/**
+ * Make a button with its key. The key is not part of its name.
+ * @param {string} text
+ * @param {string} key
+ * @param {() => void} act
+ * @param {Record<string, any>} [extra] attributes
+ */
+function keyed(text, key, act, extra = {}) {
+  const made = button(text, act, { "aria-keyshortcuts": key || null, ...extra });
+  if (key) made.append(el("kbd", { "aria-hidden": "true", text: key }));
+  return made;
+}
+
+/** @typedef {"Edit" | "Replace" | "Answer" | "Reject"} Word what is unfolded in a card */
 
 export class Call {
   /**
@@ -47,158 +61,250 @@ export class Call {
    * @param {Approvals} approvals
    */
   constructor(store, item, approvals) {
+    const { unknown } = item;
     this.store = store;
     this.item = item;
     this.approvals = approvals;
     this.busy = false;
     this.since = performance.now(); // when the question was shown first
-    this.opened = false; // whether a row of a table is shown in full
-    this.open = /** @type {Word | null} */ (null); // the form that is open
-    this.cut = false; // whether the page has only the beginning of the arguments
+    this.opened = false; // whether a row is shown in full
+    this.open = /** @type {Word | null} */ (null); // what is unfolded
     this.forms = /** @type {{ Edit?: Form, Replace?: Replacement, Answer?: Form }} */ ({});
-    this.seen = false; // whether the end of the arguments has been visible; Approve is off until then
-    this.looked = false; // whether the browser has reported what is visible
-    this.sight = new IntersectionObserver((marks) => this.look(marks), { root: approvals.list });
+    this.typed = /** @type {Set<Word | null>} */ (new Set()); // the forms in which something was changed
+    this.settled = /** @type {Decision | null} */ (null); // how it was decided, while its row stays
+    this.until = 0; // when the row of a decided call goes
+    this.likeness = ""; // how its row is written
+    this.whole = false; // whether the text of its row has all of the call
+    this.fits = false; // whether all of that text is visible
+    this.given = new Arguments(
+      item,
+      (answered) => store.ask({ type: "show", ...this.identity() }, answered),
+      () => this.readOn(),
+    );
+    this.sight = new IntersectionObserver((marks) => marks.some((mark) => mark.isIntersecting) && this.given.see());
+
+    // The row of one of several calls.
+    const id = `agentnb-${unique()}`;
     this.pick = el("input", {
       type: "checkbox",
-      class: "agentnb-pick",
+      class: "agentnb-box",
+      "data-do": "pick",
       "aria-label": `Select ${item.name} (${item.id})`,
       onchange: () => approvals.count(),
     });
-    this.more = button("\u203a", () => this.unfold(), {
-      class: "agentnb-more",
+    this.path = item.path ? el("span", { class: "agentnb-path", text: item.path }) : null;
+    this.tool = el("code", { class: "agentnb-tool", text: item.name });
+    this.brief = el("code", { class: "agentnb-call-args", id });
+    // It covers the text: so the text is read on its own, and the button has a name of its own.
+    this.more = button("", () => this.unfold(), {
+      class: "agentnb-cover",
+      "data-do": "details",
       "aria-label": `Details of ${item.name}`,
+      "aria-describedby": id,
       "aria-expanded": "false",
     });
-    this.why = el("p", { class: "agentnb-why" });
-    this.brief = el("span", { class: "agentnb-brief", text: inOneLine(item.arguments) });
-    if (item.length <= item.arguments.length && fitsOnOneLine(item.arguments)) this.mark(this.brief);
-    this.left = el("span", { class: "agentnb-left" });
-    this.shown = el("pre", {
-      class: "agentnb-arguments",
-      tabindex: "0",
-      role: "region",
-      "aria-label": `Arguments of ${item.name} (${item.id})`,
+    this.text = el("span", { class: "agentnb-call-text" }, this.path, this.tool, this.brief, this.more);
+    this.yes = this.small("Approve", "check", () => this.decide("approve"), "Approve (A)");
+    this.no = this.small("Reject", "cross", () => this.decide("reject"), "Reject (R: with a reason)");
+    this.review = button("Review", () => this.unfold(), {
+      class: "agentnb-button agentnb-ghost",
+      "data-do": "review",
+      title: "The arguments are not shown in full here",
     });
+    this.lefts = [1, 2].map(() => el("span", { class: "agentnb-left" }));
+    const acts = el("span", { class: "agentnb-acts" }, this.yes, this.review, this.no);
+    this.line = el("div", { class: "agentnb-call-line" }, this.pick, this.text, this.lefts[0], acts);
+
+    // The card.
+    const head = el(
+      "div",
+      { class: "agentnb-asking" },
+      el("i", { class: "agentnb-glyph", "data-kind": "person" }),
+      item.path ? el("span", { class: "agentnb-path", text: item.path }) : null,
+      el("code", { text: item.name }),
+      ...badges(item),
+      unknown ? el("span", { class: "agentnb-dim agentnb-cut", text: "the kernel ended while it ran" }) : null,
+      el("span", { class: "agentnb-push" }),
+      this.lefts[1],
+      item.event === null ? null : el("span", { class: "agentnb-dim agentnb-number", text: `#${item.event}` }),
+    );
     this.error = el("p", { class: "agentnb-error", role: "alert" });
+    this.hint = el("p", { class: "agentnb-hint" });
     this.reason = el("input", {
       class: "agentnb-input",
       type: "text",
+      hidden: true,
       placeholder: "Reason (sent to the model)",
       "aria-label": "Reason",
     });
-    this.remember = item.unknown ? null : remembering();
     this.form = el("form", { class: "agentnb-form", hidden: true });
     this.form.addEventListener("submit", (event) => event.preventDefault());
-    this.typed = new Set(); // the forms in which something was changed
     for (const kind of ["input", "change"]) this.form.addEventListener(kind, () => this.typed.add(this.open));
-    this.hint = el("p", { class: "agentnb-hint" });
-    /** @type {{ Edit: HTMLButtonElement, Replace: HTMLButtonElement, Answer?: HTMLButtonElement }} */
+    this.remember = unknown ? null : remembering();
+    this.approves = keyed(unknown ? "Run again" : "Approve", unknown ? "" : "A", () => this.decide("approve"), {
+      "data-do": "approve",
+      title: unknown ? "Run the call a second time" : "Run the call (A)",
+    });
+    this.rejects = keyed(unknown ? "Fail it" : "Reject", "R", () => (this.open === "Reject" ? this.decide("reject") : this.toggle("Reject")), {
+      "data-do": "reject",
+      title: `${unknown ? "The call has failed" : "Do not run the call"}; the model is informed (R)`,
+    });
     this.toggles = {
-      Edit: button("Edit", () => this.toggle("Edit"), { title: "Change the arguments before it runs" }),
-      Replace: button("Replace", () => this.toggle("Replace"), { title: "Run another tool instead" }),
+      Edit: keyed("Edit", "E", () => this.toggle("Edit"), { "data-do": "edit", title: "Change the arguments before it runs (E)" }),
+      Replace: button("Replace", () => this.toggle("Replace"), { "data-do": "replace", title: "Run another tool instead" }),
+      Reject: this.rejects,
+      Answer: button("It is done", () => (this.open === "Answer" ? this.decide("answer") : this.toggle("Answer")), {
+        class: "agentnb-button agentnb-strong",
+        "data-do": "answer",
+        title: "Enter the result of the call; nothing runs",
+      }),
     };
-    if (item.unknown) this.toggles.Answer = button("Answer", () => this.toggle("Answer"), { title: "Enter the result of the call" });
-    const toggles = Object.values(this.toggles);
-    this.approves = button("Approve", () => this.decide("approve"), { class: "agentnb-button agentnb-primary", title: "Run the call" });
-    this.rejects = button("Reject", () => this.decide("reject"), { title: "Do not run the call; the model is informed" });
-    this.buttons = [this.rejects, ...toggles];
-    this.all =
-      item.length > item.arguments.length ? button("Show all", () => this.showAll(), { class: "agentnb-link" }) : null;
-    const name = el(
-      "span",
-      { class: "agentnb-call-name" },
-      item.path ? el("span", { class: "agentnb-path", text: item.path }) : null,
-      el("code", { text: item.name }),
-    );
-    this.el = el(
+    const { Edit, Replace, Answer } = this.toggles;
+    // More is asked for; once it is there, the same button sends it. The dots are not part of its name.
+    this.dots = /** @type {[Word, HTMLElement][]} */ ([]);
+    for (const word of /** @type {const} */ (["Reject", "Answer"])) {
+      const dots = el("span", { class: "agentnb-dots", "aria-hidden": "true", text: "\u2026" });
+      this.toggles[word].firstChild?.after(dots);
+      this.dots.push([word, dots]);
+    }
+    this.back = button("Back", () => this.close(), { class: "agentnb-button agentnb-ghost", title: "Decide later (Esc)", hidden: true });
+    this.extra = button("", () => this.showExtra(), {
+      class: "agentnb-button agentnb-ghost agentnb-square",
+      "aria-label": unknown ? "More: Edit, Replace" : "More: Replace",
+      "aria-expanded": "false",
+    });
+    this.extra.append(icon("more"));
+    const extras = el("span", { class: "agentnb-extras" }, unknown ? Edit : null, Replace);
+    this.choices = el(
       "div",
-      { class: "agentnb-call", role: "group", "aria-label": item.name },
-      el("div", { class: "agentnb-call-head" }, this.pick, this.more, name, this.brief, this.why, this.left),
-      item.view ? el("p", { class: "agentnb-view", text: item.view }) : null,
-      this.shown,
-      this.all,
+      { class: "agentnb-choices" },
+      ...(unknown ? [Answer, this.approves, this.rejects] : [this.approves, Edit, this.rejects]),
+      this.back,
+      this.extra,
+      extras,
+      el("span", { class: "agentnb-push" }),
+      this.remember?.el,
+    );
+    this.body = el(
+      "div",
+      { class: "agentnb-inner" },
+      el("p", { class: "agentnb-why", text: item.usual || unknown ? "" : item.why }),
+      item.view ? el("p", { class: "agentnb-own-view", text: item.view }) : null,
+      this.given.el,
       this.form,
+      this.reason,
       this.hint,
       this.error,
-      el(
-        "div",
-        { class: "agentnb-set agentnb-choices" },
-        this.approves,
-        el("span", { class: "agentnb-joined" }, this.rejects, this.reason),
-        ...toggles,
-        this.remember?.el,
-      ),
+      this.choices,
     );
+    this.buttons = [this.rejects, Edit, Replace, Answer, this.no, this.extra];
+    this.el = el("div", { class: "agentnb-call", role: "group", "aria-label": item.name }, this.line, head, this.body);
     this.el.addEventListener("keydown", (event) => this.key(event));
-    this.show(item.arguments, item.length);
+    this.el.addEventListener("focusin", () => approvals.concern(this));
+    this.liken(null, true);
     this.explain();
   }
 
+  /**
+   * @param {string} name
+   * @param {"check" | "cross"} sign
+   * @param {() => void} act
+   * @param {string} title
+   */
+  small(name, sign, act, title) {
+    const made = button("", act, {
+      class: "agentnb-button agentnb-ghost agentnb-square",
+      "data-do": name.toLowerCase(),
+      "aria-label": name,
+      title,
+    });
+    made.append(icon(sign));
+    return made;
+  }
+
+  // -- keys
+
   /** @param {KeyboardEvent} event */
   key(event) {
-    event.stopPropagation(); // the notebook has shortcuts on bare letters
-    const target = /** @type {Element} */ (event.target);
-    if (event.key === "Escape" && this.open) {
-      const last = this.toggles[this.open];
-      this.toggle(this.open);
-      last?.focus();
-    }
-    if (target === this.pick && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+    if (this.settled) return;
+    const target = /** @type {HTMLElement} */ (event.target),
+      step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape" && (this.open || (this.opened && this.approvals.table))) {
+      this.close();
+      event.stopPropagation();
+    } else if (step && this.approvals.table && this.line.contains(target)) {
       event.preventDefault();
-      this.approvals.neighbour(this, event.key === "ArrowDown" ? 1 : -1)?.pick.focus();
+      this.approvals.step(this, step, event.shiftKey, target.dataset.do);
+    } else if (isEnter(event) && target.matches("input[type=text]")) {
+      event.preventDefault();
+      if (target === this.reason) this.rejects.click();
+      else this.decide(this.open === "Answer" ? "answer" : "approve");
+    } else if (!isTyping(target) && !event.repeat && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      const letter = event.key.toLowerCase();
+      if (letter === "a" && !this.item.unknown) this.decide("approve");
+      else if (letter === "e") this.press(this.toggles.Edit);
+      else if (letter === "r") this.press(this.rejects);
+      else return;
+      event.preventDefault();
     }
-    if (!isEnter(event) || !target.matches("input[type=text]")) return;
-    event.preventDefault();
-    if (target === this.reason) this.rejects.click();
-    else this.decide("approve");
+  }
+
+  /** @param {HTMLButtonElement} control */
+  press(control) {
+    if (control.getAttribute("aria-disabled") !== "true") control.click();
   }
 
   /**
-   * @param {string} text
-   * @param {number} length
+   * Give the focus to the control that does the same as another call's, else to the one that approves.
+   * @param {string | undefined} same
    */
-  show(text, length) {
-    this.shown.replaceChildren(...hung(text));
-    this.cut = length > text.length;
-    if (this.cut)
-      this.shown.append(el("span", { class: "agentnb-dim", text: `\u2026 (${number(length)} characters in all)` }));
-    else if (this.shown.lastElementChild) this.mark(this.shown.lastElementChild);
+  focus(same) {
+    const controls = /** @type {HTMLElement[]} */ ([...this.el.querySelectorAll("[data-do]")]).filter((node) => node.getClientRects().length),
+      of = (/** @type {string | undefined} */ name) => controls.find((node) => node.dataset.do === name);
+    this.approvals.reveal(this);
+    (of(same) ?? of("approve") ?? of("review") ?? controls[0])?.focus({ preventScroll: true });
   }
 
+  // -- what is shown
+
   /**
-   * Add a mark at the end of a text. The browser reports when the mark becomes visible in the list of calls.
-   * @param {Element} node
+   * Write the row: what differs from similar calls comes first.
+   * @param {import("./values.js").Likeness | null} alike
+   * @param {boolean} named whether the row has the name of the tool
    */
-  mark(node) {
+  liken(alike, named) {
+    const likeness = JSON.stringify([alike, named]);
+    this.tool.hidden = !named && this.isClosed();
+    if (likeness === this.likeness) return;
+    this.likeness = likeness;
+    const { nodes, whole } = argumentsLine(this.item, alike);
+    this.whole = whole;
+    this.brief.replaceChildren(...(named ? ["(", ...nodes, ")"] : nodes));
+    this.sight.disconnect();
+    if (!whole || this.given.seen) return;
     const end = el("span", { class: "agentnb-end" });
-    node.append(end);
+    this.brief.append(end);
     this.sight.observe(end);
   }
 
-  /** @param {IntersectionObserverEntry[]} marks */
-  look(marks) {
-    this.looked = true;
-    this.seen ||= marks.some((mark) => mark.isIntersecting);
-    if (this.seen) this.sight.disconnect();
+  // Find out whether the row has room for the whole call. Only then it can be decided there.
+  measure() {
+    if (!this.isClosed()) return;
+    this.fits = this.whole && this.brief.scrollWidth <= this.brief.clientWidth;
+    this.yes.hidden = !this.fits || this.item.unknown;
+    this.review.hidden = !this.yes.hidden;
+    this.no.hidden = this.item.unknown;
+  }
+
+  readOn() {
+    if (this.given.seen) this.sight.disconnect();
     this.update(this.item);
     this.approvals.count();
   }
 
   // The reason why the call cannot be approved now; empty if it can. With Replace or Answer, the form shows all that is used.
   unread() {
-    if (this.seen || this.open === "Replace" || this.open === "Answer") return "";
-    if (!this.cut) return BELOW;
-    return this.all ? CUT : "These arguments are too long for a page: read and approve them in code (run.pending).";
-  }
-
-  showAll() {
-    this.store.ask({ type: "show", ...this.identity() }, (answer) => {
-      this.show(answer.text, answer.length);
-      this.all?.remove();
-      this.all = null;
-      this.update(this.item);
-    });
+    return this.open === "Replace" || this.open === "Answer" ? "" : this.given.unread();
   }
 
   /**
@@ -213,59 +319,79 @@ export class Call {
 
   unfold() {
     this.opened = this.isClosed();
-    if (!this.opened && this.open) this.toggle(this.open);
+    if (this.opened) this.approvals.concern(this);
+    else if (this.open) this.toggle(this.open);
     this.lay();
+    this.approvals.reveal(this);
+  }
+
+  // Close what is unfolded, else the row.
+  close() {
+    const last = this.open ? this.toggles[this.open] : this.more;
+    if (this.open) this.toggle(this.open);
+    else this.unfold();
+    const visible = last.getClientRects().length ? last : this.more;
+    visible.focus();
+  }
+
+  showExtra() {
+    const shown = this.extra.getAttribute("aria-expanded") !== "true";
+    this.extra.setAttribute("aria-expanded", String(shown));
+    this.choices.classList.toggle("agentnb-with-extras", shown);
   }
 
   isClosed() {
-    return this.approvals.many() && !this.opened && !this.open;
+    return this.approvals.table && !this.opened && !this.open;
   }
 
   lay() {
-    this.el.classList.toggle("agentnb-closed", this.isClosed());
-    this.more.setAttribute("aria-expanded", String(!this.isClosed()));
-    this.el.classList.toggle("agentnb-editing", Boolean(this.open));
-    this.el.classList.toggle("agentnb-picked", this.approvals.many() && this.pick.checked);
+    const { table, current } = this.approvals,
+      closed = this.isClosed(),
+      asks = !this.item.unknown && this.open !== "Reject" && (!table || current === this);
+    this.el.classList.toggle("agentnb-closed", closed);
+    this.more.setAttribute("aria-expanded", String(!closed));
+    this.tool.hidden = closed && this.likeness.endsWith("false]");
+    this.el.classList.toggle("agentnb-picked", table && this.pick.checked);
+    this.approves.classList.toggle("agentnb-primary", asks);
+    this.approves.classList.toggle("agentnb-strong", !asks);
   }
 
   /** @param {Question} item */
   update(item) {
     this.item = item;
-    say(this.why, item.why || (item.unknown ? "It is unknown how this call ended." : "This tool requires approval."));
     this.tick();
     this.lay();
     for (const control of this.buttons) allow(control, this.store, !this.busy, BUSY);
-    allow(this.approves, this.store, !this.busy && !this.unread(), this.busy ? BUSY : this.unread());
+    for (const control of [this.approves, this.yes])
+      allow(control, this.store, !this.busy && !this.unread(), this.busy ? BUSY : this.unread());
     this.explain();
-    for (const control of [this.pick, this.reason, this.remember?.choice]) if (control) control.disabled = this.store.replays;
+    this.pick.disabled = this.store.replays || item.unknown;
+    for (const control of [this.reason, this.remember?.choice]) if (control) control.disabled = this.store.replays;
   }
 
   tick() {
-    const seconds = this.item.deadline
-      ? Math.round(this.item.deadline - this.store.now())
-      : null;
-    const clock = seconds === null ? "" : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
-    say(
-      this.left,
-      seconds === null ? "" : seconds > 0 ? `${clock} left, then the call is rejected` : "time is up: the call is rejected",
-    );
-    this.left.classList.toggle("agentnb-bad", seconds !== null && seconds < 15);
+    const now = this.store.now(),
+      { deadline } = this.item;
+    for (const left of this.lefts) {
+      say(left, timeLeft(this.item, now));
+      left.classList.toggle("agentnb-bad", Boolean(deadline) && Number(deadline) - now < 15);
+    }
   }
 
   explain() {
-    const name = this.forms.Replace?.tool.value;
+    const name = this.forms.Replace?.tool.value,
+      approve = this.item.unknown ? "Run again" : "Approve";
     say(
       this.hint,
       this.open === "Edit"
-        ? "Approve runs the call with the values above."
+        ? `${approve} runs the call with the values above.`
         : this.open === "Replace"
-          ? `Approve runs ${name} with the values above instead.`
+          ? `${approve} runs ${name} with the values above instead.`
           : this.open === "Answer"
-            ? "Approve takes the text above as the call's result; nothing runs."
-            : this.looked && !this.store.replays
-              ? this.unread()
-              : "",
+            ? "The text above becomes the call's result; nothing runs."
+            : "",
     );
+    for (const [word, dots] of this.dots) dots.hidden = this.open === word;
   }
 
   /** @param {Word} word */
@@ -273,22 +399,27 @@ export class Call {
     this.open = this.open === word ? null : word;
     for (const [name, control] of Object.entries(this.toggles))
       control.setAttribute("aria-expanded", String(name === this.open));
+    const { open } = this,
+      form = open === "Reject" ? null : open;
     this.form.replaceChildren();
-    this.form.hidden = !this.open;
-    this.shown.hidden = this.open === "Edit" && this.seen; // a form may have only the beginning of a long value
+    this.form.hidden = !form;
+    this.reason.hidden = open !== "Reject";
+    if (this.remember) this.remember.el.hidden = Boolean(form); // values that a person typed are for this call
+    this.back.hidden = open !== "Reject" && open !== "Answer";
+    this.given.el.hidden = open === "Edit" && this.given.seen; // a form may have only the beginning of a long value
     say(this.error, "");
+    if (open) this.approvals.concern(this);
     this.lay();
-    if (this.open) {
-      this.form.append(this.filled(this.open).el);
-      const first = /** @type {HTMLElement | null} */ (this.form.querySelector("input, textarea, select"));
-      first?.focus();
-    }
+    if (form) this.form.append(this.filled(form).el);
+    const first = form ? this.form.querySelector("input, textarea, select") : open ? this.reason : null;
     this.update(this.item);
+    this.approvals.reveal(this);
+    /** @type {HTMLElement | null} */ (first)?.focus({ preventScroll: true });
   }
 
   /**
    * Return the form of a button, and make it the first time. A closed form keeps what was typed in it.
-   * @param {Word} word
+   * @param {"Edit" | "Replace" | "Answer"} word
    * @returns {Form | Replacement}
    */
   filled(word) {
@@ -298,30 +429,35 @@ export class Call {
     return (this.forms.Replace ??= new Replacement(tools, this.item.name, () => this.explain()));
   }
 
+  // -- the decision
+
   /**
    * Return the decision with the values of the open form, or null if these are not valid, which the form then says. When
    * several calls are decided together, a form in which nothing was changed is not used.
-   * @param {"approve" | "reject"} decision
+   * @param {"approve" | "reject" | "answer"} decision
    * @param {string} [remember]
    * @param {boolean} [alone]
    * @returns {Verdict | null}
    */
   verdict(decision, remember = this.remember?.choice.value, alone = true) {
-    const seconds = (performance.now() - this.since) / 1000;
-    const call = { ...this.identity(), digest: this.item.digest, seconds };
+    const seconds = (performance.now() - this.since) / 1000,
+      call = { ...this.identity(), digest: this.item.digest, seconds },
+      word = decision === "answer" ? "Answer" : this.open;
     if (decision === "reject") return { ...call, decision, reason: this.reason.value, remember };
-    if (!this.open || !(alone || this.typed.has(this.open))) return { ...call, decision, remember };
-    const form = this.filled(this.open),
+    if (decision === "approve" && word !== "Edit" && word !== "Replace") return { ...call, decision, remember };
+    if (!word || word === "Reject") return null;
+    if (!alone && !this.typed.has(word)) return { ...call, decision, remember };
+    const form = this.filled(word),
       filled = form.read();
     say(this.error, filled.ok ? "" : filled.error);
     if (!filled.ok) return null;
-    if (this.open === "Answer") return { ...call, decision: "answer", result: filled.arguments };
-    if (this.open === "Edit" && filled.same) return { ...call, decision: "approve" };
+    if (word === "Answer") return { ...call, decision, result: filled.arguments };
+    if (word === "Edit" && filled.same) return { ...call, decision: "approve" };
     const name = form instanceof Replacement ? { name: form.tool.value } : {};
-    return { ...call, decision: this.open.toLowerCase(), ...name, arguments: filled.arguments, kept: filled.kept };
+    return { ...call, decision: word.toLowerCase(), ...name, arguments: filled.arguments, kept: filled.kept };
   }
 
-  /** @param {"approve" | "reject"} decision */
+  /** @param {"approve" | "reject" | "answer"} decision */
   decide(decision) {
     if (this.busy || this.store.gone || this.store.replays) return;
     if (decision === "approve" && this.unread()) return;
@@ -343,5 +479,32 @@ export class Call {
     this.busy = !error;
     say(this.error, error ?? "");
     this.update(this.item);
+  }
+
+  /**
+   * Show for some seconds, in place of the row, how the call was decided.
+   * @param {Decision} decision
+   * @param {HTMLElement} undo
+   */
+  settle(decision, undo) {
+    this.settled = decision;
+    this.until = performance.now() + TEN_SECONDS;
+    this.tool.hidden = false;
+    this.el.className = "agentnb-call agentnb-was";
+    this.el.dataset.decision = decision.decision;
+    for (const name of ["role", "aria-label", "aria-describedby"]) this.el.removeAttribute(name);
+    this.more.remove();
+    const words = decision.reason ? `${decision.words}: ${decision.reason}` : decision.words;
+    this.el.replaceChildren(
+      icon(decision.decision === "reject" ? "cross" : "check"),
+      this.text,
+      el("span", { class: "agentnb-decided-words agentnb-cut", text: words, title: words }),
+      undo,
+    );
+  }
+
+  dispose() {
+    this.sight.disconnect();
+    this.given.dispose();
   }
 }

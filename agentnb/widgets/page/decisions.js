@@ -29,14 +29,15 @@ export class Decided {
     this.update();
   }
 
-  update() {
+  /** @param {Set<number | undefined>} [shown] the decisions that are shown elsewhere */
+  update(shown = new Set()) {
     const { recent = [], rules = [], open = 0 } = this.store.model.get("decisions") ?? {};
     this.bar.hidden = open < 2;
     say(this.openCount, `${count(open, "decided call")} ${open === 1 ? "has" : "have"} not started.`);
     allow(this.every, this.store);
     this.show(
       this.open,
-      recent.filter((one) => one.undo).map((one) => ["undo", one, one.words]),
+      recent.filter((one) => one.undo && !shown.has(one.event)).map((one) => ["undo", one, one.words]),
     );
     this.show(
       this.rules,
@@ -82,8 +83,10 @@ export class Decided {
   button(what, one) {
     const name = what === "undo" ? "Undo" : "Forget";
     return button(name, (event) => this.ask(event.currentTarget, { type: what, event: one.event }), {
+      class: "agentnb-button agentnb-ghost",
+      hidden: what === "undo" && "undo" in one && !one.undo,
       "aria-label": `${name}: ${one.name}`,
-      title: what === "undo" ? "Withdraw this decision; the call waits for a decision again" : "Later calls need a decision again",
+      title: what === "undo" ? "Withdraw this decision; the call waits for a decision again (U)" : "Later calls need a decision again",
     });
   }
 
@@ -94,8 +97,16 @@ export class Decided {
   ask(control, message) {
     if (control.getAttribute("aria-disabled") === "true") return;
     enable(control, false, BUSY);
+    this.send(message, () => enable(control, true));
+  }
+
+  /**
+   * @param {{ type: "undo", event?: number } | { type: "forget", event: number }} message
+   * @param {() => void} [then]
+   */
+  send(message, then) {
     this.store.ask(message, (answer) => {
-      enable(control, true);
+      then?.();
       this.answered(answer);
     });
   }

@@ -9,7 +9,7 @@ const isGone = (node) => !node.isConnected || !node.getClientRects().length;
  * Whether an element takes typed text. The next key must then neither press a button nor be a command of the notebook.
  * @param {Element} node
  */
-const isTyping = (node) => node.matches("textarea, select, input:not([type=checkbox])");
+export const isTyping = (node) => node.matches("textarea, select, input:not([type=checkbox])");
 
 /**
  * Keep the focus in the panel when the element that has it is taken away.

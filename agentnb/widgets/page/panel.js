@@ -185,11 +185,10 @@ function make(store, model) {
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
   );
-  const inSide = [diagram?.el, details?.el].filter((node) => node !== undefined);
+  const inSide = [diagram?.el, details?.el, compare?.side].filter((node) => node !== undefined);
   const side = el("div", { class: "agentnb-side" }, ...inSide);
   if (!diagram) main.append(...inSide);
   root.classList.toggle("agentnb-framed", framed);
-  if (compare) compare.el.prepend(compare.side);
   root.append(
     ...[
       head?.el,
@@ -213,6 +212,9 @@ function make(store, model) {
     tabs.tell(events, store.rows.length || (store.replays ? 0 : store.total));
     tabs.tell(made.messages, messages);
     tabs.offer(compare, Boolean(model.get("branches")?.length));
+    tabs.tell(compare, model.get("branches")?.length ?? 0);
+    if (compare) compare.side.hidden = !tabs.isSeen(compare);
+    root.classList.toggle("agentnb-comparing", tabs.isSeen(compare));
     tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
     if (controls) controls.composer.el.hidden = tabs.at > 0;
     find.turnTo(tabs.views[tabs.at].part);

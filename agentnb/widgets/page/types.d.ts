@@ -144,17 +144,31 @@ interface Identity {
 interface Question extends Identity {
   name: string;
   why: string;
+  /** Whether it waits because its tool always asks. */
+  usual: boolean;
+  /** What its tool needs. */
+  needs: string[];
+  /** The description of its tool. */
+  description: string;
   view: string;
   unknown: boolean;
   /** Seconds since the epoch. */
   deadline: number | null;
-  arguments: string;
-  /** The number of characters of all arguments; if `arguments` is cut, it has fewer. */
+  values: Value[];
+  /** The number of characters of all arguments, and how many of them are missing in `values`. */
   length: number;
+  left: number;
   digest: string;
   fields: FieldSpec[];
   /** The approximate number of characters of the question in a message. */
   size: number;
+}
+
+/** One argument: a text of several lines, a text of one line, or any other value as JSON. */
+interface Value {
+  name: string;
+  kind: "text" | "string" | "json";
+  text: string;
 }
 
 /** One field of a form (views/forms.py). */
@@ -177,6 +191,9 @@ interface FieldSpec {
 
 interface Decision {
   event: number;
+  /** The call, and the number of the question that was answered. */
+  id: string;
+  asked: number | null;
   time: number;
   path: string;
   name: string;
@@ -323,7 +340,8 @@ interface Answers {
   withdraw: Done;
   breakpoint: Done;
   position: { place?: Place };
-  show: { text: string; length: number };
+  /** Of an event its text, of a question its arguments, or why it has none. */
+  show: { text: string; length: number; values?: Value[]; left?: number };
   typed: { text: string; timing: Timing };
   messages: { total: number; left: number; note: string; messages: ShownMessage[] };
   whatif: Failed | { ok: true; options: WhatIfOptions; error?: undefined };

@@ -64,6 +64,10 @@ export class WhatIf {
 
   /** @param {EventRow} row */
   open(row) {
+    if (this.store.gone) {
+      say(this.said, GONE);
+      return undefined;
+    }
     const known = this.forms.get(row.seq);
     if (known) return this.show(known);
     this.store.ask({ type: "whatif", seq: row.seq }, (answer) => {

@@ -30,11 +30,13 @@ from agentnb.widgets.static.pictures import (
     strip_picture,
 )
 from agentnb.widgets.static.rows import mark, row_html, rows_html
-from agentnb.widgets.text import amount, duration, one_line, visible
+from agentnb.widgets.text import amount, duration, for_reading, one_line, visible
 from agentnb.widgets.views.about import Sign, display_name, input_text
 from agentnb.widgets.views.decisions import RECENT, clock, rule_row
 from agentnb.widgets.views.loops import Loops, LoopView, breadcrumb
-from agentnb.widgets.views.status import Questions, status
+from agentnb.widgets.views.questions import Questions
+from agentnb.widgets.views.rows import ROW_LIMIT
+from agentnb.widgets.views.status import status
 from agentnb.widgets.views.strip import Strip, strip
 from agentnb.widgets.views.trace import Trace
 
@@ -196,8 +198,8 @@ def _sums(drawn: Strip, usage: Mapping[str, Any]) -> str:
 def _questions(run: Recording) -> Iterator[str]:
     """Show the calls that wait for a decision, each with all that its question shows."""
     budget, left_out = Budget(QUESTIONS), []
-    for question in Questions().waiting(run, everything=True):
-        if html := budget.spend(_question(question)):
+    for item, question in Questions().asked(run, everything=True):
+        if html := budget.spend(_question(question, for_reading(item.arguments)[:ROW_LIMIT])):
             yield html
         else:
             left_out.append(f"{path_of(question['path'])}<samp>{line(question['name'], 80)}</samp>")
@@ -206,16 +208,17 @@ def _questions(run: Recording) -> Iterator[str]:
         yield f'<div style="opacity:.72">waiting for a decision as well: {", ".join(left_out[:NAMED])}{more}</div>'
 
 
-def _question(question: Mapping[str, Any]) -> str:
+def _question(question: Mapping[str, Any], arguments: str) -> str:
     view = f'<div style="white-space:pre-wrap">{escaped(question["view"])}</div>' if question["view"] else ""
+    why = question["why"] + (f" It needs {', '.join(question['needs'])}." if question["needs"] else "")
     return (
         f'<div role="group" aria-label="{quoted(one_line(question["name"], 80))}" '
         f'style="border:1px solid {PERSON};border-left:4px solid {PERSON};border-radius:6px;'
         f'padding:6px 12px;margin:0 0 10px">'
         f'<div><span style="color:{PERSON}">◆</span> {path_of(question["path"])}'
-        f"<samp><b>{line(question['name'], 80)}</b></samp> was waiting for a decision. {escaped(question['why'])}</div>"
+        f"<samp><b>{line(question['name'], 80)}</b></samp> was waiting for a decision. {escaped(why)}</div>"
         f'{view}<pre style="margin:2px 0;white-space:pre-wrap;font-size:13px;line-height:18px">'
-        f"{hung(question['arguments'])}</pre></div>"
+        f"{hung(arguments)}</pre></div>"
     )
 
 

@@ -130,6 +130,8 @@ class DecisionLog:
 def _row(decision: ApprovalDecision, name: str, arguments: str, can_undo: bool) -> dict[str, Any]:
     return {
         "event": decision.seq,
+        "id": repair_text(decision.call_id),
+        "asked": decision.question,
         "time": decision.time,
         "path": repair_text(decision.path),
         "name": name or f"decision of event {decision.earlier}",

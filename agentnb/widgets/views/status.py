@@ -17,16 +17,13 @@ from agentnb.core.state import State
 from agentnb.run import Recording
 from agentnb.run.gate.breakpoints import NEVER
 from agentnb.run.gate.conditions import OPERATORS
-from agentnb.widgets.text import as_json, for_reading, one_line, pretty
+from agentnb.widgets.text import as_json, one_line, pretty
 from agentnb.widgets.views.about import display_name, model_name, state_in_words
-from agentnb.widgets.views.forms import form
 from agentnb.widgets.views.loops import Loops, arrows_of, latest_of, nested_status
 from agentnb.widgets.views.rows import ROW_LIMIT, STAMPS, clip
 
 QUEUED = 20
 """The maximum number of queued messages that are shown."""
-ASKED, FEW = 64 * 1024, 4
-"""The maximum number of characters of the questions in one message to a page. `FEW` questions are sent in any case."""
 LABEL = 240
 """The maximum number of characters of a breakpoint's conditions."""
 TEXT, ITEMS = 1000, 20
@@ -194,74 +191,3 @@ def breakpoints(run: Recording, loops: Loops) -> dict[str, Any]:
 def digest(name: str, arguments: dict[str, Any]) -> str:
     """Return the digest that identifies a queued message that a page has shown."""
     return hashlib.sha256(as_json([name, arguments])).hexdigest()[:16]
-
-
-def identity(item: Any) -> dict[str, Any]:
-    """Return the identity of the question about a waiting call, as the page gets it and sends it back.
-
-    A question that is not recorded yet has no event number; the call and its attempt identify it.
-    """
-    return {
-        "run": repair_text(item.run_id),
-        "path": repair_text(item.path),
-        "event": item.event,
-        "id": repair_text(item.id),
-        "attempt": item.attempt,
-    }
-
-
-class Questions:
-    """The calls that wait for a person, as the page gets them. Each is built once, because arguments may be long.
-
-    tools: by the path of a loop, the tools that may replace a waiting call, each with its empty form.
-    """
-
-    def __init__(self) -> None:
-        self._built: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
-        self.tools: dict[str, dict[str, list[dict[str, Any]]]] = {}
-
-    def waiting(self, run: Recording, *, everything: bool = False) -> list[dict[str, Any]]:
-        """Return the oldest questions that fit in one message, each with the form of its arguments.
-
-        everything: return all questions.
-        """
-        built: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
-        changed: dict[str, bool] = {}
-        room = ASKED
-        for item in run.pending:
-            if room <= 0 and len(built) >= FEW and not everything:
-                break
-            key = (item.run_id, item.path, item.event, item.id, item.attempt)
-            before, question = self._built.get(key, (None, {}))
-            if before is None or (before.shown, before.deadline) != (item.shown, item.deadline):
-                question = _question(item)
-                changed[item.path] = True
-            built[key] = (item, question)
-            room -= question["size"]
-            changed.setdefault(item.path, False)
-        self._built = built
-        self.tools = {
-            path: {repair_text(name): form(schema, None) for name, schema in run.tool_schemas(path).items()}
-            if new
-            else self.tools[path]
-            for path, new in changed.items()
-        }
-        return [question for _, question in built.values()]
-
-
-def _question(item: Any) -> dict[str, Any]:
-    text = for_reading(item.arguments)
-    fields = form(item.schema, item.arguments)
-    return {
-        **identity(item),
-        "name": repair_text(item.name),
-        "why": repair_text(item.reason or ""),
-        "view": repair_text(item.view),
-        "unknown": bool(getattr(item, "unknown", False)),
-        "deadline": item.deadline,
-        "arguments": text[:ROW_LIMIT],
-        "length": len(text),
-        "digest": item.shown,
-        "fields": fields,
-        "size": len(text[:ROW_LIMIT]) + len(as_json(fields)),
-    }
