@@ -79,7 +79,10 @@ class RecordedPanel(Panel):
 
 
 class PanelPage:
-    """`page/` on a page, with a real panel or with a state from the test."""
+    """`page/` on a page, with a real panel or with a state from the test.
+
+    tab: the view that the test looks at, if the panel has it; otherwise its first view is visible.
+    """
 
     def __init__(
         self,
@@ -89,6 +92,7 @@ class PanelPage:
         state: dict[str, Any] | None = None,
         kernel: dict[str, Any] | None = None,
         settle: bool = True,
+        tab: str = "Events",
     ) -> None:
         self.page = page
         self.panel = panel
@@ -102,6 +106,9 @@ class PanelPage:
         if panel is not None:
             state = {name: getattr(panel, name) for name in TRAITS}
         page.evaluate("([state, kernel]) => window.show(state, kernel)", [state, kernel])
+        chosen = page.get_by_role("tab", name=tab, exact=True)
+        if chosen.count():
+            chosen.click()
         if settle:
             self.settle()
         if panel is not None and page.get_by_role("slider", name="Position").count():

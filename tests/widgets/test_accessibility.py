@@ -108,7 +108,8 @@ def seen_as(tab: str) -> Callable[[PanelPage], None]:
         shown.page.get_by_role("tab", name=tab).click()
         view = shown.page.get_by_role("tabpanel", name=tab)
         shown.until(
-            lambda: any(words in view.inner_text() for words in ("turn 1", "Answer with one", "completed")), tab
+            lambda: any(words in view.inner_text() for words in ("turn 1", "Turn 1", "Answer with one", "completed")),
+            tab,
         )
         shown.page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
 
@@ -139,7 +140,8 @@ def silent() -> Any:
 def speaking(shown: PanelPage) -> None:
     assert shown.panel is not None
     shown.panel.run.play()
-    shown.until(shown.page.locator(".agentnb-line").count, "the line")
+    shown.page.get_by_role("tab", name="Trace").click()
+    shown.until(shown.page.locator(".agentnb-stream").count, "the text")
 
 
 def nested() -> Any:
@@ -186,6 +188,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
     "breakpoints": (one, broken_off),
     "an event": (one, selected),
     "loops inside": (nested, lambda shown: None),
+    "trace": (graph, seen_as("Trace")),
     "timeline": (graph, seen_as("Timeline")),
     "messages": (graph, seen_as("Messages")),
     "usage": (graph, seen_as("Usage")),

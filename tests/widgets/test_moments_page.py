@@ -53,7 +53,7 @@ def drawn(shown: PanelPage, total: int) -> dict[str, str]:
     assert shown.panel is not None
     shown.until(shown.panel.is_told, "how the run stands")
     told = {}
-    for tab in ("Events", "Timeline", "Usage", "Messages"):
+    for tab in ("Trace", "Events", "Timeline", "Usage", "Messages"):
         page.get_by_role("tab", name=tab).click()
         told |= {f"{tab} {name}": part for name, part in at_rest(shown).items()}
     return told

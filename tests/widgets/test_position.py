@@ -125,16 +125,14 @@ def spoken(answer: str, *, seconds: float = 1.0, pieces: int = 40, waits: float 
 
 
 def speaking(shown: PanelPage) -> str:
-    return str(
-        shown.page.evaluate("() => document.querySelector('.agentnb-live .agentnb-line-text')?.textContent ?? ''")
-    )
+    return str(shown.page.evaluate("() => document.querySelector('.agentnb-stream-text')?.textContent ?? ''"))
 
 
 # All texts shown during playback, independent of how often they are read.
 NOTE_TYPED = """() => {
   window.typed = [];
   const note = () => {
-    const text = document.querySelector(".agentnb-live .agentnb-line-text")?.textContent ?? "";
+    const text = document.querySelector(".agentnb-stream-text")?.textContent ?? "";
     if (text && text !== window.typed.at(-1)) window.typed.push(text);
   };
   const all = { childList: true, subtree: true, characterData: true };
@@ -149,6 +147,7 @@ def typed(shown: PanelPage, enough: Callable[[list[str]], bool]) -> list[str]:
         return list(shown.page.evaluate("() => window.typed"))
 
     go_to(shown, 3)
+    shown.page.get_by_role("tab", name="Trace").click()
     shown.page.evaluate(NOTE_TYPED)
     press(shown, "Play")
     shown.until(lambda: enough(seen()), "a part of it")
@@ -181,6 +180,7 @@ def test_an_answer_too_long_for_a_row_is_played_to_its_end(show: Callable[..., P
 def test_playback_paused_within_an_answer_stops_there_and_continues(show: Callable[..., PanelPage]) -> None:
     answer = "".join(f"{n} " for n in range(100))
     shown = show(spoken(answer, seconds=30, pieces=290))
+    shown.page.get_by_role("tab", name="Trace").click()
     go_to(shown, 3)
     press(shown, "Play")
     shown.until(lambda: len(speaking(shown)) > 20, "a part of it")
@@ -199,6 +199,7 @@ def test_playback_paused_within_an_answer_stops_there_and_continues(show: Callab
 
 def test_play_at_the_end_starts_from_the_beginning(show: Callable[..., PanelPage]) -> None:
     shown = show(spoken("x" * 400, seconds=30))
+    shown.page.get_by_role("tab", name="Trace").click()
     go_to(shown, 5)
     press(shown, "Play")
     shown.until(lambda: position(shown).input_value() == "3" and speaking(shown), "the answer, once more")

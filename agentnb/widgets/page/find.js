@@ -31,7 +31,7 @@ export class Find {
   }
 
   focus() {
-    const field = this.part?.query ?? (this.el.hidden ? null : this.input);
+    const field = this.part?.field ?? (this.el.hidden ? null : this.input);
     field?.focus();
     field?.select();
   }

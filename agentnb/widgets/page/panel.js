@@ -11,6 +11,7 @@ import { Position } from "./position.js";
 import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
+import { Trace } from "./trace.js";
 import { Timeline } from "./timeline.js";
 import { Messages } from "./messages.js";
 import { Live, Progress } from "./live.js";
@@ -29,9 +30,9 @@ import { actByKey, keepKeys } from "./keys.js";
 import { Ready } from "./ready.js";
 import { resizable } from "./size.js";
 
-const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
+const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
+const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
 const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
@@ -42,6 +43,7 @@ const WANTS = {
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
+  trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail", "selected"],
   timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
@@ -53,7 +55,7 @@ const WANTS = {
   branches: ["branches"],
   compare: ["branches", "rows"],
 };
-const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
+const EACH = new Set(["controls", "approvals", "trace", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
 
@@ -123,6 +125,11 @@ function make(store, model) {
   /** @type {Details | null} */
   const alone = events ? null : new Details(store, () => alone?.show(null), go);
   const details = events?.details ?? alone;
+  /** @param {number} at */
+  const showEvent = (at) => {
+    details?.show(store.all[at] ?? null);
+    details?.body.focus({ preventScroll: true });
+  };
   const controls = has("controls") ? new Controls(store) : null,
     position = has("position") ? new Position(store) : null,
     head = controls ?? position,
@@ -155,10 +162,11 @@ function make(store, model) {
     approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
+    trace: has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
     timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
-    live: events ? new Live(store) : null,
-    progress: events || has("progress") ? new Progress(store, parts.length === 1 && has("progress")) : null,
+    live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
+    progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
     whatif: details ? new WhatIf(store, (form) => details.hold(form), () => details.hold(null)) : null,
@@ -246,6 +254,7 @@ function make(store, model) {
     say(trouble, store.trouble);
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
+    if (news.has("selected") && details && details.row !== store.selected && !(events && seen("events"))) details.show(store.selected);
     for (const [name, part] of Object.entries(made)) {
       if (!part || !seen(name)) continue;
       const due = WANTS[name].filter((what) => all || news.has(what));

@@ -177,6 +177,11 @@ export class Store {
     return this.moment.spans;
   }
 
+  // The rows of the trace at the shown moment.
+  get trace() {
+    return this.moment.trace;
+  }
+
   // The spans of all rows.
   get whole() {
     return this.newest.spans;
