@@ -49,11 +49,10 @@ def test_nothing_outside_the_panel_moves_whatever_happens_inside(show: Callable[
     page.keyboard.press("Escape")
     group.get_by_role("button", name="Approve", exact=True).click()
     shown.until(lambda: run.state.over and group.count() == 0, "the end")
-    shown.until(page.get_by_role("group", name="Sum").is_visible, "the sum")
-    note()
-    for name in ("Timeline", "Messages", "Usage"):
+    for name in ("Trace", "Events", "Messages", "Usage"):
         page.get_by_role("tab", name=name).click()
         note()
+        expect(page.get_by_role("group", name="Sum")).to_be_visible(visible=name == "Trace")
     assert len(set(heights)) == 1
 
 
@@ -180,14 +179,14 @@ def test_one_button_plays_pauses_and_asks_again(show: Callable[[Any], PanelPage]
 
 def test_a_run_that_has_not_begun_names_its_tools_and_those_that_ask(page: Page) -> None:
     run = scenes.not_started()
-    shown = PanelPage(page, RecordedPanel(run))
+    shown = PanelPage(page, RecordedPanel(run), tab="Trace")
     tools = page.get_by_role("list", name="Tools").get_by_role("listitem")
     expect(tools).to_have_text(["read_table", "write_report", "delete_file"])
     expect(page.get_by_text("3 tools, of which 2 ask before they run:")).to_be_visible()
     expect(tools.locator("[data-kind=person]:visible")).to_have_count(2)
     button(shown, "Step").click()
-    shown.until(page.get_by_role("log", name="Events").is_visible, "the first event")
-    expect(page.get_by_text("Nothing has happened yet.")).to_be_hidden()
+    shown.until(page.get_by_role("treegrid", name="Trace").is_visible, "the first event")
+    expect(page.get_by_text("Nothing has happened yet.", exact=True)).to_be_hidden()
     run.cancel()
 
 
@@ -203,7 +202,7 @@ def test_keys_of_the_panel_do_what_its_buttons_do(show: Callable[[Any], PanelPag
     tabs.first.focus()
     page.keyboard.press("s")
     shown.until(lambda: run.events and not run.driven, "the step")
-    page.keyboard.press("3")
+    page.keyboard.press("4")
     expect(page.get_by_role("tab", name="Messages")).to_have_attribute("aria-selected", "true")
     page.keyboard.press("/")
     expect(page.get_by_label("Find", exact=True)).to_be_focused()
@@ -213,7 +212,7 @@ def test_keys_of_the_panel_do_what_its_buttons_do(show: Callable[[Any], PanelPag
     expect(page.get_by_label("Find", exact=True)).to_have_value("")
     page.keyboard.press("Escape")
     expect(page.get_by_role("group", name="Panel")).to_be_focused()
-    page.keyboard.press("1")
+    page.keyboard.press("2")
     page.keyboard.press("/")
     expect(page.get_by_label("Filter events")).to_be_focused()
     page.keyboard.press("Escape")

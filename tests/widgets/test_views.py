@@ -279,8 +279,9 @@ def test_the_timeline_shows_which_calls_a_call_waited_for_and_how_long(show: Cal
 def test_empty_views_say_what_to_do(show: Callable[[Any], PanelPage]) -> None:
     shown = show(session(["Hello."]))
     page = shown.page
-    expect(page.get_by_text("Nothing has happened yet.")).to_be_visible()
-    for name, words in [("Timeline", "rows"), ("Messages", "messages")]:
+    tab(page, "Trace").click()
+    expect(page.get_by_text("Nothing has happened yet.", exact=True)).to_be_visible()
+    for name, words in [("Events", "events"), ("Timeline", "rows"), ("Messages", "messages")]:
         tab(page, name).click()
         there = page.get_by_text(f"No {words} yet. Step or Play starts the run.")
         shown.until(there.is_visible, words)

@@ -175,9 +175,14 @@ function make(store, model) {
   };
   const views = /** @type {[string, Part][]} */ ([]);
   for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
-  const tabs = views.length > 1 ? new Tabs(views, () => view("view")) : null;
-  const find = new Find(),
-    ready = controls && views.length ? new Ready(store) : null; // in the place of the first view
+  const find = new Find();
+  const chosen = () => {
+    if (tabs) find.turnTo(tabs.views[tabs.at].part);
+    view("view");
+  };
+  const tabs = views.length > 1 ? new Tabs(views, chosen) : null;
+  const ready = controls && views.length ? new Ready(store) : null; // in the place of the first view
+  if (tabs) find.turnTo(tabs.views[0].part);
   tabs?.el.append(find.el);
   const framed = Boolean(head && views.length); // the frame has a constant height, whatever happens in it
   /** @param {string} name */
@@ -225,7 +230,6 @@ function make(store, model) {
     root.classList.toggle("agentnb-comparing", tabs.isSeen(compare));
     tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
     if (controls) controls.composer.el.hidden = tabs.at > 0;
-    find.turnTo(tabs.views[tabs.at].part);
   };
   const begin = () => {
     if (!ready) return;
