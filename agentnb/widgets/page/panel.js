@@ -7,7 +7,8 @@ import { button, el, say } from "./text.js";
 import { icon } from "./icons.js";
 import { Store } from "./store.js";
 import { Controls } from "./controls.js";
-import { Position } from "./position.js";
+import { ReplayControls } from "./replay.js";
+import { Strip } from "./strip.js";
 import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
@@ -39,7 +40,8 @@ const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events th
  * @type {Record<string, News[]>}
  */
 const WANTS = {
-  position: ["position", "rows", "status", "live", "clock"],
+  replay: ["position", "rows", "status", "clock"],
+  strip: ["rows", "status", "position", "clock"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
@@ -55,7 +57,7 @@ const WANTS = {
   branches: ["branches"],
   compare: ["branches", "rows"],
 };
-const EACH = new Set(["controls", "approvals", "trace", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
+const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
 
@@ -131,8 +133,9 @@ function make(store, model) {
     details?.body.focus({ preventScroll: true });
   };
   const controls = has("controls") ? new Controls(store) : null,
-    position = has("position") ? new Position(store) : null,
-    head = controls ?? position,
+    replay = has("position") ? new ReplayControls(store) : null,
+    strip = has("timeline") || has("position") ? new Strip(store) : null,
+    head = controls ?? replay,
     diagram = has("diagram") ? new Diagram(store, events && ((phase) => listPhase(phase))) : null;
   // The branches of the run: listed, compared, and each shown in this panel's place.
   let inside = /** @type {{ root: HTMLElement, dispose: () => void } | null} */ (null);
@@ -150,6 +153,22 @@ function make(store, model) {
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
     compare = isWhole ? new Compare(store, open) : null;
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  /**
+   * Show the form of What if under the row of its event. An event without a row has it in its details.
+   * @param {HTMLElement} form
+   * @param {EventRow} event
+   */
+  const growForm = (form, event) => {
+    const row = trace && store.trace.of(event);
+    if (row) tabs?.choose(tabs.indexOf(trace));
+    if (row) trace.grow("whatif", row.number, form, { under: true, kind: "whatif" });
+    else details?.hold(form);
+  };
+  const shrinkForm = () => {
+    trace?.shrink("whatif");
+    details?.hold(null);
+  };
   /** @param {BranchState} branch */
   const compareWith = (branch) => {
     compare?.choose(branch.id);
@@ -157,19 +176,20 @@ function make(store, model) {
   };
   /** @type {Record<string, Part | null>} */
   const made = {
-    position,
+    replay,
     controls,
+    strip,
     approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
-    trace: has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
+    trace,
     timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
     live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
     progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
-    whatif: details ? new WhatIf(store, (form) => details.hold(form), () => details.hold(null)) : null,
+    whatif: details ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,
   };
@@ -206,6 +226,7 @@ function make(store, model) {
     ...[
       head?.el,
       kernel,
+      strip?.el,
       branches?.el,
       el("div", { class: "agentnb-body" }, main.children.length ? main : null, diagram ? side : null),
       framed ? resizable(root) : undefined,
