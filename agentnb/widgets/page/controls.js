@@ -4,7 +4,6 @@ import { BUSY, GONE, button, el, enable, say } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
 import { Composer } from "./composer.js";
 import { Head } from "./head.js";
-import { Help } from "./help.js";
 import { icon, iconButton } from "./icons.js";
 import { isEnter } from "./keys.js";
 import { Cancelling, Menu } from "./menu.js";
@@ -24,8 +23,11 @@ const WHY_OFF = /** @type {const} */ ([
 ]);
 
 export class Controls {
-  /** @param {Store} store */
-  constructor(store) {
+  /**
+   * @param {Store} store
+   * @param {import("./help.js").Help} help
+   */
+  constructor(store, help) {
     this.store = store;
     this.head = new Head(store);
     this.notices = new Notices(store);
@@ -65,15 +67,14 @@ export class Controls {
     );
     this.buttons = { Step: this.step, Cancel: this.cancelling.button, Snapshot: this.snapshot, Fork: this.fork };
     this.head.actions.append(el("span", { class: "agentnb-joined" }, this.step, this.unit), this.playing, this.menu.toggle);
-    this.help = new Help();
     this.menu.el.insertBefore(
       el("div", { class: "agentnb-menu-item" }, el("kbd", { text: "?", "aria-hidden": "true" }), button("Keys", () => {
         this.menu.close();
-        this.help.open();
+        help.open();
       }, { ...item, title: "The keys of the panel (?)" })),
       this.cancelling.el,
     );
-    this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu.el, this.help.el, this.breakpoints.el);
+    this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu.el, this.breakpoints.el);
     this.update();
   }
 
@@ -146,16 +147,6 @@ export class Controls {
   }
   stepOnce() {
     if (this.step.getAttribute("aria-disabled") === "false") this.press("Step");
-  }
-
-  /**
-   * Close what is open in the head.
-   * @returns {boolean} whether anything was
-   */
-  close() {
-    const open = [this.help, this.menu].find((one) => !one.el.hidden);
-    open?.close();
-    return Boolean(open);
   }
 
   dispose() {

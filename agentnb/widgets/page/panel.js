@@ -27,6 +27,7 @@ import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
 import { keepFocus } from "./focus.js";
 import { Find } from "./find.js";
+import { Help } from "./help.js";
 import { actByKey, keepKeys } from "./keys.js";
 import { Ready } from "./ready.js";
 import { resizable } from "./size.js";
@@ -132,7 +133,8 @@ function make(store, model) {
     details?.show(store.all[at] ?? null);
     details?.body.focus({ preventScroll: true });
   };
-  const controls = has("controls") ? new Controls(store) : null,
+  const help = new Help(),
+    controls = has("controls") ? new Controls(store, help) : null,
     replay = has("position") ? new ReplayControls(store) : null,
     strip = has("timeline") || has("position") ? new Strip(store) : null,
     head = controls ?? replay,
@@ -225,6 +227,7 @@ function make(store, model) {
   root.append(
     ...[
       head?.el,
+      help.el,
       kernel,
       strip?.el,
       branches?.el,
@@ -259,13 +262,17 @@ function make(store, model) {
     (tabs ? tabs.views[0].panel : views[0][1].el).hidden = !ready.el.hidden || Boolean(tabs && tabs.at > 0);
   };
   actByKey(root, {
-    play: () => controls?.play(),
-    step: () => controls?.stepOnce(),
+    play: () => (controls ? controls.play() : replay?.player.toggle()),
+    step: () => (controls ? controls.stepOnce() : replay?.forward()),
     live: () => store.goLive(),
     find: () => find.focus(),
     tab: (at) => tabs?.choose(tabs.views.indexOf(tabs.views.filter(({ tab }) => !tab.hidden)[at])),
-    help: () => controls?.help.open(),
-    close: () => Boolean(controls?.close()),
+    help: () => help.open(),
+    close: () => {
+      const opened = [help, controls?.menu].find((one) => one && !one.el.hidden);
+      opened?.close();
+      return Boolean(opened);
+    },
   });
   // The copy in the notebook file (display.py) is hidden while this panel is on the page.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
