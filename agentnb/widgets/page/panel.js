@@ -39,7 +39,7 @@ const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events th
 const WANTS = {
   position: ["position", "rows", "status", "live", "clock"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
-  approvals: ["pending", "tools", "decisions", "position"],
+  approvals: ["pending", "tools", "decisions", "position", "rows"],
   graph: ["graphs", "drawings", "status"],
   trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail", "selected"],
@@ -153,14 +153,16 @@ function make(store, model) {
     compare?.choose(branch.id);
     tabs?.choose(tabs.indexOf(compare));
   };
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
+    approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
   /** @type {Record<string, Part | null>} */
   const made = {
     position,
     controls,
-    approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
+    approvals,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
-    trace: has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
+    trace,
     timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
     live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
@@ -181,8 +183,9 @@ function make(store, model) {
     "div",
     { class: "agentnb-main" },
     head?.notices.el,
-    made.approvals?.el,
+    trace ? undefined : approvals?.el,
     tabs?.el,
+    trace ? approvals?.el : undefined,
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
