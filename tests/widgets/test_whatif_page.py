@@ -33,6 +33,7 @@ def forks() -> Iterator[None]:
 def ask_what_if(shown: PanelPage, seq: int) -> Locator:
     """Choose an event, open its form, and return the form."""
     page = shown.page
+    page.get_by_role("tab", name="Events").click()
     events = page.get_by_role("log", name="Events").get_by_role("listbox")
     events.get_by_role("option").filter(has_text=re.compile(rf"^{seq}\D")).click()
     events.press("w")

@@ -148,6 +148,22 @@ function make(store, model) {
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
     compare = isWhole ? new Compare(store, open) : null;
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  /**
+   * Show the form of What if under the row of its event. An event without a row has it in its details.
+   * @param {HTMLElement} form
+   * @param {EventRow} event
+   */
+  const growForm = (form, event) => {
+    const row = trace && store.trace.of(event);
+    if (row) tabs?.choose(tabs.indexOf(trace));
+    if (row) trace.grow("whatif", row.number, form, { under: true, kind: "whatif" });
+    else details?.hold(form);
+  };
+  const shrinkForm = () => {
+    trace?.shrink("whatif");
+    details?.hold(null);
+  };
   /** @param {BranchState} branch */
   const compareWith = (branch) => {
     compare?.choose(branch.id);
@@ -169,7 +185,7 @@ function make(store, model) {
     progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
-    whatif: details ? new WhatIf(store, (form) => details.hold(form), () => details.hold(null)) : null,
+    whatif: details ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,
   };

@@ -87,6 +87,8 @@ export class WhatIf {
     this.place(draft.el, draft.row);
     draft.allow();
     draft.focus();
+    // The row grows in the next frame. Then all of the form is to be seen.
+    requestAnimationFrame(() => requestAnimationFrame(() => draft.el.scrollIntoView({ block: "nearest" })));
   }
 
   /** @param {string} started the name of the branch that was started; empty if a person has closed the form */
