@@ -15,14 +15,14 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "icons", "focus", "keys", "size", "past", "spans", "trace_rows", "moment", "typed", "player", "store"),
-    *("form", "breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
-    *("position", "values", "asking", "call", "decisions", "approvals"),
+    *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
+    *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
+    *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline"),
     *("messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "panel"),
 )
-STYLES = ("tokens", "events", "trace", "diagram", "views", "acting", "question", "branching", "frame")
+STYLES = ("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "frame")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

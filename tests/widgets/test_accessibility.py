@@ -159,12 +159,12 @@ def recorded() -> Replay:
 
 
 def halfway(shown: PanelPage) -> None:
-    shown.page.get_by_role("slider", name="Position").fill("5")
-    shown.until(lambda: "5 of" in shown.page.inner_text("#here"), "the moment")
+    shown.go_to(5)
+    shown.until(lambda: "as it was at #4" in shown.page.inner_text("#here"), "the moment")
 
 
 def asked(shown: PanelPage) -> None:
-    shown.page.get_by_role("button", name="Last").click()
+    shown.page.get_by_role("slider", name="Position").press("End")
     shown.until(shown.page.get_by_role("group", name="move_file").count, "the questions")
     press(row(shown, 1), "Details of delete_file")
 
@@ -174,7 +174,7 @@ def departing() -> Replay:
 
 
 def departed(shown: PanelPage) -> None:
-    shown.page.get_by_role("button", name="Last").click()
+    shown.page.get_by_role("slider", name="Position").press("End")
     shown.until(shown.page.get_by_role("status", name="Difference from the recording").is_visible, "both sides")
 
 

@@ -7,7 +7,8 @@ import { button, el, say } from "./text.js";
 import { icon } from "./icons.js";
 import { Store } from "./store.js";
 import { Controls } from "./controls.js";
-import { Position } from "./position.js";
+import { ReplayControls } from "./replay.js";
+import { Strip } from "./strip.js";
 import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
@@ -37,7 +38,8 @@ const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events th
  * @type {Record<string, News[]>}
  */
 const WANTS = {
-  position: ["position", "rows", "status", "live", "clock"],
+  replay: ["position", "rows", "status", "clock"],
+  strip: ["rows", "status", "position", "clock"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
   approvals: ["pending", "tools", "decisions", "position", "rows"],
   graph: ["graphs", "drawings", "status"],
@@ -53,7 +55,7 @@ const WANTS = {
   branches: ["branches"],
   compare: ["branches", "rows"],
 };
-const EACH = new Set(["controls", "approvals", "trace", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
+const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
 
@@ -129,8 +131,9 @@ function make(store, model) {
     details?.body.focus({ preventScroll: true });
   };
   const controls = has("controls") ? new Controls(store) : null,
-    position = has("position") ? new Position(store) : null,
-    head = controls ?? position,
+    replay = has("position") ? new ReplayControls(store) : null,
+    strip = has("timeline") || has("position") ? new Strip(store) : null,
+    head = controls ?? replay,
     diagram = has("diagram") ? new Diagram(store, events && ((phase) => listPhase(phase))) : null;
   // The branches of the run: listed, compared, and each shown in this panel's place.
   let inside = /** @type {{ root: HTMLElement, dispose: () => void } | null} */ (null);
@@ -148,7 +151,8 @@ function make(store, model) {
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
     compare = isWhole ? new Compare(store, open) : null;
-  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
+    approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
   /**
    * Show the form of What if under the row of its event. An event without a row has it in its details.
    * @param {HTMLElement} form
@@ -169,12 +173,11 @@ function make(store, model) {
     compare?.choose(branch.id);
     tabs?.choose(tabs.indexOf(compare));
   };
-  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
-    approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
   /** @type {Record<string, Part | null>} */
   const made = {
-    position,
+    replay,
     controls,
+    strip,
     approvals,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
@@ -214,6 +217,7 @@ function make(store, model) {
     ...[
       head?.el,
       kernel,
+      strip?.el,
       branches?.el,
       el("div", { class: "agentnb-body" }, main.children.length ? main : null, diagram ? side : null),
       framed ? resizable(root) : undefined,

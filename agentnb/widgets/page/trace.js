@@ -44,7 +44,7 @@ export class Trace {
     this.drawn = { length: 0, seen: 0, when: 0 };
     this.pool = /** @type {Line[]} */ ([]);
     this.timer = this.frame = this.noted = 0;
-    this.isDue = false; // whether it will be drawn in a moment
+    this.selected = store.selected; // the event for which a row was chosen
     this.id = unique();
     this.streams = new Streams(this);
     this.grid = el("div", {
@@ -73,22 +73,21 @@ export class Trace {
     this.grid.addEventListener("keydown", (event) => this.key(event));
   }
 
-  /** @param {News} what */
-  update(what) {
-    if (what === "selected") {
-      const { selected, trace } = this.store,
-        row = trace.of(selected);
-      if (selected && trace.all[this.chosen]?.position === selected.seq) return; // it was chosen here
-      this.chosen = row?.number ?? -1;
-      if (row) this.reveal(row.number);
-    } else if (what === "live" || what === "status") this.streams.update();
-    // Several pieces of news come together: draw once.
-    if (this.isDue) return;
-    this.isDue = true;
-    queueMicrotask(() => {
-      this.isDue = false;
-      this.more();
-    });
+  update() {
+    this.followSelected();
+    this.streams.update();
+    this.more();
+  }
+
+  // Another part may have chosen an event.
+  followSelected() {
+    const { selected, trace } = this.store;
+    if (selected === this.selected) return;
+    this.selected = selected;
+    if (selected && trace.all[this.chosen]?.position === selected.seq) return;
+    const row = trace.of(selected);
+    this.chosen = row?.number ?? -1;
+    if (row) this.reveal(row.number);
   }
 
   // -- rows that grow
@@ -459,7 +458,8 @@ export class Trace {
   choose(row) {
     this.chosen = row.number;
     this.reveal(row.number);
-    this.store.select(this.store.all[row.position] ?? null);
+    this.selected = this.store.all[row.position] ?? null;
+    this.store.select(this.selected);
     this.draw();
   }
 

@@ -31,8 +31,8 @@ export class Scale {
   }
 }
 
-/** What the trace knows of a row: whether it is folded, and what is in progress in it. */
-/** @typedef {{ isFolded?: boolean, said?: string, progress?: LiveLine["progress"], took?: string }} Extra */
+/** What the trace knows of a row: whether it is folded, what is in progress in it, and whether a model is writing it. */
+/** @typedef {{ isFolded?: boolean, said?: string, progress?: LiveLine["progress"], took?: string, isWritten?: boolean }} Extra */
 
 export class Line {
   /** @param {string} id empty for a line inside a row that has grown */
@@ -45,7 +45,7 @@ export class Line {
     this.mark = el("span", { class: "agentnb-fold", "aria-hidden": "true" }, chevron());
     this.glyph = el("span", { class: "agentnb-glyph" });
     this.lead = el("span", { class: "agentnb-lead agentnb-isolated" });
-    this.tool = el("code", { class: "agentnb-tool" });
+    this.tool = el("code", { class: "agentnb-called" });
     this.given = el("code", { class: "agentnb-given" });
     this.facts = el("span", { class: "agentnb-trace-facts" });
     this.result = el("code", { class: "agentnb-result" });
@@ -65,11 +65,11 @@ export class Line {
    * @param {Scale} scale
    * @param {Extra} extra
    */
-  show(row, scale, { isFolded = false, said = "", progress, took }) {
+  show(row, scale, { isFolded = false, said = "", progress, took, isWritten = false }) {
     const { store } = scale,
       isLoop = row.kind === "loop" || row.kind === "pass",
       isCode = row.kind === "call" || (row.kind === "loop" && row.arguments !== "");
-    say(this.number, row.position);
+    say(this.number, isWritten ? "" : row.position);
     this.indent(row.depth);
     this.el.style.setProperty("--in", String(row.depth));
     this.mark.dataset.open = row.inside.length ? String(!isFolded) : "";
@@ -89,7 +89,8 @@ export class Line {
     this.decide(row);
 
     say(this.took, took ?? tookOf(row, scale));
-    this.draw(piecesOf(row, isFolded, scale, this.strips), scale);
+    const pieces = piecesOf(row, isFolded, scale, this.strips);
+    this.draw(isWritten ? pieces.map((piece) => ({ ...piece, kind: "model" })) : pieces, scale);
     if (this.row !== row) this.el.title = "";
     this.row = row;
     const loop = store.all[row.position]?.path;

@@ -255,11 +255,17 @@ interface EventRow {
   spent?: Spent;
   /** Seconds for which the run was paused until now, if it changed them. */
   paused?: number;
+  /** Its mark on the strip (views/strip.py). */
+  mark?: MarkKind;
+  /** Of the first event of a fork: the number of events that it has inherited. */
+  inherited?: number;
   /** The rows of the trace that it added or changed. */
   trace?: TraceChange[];
   /** Noted by the page: a call of the loop itself, or an answer that another run has paid for. */
   uncounted?: boolean;
 }
+
+type MarkKind = "message" | "decision" | "breakpoint" | "snapshot" | "fork";
 
 interface Spent {
   model: number;
@@ -324,7 +330,8 @@ interface Questions {
     | { do: "add"; event: string; tool: string; field?: string; operator?: string; value?: string; phase?: string; cost?: string }
     | { do: "enable"; number: number; enabled: boolean }
     | { do: "remove"; number: number };
-  position: { position: number };
+  /** `unit`: go on from there to the end of the next one. */
+  position: { position: number; unit?: string };
   show: { seq: number } | Identity;
   typed: { seq: number };
   /** `position`: the messages as they were after so many events; without it, as they are. */
