@@ -64,8 +64,13 @@ export class Streams {
    * @param {TraceRow} row
    */
   of({ number }) {
-    const text = this.writing.get(number)?.text?.text ?? "";
-    return { said: text.trim().split("\n", 1)[0].slice(0, 160), progress: this.progress.get(number) };
+    const writing = this.writing.get(number),
+      text = writing?.text?.text ?? "";
+    return {
+      said: text.trim().split("\n", 1)[0].slice(0, 160),
+      progress: this.progress.get(number),
+      took: writing ? "" : undefined, // the box says how much has come
+    };
   }
 
   /** @param {import("./trace_line.js").Scale} scale */
@@ -103,6 +108,7 @@ class Box {
   show(row, { text, calls }, scale) {
     const written = calls.map(({ name, text: given }) => ({ name, ...readArguments(given) })),
       last = written.at(-1);
+    this.el.style.setProperty("--in", String(row.depth + (last ? 1 : 0)));
     fitParts(this.lines, this.heads, Math.max(1, calls.length), () => new Line(""));
     const [first] = this.lines,
       line = calls.at(-1) ?? text,
@@ -110,7 +116,7 @@ class Box {
     if (last)
       written.forEach(({ name, head }, i) => {
         const own = { ...row, kind: /** @type {const} */ ("call"), depth: row.depth + 1, name: name || "…", arguments: head, inside: [], decided: undefined };
-        this.lines[i].show(own, scale, { took: i === calls.length - 1 ? took : "" });
+        this.lines[i].show(own, scale, { took: i === calls.length - 1 ? took : "", isWritten: true });
       });
     else first.show({ ...row, kind: "turn", inside: [] }, scale, { took, said: text?.kind === "text" ? "" : (text?.kind ?? "") });
     say(this.words, last ? last.body : (text?.text.trimStart() ?? ""));

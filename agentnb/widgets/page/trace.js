@@ -44,8 +44,10 @@ export class Trace {
     this.drawn = { length: 0, seen: 0, when: 0 };
     this.pool = /** @type {Line[]} */ ([]);
     this.timer = this.frame = this.noted = 0;
-    this.isDue = false; // whether it will be drawn in a moment
+    this.selected = store.selected; // the event for which a row was chosen
     this.id = unique();
+    this.axis = /** @type {import("./lanes.js").Axis | null} */ (null); // the strip's
+    this.drawnAxis = this.axis;
     this.streams = new Streams(this);
     this.grid = el("div", {
       class: "agentnb-trace-grid",
@@ -73,22 +75,21 @@ export class Trace {
     this.grid.addEventListener("keydown", (event) => this.key(event));
   }
 
-  /** @param {News} what */
-  update(what) {
-    if (what === "selected") {
-      const { selected, trace } = this.store,
-        row = trace.of(selected);
-      if (selected && trace.all[this.chosen]?.position === selected.seq) return; // it was chosen here
-      this.chosen = row?.number ?? -1;
-      if (row) this.reveal(row.number);
-    } else if (what === "live" || what === "status") this.streams.update();
-    // Several pieces of news come together: draw once.
-    if (this.isDue) return;
-    this.isDue = true;
-    queueMicrotask(() => {
-      this.isDue = false;
-      this.more();
-    });
+  update() {
+    this.followSelected();
+    this.streams.update();
+    this.more();
+  }
+
+  // Another part may have chosen an event.
+  followSelected() {
+    const { selected, trace } = this.store;
+    if (selected === this.selected) return;
+    this.selected = selected;
+    if (selected && trace.all[this.chosen]?.position === selected.seq) return;
+    const row = trace.of(selected);
+    this.chosen = row?.number ?? -1;
+    if (row) this.reveal(row.number);
   }
 
   // -- rows that grow
@@ -234,6 +235,17 @@ export class Trace {
     });
   }
 
+  /**
+   * Draw the bars to this scale. The strip changes it after the rows were drawn, or before.
+   * @param {import("./lanes.js").Axis} axis
+   */
+  follows(axis) {
+    this.axis = axis;
+    requestAnimationFrame(() => {
+      if (this.axis !== this.drawnAxis && this.isSeen()) this.draw();
+    });
+  }
+
   isSeen() {
     return this.el.isConnected && this.el.getClientRects().length > 0;
   }
@@ -258,7 +270,8 @@ export class Trace {
       lines = /** @type {number[]} */ ([]);
     for (let index = start; index < end; index++) if (!layout.isReplaced(index)) lines.push(index);
     this.fit(lines.length);
-    const scale = new Scale(store);
+    const scale = new Scale(store, this.axis);
+    this.drawnAxis = this.axis;
     this.pool.forEach((line, i) => this.show(line, lines[i], layout.top(lines[i]), scale));
     this.place(layout);
     this.sort();
@@ -459,7 +472,8 @@ export class Trace {
   choose(row) {
     this.chosen = row.number;
     this.reveal(row.number);
-    this.store.select(this.store.all[row.position] ?? null);
+    this.selected = this.store.all[row.position] ?? null;
+    this.store.select(this.selected);
     this.draw();
   }
 
