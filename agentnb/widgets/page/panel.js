@@ -51,7 +51,7 @@ const WANTS = {
   usage: ["rows", "status", "position"],
   diagram: ["status", "diagram", "tables", "position"],
   whatif: ["whatif", "kernel"],
-  branches: ["branches"],
+  branches: ["branches", "rows", "status"],
   compare: ["branches", "rows"],
 };
 const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
@@ -148,7 +148,7 @@ function make(store, model) {
       inside = showInside(store, new InnerModel(store, answer.inside, answer.state), branch, root, leave);
     });
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
-    branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
+    branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
     compare = isWhole ? new Compare(store, open) : null;
   const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
   if (strip && trace) strip.laid = (axis) => trace.follows(axis);
