@@ -13,7 +13,6 @@ import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
 import { Trace } from "./trace.js";
-import { Timeline } from "./timeline.js";
 import { Messages } from "./messages.js";
 import { Live, Progress } from "./live.js";
 import { Usage } from "./usage.js";
@@ -31,7 +30,7 @@ import { resizable } from "./size.js";
 
 const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
+const VIEWS = { trace: "Trace", events: "Events", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
 const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
@@ -40,12 +39,12 @@ const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events th
 const WANTS = {
   replay: ["position", "rows", "status", "clock"],
   strip: ["rows", "status", "position", "clock"],
+  alone: ["selected"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
   approvals: ["pending", "tools", "decisions", "position", "rows"],
   graph: ["graphs", "drawings", "status"],
   trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail", "selected"],
-  timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
   live: ["live", "status"],
   progress: ["live", "status", "rows"],
@@ -183,12 +182,12 @@ function make(store, model) {
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
     trace,
-    timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
     live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
     progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
+    alone: alone && { el: alone.el, update: () => alone.show(store.selected) },
     whatif: details ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,

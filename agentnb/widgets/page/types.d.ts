@@ -536,8 +536,6 @@ interface Span {
   /** The loop it belongs to. */
   parent: Span | null;
   depth: number;
-  /** Of a loop: the spans that belong to it. */
-  inside: Span[];
   /** Of a call: its id, the request that made it, and whether a loop performs it. */
   call?: string;
   turn: Span | null;
