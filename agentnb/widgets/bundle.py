@@ -18,7 +18,7 @@ MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
     *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
     *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
-    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline"),
+    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace"),
     *("messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "panel"),
 )

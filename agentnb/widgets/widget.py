@@ -73,7 +73,7 @@ def parts_of(run: Recording, parts: Sequence[str] | None) -> tuple[str, ...]:
 class Panel(anywidget.AnyWidget):
     """The live panel of a run, with all parts or those given (see `PARTS`).
 
-    Trace, events, timeline and messages share a space, with tabs. `close()` ends the panel, not the run.
+    Trace, events and messages share a space, with tabs. `close()` ends the panel, not the run.
 
     Raises UsageError for an unknown part.
     """
@@ -367,7 +367,7 @@ class EventStream(Part):
 
 
 class Timeline(Part):
-    """A timeline of the loops, model requests, calls and pauses of a run, with the times at which they waited."""
+    """The strip of a run: when its loops, models, calls and people were busy, and its slider."""
 
     part = "timeline"
 

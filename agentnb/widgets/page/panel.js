@@ -13,7 +13,6 @@ import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
 import { Trace } from "./trace.js";
-import { Timeline } from "./timeline.js";
 import { Messages } from "./messages.js";
 import { Live, Progress } from "./live.js";
 import { Usage } from "./usage.js";
@@ -31,7 +30,7 @@ import { resizable } from "./size.js";
 
 const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
+const VIEWS = { trace: "Trace", events: "Events", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
 const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
@@ -40,12 +39,12 @@ const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events th
 const WANTS = {
   replay: ["position", "rows", "status", "clock"],
   strip: ["rows", "status", "position", "clock"],
+  alone: ["selected"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
-  approvals: ["pending", "tools", "decisions", "position"],
+  approvals: ["pending", "tools", "decisions", "position", "rows"],
   graph: ["graphs", "drawings", "status"],
   trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail", "selected"],
-  timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
   live: ["live", "status"],
   progress: ["live", "status", "rows"],
@@ -151,7 +150,8 @@ function make(store, model) {
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
     compare = isWhole ? new Compare(store, open) : null;
-  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
+    approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
   if (strip && trace) strip.laid = (axis) => trace.follows(axis);
   /**
    * Show the form of What if under the row of its event. An event without a row has it in its details.
@@ -178,16 +178,16 @@ function make(store, model) {
     replay,
     controls,
     strip,
-    approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
+    approvals,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
     trace,
-    timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
     live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
     progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
+    alone: alone && { el: alone.el, update: () => alone.show(store.selected) },
     whatif: details ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,
@@ -202,8 +202,9 @@ function make(store, model) {
     "div",
     { class: "agentnb-main" },
     head?.notices.el,
-    made.approvals?.el,
+    trace ? undefined : approvals?.el,
     tabs?.el,
+    trace ? approvals?.el : undefined,
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
