@@ -118,7 +118,7 @@ export class Controls {
       /** @type {Control} */ (this.playing).purpose = purpose;
     }
     enable(this.playing, can, this.off(action, "The run is already pausing."));
-    this.playing.classList.toggle("agentnb-primary", can && action === "Play");
+    this.playing.classList.toggle("agentnb-primary", can && action === "Play" && !status.waiting);
     this.playing.classList.toggle("agentnb-busy", this.busy.has(action));
   }
 

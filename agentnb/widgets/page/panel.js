@@ -41,7 +41,7 @@ const WANTS = {
   strip: ["rows", "status", "position", "clock"],
   alone: ["selected"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
-  approvals: ["pending", "tools", "decisions", "position"],
+  approvals: ["pending", "tools", "decisions", "position", "rows"],
   graph: ["graphs", "drawings", "status"],
   trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail", "selected"],
@@ -150,7 +150,8 @@ function make(store, model) {
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
     compare = isWhole ? new Compare(store, open) : null;
-  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
+    approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
   if (strip && trace) strip.laid = (axis) => trace.follows(axis);
   /**
    * Show the form of What if under the row of its event. An event without a row has it in its details.
@@ -177,7 +178,7 @@ function make(store, model) {
     replay,
     controls,
     strip,
-    approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
+    approvals,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
     trace,
@@ -201,8 +202,9 @@ function make(store, model) {
     "div",
     { class: "agentnb-main" },
     head?.notices.el,
-    made.approvals?.el,
+    trace ? undefined : approvals?.el,
     tabs?.el,
+    trace ? approvals?.el : undefined,
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,

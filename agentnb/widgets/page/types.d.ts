@@ -515,6 +515,7 @@ type TraceRows = import("./trace_rows.js").TraceRows;
 type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
+type Trace = import("./trace.js").Trace;
 
 /** The subject of a notification from the store to its views: a trait that has changed, or one of these. */
 type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "whatif" | "kernel" | "view";
