@@ -199,7 +199,7 @@ def test_a_click_selects_the_event_and_enter_shows_it(trace: Callable[..., Panel
     grid(page).focus()
     page.keyboard.press("Enter")
     [start] = [event.seq for event in run.events if event.type == "call_start"]
-    expect(page.get_by_role("region", name="Event", exact=True)).to_contain_text(f"#{start}")
+    expect(page.get_by_role("region", name="Detail", exact=True)).to_contain_text(f"Event #{start}, as recorded")
 
 
 def test_a_key_pauses_at_such_events_and_another_copies_the_code(trace: Callable[..., PanelPage]) -> None:
