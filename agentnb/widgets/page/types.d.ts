@@ -8,6 +8,8 @@ interface Traits {
   parts: string[];
   /** What the run was started with. */
   question: string;
+  /** The tools of a run that has not begun, and whether each asks before it runs. */
+  offered: [name: string, asks: boolean][];
   status: Status;
   pending: Question[];
   /** The tools that a call may be replaced by: by the path of the loop, then by name, with the fields of each. */
@@ -617,5 +619,9 @@ type Control = (HTMLButtonElement | HTMLInputElement) & { purpose?: string };
 interface Part {
   el: HTMLElement;
   update(what: News): void;
+  /** Search it for a text. */
+  find?(text: string): void;
+  /** Its own field for a search. */
+  field?: HTMLInputElement;
   dispose?(): void;
 }
