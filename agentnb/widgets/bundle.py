@@ -18,24 +18,31 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
-    *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "exporting", "sum", "composer", "controls"),
+    *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "exporting", "sum", "composer", "help"),
+    "controls",
     *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
-    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline"),
+    *("data", "recorded", "subject", "sections", "here", "detail"),
+    *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
     *("messages", "live", "usage", "tabs"),
-    *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "panel"),
+    *("cells", "whatif", "branches", "compare", "inside"),
+    *("phase", "diagram", "graph", "find", "ready", "ended", "panel"),
 )
-STYLES = ("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "frame")
+STYLES = (
+    *("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "detail"),
+    "frame",
+)
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _JSDOC = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
+_LINE_COMMENT = re.compile(r" // [^\"'`]*$")  # without quotes, so that it is not in a string
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 
 NEED_A_KERNEL = frozenset(
     [
         *("form", "breakpoints", "composer", "menu", "exporting", "controls", "asking", "call", "decisions"),
-        *("approvals", "timeline", "live", "cells", "whatif", "branches", "compare", "inside", "graph", "ended"),
+        *("approvals", "live", "ready", "cells", "whatif", "branches", "compare", "inside", "graph", "ended"),
     ]
 )
 """The modules whose parts an exported file does not have, because only a kernel can answer them."""
@@ -96,8 +103,8 @@ def _packed(text: str) -> str:
 
 
 def _shortened(source: str) -> str:
-    """Remove indentation, empty lines and comment lines from JavaScript that has no strings over several lines."""
-    lines = (line.strip() for line in source.splitlines())
+    """Remove indentation, empty lines and comments from JavaScript that has no strings over several lines."""
+    lines = (_LINE_COMMENT.sub("", line.strip()) for line in source.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 

@@ -39,7 +39,7 @@ from agentnb.widgets.views.status import status
 from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.transcript import Transcript, transcript_data
 
-PARTS = ("position", "trace", "events", "messages", "usage", "diagram")
+PARTS = ("position", "trace", "events", "messages", "usage", "diagram", "detail")
 """The parts of the panel that the file has: those that need no kernel."""
 LIMITS = (64 * 1024, 16 * 1024, 4096, 1024, 256, 64)
 """The maximum sizes of an event's data, in bytes of JSON. The first one with which the data has room is used."""

@@ -104,7 +104,7 @@ export class FileModel {
   show(seq) {
     const { seq: number, time, type, path, phase, data } = this.row(seq) ?? /** @type {EventRow} */ ({}),
       text = JSON.stringify({ seq: number, time, type, path, phase, ...data }, null, 2);
-    return { text, length: text.length };
+    return { text, length: text.length, json: true };
   }
 
   /**
@@ -145,9 +145,6 @@ export class FileModel {
   }
 }
 
-const data = /** @type {{ agentnbFile?: string }} */ (globalThis).agentnbFile;
-const here = document.getElementById("here");
-if (data !== undefined && here) {
-  delete /** @type {{ agentnbFile?: string }} */ (globalThis).agentnbFile;
-  render({ model: new FileModel(data), el: here });
-}
+const place = document.getElementById("here"),
+  { agentnbFile } = /** @type {{ agentnbFile?: string }} */ (globalThis);
+if (place && agentnbFile !== undefined) render({ model: new FileModel(agentnbFile), el: place });

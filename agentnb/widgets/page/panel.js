@@ -10,10 +10,9 @@ import { Controls } from "./controls.js";
 import { ReplayControls } from "./replay.js";
 import { Strip } from "./strip.js";
 import { Approvals } from "./approvals.js";
-import { Details } from "./details.js";
+import { Detail } from "./detail.js";
 import { Events } from "./events.js";
 import { Trace } from "./trace.js";
-import { Timeline } from "./timeline.js";
 import { Messages } from "./messages.js";
 import { Live, Progress } from "./live.js";
 import { Usage } from "./usage.js";
@@ -27,12 +26,16 @@ import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
 import { Sum } from "./sum.js";
 import { keepFocus } from "./focus.js";
-import { keepKeys } from "./keys.js";
+import { Find } from "./find.js";
+import { Help } from "./help.js";
+import { actByKey, keepKeys } from "./keys.js";
+import { Ready } from "./ready.js";
 import { resizable } from "./size.js";
 
-const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
+const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram", "detail"];
 /** @type {Record<string, string>} */
-const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
+const VIEWS = { trace: "Trace", events: "Events", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
+const CHOOSES = new Set(["trace", "timeline", "position", "messages", "usage"]); // the parts in which an event can be chosen, apart from the list of events
 const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
@@ -42,15 +45,15 @@ const WANTS = {
   replay: ["position", "rows", "status", "clock"],
   strip: ["rows", "status", "position", "clock"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
-  approvals: ["pending", "tools", "decisions", "position"],
+  approvals: ["pending", "tools", "decisions", "position", "rows"],
   graph: ["graphs", "drawings", "status"],
   trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail", "selected"],
-  timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
   live: ["live", "status"],
   progress: ["live", "status", "rows"],
   usage: ["rows", "status", "position"],
+  detail: ["selected", "rows", "status", "live", "position", "pending", "breakpoints"],
   diagram: ["status", "diagram", "tables", "position"],
   whatif: ["whatif", "kernel"],
   branches: ["branches", "rows", "status"],
@@ -114,7 +117,7 @@ function make(store, model) {
   // Show an event, from any of the parts. A panel without a list of events shows the event alone.
   /** @param {number} at */
   const go = (at) => {
-    if (!events) return alone?.show(store.rows[at]);
+    if (!events) return store.select(store.rows[at]);
     tabs?.choose(tabs.indexOf(events));
     return events.go(at);
   };
@@ -124,15 +127,13 @@ function make(store, model) {
     if (events) tabs?.choose(tabs.indexOf(events));
     events?.showPhase(phase);
   };
-  /** @type {Details | null} */
-  const alone = events ? null : new Details(store, () => alone?.show(null), go);
-  const details = events?.details ?? alone;
   /** @param {number} at */
   const showEvent = (at) => {
-    details?.show(store.all[at] ?? null);
-    details?.body.focus({ preventScroll: true });
+    store.select(store.all[at] ?? null);
+    requestAnimationFrame(() => detail?.body.focus({ preventScroll: true })); // it is visible by then
   };
-  const controls = has("controls") ? new Controls(store) : null,
+  const help = new Help(store.isFile),
+    controls = has("controls") ? new Controls(store, help) : null,
     replay = has("position") ? new ReplayControls(store) : null,
     strip = has("timeline") || has("position") ? new Strip(store) : null,
     head = controls ?? replay,
@@ -153,10 +154,11 @@ function make(store, model) {
   const isWhole = events && (has("controls") || has("position")) && !store.isFile, // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
     compare = isWhole ? new Compare(store, open) : null;
-  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
+    approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
   if (strip && trace) strip.laid = (axis) => trace.follows(axis);
   /**
-   * Show the form of What if under the row of its event. An event without a row has it in its details.
+   * Show the form of What if under the row of its event. An event without a row has it in the detail pane.
    * @param {HTMLElement} form
    * @param {EventRow} event
    */
@@ -164,40 +166,59 @@ function make(store, model) {
     const row = trace && store.trace.of(event);
     if (row) tabs?.choose(tabs.indexOf(trace));
     if (row) trace.grow("whatif", row.number, form, { under: true, kind: "whatif" });
-    else details?.hold(form);
+    else detail?.hold(form);
   };
   const shrinkForm = () => {
     trace?.shrink("whatif");
-    details?.hold(null);
+    detail?.hold(null);
   };
   /** @param {BranchState} branch */
   const compareWith = (branch) => {
     compare?.choose(branch.id);
     tabs?.choose(tabs.indexOf(compare));
   };
+  // A panel without this part shows an event that a person has chosen, below the others.
+  const choosable = events || parts.some((name) => CHOOSES.has(name)),
+    messages = has("messages") ? new Messages(store, go) : null,
+    detail =
+      has("detail") || choosable
+        ? new Detail(store, {
+            follows: has("detail"),
+            left: () => [trace?.grid, events?.list.spacer].find((list) => list?.getClientRects().length)?.focus({ preventScroll: true }),
+            toMessages: messages && (() => tabs?.choose(tabs.indexOf(messages))),
+          })
+        : null;
   /** @type {Record<string, Part | null>} */
   const made = {
     replay,
     controls,
     strip,
-    approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
+    approvals,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
     trace,
-    timeline: has("timeline") ? new Timeline(store, go) : null,
-    messages: has("messages") ? new Messages(store, go) : null,
+    messages,
     live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
     progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
-    whatif: details && !store.isFile ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
+    detail,
+    whatif: detail && !store.isFile ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,
     sum: store.isFile ? new Sum(store) : null,
   };
   const views = /** @type {[string, Part][]} */ ([]);
   for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
-  const tabs = views.length > 1 ? new Tabs(views, () => view("view")) : null;
+  const find = new Find();
+  const chosen = () => {
+    if (tabs) find.turnTo(tabs.views[tabs.at].part);
+    view("view");
+  };
+  const tabs = views.length > 1 ? new Tabs(views, chosen) : null;
+  const ready = controls && views.length ? new Ready(store) : null; // in the place of the first view
+  if (tabs) find.turnTo(tabs.views[0].part);
+  tabs?.el.append(find.el);
   const framed = Boolean(head && views.length); // the frame has a constant height, whatever happens in it
   /** @param {string} name */
   const seen = (name) => !tabs || !VIEWS[name] || tabs.isSeen(made[name]);
@@ -205,20 +226,23 @@ function make(store, model) {
     "div",
     { class: "agentnb-main" },
     head?.notices.el,
-    made.approvals?.el,
+    trace ? undefined : approvals?.el,
     tabs?.el,
+    ready?.el,
+    trace ? approvals?.el : undefined,
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
     made.sum?.el,
   );
-  const inSide = [diagram?.el, details?.el, compare?.side].filter((node) => node !== undefined);
+  const inSide = [diagram?.el, detail?.el, compare?.side].filter((node) => node !== undefined);
   const side = el("div", { class: "agentnb-side" }, ...inSide);
   if (!diagram) main.append(...inSide);
   root.classList.toggle("agentnb-framed", framed);
   root.append(
     ...[
       head?.el,
+      help.el,
       kernel,
       strip?.el,
       branches?.el,
@@ -228,17 +252,17 @@ function make(store, model) {
   );
   // What the tabs say about their views.
   let counted = 0,
-    messages = 0,
+    told = 0,
     anew = store.anew;
   const tell = () => {
     if (!tabs) return;
     if (anew !== store.anew) {
       anew = store.anew;
-      counted = messages = 0;
+      counted = told = 0;
     }
-    for (; counted < store.rows.length; counted++) if (MESSAGES.has(store.rows[counted].type)) messages++;
+    for (; counted < store.rows.length; counted++) if (MESSAGES.has(store.rows[counted].type)) told++;
     tabs.tell(events, store.rows.length || (store.replays ? 0 : store.total));
-    tabs.tell(made.messages, messages);
+    tabs.tell(messages, told);
     tabs.offer(compare, Boolean(model.get("branches")?.length));
     tabs.tell(compare, model.get("branches")?.length ?? 0);
     if (compare) compare.side.hidden = !tabs.isSeen(compare);
@@ -246,6 +270,27 @@ function make(store, model) {
     tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
     if (controls) controls.composer.el.hidden = tabs.at > 0;
   };
+  const begin = () => {
+    if (!ready) return;
+    ready.update();
+    if (tabs && tabs.at > 0) ready.el.hidden = true;
+    (tabs ? tabs.views[0].panel : views[0][1].el).hidden = !ready.el.hidden || Boolean(tabs && tabs.at > 0);
+  };
+  actByKey(root, {
+    play: () => (controls ? controls.play() : replay?.player.toggle()),
+    step: () => (controls ? controls.stepOnce() : replay?.forward()),
+    live: () => store.goLive(),
+    find: () => find.focus(),
+    tab: (at) => tabs?.choose(tabs.views.indexOf(tabs.views.filter(({ tab }) => !tab.hidden)[at])),
+    help: () => help.open(),
+    whatIf: () => detail?.whatIf(),
+    breakHere: () => detail?.breakHere(),
+    close: () => {
+      const opened = [help, controls?.menu].find((one) => one && !one.el.hidden);
+      opened?.close();
+      return Boolean(opened);
+    },
+  });
   // The copy in the notebook file (display.py) is hidden while this panel is on the page.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
 
@@ -258,13 +303,13 @@ function make(store, model) {
     say(trouble, store.trouble);
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
-    if (news.has("selected") && details && details.row !== store.selected && !(events && seen("events"))) details.show(store.selected);
     for (const [name, part] of Object.entries(made)) {
       if (!part || !seen(name)) continue;
       const due = WANTS[name].filter((what) => all || news.has(what));
       for (const what of EACH.has(name) ? due : due.slice(0, 1)) part.update(what);
     }
     tell();
+    begin();
     news.clear();
   };
   /** @param {News} what */

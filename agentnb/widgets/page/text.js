@@ -157,7 +157,8 @@ export const number = (value) => Number(value).toLocaleString("en", { maximumFra
 
 // Why a control is off.
 export const GONE = "The kernel is gone.",
-  BUSY = "In progress.";
+  BUSY = "In progress.",
+  IN_A_FILE = "This is a file. The panel in the notebook can do this.";
 const RECORDED = "A recording takes no decisions.";
 
 /**
@@ -193,6 +194,9 @@ function disableLeft({ currentTarget }) {
 export function allow(control, { gone, replays }, can = true, why = "") {
   enable(control, can && !gone && !replays, gone ? GONE : replays ? RECORDED : why);
 }
+
+/** @param {string} text */
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /**
  * Write an amount with its noun: "1 call", "2 calls".

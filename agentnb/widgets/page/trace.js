@@ -2,7 +2,7 @@
 // the visible rows are drawn. A row may grow: while a model writes, its text is in its row, and other parts of the panel
 // put a form there. The list follows its end until a person scrolls up.
 
-import { button, el, unique, say, visible } from "./text.js";
+import { IN_A_FILE, button, el, unique, say, visible } from "./text.js";
 import { Line, Scale } from "./trace_line.js";
 import { Streams } from "./streams.js";
 
@@ -11,7 +11,6 @@ const AROUND = 6; // rows drawn above and below the visible ones
 const FLOODED = 100; // milliseconds between two drawings when rows come too fast to be read
 const TICKS_EVERY = 250; // milliseconds between two drawings while no event comes
 const NOTE_FOR = 4000; // milliseconds for which a note is shown
-const IN_A_FILE = "This is a file. In the notebook, the panel of the run can do this.";
 
 /**
  * What is shown in the place of a row, or under it. `height` is that of its last drawing.
@@ -547,9 +546,8 @@ export class Trace {
    * @param {TraceRow} row
    */
   whatIf(row) {
-    if (this.store.isFile) return this.tell(IN_A_FILE);
-    this.go(row.position);
-    return this.store.whatIf(this.store.all[row.position]);
+    if (this.store.isFile) this.tell(IN_A_FILE);
+    else this.store.whatIf(this.store.all[row.position]);
   }
 
   /**

@@ -1,6 +1,6 @@
 // One row of the trace: what it is, how long it took, and its bar to scale.
 
-import { count, duration, el, fit, number, say, visible } from "./text.js";
+import { capital, count, duration, el, fit, number, say, visible } from "./text.js";
 import { placeOf } from "./lanes.js";
 import { worked } from "./spans.js";
 
@@ -85,6 +85,8 @@ export class Line {
     this.mark.dataset.open = row.inside.length ? String(!isFolded) : "";
     this.glyph.dataset.kind = glyphOf(row);
     this.glyph.dataset.status = row.status;
+    this.glyph.ariaLabel = row.status === "done" ? null : row.status;
+    this.glyph.role = row.status === "done" ? null : "img";
 
     // What it is: a call as in code, anything else with the first line of its text.
     sayOrHide(this.lead, isCode ? "" : row.kind === "loop" || row.kind === "message" ? row.name : capital(row.name));
@@ -167,9 +169,6 @@ function sayOrHide(node, text) {
   node.hidden = !text;
   say(node, text);
 }
-
-/** @param {string} text */
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function chevron() {
   const svg = document.createElementNS(DRAWING, "svg"),

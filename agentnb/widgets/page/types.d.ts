@@ -8,6 +8,8 @@ interface Traits {
   parts: string[];
   /** What the run was started with. */
   question: string;
+  /** The tools of a run that has not begun, and whether each asks before it runs. */
+  offered: [name: string, asks: boolean][];
   status: Status;
   pending: Question[];
   /** The tools that a call may be replaced by: by the path of the loop, then by name, with the fields of each. */
@@ -243,8 +245,9 @@ interface EventRow {
   phase?: string;
   /** The event's own fields. Not in the rows of a saved page, and not in early ones of a long run. */
   data?: Record<string, any>;
-  /** Bytes of the data in all, where it was shortened. */
+  /** Bytes of the data in all, where it was shortened, and the fields that were. */
   size?: number;
+  cut?: string[];
   /** The number of the event that led to this one. */
   cause?: number;
   /** The number of the span it is about: a loop, a request to a model, a call, a pause. */
@@ -296,7 +299,7 @@ type FromKernel =
   | { type: "live"; lines: LiveLine[]; now?: undefined; token?: undefined }
   | { type: "pong"; token: string; now: number }
   | { type: "inside"; id: string; data: FromInside; now?: undefined; token?: undefined }
-  | ({ type: "decided" | "done" | "exported" | "moved" | "shown" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
+  | ({ type: "decided" | "done" | "exported" | "moved" | "shown" | "state" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
 
 /** The answers about branches. */
 type OfBranches = "whatif" | "shape" | "branch" | "open" | "rename" | "compare";
@@ -336,9 +339,11 @@ interface Questions {
     | { do: "remove"; number: number };
   /** `unit`: go on from there to the end of the next one. */
   position: { position: number; unit?: string };
-  show: { seq: number } | Identity;
+  /** `field`: of an event only this field, or this part of a field. */
+  show: { seq: number; field?: string[] } | Identity;
   /** The next part of the exported file; the first question makes the file. */
   export: { file: string; part: number };
+  state: { path: string; position: number };
   typed: { seq: number };
   /** `position`: the messages as they were after so many events; without it, as they are. */
   messages: { path: string; begun: number | null; last: number; position?: number };
@@ -358,9 +363,10 @@ interface Answers {
   withdraw: Done;
   breakpoint: Done;
   position: { place?: Place };
-  /** Of an event its text, of a question its arguments, or why it has none. */
-  show: { text: string; length: number; values?: Value[]; left?: number };
+  /** Of an event its text, which is JSON or a text of the event itself; of a question its arguments, or why it has none. */
+  show: { text: string; length: number; json?: boolean; values?: Value[]; left?: number };
   export: Failed | { ok: true; file: string; name: string; parts: number; text: string; error?: undefined };
+  state: Failed | { ok: true; facts: Record<string, string | number>; values: Record<string, unknown>; error?: undefined };
   typed: { text: string; timing: Timing };
   messages: { total: number; left: number; note: string; messages: ShownMessage[] };
   whatif: Failed | { ok: true; options: WhatIfOptions; error?: undefined };
@@ -522,6 +528,7 @@ type TraceRows = import("./trace_rows.js").TraceRows;
 type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
+type Trace = import("./trace.js").Trace;
 
 /** The subject of a notification from the store to its views: a trait that has changed, or one of these. */
 type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "whatif" | "kernel" | "view";
@@ -542,8 +549,6 @@ interface Span {
   /** The loop it belongs to. */
   parent: Span | null;
   depth: number;
-  /** Of a loop: the spans that belong to it. */
-  inside: Span[];
   /** Of a call: its id, the request that made it, and whether a loop performs it. */
   call?: string;
   turn: Span | null;
@@ -625,5 +630,9 @@ type Control = (HTMLButtonElement | HTMLInputElement) & { purpose?: string };
 interface Part {
   el: HTMLElement;
   update(what: News): void;
+  /** Search it for a text. */
+  find?(text: string): void;
+  /** Its own field for a search. */
+  field?: HTMLInputElement;
   dispose?(): void;
 }
