@@ -151,7 +151,6 @@ function make(store, model) {
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
     compare = isWhole ? new Compare(store, open) : null;
   const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
-  if (strip && trace) strip.laid = (axis) => trace.follows(axis);
   /**
    * Show the form of What if under the row of its event. An event without a row has it in its details.
    * @param {HTMLElement} form
@@ -172,6 +171,12 @@ function make(store, model) {
     compare?.choose(branch.id);
     tabs?.choose(tabs.indexOf(compare));
   };
+  // The bars of the trace and the lanes of the branches are drawn to the strip's scale.
+  if (strip)
+    strip.laid = (axis) => {
+      trace?.follows(axis);
+      branches?.update();
+    };
   /** @type {Record<string, Part | null>} */
   const made = {
     replay,
