@@ -25,7 +25,10 @@ import { Compare } from "./compare.js";
 import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
 import { keepFocus } from "./focus.js";
-import { keepKeys } from "./keys.js";
+import { Find } from "./find.js";
+import { Help } from "./help.js";
+import { actByKey, keepKeys } from "./keys.js";
+import { Ready } from "./ready.js";
 import { resizable } from "./size.js";
 
 const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
@@ -41,7 +44,7 @@ const WANTS = {
   strip: ["rows", "status", "position", "clock"],
   alone: ["selected"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
-  approvals: ["pending", "tools", "decisions", "position"],
+  approvals: ["pending", "tools", "decisions", "position", "rows"],
   graph: ["graphs", "drawings", "status"],
   trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail", "selected"],
@@ -129,7 +132,8 @@ function make(store, model) {
     details?.show(store.all[at] ?? null);
     details?.body.focus({ preventScroll: true });
   };
-  const controls = has("controls") ? new Controls(store) : null,
+  const help = new Help(),
+    controls = has("controls") ? new Controls(store, help) : null,
     replay = has("position") ? new ReplayControls(store) : null,
     strip = has("timeline") || has("position") ? new Strip(store) : null,
     head = controls ?? replay,
@@ -150,7 +154,8 @@ function make(store, model) {
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
     compare = isWhole ? new Compare(store, open) : null;
-  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
+    approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
   /**
    * Show the form of What if under the row of its event. An event without a row has it in its details.
    * @param {HTMLElement} form
@@ -182,7 +187,7 @@ function make(store, model) {
     replay,
     controls,
     strip,
-    approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
+    approvals,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
     trace,
@@ -198,7 +203,15 @@ function make(store, model) {
   };
   const views = /** @type {[string, Part][]} */ ([]);
   for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
-  const tabs = views.length > 1 ? new Tabs(views, () => view("view")) : null;
+  const find = new Find();
+  const chosen = () => {
+    if (tabs) find.turnTo(tabs.views[tabs.at].part);
+    view("view");
+  };
+  const tabs = views.length > 1 ? new Tabs(views, chosen) : null;
+  const ready = controls && views.length ? new Ready(store) : null; // in the place of the first view
+  if (tabs) find.turnTo(tabs.views[0].part);
+  tabs?.el.append(find.el);
   const framed = Boolean(head && views.length); // the frame has a constant height, whatever happens in it
   /** @param {string} name */
   const seen = (name) => !tabs || !VIEWS[name] || tabs.isSeen(made[name]);
@@ -206,8 +219,9 @@ function make(store, model) {
     "div",
     { class: "agentnb-main" },
     head?.notices.el,
-    made.approvals?.el,
+    trace ? undefined : approvals?.el,
     tabs?.el,
+    trace ? approvals?.el : undefined,
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
@@ -219,6 +233,7 @@ function make(store, model) {
   root.append(
     ...[
       head?.el,
+      help.el,
       kernel,
       strip?.el,
       branches?.el,
@@ -246,6 +261,25 @@ function make(store, model) {
     tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
     if (controls) controls.composer.el.hidden = tabs.at > 0;
   };
+  const begin = () => {
+    if (!ready) return;
+    ready.update();
+    if (tabs && tabs.at > 0) ready.el.hidden = true;
+    (tabs ? tabs.views[0].panel : views[0][1].el).hidden = !ready.el.hidden || Boolean(tabs && tabs.at > 0);
+  };
+  actByKey(root, {
+    play: () => (controls ? controls.play() : replay?.player.toggle()),
+    step: () => (controls ? controls.stepOnce() : replay?.forward()),
+    live: () => store.goLive(),
+    find: () => find.focus(),
+    tab: (at) => tabs?.choose(tabs.views.indexOf(tabs.views.filter(({ tab }) => !tab.hidden)[at])),
+    help: () => help.open(),
+    close: () => {
+      const opened = [help, controls?.menu].find((one) => one && !one.el.hidden);
+      opened?.close();
+      return Boolean(opened);
+    },
+  });
   // The copy in the notebook file (display.py) is hidden while this panel is on the page.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
 
@@ -265,6 +299,7 @@ function make(store, model) {
       for (const what of EACH.has(name) ? due : due.slice(0, 1)) part.update(what);
     }
     tell();
+    begin();
     news.clear();
   };
   /** @param {News} what */

@@ -8,6 +8,8 @@ interface Traits {
   parts: string[];
   /** What the run was started with. */
   question: string;
+  /** The tools of a run that has not begun, and whether each asks before it runs. */
+  offered: [name: string, asks: boolean][];
   status: Status;
   pending: Question[];
   /** The tools that a call may be replaced by: by the path of the loop, then by name, with the fields of each. */
@@ -517,6 +519,7 @@ type TraceRows = import("./trace_rows.js").TraceRows;
 type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
+type Trace = import("./trace.js").Trace;
 
 /** The subject of a notification from the store to its views: a trait that has changed, or one of these. */
 type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "whatif" | "kernel" | "view";
@@ -618,5 +621,9 @@ type Control = (HTMLButtonElement | HTMLInputElement) & { purpose?: string };
 interface Part {
   el: HTMLElement;
   update(what: News): void;
+  /** Search it for a text. */
+  find?(text: string): void;
+  /** Its own field for a search. */
+  field?: HTMLInputElement;
   dispose?(): void;
 }
