@@ -221,6 +221,7 @@ function make(store, model) {
     head?.notices.el,
     trace ? undefined : approvals?.el,
     tabs?.el,
+    ready?.el,
     trace ? approvals?.el : undefined,
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
