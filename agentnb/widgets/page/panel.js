@@ -216,11 +216,8 @@ function make(store, model) {
     head?.notices.el,
     trace ? undefined : approvals?.el,
     tabs?.el,
-<<<<<<< HEAD
     ready?.el,
-=======
     trace ? approvals?.el : undefined,
->>>>>>> main
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
