@@ -18,12 +18,16 @@ MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
     *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "help", "controls"),
     *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
-    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace"),
+    *("data", "recorded", "subject", "sections", "here", "detail"),
+    *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
     *("messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside"),
     *("phase", "diagram", "graph", "find", "ready", "ended", "panel"),
 )
-STYLES = ("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "frame")
+STYLES = (
+    *("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "detail"),
+    "frame",
+)
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

@@ -43,7 +43,10 @@ from agentnb.widgets.views.rows import TAIL, tail
 from agentnb.widgets.views.status import breakpoints, status
 from agentnb.widgets.views.transcript import Transcript, transcript_data
 
-PARTS = ("controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram")
+PARTS = (
+    *("controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"),
+    "detail",
+)
 QUESTION = 20_000
 """The maximum number of characters of the question of a run that a page gets."""
 MESSAGES = 400
@@ -397,6 +400,12 @@ class StateDiagram(Part):
     """The state diagram of a run."""
 
     part = "diagram"
+
+
+class Detail(Part):
+    """What the chosen event of a run is about, in full; while none is chosen, what runs or waits now."""
+
+    part = "detail"
 
 
 class CallGraph(Part):

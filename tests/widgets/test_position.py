@@ -456,7 +456,7 @@ def test_a_click_on_a_mark_goes_to_its_event_and_enter_opens_it(live: PanelPage)
     live.until(lambda: click() == message + 1, "the message")
     live.slider.press("Enter")
     live.settle()
-    details = live.page.get_by_role("region", name="Event", exact=True)
+    details = live.page.get_by_role("region", name="Detail", exact=True)
     expect(details).to_contain_text(f"#{message}")
 
 
