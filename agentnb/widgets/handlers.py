@@ -345,6 +345,12 @@ class CommandHandlers:
         self._answer({"type": "typed", "token": message.get("token"), **answer})
 
 
+def snapshots_of(run: Any) -> list[int]:
+    """Return the last event of each snapshot of this run that was taken in a panel."""
+    taken = [snapshot for snapshot in list(SNAPSHOTS.values()) if snapshot.run_id == run.id]
+    return sorted({snapshot.position - 1 for snapshot in taken})
+
+
 def type_name(error: BaseException) -> str:
     """Return the name of an error's type."""
     return type(error).__name__

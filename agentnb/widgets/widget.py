@@ -31,7 +31,7 @@ from agentnb.widgets.display import display_live
 from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.feed import Feed
-from agentnb.widgets.handlers import CommandHandlers
+from agentnb.widgets.handlers import CommandHandlers, snapshots_of
 from agentnb.widgets.static.panel import plain_text, static_html
 from agentnb.widgets.views.about import QUESTION, input_text, tools_offered
 from agentnb.widgets.views.branches import Branches
@@ -198,7 +198,7 @@ class Panel(anywidget.AnyWidget):
 
     def _now(self) -> dict[str, Any]:
         """Return the current values of the traits that change with the run."""
-        now: dict[str, Any] = {"status": status(self.run, self._loops)}
+        now: dict[str, Any] = {"status": status(self.run, self._loops) | {"snapshots": snapshots_of(self.run)}}
         now |= {"pending": self._questions.waiting(self.run), "tools": self._questions.tools}
         now["decisions"] = self._decisions.data(self.run)
         now["breakpoints"] = breakpoints(self.run, self._loops)

@@ -156,7 +156,6 @@ function make(store, model) {
     compare = isWhole ? new Compare(store, open) : null;
   const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
     approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
-  if (strip && trace) strip.laid = (axis) => trace.follows(axis);
   /**
    * Show the form of What if under the row of its event. An event without a row has it in the detail pane.
    * @param {HTMLElement} form
@@ -188,6 +187,12 @@ function make(store, model) {
             toMessages: messages && (() => tabs?.choose(tabs.indexOf(messages))),
           })
         : null;
+  // The bars of the trace and the lanes of the branches are drawn to the strip's scale.
+  if (strip)
+    strip.laid = (axis) => {
+      trace?.follows(axis);
+      branches?.update();
+    };
   /** @type {Record<string, Part | null>} */
   const made = {
     replay,

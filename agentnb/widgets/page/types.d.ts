@@ -84,6 +84,8 @@ interface Status {
   paused_for: string;
   diverged: Departure | null;
   position: number;
+  /** The last event of each snapshot that was taken in a panel. */
+  snapshots: number[];
   queued: { queue: string; text: string; digest: string }[];
   /** What each button can do now, by its name. */
   can: Record<string, boolean>;
