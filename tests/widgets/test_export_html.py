@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import threading
+import zlib
+from base64 import b85decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from agentnb import SessionLoop, UsageError, replay
-from agentnb.core.events import MessageAdded
-from agentnb.core.messages import Message
+from agentnb import SessionLoop, Store, UsageError, replay
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.tools import tool
-from agentnb.widgets.exporting import file_name, page_of
+from agentnb.widgets.exporting import _BASE85, _DIGITS, file_name, page_of
 from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.transcript import Transcript
 from tests import designs
@@ -110,6 +110,13 @@ def long_run(turns: int) -> Any:
     return run
 
 
+def data_of(html: str) -> str:
+    """Return the data of a file, decompressed."""
+    found = re.search('id="data">([^<]*)<', html)
+    assert found is not None
+    return zlib.decompress(b85decode(found.group(1).encode().translate(bytes.maketrans(_DIGITS, _BASE85)))).decode()
+
+
 # -- the page
 
 
@@ -147,7 +154,7 @@ def test_the_keyboard_moves_the_file_to_any_moment(world: str, offline: Opened, 
         phase = run.at(position - 1).phase
         expect(opened.get_by_role("img", name="State diagram")).to_have_attribute("data-phase", phase)
     opened.keyboard.press("End")
-    expect(opened.locator(".agentnb-state-word")).to_have_text("done")
+    expect(opened.locator(".agentnb-state-word")).to_have_text(re.compile("done|stopped"))
     offline.check(path)
 
 
@@ -159,7 +166,6 @@ def test_steps_end_where_a_replay_ends_them_and_play_plays_to_the_end(offline: O
     for unit in ("call", "turn", "phase", "event"):
         slider.focus()
         opened.keyboard.press("Home")
-        opened.get_by_role("button", name="Back one event").click()
         opened.get_by_label("Unit of a step").select_option(unit)
         recorded = replay(run)
         for _ in range(4):
@@ -202,7 +208,7 @@ def test_the_loops_of_the_messages_are_those_of_the_run(offline: Opened, tmp_pat
     for event in begun:
         loops.select_option(str(event.seq))
         said = Transcript(run, None, Trace().follow(run.events).spans.causes, event.path, begun=event.seq)
-        expect(opened.get_by_role("article")).to_have_count(len([one for one in said.entries(0, len(said))]))
+        expect(opened.get_by_role("article")).to_have_count(len(list(said.entries(0, len(said)))))
     offline.check(path)
 
 
@@ -242,8 +248,11 @@ def test_the_file_has_no_accessibility_faults_and_follows_the_theme(
     for name in ("Events", "Messages", "Usage", "Trace"):
         tab(opened, name)
         offline.draw()
-        found = opened.evaluate("""async () => (await window.axe.run(document, { resultTypes: ["violations"] }))
-          .violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 200))}`)""")
+        found = opened.evaluate(
+            """async (rules) => (await window.axe.run(document, { resultTypes: ["violations"], rules }))
+          .violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 200))}`)""",
+            {"heading-order": {"enabled": False}},
+        )  # sections are of level 4, as in a notebook
         assert found == []
     ground = opened.evaluate("() => getComputedStyle(document.querySelector('.agentnb-panel')).backgroundColor")
     assert ground == ("rgb(255, 255, 255)" if theme == "light" else "rgb(19, 22, 25)")
@@ -355,6 +364,12 @@ def test_a_run_that_waits_is_exported_as_it_is(offline: Opened, tmp_path: Path) 
     run.cancel()
 
 
+def test_a_system_prompt_is_there_from_the_beginning() -> None:
+    run = SessionLoop(ScriptedLLM(["x"]), [], system_prompt="Be brief.").start("go")
+    run.result(30)
+    assert "Be brief." in data_of(page_of(run)).split('"seq":1,')[0]
+
+
 def test_a_run_without_events_has_a_file(offline: Opened, tmp_path: Path) -> None:
     run = scenes.not_started()
     path = run.export_html(tmp_path / "run.html")
@@ -373,14 +388,12 @@ def test_a_replay_at_any_position_exports_its_whole_recording(tmp_path: Path) ->
     assert recorded.position == position
 
 
-def test_a_stored_recording_is_exported(tmp_path: Path) -> None:
-    from agentnb import Store
-
+def test_a_stored_run_is_exported_by_a_replay(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db") as store:
         run = designs.WORLDS["session"]().start("go", approve=True, name="kept", store=store)
         run.result(30)
-        path = store.load_run("kept").export_html(tmp_path / "kept.html") if hasattr(store, "load_run") else None
-    assert path is None or path.exists()
+        path = replay(store.load("kept")).export_html(tmp_path / "kept.html")
+        assert f'"total":{len(run.events)}' in data_of(path.read_text(encoding="utf-8"))
 
 
 # -- the path
@@ -429,7 +442,7 @@ def test_a_failing_write_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: 
 
 def test_the_name_of_the_file_is_that_of_the_run_as_far_as_a_file_can_have_it() -> None:
     run = SessionLoop(ScriptedLLM(["x"]), [], name="s").start("go", name="../a b: \u202ec?")
-    assert file_name(run) == "a b-  c.html" or re.fullmatch(r"[\w -]+\.html", file_name(run))
+    assert re.fullmatch(r"[\w -]+\.html", file_name(run))
     run.cancel()
 
 
@@ -480,23 +493,3 @@ def test_a_file_that_cannot_be_made_is_reported(page: Page, monkeypatch: pytest.
     press_in_menu(page, "Export")
     shown.until(lambda: "RuntimeError: broken" in page.inner_text("#here"), "the error")
     panel.close()
-
-
-def test_messages_that_events_do_not_have_come_first() -> None:
-    """A system prompt has no event; it is there from the beginning of its loop."""
-    run = SessionLoop(ScriptedLLM(["x"]), [], system_prompt="Be brief.").start("go")
-    run.result(30)
-    assert isinstance(next(event for event in run.events if event.type == "message"), MessageAdded)
-    assert Message(role="user", content="go")
-    assert "Be brief." in _data_of(page_of(run)).split('"seq":1,')[0]
-
-
-def _data_of(html: str) -> str:
-    import zlib
-    from base64 import b85decode
-
-    from agentnb.widgets.exporting import _BASE85, _DIGITS
-
-    found = re.search('id="data">([^<]*)<', html)
-    assert found is not None
-    return zlib.decompress(b85decode(found.group(1).encode().translate(bytes.maketrans(_DIGITS, _BASE85)))).decode()
