@@ -395,11 +395,12 @@ def test_a_replay_at_any_position_exports_its_whole_recording(tmp_path: Path) ->
 
 
 def test_a_stored_run_is_exported_by_a_replay(tmp_path: Path) -> None:
-    with Store(tmp_path / "runs.db") as store:
-        run = designs.WORLDS["session"]().start("go", approve=True, name="kept", store=store)
-        run.result(30)
-        path = replay(store.load("kept")).export_html(tmp_path / "kept.html")
-        assert f'"total":{len(run.events)}' in data_of(path.read_text(encoding="utf-8"))
+    store = Store(tmp_path / "runs.db")
+    run = designs.WORLDS["session"]().start("go", approve=True, name="kept", store=store)
+    run.result(30)
+    path = replay(store.load("kept")).export_html(tmp_path / "kept.html")
+    assert f'"total":{len(run.events)}' in data_of(path.read_text(encoding="utf-8"))
+    store.close()
 
 
 # -- the path
@@ -473,7 +474,9 @@ def test_the_menu_downloads_the_file_in_parts(
     name, html = downloaded(shown, lambda: press_in_menu(page, "Export"))
     assert (name, html) == ("nile.html", page_of(run))
     assert len(shown.sent("export")) == -(-len(html) // 30_000)
-    expect(page.locator(".agentnb-note")).to_have_text('Downloaded nile.html. From code: run.export_html("nile.html")')
+    expect(page.locator(".agentnb-answer")).to_have_text(
+        'Downloaded nile.html. From code: run.export_html("nile.html")'
+    )
     assert panel._commands._files == {}
     assert shown.errors == []
     panel.close()
