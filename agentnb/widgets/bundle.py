@@ -16,12 +16,12 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "spans", "moment", "typed", "player", "store", "form"),
-    *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "controls"),
+    *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "dock", "controls"),
     *("position", "values", "asking", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
-    *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "panel"),
+    *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "bar", "panel"),
 )
-STYLES = ("tokens", "events", "diagram", "views", "acting", "question", "branching", "frame")
+STYLES = ("tokens", "events", "diagram", "views", "acting", "question", "branching", "frame", "bar")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

@@ -23,6 +23,7 @@ import { Branches } from "./branches.js";
 import { Compare } from "./compare.js";
 import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
+import { inBars } from "./bar.js";
 import { keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
 import { resizable } from "./size.js";
@@ -54,6 +55,7 @@ const WANTS = {
 const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
+let addStyle = /** @type {(host: HTMLElement) => void} */ (() => {}); // given with each model, the same each time
 
 /** @param {Model} model */
 const keyOf = (model) => model.get("key") ?? model;
@@ -241,8 +243,10 @@ function make(store, model) {
   sized.observe(root);
   view("status");
   view("tail");
+  const leaveBars = inBars(store, root, (place) => addStyle(place));
   const dispose = () => {
     unview();
+    leaveBars();
     sized.disconnect();
     cancelAnimationFrame(frame);
     inside?.dispose();
@@ -296,6 +300,7 @@ function showInside(store, model, branch, root, leave) {
 export default {
   /** @param {{ model: Model, dress: (host: HTMLElement) => void }} given */
   initialize({ model, dress }) {
+    addStyle = dress;
     const store = storeOf(model),
       ended = new Ended(store, () => make(store, model), dress);
     store.ended = ended;
