@@ -33,8 +33,8 @@ def read_field(kind: type[Any], value: Any) -> Any:
     return kind.of(value)
 
 
-class _Data(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A frozen struct that is JSON data."""
+class _Data(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """A frozen struct that is JSON data, so it is never part of a reference cycle (`gc=False`)."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain JSON data, without those at their default."""

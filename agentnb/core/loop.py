@@ -332,15 +332,14 @@ class Design(ABC):
         return printable(f"<{type(self).__name__} {getattr(self, 'name', '')}{': ' * bool(shown)}{shown}>")
 
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
-        """Return the event that a run starts with."""
-        return RunStart(  # validated, unlike other events: the input is the user's
-            **configured(self, {}),
+        """Return the event that a run starts with. The run adds the configuration, the tools and the system prompt."""
+        return RunStart(
+            loop=self.kind(),
             name=self.name,
             input=to_plain(input),
             history=list(history),
             listens=self.listens,
             max_result_chars=self.max_result_chars,
-            system_prompt=self.system_prompt if self.system_prompt != self.config().get("system_prompt") else None,
         )
 
     def attached(self, frame: LoopFrame) -> None:

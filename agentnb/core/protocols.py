@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from msgspec import Struct
 
 from agentnb.core.events import Event, Queue
 from agentnb.core.messages import Message
@@ -83,7 +85,7 @@ class RunStore(Protocol):
         """Return the number of events of the run that the store has."""
 
 
-class AskedBy(NamedTuple):
+class AskedBy(Struct, frozen=True):
     """The context of running code: the outermost run, the run itself, and the path of the loop that asks its model.
 
     The two runs differ if the code of a call has started a run of its own. `path` is None in the code of a call.

@@ -16,6 +16,7 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from inspect import Parameter
 from typing import Any
 
 from agentnb.core.errors import UsageError
@@ -207,12 +208,11 @@ def _takes_messages(stream: Any) -> bool:
     # The signature of a method is read once for its class, which may have a thousand objects.
     function, arguments = (stream.__func__, 2) if hasattr(stream, "__func__") else (stream, 1)
     signature = _signature(function)
-    try:
-        if signature is not None:
-            signature.bind_partial(*[None] * arguments)
-    except TypeError:
-        return False
-    return True
+    if signature is None:
+        return True
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    positional = sum(kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    return positional >= arguments or Parameter.VAR_POSITIONAL in kinds
 
 
 def _takes(method: Any, name: str) -> bool:

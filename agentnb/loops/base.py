@@ -6,6 +6,7 @@ returns a GeneratorLoop, so both classes are here. `agentnb.loops.generator` exp
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
@@ -454,5 +455,6 @@ def check_system_prompt(value: Any) -> None:
         raise UsageError(f"system_prompt must be a string or None, not {value!r:.80}.")
 
 
+@functools.cache
 def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

@@ -127,12 +127,12 @@ class Frame:
         return phase
 
     def begin(self, input: object, history: Sequence[Message] = ()) -> RunStart:
-        """Return the first event of this loop, with the call of the parent that it performs."""
-        first = self.design.begin(input, history)
+        """Return the first event of this loop, with its configuration and the call of the parent that it performs."""
+        fields = configured(self.design, self.fingerprints)
         prompt = self.requests.system_prompt
-        if prompt != self.design.system_prompt:  # it depends on the tools, which only the requests know
-            first = replace(first, system_prompt=prompt if prompt != first.config.get("system_prompt") else None)
-        first = replace(start_as_json(first), call=self.call, **configured(self.design, self.fingerprints))
+        if prompt != fields["config"].get("system_prompt"):  # it depends on the tools, for example
+            fields["system_prompt"] = prompt
+        first = start_as_json(replace(self.design.begin(input, history), call=self.call, **fields))
         if self.above is not None:
             self.said += [message for messages in first.queued.values() for message in messages]
         return first

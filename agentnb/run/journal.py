@@ -42,6 +42,10 @@ Watcher = Callable[[Event | Delta], object]
 Observer = Callable[[Event, Frame], object]
 
 
+def nothing_to_write() -> None:
+    """Do nothing: without a store, no event is written."""
+
+
 class Journal(Watchers):
     """The events of a run, the state they fold to, the loops they belong to, and the watchers of new events."""
 
@@ -61,7 +65,7 @@ class Journal(Watchers):
         self.observers: tuple[Observer, ...] = ()
         """The parts of the run that need every event, such as the gate. They are notified before the watchers."""
         self.recorder: Recorder | None = None
-        self.write: Callable[[], object] = lambda: None
+        self.write: Callable[[], object] = nothing_to_write
         """Writes the appended events to disk now, not at the event loop's next turn."""
         self._is_notifying = False
         self._not_notified: deque[Event | Delta] = deque()

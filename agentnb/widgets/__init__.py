@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Progress,
         StateDiagram,
         Timeline,
+        Trace,
         Usage,
     )
 
@@ -42,6 +43,7 @@ __all__ = [
     "Progress",
     "StateDiagram",
     "Timeline",
+    "Trace",
     "Usage",
     "panel",
     "present",
@@ -65,6 +67,7 @@ _WHERE = {
         "Progress",
         "StateDiagram",
         "Timeline",
+        "Trace",
         "Usage",
     ),
 }

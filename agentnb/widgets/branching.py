@@ -50,6 +50,7 @@ class BranchHandlers:
         self._branches = branches
         self._trace = trace
         self._open_branch = open_branch
+        self._traces: dict[str, Trace] = {}  # of the branches that were compared
         self.handlers: dict[str, Callable[[Message], Mapping[str, Any]]] = {
             "whatif": self._options,
             "shape": lambda message: {"editor": editor(read_json(str(message.get("json", ""))))},
@@ -165,7 +166,8 @@ class BranchHandlers:
         branch = self._find(message)
         names = str(self._run.name or self._run.id), str(branch.name or branch.id)
         events = list(self._run.recording), list(branch.events)
-        return {"compared": compared(*events, names, _forked_at(branch))}
+        traces = self._trace, self._traces.setdefault(branch.id, Trace())
+        return {"compared": compared(*events, names, _forked_at(branch), traces)}
 
 
 def _arguments(message: Message, current: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,15 +15,16 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
-    *("text", "icons", "focus", "keys", "size", "past", "spans", "moment", "typed", "player", "store", "form"),
-    *("breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "dock", "controls"),
-    *("position", "values", "asking", "call", "decisions", "approvals"),
-    *("details", "list", "row", "filter", "events", "timeline", "messages", "live", "usage", "tabs"),
+    *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
+    *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "dock", "controls"),
+    *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
+    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace", "timeline"),
+    *("messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside", "phase", "diagram", "graph", "ended", "bar", "panel"),
 )
-STYLES = ("tokens", "events", "diagram", "views", "acting", "question", "branching", "frame", "bar")
+STYLES = ("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "frame", "bar")
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z]+\.js";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _JSDOC = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)

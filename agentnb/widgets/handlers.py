@@ -258,9 +258,14 @@ class CommandHandlers:
         return {}
 
     def _move(self, message: Message) -> Mapping[str, Any]:
-        """Move a replay to the position after that many events. It stops at a divergence, which `status` shows."""
+        """Move a replay to the position after that many events, and on to the end of the next `unit` if it is given.
+
+        It stops at a divergence, which `status` shows.
+        """
         with suppress(ReplayDiverged):
             self._run.to(int(message["position"]) - 1)
+            if unit := message.get("unit"):
+                self._run.step(unit)
         return {"place": self._run.place}
 
     # -- requests for data

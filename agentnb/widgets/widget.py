@@ -43,7 +43,7 @@ from agentnb.widgets.views.rows import TAIL, tail
 from agentnb.widgets.views.status import breakpoints, status
 from agentnb.widgets.views.transcript import Transcript, transcript_data
 
-PARTS = ("controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram")
+PARTS = ("controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram")
 QUESTION = 20_000
 """The maximum number of characters of the question of a run that a page gets."""
 MESSAGES = 400
@@ -73,7 +73,7 @@ def parts_of(run: Recording, parts: Sequence[str] | None) -> tuple[str, ...]:
 class Panel(anywidget.AnyWidget):
     """The live panel of a run, with all parts or those given (see `PARTS`).
 
-    Events, timeline and messages share a space, with tabs. `close()` ends the panel, not the run.
+    Trace, events, timeline and messages share a space, with tabs. `close()` ends the panel, not the run.
 
     Raises UsageError for an unknown part.
     """
@@ -349,6 +349,12 @@ class Part(Panel):
 
     def __init__(self, run: Recording) -> None:
         super().__init__(run, parts=(self.part,))
+
+
+class Trace(Part):
+    """A run as a tree of its loops, model requests and calls, each with its result, its time and its bar to scale."""
+
+    part = "trace"
 
 
 class EventStream(Part):

@@ -1,6 +1,6 @@
 """A long run into an open panel: how smooth the page stays, what it holds, and what the kernel pays.
 
-    python -m tests.benchmarks.panel_stream [--events 100000] [--rate 2000] [--view Events]
+    python -m tests.benchmarks.panel_stream [--events 100000] [--rate 2000] [--view Trace]
 
 A real run on a model that answers at once, at a steady rate; the panel's own Python; its page in headless Chromium,
 without Jupyter between them. What Jupyter adds on the kernel's side is the sending of some 30 messages a second.
@@ -158,7 +158,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--events", type=int, default=100_000)
     options.add_argument("--rate", type=float, default=2000)
-    options.add_argument("--view", default="Events", choices=["Events", "Timeline", "Messages"])
+    options.add_argument("--view", default="Trace", choices=["Trace", "Events", "Timeline", "Messages"])
     chosen = options.parse_args()
     with sync_playwright() as playwright:
         print(json.dumps(measure_in(playwright, chosen.events, chosen.rate, chosen.view)))

@@ -376,6 +376,7 @@ def test_the_graph_of_an_execution_loop_is_updated_while_its_calls_run(notebook:
 
 def rows_scrolled_through(page: Any) -> list[int]:
     """The numbers of all the events that the list shows from its beginning to its end."""
+    page.get_by_role("tab", name="Events").click()
     return page.get_by_role("log", name="Events").evaluate(  # type: ignore[no-any-return]
         """async log => {
             const seen = new Set();
@@ -575,8 +576,9 @@ def test_hostile_text_from_model_and_tools_is_text_in_every_view(notebook: Noteb
             row = page.locator(".agentnb-call").nth(at)
             row.get_by_role("button", name=re.compile("^Details of ")).click()
             if word == "Replace":
-                row.get_by_role("button", name="More", exact=True).click()
+                row.get_by_role("button", name="More: Replace", exact=True).click()
             row.get_by_role("button", name=word, exact=True).click()
+        page.get_by_role("tab", name="Events").click()
         rows = page.get_by_role("log", name="Events")
         for position in (0, 0.3, 0.6, 1):
             rows.evaluate("(log, at) => { log.scrollTop = at * log.scrollHeight; }", position)
@@ -640,7 +642,7 @@ def test_twenty_thousand_events_reach_an_open_panel(notebook: Notebook, capsys: 
     notebook.set_cell(LOOK, "run.play(); print(run.result(120), len(run.events))")
     assert notebook.run(LOOK, timeout=120).strip() == "flooded 20005"
     ended = time.monotonic()
-    notebook.do(lambda page: page.locator(".agentnb-row", has_text="run_end").first.wait_for(state="attached"))
+    notebook.do(lambda page: page.locator(".agentnb-trace-row", has_text="flooded").last.wait_for(state="attached"))
     shown = time.monotonic() - ended
     live = seen()
     notebook.do(lambda page: page.locator(SAVED).wait_for(state="attached"))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, Playwright
+from playwright.sync_api import Browser, Locator, Page, Playwright
 
 from agentnb.widgets import PARTS, Panel
 from agentnb.widgets.bundle import packed_module
@@ -78,7 +78,10 @@ class RecordedPanel(Panel):
 
 
 class PanelPage:
-    """`page/` on a page, with a real panel or with a state from the test."""
+    """`page/` on a page, with a real panel or with a state from the test.
+
+    tab: the view that the test looks at, if the panel has it; otherwise its first view is visible.
+    """
 
     def __init__(
         self,
@@ -88,6 +91,7 @@ class PanelPage:
         state: dict[str, Any] | None = None,
         kernel: dict[str, Any] | None = None,
         settle: bool = True,
+        tab: str = "Events",
     ) -> None:
         self.page = page
         self.panel = panel
@@ -101,9 +105,12 @@ class PanelPage:
         if panel is not None:
             state = {name: getattr(panel, name) for name in TRAITS}
         page.evaluate("([state, kernel]) => window.show(state, kernel)", [state, kernel])
+        chosen = page.get_by_role("tab", name=tab, exact=True)
+        if chosen.count():
+            chosen.click()
         if settle:
             self.settle()
-        if panel is not None and page.get_by_role("slider", name="Position").count():
+        if panel is not None and panel.place and page.get_by_role("slider", name="Position").count():
             self._await_recording(len(panel.run.recording))
 
     def settle(self) -> None:
@@ -117,12 +124,41 @@ class PanelPage:
             waiting += self.panel.outbox.get()
         if waiting:
             self.page.evaluate("messages => window.carry(messages)", waiting)
+        self.draw()
+
+    def draw(self) -> None:
+        """Let the page draw."""
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def _await_recording(self, length: int) -> None:
         """Wait until the page has all events of a replay, because it cannot go to an event before."""
         slider = self.page.get_by_role("slider", name="Position")
-        self.until(lambda: slider.get_attribute("max") == str(length), "the recording", 120)
+        self.until(lambda: slider.get_attribute("aria-valuemax") == str(length - 1), "the recording", 120)
+
+    @property
+    def slider(self) -> Locator:
+        """The strip, which is the slider of the position."""
+        return self.page.get_by_role("slider", name="Position")
+
+    @property
+    def position(self) -> int:
+        """The number of events until the moment that the page shows."""
+        return int(self.slider.get_attribute("aria-valuenow") or -1) + 1
+
+    def go_to(self, position: int) -> None:
+        """Move the slider by its keys to the moment after so many events, and never to a later one."""
+        self.slider.focus()
+        if position == int(self.slider.get_attribute("aria-valuemax") or 0) + 1:
+            self.page.keyboard.press("End")
+        elif position < self.position - position:
+            self.page.keyboard.press("Home")
+        self.draw()
+        while (now := self.position) != position:
+            for _ in range(abs(position - now)):
+                self.page.keyboard.press("ArrowRight" if now < position else "ArrowLeft")
+            self.draw()
+        for _ in range(3):  # the kernel gets one position at a time
+            self.settle()
 
     def deliver(self, message: dict[str, Any]) -> None:
         """The page gets this custom message."""

@@ -57,7 +57,7 @@ def picked_and_opened(shown: PanelPage) -> None:
     row(shown, 0).get_by_role("checkbox").check()
     press(row(shown, 1), "Details of delete_file")
     press(row(shown, 2), "Details of delete_file")
-    press(row(shown, 2), "More")
+    press(row(shown, 2), "More: Replace")
     press(row(shown, 2), "Replace")
 
 
@@ -108,7 +108,8 @@ def seen_as(tab: str) -> Callable[[PanelPage], None]:
         shown.page.get_by_role("tab", name=tab).click()
         view = shown.page.get_by_role("tabpanel", name=tab)
         shown.until(
-            lambda: any(words in view.inner_text() for words in ("turn 1", "Answer with one", "completed")), tab
+            lambda: any(words in view.inner_text() for words in ("turn 1", "Turn 1", "Answer with one", "completed")),
+            tab,
         )
         shown.page.evaluate("() => document.querySelectorAll('details').forEach((node) => { node.open = true; })")
 
@@ -139,7 +140,8 @@ def silent() -> Any:
 def speaking(shown: PanelPage) -> None:
     assert shown.panel is not None
     shown.panel.run.play()
-    shown.until(shown.page.locator(".agentnb-line").count, "the line")
+    shown.page.get_by_role("tab", name="Trace").click()
+    shown.until(shown.page.locator(".agentnb-stream").count, "the text")
 
 
 def nested() -> Any:
@@ -157,12 +159,12 @@ def recorded() -> Replay:
 
 
 def halfway(shown: PanelPage) -> None:
-    shown.page.get_by_role("slider", name="Position").fill("5")
-    shown.until(lambda: "5 of" in shown.page.inner_text("#here"), "the moment")
+    shown.go_to(5)
+    shown.until(lambda: "as it was at #4" in shown.page.inner_text("#here"), "the moment")
 
 
 def asked(shown: PanelPage) -> None:
-    shown.page.get_by_role("button", name="Last").click()
+    shown.page.get_by_role("slider", name="Position").press("End")
     shown.until(shown.page.get_by_role("group", name="move_file").count, "the questions")
     press(row(shown, 1), "Details of delete_file")
 
@@ -172,7 +174,7 @@ def departing() -> Replay:
 
 
 def departed(shown: PanelPage) -> None:
-    shown.page.get_by_role("button", name="Last").click()
+    shown.page.get_by_role("slider", name="Position").press("End")
     shown.until(shown.page.get_by_role("status", name="Difference from the recording").is_visible, "both sides")
 
 
@@ -186,6 +188,7 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
     "breakpoints": (one, broken_off),
     "an event": (one, selected),
     "loops inside": (nested, lambda shown: None),
+    "trace": (graph, seen_as("Trace")),
     "timeline": (graph, seen_as("Timeline")),
     "messages": (graph, seen_as("Messages")),
     "usage": (graph, seen_as("Usage")),
@@ -294,7 +297,7 @@ BY_KEYBOARD: dict[str, tuple[list[Step], Callable[[Any], bool]]] = {
         lambda run: run.result(30) == "Done." and results(run) == ["deleted /typed False 3"],
     ),
     "replace": (
-        ["More", "Replace", ("Tool", "move_file"), ("path", "/a"), ("to", "/b"), "Approve"],
+        ["More: Replace", "Replace", ("Tool", "move_file"), ("path", "/a"), ("to", "/b"), "Approve"],
         lambda run: run.result(30) == "Done." and results(run) == ["moved /a to /b"],
     ),
     "reject": (

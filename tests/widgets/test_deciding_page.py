@@ -78,7 +78,7 @@ def reject(scope: Any, reason: str = "") -> None:
 
 
 def replace(scope: Any) -> None:
-    press(scope, "More")
+    press(scope, "More: Replace")
     press(scope, "Replace")
 
 

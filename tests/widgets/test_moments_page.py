@@ -53,7 +53,7 @@ def drawn(shown: PanelPage, total: int) -> dict[str, str]:
     assert shown.panel is not None
     shown.until(shown.panel.is_told, "how the run stands")
     told = {}
-    for tab in ("Events", "Timeline", "Usage", "Messages"):
+    for tab in ("Trace", "Events", "Timeline", "Usage", "Messages"):
         page.get_by_role("tab", name=tab).click()
         told |= {f"{tab} {name}": part for name, part in at_rest(shown).items()}
     return told
@@ -134,7 +134,7 @@ def test_a_replay_draws_the_same_as_the_live_run(scene: Callable[[], Scene], sho
     shown.until(lambda: run.state.over or not run.driven, "it has gone on")
     shown.page.goto("about:blank")
     again = show(replay(run))
-    again.page.get_by_role("slider", name="Position").fill(str(at))
+    again.go_to(at)
     for part, told in drawn(again, at).items():
         assert told == live[part], part
 
@@ -143,7 +143,7 @@ def test_a_recording_has_no_enabled_button_that_decides(show: Callable[..., Pane
     run, reach, _ = asked_about_many()
     reach()
     shown = show(replay(run))
-    shown.page.get_by_role("slider", name="Position").fill(str(len(run.events)))
+    shown.go_to(len(run.events))
     waiting = shown.page.get_by_role("group", name="delete_file")
     shown.until(lambda: waiting.count() == 3, "the questions")
     first = waiting.first
@@ -171,7 +171,7 @@ def test_the_offered_fork_is_at_the_first_question(show: Callable[..., PanelPage
     run = session([calls, "Done."])
     run.submit_step("turn").result(30)
     shown = show(replay(run))
-    shown.page.get_by_role("slider", name="Position").fill(str(len(run.events)))
+    shown.go_to(len(run.events))
     shown.until(lambda: shown.page.get_by_role("group", name="delete_file").count() == 2, "the questions")
     expect(shown.page.locator(".agentnb-then code")).to_have_text(f'fork({run.pending[0].event}, decision="reject")')
     run.cancel()
@@ -187,7 +187,7 @@ def test_a_disabled_link_has_another_colour(show: Callable[..., PanelPage]) -> N
     on = link.evaluate(color)
     shown.page.goto("about:blank")
     shown = show(replay(run))
-    shown.page.get_by_role("slider", name="Position").fill(str(len(run.events)))
+    shown.go_to(len(run.events))
     shown.until(link.is_visible, "the same in the recording")
     expect(link).to_be_disabled()
     assert link.evaluate(color) != on

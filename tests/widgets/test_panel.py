@@ -26,6 +26,7 @@ from agentnb.widgets import (
     Progress,
     StateDiagram,
     Timeline,
+    Trace,
     Usage,
 )
 from agentnb.widgets.comms import listen
@@ -436,6 +437,7 @@ def test_listeners_are_notified_of_the_comms_of_open_panels() -> None:
     ("kind", "parts"),
     [
         (EventStream, ["events"]),
+        (Trace, ["trace"]),
         (Timeline, ["timeline"]),
         (Messages, ["messages"]),
         (Progress, ["progress"]),

@@ -1,4 +1,4 @@
-"""A recording in the panel: the slider goes to any position, and every part shows the state at that position."""
+"""The position: the strip goes to any event of a recording or a run, and every part shows the state at that moment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from playwright.sync_api import expect
 from agentnb import SessionLoop, replay, tool
 from agentnb.core.events import RunEnd
 from agentnb.run import Replay
-from agentnb.testing import ScriptedLLM
+from agentnb.testing import ScriptedLLM, call
 from tests.analysis.recordings import decided_run, read, write
 from tests.benchmarks.models import Calling
 from tests.benchmarks.test_loop import echo
 from tests.designs import session_of_agents
 from tests.widgets.pages import PanelPage, RecordedPanel
+from tests.widgets.support import session, until
 
 
 @pytest.fixture(scope="module")
@@ -47,29 +48,21 @@ def shown(show: Callable[..., PanelPage], run: Any) -> PanelPage:
     return page
 
 
-def position(shown: PanelPage) -> Any:
-    return shown.page.get_by_role("slider", name="Position")
-
-
-def go_to(shown: PanelPage, at: int) -> None:
-    position(shown).fill(str(at))
-    shown.settle()
-
-
 def events(shown: PanelPage) -> str:
     return shown.page.locator(".agentnb-count").inner_text()
 
 
 def test_the_slider_starts_before_the_first_event_and_covers_all_events(shown: PanelPage, run: Any) -> None:
-    expect(position(shown)).to_have_attribute("max", str(len(run.events)))
-    expect(position(shown)).to_have_value("0")
+    expect(shown.slider).to_have_attribute("aria-valuemax", str(len(run.events) - 1))
+    expect(shown.slider).to_have_attribute("aria-valuenow", "-1")
+    expect(shown.slider).to_have_attribute("aria-valuetext", "before the first event")
     assert events(shown) == "0 events"
     assert shown.errors == []
 
 
 def test_the_slider_moves_to_any_position_forwards_and_backwards(shown: PanelPage, run: Any) -> None:
     for at in (len(run.events), 5, 12, 0, 7):
-        go_to(shown, at)
+        shown.go_to(at)
         assert events(shown) == f"{at} event{'' if at == 1 else 's'}"
         assert shown.panel.run.position == at  # type: ignore[union-attr]
     assert shown.errors == []
@@ -77,7 +70,7 @@ def test_the_slider_moves_to_any_position_forwards_and_backwards(shown: PanelPag
 
 def test_each_part_shows_the_state_at_the_position(shown: PanelPage, run: Any) -> None:
     asked = next(event.seq for event in run.events if event.type == "approval_request")
-    go_to(shown, asked + 1)
+    shown.go_to(asked + 1)
     phase = shown.page.locator("[data-phase]").first
     shown.until(lambda: phase.get_attribute("data-phase") == shown.panel.run.phase != "idle", "its phase")  # type: ignore[union-attr]
     shown.page.get_by_role("tab", name="Timeline").click()
@@ -85,18 +78,18 @@ def test_each_part_shows_the_state_at_the_position(shown: PanelPage, run: Any) -
     expect(shown.page.get_by_role("option").filter(has_text="write")).to_have_count(1)
     shown.page.get_by_role("tab", name="Messages").click()
     shown.until(lambda: "It is done." not in shown.page.locator(".agentnb-said").first.inner_text(), "the moment")
-    go_to(shown, len(run.events))
+    shown.go_to(len(run.events))
     shown.until(lambda: "It is done." in shown.page.locator(".agentnb-said").first.inner_text(), "the end")
-    go_to(shown, asked + 1)
+    shown.go_to(asked + 1)
     shown.until(lambda: "It is done." not in shown.page.locator(".agentnb-said").first.inner_text(), "the moment again")
 
 
 def test_a_question_is_shown_at_the_position_where_it_was_asked(shown: PanelPage, run: Any) -> None:
     waiting = shown.page.get_by_role("group", name="write")
-    go_to(shown, 1 + max(event.seq for event in run.events if event.type == "approval_request"))
+    shown.go_to(1 + max(event.seq for event in run.events if event.type == "approval_request"))
     shown.until(lambda: waiting.count() == 4, "the four questions")
     assert "/etc/passwd" in waiting.last.inner_text()
-    go_to(shown, len(run.events))
+    shown.go_to(len(run.events))
     shown.until(lambda: waiting.count() == 0, "nothing is asked at the end")
 
 
@@ -125,16 +118,14 @@ def spoken(answer: str, *, seconds: float = 1.0, pieces: int = 40, waits: float 
 
 
 def speaking(shown: PanelPage) -> str:
-    return str(
-        shown.page.evaluate("() => document.querySelector('.agentnb-live .agentnb-line-text')?.textContent ?? ''")
-    )
+    return str(shown.page.evaluate("() => document.querySelector('.agentnb-stream-text')?.textContent ?? ''"))
 
 
 # All texts shown during playback, independent of how often they are read.
 NOTE_TYPED = """() => {
   window.typed = [];
   const note = () => {
-    const text = document.querySelector(".agentnb-live .agentnb-line-text")?.textContent ?? "";
+    const text = document.querySelector(".agentnb-stream-text")?.textContent ?? "";
     if (text && text !== window.typed.at(-1)) window.typed.push(text);
   };
   const all = { childList: true, subtree: true, characterData: true };
@@ -148,12 +139,13 @@ def typed(shown: PanelPage, enough: Callable[[list[str]], bool]) -> list[str]:
     def seen() -> list[str]:
         return list(shown.page.evaluate("() => window.typed"))
 
-    go_to(shown, 3)
+    shown.go_to(3)
+    shown.page.get_by_role("tab", name="Trace").click()
     shown.page.evaluate(NOTE_TYPED)
     press(shown, "Play")
     shown.until(lambda: enough(seen()), "a part of it")
-    shown.page.get_by_role("combobox", name="Speed").select_option("20 times faster")
-    shown.until(lambda: position(shown).input_value() == "5", "the end")
+    shown.page.get_by_role("combobox", name="Speed").select_option(value="20")
+    shown.until(lambda: shown.position == 5, "the end")
     return seen()
 
 
@@ -181,7 +173,8 @@ def test_an_answer_too_long_for_a_row_is_played_to_its_end(show: Callable[..., P
 def test_playback_paused_within_an_answer_stops_there_and_continues(show: Callable[..., PanelPage]) -> None:
     answer = "".join(f"{n} " for n in range(100))
     shown = show(spoken(answer, seconds=30, pieces=290))
-    go_to(shown, 3)
+    shown.page.get_by_role("tab", name="Trace").click()
+    shown.go_to(3)
     press(shown, "Play")
     shown.until(lambda: len(speaking(shown)) > 20, "a part of it")
     press(shown, "Pause")
@@ -189,19 +182,20 @@ def test_playback_paused_within_an_answer_stops_there_and_continues(show: Callab
     held = speaking(shown)
     shown.settle()
     assert speaking(shown) == held
-    assert position(shown).input_value() == "3"
+    assert shown.position == 3
     press(shown, "Play")
     shown.until(lambda: len(speaking(shown)) > len(held), "more of it")
-    press(shown, "Back")  # moving to another position pauses playback
+    press(shown, "Back one event")  # moving to another position pauses playback
     expect(shown.page.get_by_role("button", name="Play", exact=True)).to_be_visible()
     assert speaking(shown) == ""
 
 
 def test_play_at_the_end_starts_from_the_beginning(show: Callable[..., PanelPage]) -> None:
     shown = show(spoken("x" * 400, seconds=30))
-    go_to(shown, 5)
+    shown.page.get_by_role("tab", name="Trace").click()
+    shown.go_to(5)
     press(shown, "Play")
-    shown.until(lambda: position(shown).input_value() == "3" and speaking(shown), "the answer, once more")
+    shown.until(lambda: shown.position == 3 and speaking(shown), "the answer, once more")
 
 
 def test_playback_stops_at_a_divergence_and_shows_both_sides(show: Callable[..., PanelPage], run: Any) -> None:
@@ -217,17 +211,17 @@ def test_playback_stops_at_a_divergence_and_shows_both_sides(show: Callable[...,
     shown = show(replay(run, other))
     departs = shown.page.get_by_role("status", name="Difference from the recording")
     third = next(event.seq for event in run.events if event.type == "model_start" and event.turn == 3)
-    go_to(shown, len(run.events))
+    shown.go_to(len(run.events))
     shown.until(departs.is_visible, "both sides")
-    expect(position(shown)).to_have_value(str(third))
+    assert shown.position == third
     assert events(shown) == f"{third} events"
     words = departs.inner_text()
     assert f"Event {third} is not what the loop does now" in words
     assert "recorded model_start" in words
     assert "now run_end" in words
     assert '"output": "hasty"' in words
-    expect(shown.page.get_by_role("button", name="Forward", exact=True)).to_be_disabled()
-    press(shown, "Back")
+    expect(shown.page.get_by_role("button", name="Step", exact=True)).to_be_disabled()
+    press(shown, "Back one event")
     shown.until(lambda: not departs.is_visible(), "here it agrees")
     press(shown, "Play")  # again up to this position, and not beyond
     shown.until(departs.is_visible, "both sides again")
@@ -236,31 +230,54 @@ def test_playback_stops_at_a_divergence_and_shows_both_sides(show: Callable[...,
 
 def test_an_empty_recording_says_that_it_is_empty(show: Callable[..., PanelPage]) -> None:
     shown = show(replay(SessionLoop(ScriptedLLM(["x"])).start("go", name="nothing")))
-    expect(position(shown)).to_have_attribute("aria-valuetext", "nothing is recorded")
-    for name in ("First", "Back", "Play", "Forward", "Last"):
+    expect(shown.slider).to_have_attribute("aria-valuetext", "nothing is recorded")
+    for name in ("Back one event", "Step", "Play"):
         expect(shown.page.get_by_role("button", name=name, exact=True)).to_be_disabled()
 
 
-def test_keys_and_buttons_move_by_one_event_and_to_the_ends(shown: PanelPage, run: Any) -> None:
-    slider = position(shown)
-    slider.focus()
-    for key, at in (("End", len(run.events)), ("ArrowLeft", len(run.events) - 1), ("Home", 0), ("ArrowRight", 1)):
+def test_keys_and_buttons_move_by_events_and_turns_and_to_the_ends(shown: PanelPage, run: Any) -> None:
+    begins = [event.seq + 1 for event in run.events if event.type == "model_start"]
+    shown.slider.focus()
+    for key, at in (
+        ("End", len(run.events)),
+        ("ArrowLeft", len(run.events) - 1),
+        ("Shift+ArrowLeft", begins[-1]),
+        ("Shift+ArrowLeft", begins[-2]),
+        ("Shift+ArrowRight", begins[-1]),
+        ("Shift+ArrowRight", len(run.events)),
+        ("Home", 0),
+        ("Shift+ArrowRight", begins[0]),
+        ("ArrowRight", begins[0] + 1),
+    ):
         shown.page.keyboard.press(key)
         shown.settle()
+        assert shown.position == at, key
         assert shown.panel.run.position == at  # type: ignore[union-attr]
-    for name, at in (("Forward", 2), ("Back", 1), ("Last", len(run.events)), ("First", 0)):
+    for name, at in (("Step", begins[0] + 2), ("Back one event", begins[0] + 1)):
         shown.page.get_by_role("button", name=name, exact=True).click()
         shown.settle()
         assert shown.panel.run.position == at  # type: ignore[union-attr]
-    expect(shown.page.get_by_role("button", name="Back", exact=True)).to_have_attribute("aria-disabled", "true")
+    shown.go_to(0)
+    expect(shown.page.get_by_role("button", name="Back one event")).to_have_attribute("aria-disabled", "true")
+
+
+@pytest.mark.parametrize("unit", ["call", "turn", "phase"])
+def test_a_step_ends_where_the_kernel_says(shown: PanelPage, run: Any, unit: str) -> None:
+    expected = replay(run)
+    shown.page.get_by_role("combobox", name="Unit of a step").select_option(unit)
+    for _ in range(3):
+        expected.step(unit)
+        press(shown, "Step")
+        shown.until(lambda: shown.position == expected.position, "the end of the step")
+    assert shown.panel.run.position == expected.position  # type: ignore[union-attr]
 
 
 def test_moves_of_the_replay_in_a_cell_move_the_slider(shown: PanelPage) -> None:
     replayed = shown.panel.run  # type: ignore[union-attr]
     replayed.step("turn")
-    shown.until(lambda: position(shown).input_value() == str(replayed.position), "the slider follows")
+    shown.until(lambda: shown.position == replayed.position, "the slider follows")
     replayed.to(1)
-    shown.until(lambda: position(shown).input_value() == "2", "the slider follows back")
+    shown.until(lambda: shown.position == 2, "the slider follows back")
     assert events(shown) == "2 events"
 
 
@@ -292,25 +309,25 @@ def test_playback_runs_to_the_end_and_can_be_paused(show: Callable[..., PanelPag
     shown = show(replay(run))
     shown.page.get_by_role("combobox", name="Speed").select_option("without pauses")
     shown.page.get_by_role("button", name="Play", exact=True).click()
-    shown.until(lambda: int(position(shown).input_value()) > 3, "it plays")
+    shown.until(lambda: shown.position > 3, "it plays")
     shown.page.get_by_role("button", name="Pause", exact=True).click()
     shown.settle()
-    held = int(position(shown).input_value())
+    held = shown.position
     assert held < len(run.events)
-    go_to(shown, len(run.events) - 5)
+    shown.go_to(len(run.events) - 5)
     shown.page.get_by_role("button", name="Play", exact=True).click()
-    shown.until(lambda: int(position(shown).input_value()) == len(run.events), "it plays to the end")
+    shown.until(lambda: shown.position == len(run.events), "it plays to the end")
     expect(shown.page.get_by_role("button", name="Play", exact=True)).to_be_visible()
     assert shown.errors == []
 
 
 def test_a_filter_is_kept_while_the_position_changes(shown: PanelPage, run: Any) -> None:
-    go_to(shown, len(run.events))
+    shown.go_to(len(run.events))
     shown.page.get_by_role("combobox", name="Type of event").select_option("call_start")
     shown.settle()
     starts = [event.seq for event in run.events if event.type == "call_start"]
     assert events(shown) == f"{len(starts)} of {len(run.events)}"
-    go_to(shown, starts[1] + 1)
+    shown.go_to(starts[1] + 1)
     assert events(shown) == f"2 of {starts[1] + 1}"
 
 
@@ -322,13 +339,13 @@ def test_nested_loops_that_have_not_started_are_not_shown(show: Callable[..., Pa
 
     run = made(nested())
     shown = show(replay(run))
-    go_to(shown, len(run.events))
+    shown.go_to(len(run.events))
     shown.page.get_by_role("tab", name="Messages").click()
     choice = shown.page.get_by_role("combobox", name="Loop of messages")
     shown.until(lambda: choice.locator("option").count() == 5, "the loops, of which the kernel tells")
-    go_to(shown, 3)
+    shown.go_to(3)
     shown.until(choice.is_hidden, "none of them")
-    go_to(shown, len(run.events))
+    shown.go_to(len(run.events))
     shown.until(lambda: choice.locator("option").count() == 5, "the loops again")
     assert shown.errors == []
 
@@ -339,53 +356,172 @@ def test_the_chosen_conversation_is_kept_when_the_position_moves_back(
     run = session_of_agents().start("go", approve=True)
     run.result(30)
     shown = show(replay(run))
-    go_to(shown, len(run.events))
+    shown.go_to(len(run.events))
     shown.page.get_by_role("tab", name="Messages").click()
     choice = shown.page.get_by_role("combobox", name="Loop of messages")
     shown.until(lambda: choice.locator("option").count() == 5, "the loops")
     choice.select_option(index=1)
     chosen = choice.input_value()
-    go_to(shown, len(run.events) - 1)
+    shown.go_to(len(run.events) - 1)
     shown.settle()
     expect(choice).to_have_value(chosen)
 
 
 def test_a_recording_has_no_buttons_that_drive_a_run(shown: PanelPage) -> None:
-    for name in ("Step", "Cancel", "Steer", "Snapshot"):
+    for name in ("Cancel", "Steer", "Snapshot"):
         expect(shown.page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
 
-# The longest pause between two frames, and the time until a position is drawn, while the slider is dragged.
+# -- a run that goes on
+
+
+@pytest.fixture
+def live(show: Callable[..., PanelPage]) -> PanelPage:
+    """A run in which one of two calls waits for a person."""
+    asks = [call("search", {"query": "q"}, id="s"), call("delete_file", {"path": "/a"}, id="d")]
+    run = session(["I shall look.", [*asks], "It is done."])
+    run.follow_up("Do it.")
+    with ThreadPoolExecutor(1) as thread:  # Playwright has an event loop in this one
+        thread.submit(run.play).result(30)
+    until(lambda: run.pending)
+    return show(run)
+
+
+def test_a_live_run_is_shown_as_it_was_while_events_go_on_arriving(live: PanelPage) -> None:
+    page, run = live.page, live.panel.run  # type: ignore[union-attr]
+    button = page.get_by_role("button", name="Live", exact=True)
+    live.until(lambda: events(live) == f"{len(run.events)} events", "all events")
+    expect(button).to_have_attribute("aria-pressed", "true")
+    second = [event.seq for event in run.events if event.type == "model_start"][1]
+    live.go_to(second + 1)
+    assert events(live) == f"{second + 1} events"
+    expect(live.slider).to_have_attribute(
+        "aria-valuetext", f"event {second} of {len(run.events) - 1}, model asked, turn 2"
+    )
+    expect(page.locator("[data-phase]").first).to_have_attribute("data-phase", "thinking")
+    expect(page.locator(".agentnb-state-word")).to_have_text(f"as it was at #{second}")
+    assert "turn 2 \u00b7 0 calls" in page.locator(".agentnb-facts").inner_text()
+    page.get_by_role("tab", name="Messages").click()
+    said = page.locator(".agentnb-said").first
+    live.until(lambda: "Do it." in said.inner_text() and "delete_file" not in said.inner_text(), "the messages then")
+
+    # The run ends, and the page still shows that moment.
+    run.approve(run.pending[0])
+    live.until(lambda: run.state.over and live.position != live.panel.run.position, "the end")  # type: ignore[union-attr]
+    live.until(lambda: page.get_by_role("button", name="End", exact=True).is_visible(), "the way back")
+    assert live.position == second + 1
+    assert "It is done." not in said.inner_text()
+    page.get_by_role("button", name="End", exact=True).click()
+    live.until(lambda: "It is done." in said.inner_text(), "the newest messages")
+    assert live.position == len(run.events)
+    assert page.locator(".agentnb-strip-live").is_hidden()
+    expect(live.slider).to_have_attribute(
+        "aria-valuetext", f"event {len(run.events) - 1} of {len(run.events) - 1}, the end"
+    )
+
+
+def test_the_playhead_is_dragged_back_and_the_live_end_is_reached_again(live: PanelPage) -> None:
+    page, run = live.page, live.panel.run  # type: ignore[union-attr]
+    live.until(lambda: run.pending and live.position == len(run.events), "all events")
+    live.settle()
+    box = live.slider.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 300, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 80, box["y"] + 30, steps=4)
+    live.settle()
+    assert 0 < live.position < len(run.events)
+    expect(page.get_by_role("button", name="Live", exact=True)).to_have_attribute("aria-pressed", "false")
+    page.mouse.move(box["x"] + box["width"] - 4, box["y"] + 30, steps=4)
+    page.mouse.up()
+    live.settle()
+    expect(page.get_by_role("button", name="Live", exact=True)).to_have_attribute("aria-pressed", "true")
+    live.slider.press("Home")
+    live.settle()
+    assert live.position == 0
+    live.slider.press("l")
+    live.settle()
+    expect(page.get_by_role("button", name="Live", exact=True)).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_click_on_a_mark_goes_to_its_event_and_enter_opens_it(live: PanelPage) -> None:
+    run = live.panel.run  # type: ignore[union-attr]
+    message = next(event.seq for event in run.events if event.type == "message")
+
+    def click() -> int:  # the run waits, so the axis changes until the wait is squeezed
+        x = live.page.evaluate("() => document.querySelector('.agentnb-strip-person').getBBox().x + 5")
+        live.slider.click(position={"x": x + 2, "y": 40})
+        live.settle()
+        return live.position
+
+    live.until(lambda: click() == message + 1, "the message")
+    live.slider.press("Enter")
+    live.settle()
+    details = live.page.get_by_role("region", name="Event", exact=True)
+    expect(details).to_contain_text(f"#{message}")
+
+
+def test_the_menu_of_the_strip_shows_the_time_without_breaks(live: PanelPage) -> None:
+    page = live.page
+    live.slider.focus()
+    for key in ("F10", "ContextMenu"):
+        page.keyboard.press(key)
+        item = page.get_by_role("menuitemcheckbox", name="Real time")
+        expect(item).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("menu", name="Strip")).to_be_hidden()
+        expect(live.slider).to_be_focused()
+    page.keyboard.press("F10")
+    page.keyboard.press("Enter")
+    live.slider.click(button="right", position={"x": 200, "y": 20})
+    expect(item).to_have_attribute("aria-checked", "true")
+    page.keyboard.press("Escape")
+    assert live.errors == []
+
+
+# The time until each position is drawn, while the playhead is dragged from one place to another.
 DRAG = """async ([from, to, steps]) => {
-  const slider = document.querySelector(".agentnb-position"), took = [];
+  const slider = document.querySelector("[role=slider]"), box = slider.getBoundingClientRect(), took = [];
+  const point = (type, share) => {
+    const at = { clientX: box.left + box.width * share, clientY: box.top + 20 };
+    slider.dispatchEvent(new PointerEvent(type, { pointerId: 1, bubbles: true, ...at }));
+  };
+  slider.setPointerCapture = () => {};
+  slider.hasPointerCapture = () => true;
+  window.work.length = 0;
+  point("pointerdown", from);
   for (let step = 0; step <= steps; step++) {
     const began = performance.now();
-    slider.value = Math.round(from + ((to - from) * step) / steps);
-    slider.dispatchEvent(new Event("input", { bubbles: true }));
+    point("pointermove", from + ((to - from) * step) / steps);
     await new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
     took.push(performance.now() - began);
   }
-  took.sort((one, other) => one - other);
-  return [took[Math.floor(took.length / 2)], took.at(-1)];
+  point("pointerup", to);
+  const spread = (numbers) => {
+    const sorted = [...numbers].sort((one, other) => one - other);
+    return [sorted[Math.floor(sorted.length / 2)], sorted.at(-1)];
+  };
+  const [median, longest] = spread(took), [typical, work] = spread(window.work);
+  return { median, longest, typical, work };
 }"""
 
 
 @pytest.mark.alone
-def test_the_slider_is_fast_with_a_hundred_thousand_events(
-    show: Callable[..., PanelPage], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("kind", ["recorded", "live"])
+def test_dragging_is_fast_with_a_hundred_thousand_events(
+    kind: str, show: Callable[..., PanelPage], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = made(long(25_000))
-    shown = show(replay(run))
+    shown = show(replay(run) if kind == "recorded" else run)
     last = len(run.events)
-    go_to(shown, last)
-    shown.until(lambda: events(shown) == f"{last:,} events", "all events are on the page", 120)
-    for where, stretch in {
-        "on": (0, last),
-        "back": (last, 0),
-        "about the middle": (last // 2, last // 2 + 300),
-    }.items():
-        median, longest = shown.page.evaluate(DRAG, [*stretch, 40])
+    shown.until(lambda: shown.slider.get_attribute("aria-valuemax") == str(last - 1), "all events are on the page", 120)
+    shown.slider.press("End")
+    shown.until(lambda: events(shown) == f"{last:,} events", "the end", 120)
+    for where, stretch in {"back": (0.99, 0.1), "on": (0.1, 0.99), "about the middle": (0.5, 0.52)}.items():
+        took = shown.page.evaluate(DRAG, [*stretch, 40])
+        shown.settle()
         with capsys.disabled():
-            drawn = f"{median:.0f} ms to a drawn moment, {longest:.0f} at most"
-            print(f"\n{last:,} events, the slider dragged {where}: {drawn}")
-        assert median < 1000
+            drawn = f"{took['median']:.0f} ms to a drawn moment, {took['longest']:.0f} at most"
+            work = f"a frame's work {took['typical']:.1f} ms, {took['work']:.0f} at most"
+            print(f"\n{last:,} {kind} events, dragged {where}: {drawn}; {work}")
+        assert took["median"] < 1000

@@ -87,7 +87,7 @@ def test_views_have_tabs_that_arrow_keys_change(show: Callable[[Any], PanelPage]
     expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
     tab(page, "Events").focus()
     for key, name in [("ArrowRight", "Timeline"), ("ArrowRight", "Messages"), ("ArrowRight", "Usage"),
-                      ("ArrowRight", "Events"), ("ArrowLeft", "Usage"), ("Home", "Events"),
+                      ("ArrowRight", "Trace"), ("ArrowLeft", "Usage"), ("Home", "Trace"),
                       ("End", "Usage")]:  # fmt: skip
         page.keyboard.press(key)
         expect(tab(page, name)).to_be_focused()
@@ -471,15 +471,16 @@ def test_a_running_call_has_a_bar_or_a_text_of_its_progress(show: Callable[[Any]
     run.play()
     shown = show(run)
     page = shown.page
-    lines = page.get_by_role("list", name="Progress").get_by_role("listitem")
-    shown.until(lambda: lines.count() == 2, "the progress")
+    tab(page, "Trace").click()
+    lines = page.get_by_role("treegrid", name="Trace").get_by_role("row").filter(has_text="work(")
+    shown.until(lambda: lines.filter(has_text="3 of 4").count() == 1, "the progress")
     bar = page.get_by_role("progressbar", name="work")
     expect(bar).to_have_attribute("aria-valuenow", "75")
     expect(lines.first).to_contain_text("3 of 4 · c.txt")
     expect(lines.nth(1)).to_contain_text("second line")
     expect(lines.nth(1)).not_to_contain_text("first line")
     run.cancel()
-    shown.until(lambda: not lines.count(), "the end of it")
+    shown.until(lambda: not bar.count(), "the end of it")
 
 
 def test_usage_is_shown_in_total_and_by_turn(show: Callable[[Any], PanelPage]) -> None:
@@ -528,13 +529,13 @@ def test_hostile_text_is_neither_executed_nor_hidden_in_any_view(page: Page) -> 
     run = hostile_run()
     run.play()
     panel = RecordedPanel(run)
-    shown = PanelPage(page, panel)
+    shown = PanelPage(page, panel, tab="Trace")
     shown.until(lambda: page.get_by_role("progressbar").count(), "the progress")
     run.watch(lambda news: None)
     panel._feed._receive(Delta(type="call_delta", call_id=HOSTILE, data=HOSTILE, path=HOSTILE))
     panel._feed._receive(Delta(type="text_delta", content=HOSTILE))
     seen = ""
-    for name in ("Events", "Timeline", "Usage", "Messages"):
+    for name in ("Trace", "Events", "Timeline", "Usage", "Messages"):
         tab(page, name).click()
         if name == "Messages":
             shown.until(lambda: page.get_by_role("article").count() >= 3, "the messages")
@@ -565,7 +566,7 @@ def test_every_view_is_readable_and_nothing_is_cut_off(browser: Browser, scheme:
     page = shown.page
     come(shown, "approval_request")
     panel._feed._receive(Delta(type="call_delta", call_id="r", data=0.4))
-    for name in ("Events", "Timeline", "Usage", "Messages"):
+    for name in ("Trace", "Events", "Timeline", "Usage", "Messages"):
         tab(page, name).click()
         if name == "Messages":
             shown.until(lambda: page.get_by_role("article").count() == 3, "the messages")

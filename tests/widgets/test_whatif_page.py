@@ -33,6 +33,7 @@ def forks() -> Iterator[None]:
 def ask_what_if(shown: PanelPage, seq: int) -> Locator:
     """Choose an event, open its form, and return the form."""
     page = shown.page
+    page.get_by_role("tab", name="Events").click()
     events = page.get_by_role("log", name="Events").get_by_role("listbox")
     events.get_by_role("option").filter(has_text=re.compile(rf"^{seq}\D")).click()
     events.press("w")
@@ -87,7 +88,7 @@ def test_a_changed_result_is_run_compared_and_opened(show: Show) -> None:
     # The branch has a panel of its own, in the place of its parent's.
     page.get_by_role("button", name="Open no step").click()
     inner = page.get_by_role("group", name="Panel of no step")
-    shown.until(lambda: inner.get_by_role("log").get_by_role("option").count() > 10, "its events")
+    shown.until(lambda: inner.locator(".agentnb-trace-row").count() > 3, "its trace")
     expect(table).not_to_be_visible()
     assert faults(page) == []
     page.get_by_role("button", name="nile").click()
@@ -233,7 +234,7 @@ def test_hostile_text_stays_text(show: Show) -> None:
     page.get_by_role("button", name="Compare").click()
     shown.until(lambda: page.locator(".agentnb-pair").count() > 3, "the comparison")
     page.get_by_role("button", name="Open <img").click()
-    shown.until(lambda: page.locator(".agentnb-inside .agentnb-row").count(), "the panel")
+    shown.until(lambda: page.locator(".agentnb-inside .agentnb-trace-row").count(), "the panel")
     assert page.locator("#here img, #here script").count() == 0
     assert page.evaluate("window.boomed") is None
 

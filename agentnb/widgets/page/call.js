@@ -170,9 +170,8 @@ export class Call {
     this.back = button("Back", () => this.close(), { class: "agentnb-button agentnb-ghost", title: "Decide later (Esc)", hidden: true });
     this.extra = button("", () => this.showExtra(), {
       class: "agentnb-button agentnb-ghost agentnb-square",
-      "aria-label": "More",
+      "aria-label": unknown ? "More: Edit, Replace" : "More: Replace",
       "aria-expanded": "false",
-      title: unknown ? "More: Edit, Replace" : "More: Replace",
     });
     this.extra.append(icon("more"));
     const extras = el("span", { class: "agentnb-extras" }, unknown ? Edit : null, Replace);

@@ -4,7 +4,8 @@
 import { button, el, number, say } from "./text.js";
 import { icon } from "./icons.js";
 
-const ANEW_AFTER = 1000; // milliseconds between two comparisons while a branch runs
+const ANEW_AFTER = 1000, // milliseconds between two comparisons while a branch runs,
+  ANEW_SHARE = 10; // and the multiple of the time that a comparison takes
 
 export class Compare {
   /**
@@ -16,7 +17,7 @@ export class Compare {
     this.open = open;
     this.id = ""; // of the branch
     this.events = -1; // how many it had when it was compared
-    this.when = 0;
+    this.when = this.cost = 0;
     this.timer = 0;
     this.asking = false;
     this.unfolded = false;
@@ -26,13 +27,13 @@ export class Compare {
     this.error = el("p", { class: "agentnb-empty", role: "status", hidden: true });
     this.table = el("div", { class: "agentnb-compare", role: "table" });
     this.el = el("div", { class: "agentnb-compare-view" }, this.error, this.table);
-    // The sum stands beside the table, where there is room, otherwise above it.
+    // The sum takes the place of an event's details while the comparison is seen.
     this.name = el("b", { class: "agentnb-isolated agentnb-cut" });
     this.from = el("span", { class: "agentnb-dim agentnb-cut" });
     this.sum = el("table", { class: "agentnb-sum-table" });
     this.side = el(
       "section",
-      { class: "agentnb-compare-side", "aria-label": "Sum of the comparison" },
+      { class: "agentnb-compare-side", "aria-label": "Sum of the comparison", hidden: true },
       el("div", { class: "agentnb-compare-head" }, icon("fork"), this.name, this.which, el("span", { class: "agentnb-push" }), this.from),
       el("div", { class: "agentnb-compare-sum" }, this.sum),
       el(
@@ -61,7 +62,7 @@ export class Compare {
     if (id === this.id) return;
     this.id = id;
     this.events = -1;
-    this.when = 0;
+    this.when = this.cost = 0;
     this.data = null;
     this.unfolded = false;
     this.update();
@@ -95,7 +96,7 @@ export class Compare {
     const branch = this.branch(),
       events = (branch?.events ?? 0) + this.store.all.length;
     if (!branch || events === this.events || this.asking || this.store.gone) return;
-    const wait = this.when + ANEW_AFTER - Date.now();
+    const wait = this.when + Math.max(ANEW_AFTER, ANEW_SHARE * this.cost) - Date.now();
     if (wait > 0) {
       this.timer ||= setTimeout(() => {
         this.timer = 0;
@@ -109,6 +110,7 @@ export class Compare {
     this.events = events;
     this.store.ask({ type: "compare", id }, (answer) => {
       this.asking = false;
+      this.cost = Date.now() - this.when;
       if (this.id !== id) return this.ask();
       this.error.hidden = answer.ok;
       if (answer.ok) {

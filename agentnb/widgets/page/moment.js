@@ -1,8 +1,10 @@
-// The run as it was at a moment: its spans, and of each loop the phases, transitions, turns, calls and tokens until then.
-// It is folded from the rows, forwards and back, so a page can show any moment without asking the kernel.
+// The run as it was at a moment: its spans, the rows of its trace, and of each loop the phases, transitions, turns, calls
+// and tokens until then. It is folded from the rows, forwards and back, so a page can show any moment without asking the
+// kernel.
 
 import { Past } from "./past.js";
 import { Spans } from "./spans.js";
+import { TraceRows } from "./trace_rows.js";
 
 const SHOWN = 12, // nested loops
   DRAWN = 2; // nested loops with a drawing; the same limits as in loops.py
@@ -36,6 +38,7 @@ export class Moment {
   constructor(goesBack) {
     this.past = new Past(goesBack);
     this.spans = new Spans(this.past);
+    this.trace = new TraceRows(this.past);
     this.position = 0; // the number of events that are folded
     this.root = newLoop("", "", "", undefined);
     this.loops = /** @type {Map<string, Loop>} */ (new Map([["", this.root]])); // by path
@@ -52,7 +55,10 @@ export class Moment {
    * @param {number} [until] as `performance.now` gives it
    */
   goTo(rows, position, until = Infinity) {
-    if (this.position > position) this.spans.stale = true;
+    if (this.position > position) {
+      this.spans.stale = true;
+      this.trace.wentBack();
+    }
     for (let n = 1; this.position !== position; n++) {
       if (this.position < position) this.take(rows[this.position], rows);
       else {
@@ -76,6 +82,7 @@ export class Moment {
     // The data of early rows is dropped later. What is needed of it is kept.
     if (row.data?.own || row.data?.inherited) row.uncounted = true;
     spans.take(row, this.position);
+    this.trace.take(row, this.position);
     if (row.type === "run_start" && row.path) this.begin(row, rows);
     changed.forEach(({ number }, i) => this.count(spans.all[number], before[i], activity(spans.all[number])));
     const loop = this.loops.get(row.path ?? "");

@@ -7,10 +7,12 @@ import { button, el, say } from "./text.js";
 import { icon } from "./icons.js";
 import { Store } from "./store.js";
 import { Controls } from "./controls.js";
-import { Position } from "./position.js";
+import { ReplayControls } from "./replay.js";
+import { Strip } from "./strip.js";
 import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
+import { Trace } from "./trace.js";
 import { Timeline } from "./timeline.js";
 import { Messages } from "./messages.js";
 import { Live, Progress } from "./live.js";
@@ -28,19 +30,21 @@ import { keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
 import { resizable } from "./size.js";
 
-const ALL = ["controls", "approvals", "graph", "events", "timeline", "messages", "progress", "usage", "diagram"];
+const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
+const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
 const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
  * @type {Record<string, News[]>}
  */
 const WANTS = {
-  position: ["position", "rows", "status", "live", "clock"],
+  replay: ["position", "rows", "status", "clock"],
+  strip: ["rows", "status", "position", "clock"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
   approvals: ["pending", "tools", "decisions", "position"],
   graph: ["graphs", "drawings", "status"],
+  trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail", "selected"],
   timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
@@ -123,9 +127,15 @@ function make(store, model) {
   /** @type {Details | null} */
   const alone = events ? null : new Details(store, () => alone?.show(null), go);
   const details = events?.details ?? alone;
+  /** @param {number} at */
+  const showEvent = (at) => {
+    details?.show(store.all[at] ?? null);
+    details?.body.focus({ preventScroll: true });
+  };
   const controls = has("controls") ? new Controls(store) : null,
-    position = has("position") ? new Position(store) : null,
-    head = controls ?? position,
+    replay = has("position") ? new ReplayControls(store) : null,
+    strip = has("timeline") || has("position") ? new Strip(store) : null,
+    head = controls ?? replay,
     diagram = has("diagram") ? new Diagram(store, events && ((phase) => listPhase(phase))) : null;
   // The branches of the run: listed, compared, and each shown in this panel's place.
   let inside = /** @type {{ root: HTMLElement, dispose: () => void } | null} */ (null);
@@ -143,6 +153,22 @@ function make(store, model) {
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
     compare = isWhole ? new Compare(store, open) : null;
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  /**
+   * Show the form of What if under the row of its event. An event without a row has it in its details.
+   * @param {HTMLElement} form
+   * @param {EventRow} event
+   */
+  const growForm = (form, event) => {
+    const row = trace && store.trace.of(event);
+    if (row) tabs?.choose(tabs.indexOf(trace));
+    if (row) trace.grow("whatif", row.number, form, { under: true, kind: "whatif" });
+    else details?.hold(form);
+  };
+  const shrinkForm = () => {
+    trace?.shrink("whatif");
+    details?.hold(null);
+  };
   /** @param {BranchState} branch */
   const compareWith = (branch) => {
     compare?.choose(branch.id);
@@ -150,18 +176,20 @@ function make(store, model) {
   };
   /** @type {Record<string, Part | null>} */
   const made = {
-    position,
+    replay,
     controls,
+    strip,
     approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
+    trace,
     timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
-    live: events ? new Live(store) : null,
-    progress: events || has("progress") ? new Progress(store, parts.length === 1 && has("progress")) : null,
+    live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
+    progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
-    whatif: details ? new WhatIf(store, (form) => details.hold(form), () => details.hold(null)) : null,
+    whatif: details ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,
   };
@@ -181,15 +209,15 @@ function make(store, model) {
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
   );
-  const inSide = [diagram?.el, details?.el].filter((node) => node !== undefined);
+  const inSide = [diagram?.el, details?.el, compare?.side].filter((node) => node !== undefined);
   const side = el("div", { class: "agentnb-side" }, ...inSide);
   if (!diagram) main.append(...inSide);
   root.classList.toggle("agentnb-framed", framed);
-  if (compare) compare.el.prepend(compare.side);
   root.append(
     ...[
       head?.el,
       kernel,
+      strip?.el,
       branches?.el,
       el("div", { class: "agentnb-body" }, main.children.length ? main : null, diagram ? side : null),
       framed ? resizable(root) : undefined,
@@ -209,6 +237,9 @@ function make(store, model) {
     tabs.tell(events, store.rows.length || (store.replays ? 0 : store.total));
     tabs.tell(made.messages, messages);
     tabs.offer(compare, Boolean(model.get("branches")?.length));
+    tabs.tell(compare, model.get("branches")?.length ?? 0);
+    if (compare) compare.side.hidden = !tabs.isSeen(compare);
+    root.classList.toggle("agentnb-comparing", tabs.isSeen(compare));
     tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
     if (controls) controls.composer.el.hidden = tabs.at > 0;
   };
@@ -224,6 +255,7 @@ function make(store, model) {
     say(trouble, store.trouble);
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
+    if (news.has("selected") && details && details.row !== store.selected && !(events && seen("events"))) details.show(store.selected);
     for (const [name, part] of Object.entries(made)) {
       if (!part || !seen(name)) continue;
       const due = WANTS[name].filter((what) => all || news.has(what));

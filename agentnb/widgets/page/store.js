@@ -178,6 +178,11 @@ export class Store {
     return this.moment.spans;
   }
 
+  // The rows of the trace at the shown moment.
+  get trace() {
+    return this.moment.trace;
+  }
+
   // The spans of all rows.
   get whole() {
     return this.newest.spans;
@@ -196,9 +201,9 @@ export class Store {
     const { model, position } = this,
       now = model.get("status") ?? {};
     if (this.isLive) return now;
-    if (this.replays && now.position === position) return now;
-    const then = this.moment.status(now, model.get("phases") ?? [], model.get("tables") ?? []);
-    return this.replays || !position ? then : { ...then, standing: `as it was at #${position - 1}` };
+    const isKnown = this.replays && now.position === position,
+      then = isKnown ? now : this.moment.status(now, model.get("phases") ?? [], model.get("tables") ?? []);
+    return position && position < this.recorded() ? { ...then, standing: `as it was at #${position - 1}` } : then;
   }
 
   /**
@@ -282,6 +287,16 @@ export class Store {
     if (position !== this.position) this.stand(position);
   }
 
+  /**
+   * Step forwards in a recording. The kernel knows where a call, a turn or a phase ends.
+   * @param {string} unit
+   */
+  step(unit) {
+    const { position } = this;
+    if (unit === "event") return this.goTo(position + 1);
+    return this.ask({ type: "position", position, unit }, ({ place }) => place && this.follow(place));
+  }
+
   /** @param {number} to */
   move(to) {
     this.stand(to);
@@ -324,7 +339,7 @@ export class Store {
    * @param {string} what in the plural
    */
   nothing(what) {
-    if (this.replays) return `No ${what} yet.${this.recorded() && !this.model.get("status")?.diverged ? " Play or the slider shows the next ones." : ""}`;
+    if (this.replays) return `No ${what} yet.${this.recorded() && !this.model.get("status")?.diverged ? " Play or Step shows the next ones." : ""}`;
     const { can, over } = this.model.get("status") ?? {},
       begin = this.model.get("parts")?.includes("controls") ? "Step or Play starts the run." : "run.play() starts the run.";
     return `No ${what}${over ? "" : " yet"}.${can?.Play && !this.gone ? ` ${begin}` : ""}`;

@@ -57,6 +57,20 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
+ * Make an element of a drawing.
+ * @param {string} tag
+ * @param {Record<string, any>} attributes
+ * @param {...SVGElement} children
+ * @returns {SVGElement}
+ */
+export function svg(tag, attributes, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
+  node.append(...children);
+  return /** @type {SVGElement} */ (node);
+}
+
+/**
  * Give an element as many children as there are things to show. Those that it has stay where they are.
  * @template {HTMLElement} Child
  * @param {HTMLElement} node

@@ -28,7 +28,7 @@ export class Typed {
       if (row.data && !(row.data.timing?.[0]?.[0] <= passed)) continue; // no text yet: the answer is not needed
       const { signs, timing } = this.answer(row),
         typed = timing.reduce((sum, [milliseconds, length]) => (milliseconds <= passed ? sum + length : sum), 0);
-      if (typed) lines.push({ kind: "text", path, name: "", text: signs.slice(Math.max(0, typed - LINE), typed).join("") });
+      if (typed) lines.push({ kind: "text", path, name: "", length: typed, text: signs.slice(Math.max(0, typed - LINE), typed).join("") });
     }
     return lines;
   }

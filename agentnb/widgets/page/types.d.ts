@@ -255,9 +255,17 @@ interface EventRow {
   spent?: Spent;
   /** Seconds for which the run was paused until now, if it changed them. */
   paused?: number;
+  /** Its mark on the strip (views/strip.py). */
+  mark?: MarkKind;
+  /** Of the first event of a fork: the number of events that it has inherited. */
+  inherited?: number;
+  /** The rows of the trace that it added or changed. */
+  trace?: TraceChange[];
   /** Noted by the page: a call of the loop itself, or an answer that another run has paid for. */
   uncounted?: boolean;
 }
+
+type MarkKind = "message" | "decision" | "breakpoint" | "snapshot" | "fork";
 
 interface Spent {
   model: number;
@@ -273,6 +281,9 @@ type SpanChange = Partial<Omit<Span, "parent" | "turn" | "intervals">> & {
   turn?: number;
   intervals?: Record<string, Partial<Interval>>;
 };
+
+/** The fields of a row of the trace that an event has changed (views/trace.py). `place`: its place in the row around it. */
+type TraceChange = Partial<Omit<TraceRow, "parent" | "inside">> & { number: number; parent?: number; place?: number };
 
 // ---- Messages from the kernel
 
@@ -295,6 +306,8 @@ interface LiveLine {
   path: string;
   name: string;
   text: string;
+  /** Characters in all, of which `text` has the end. */
+  length?: number;
   progress?: { text: string; share?: number };
 }
 
@@ -317,7 +330,8 @@ interface Questions {
     | { do: "add"; event: string; tool: string; field?: string; operator?: string; value?: string; phase?: string; cost?: string }
     | { do: "enable"; number: number; enabled: boolean }
     | { do: "remove"; number: number };
-  position: { position: number };
+  /** `unit`: go on from there to the end of the next one. */
+  position: { position: number; unit?: string };
   show: { seq: number } | Identity;
   typed: { seq: number };
   /** `position`: the messages as they were after so many events; without it, as they are. */
@@ -496,6 +510,8 @@ interface Kernel {
 type Store = import("./store.js").Store;
 type Ended = import("./ended.js").Ended;
 type Spans = import("./spans.js").Spans;
+type Past = import("./past.js").Past;
+type TraceRows = import("./trace_rows.js").TraceRows;
 type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
 /** What a call wants from what lists it: the calls that wait, or the bar. */
@@ -537,6 +553,54 @@ interface Span {
   call_time: number;
   /** Of a request: the event that ended it, as it was found from the event `from` on (typed.js). */
   endedBy?: { from: number; row: EventRow | undefined };
+}
+
+/** A row of the trace (views/trace.py). */
+interface TraceRow {
+  number: number;
+  kind: "loop" | "pass" | "turn" | "call" | "message" | "answer";
+  status: "done" | "running" | "waiting" | "failed" | "next";
+  /** The number of its first event. */
+  position: number;
+  name: string;
+  parent: TraceRow | null;
+  depth: number;
+  /** The number of its span; of a loop also that of the loop. */
+  span: number | undefined;
+  loop: number | undefined;
+  /** Of what was said, or of a failure, the first line. */
+  text: string;
+  /** Of a call, on one line; its result too. */
+  arguments: string;
+  result: string;
+  /** How a call ended, if it did not return; how an answer was cut off. */
+  outcome: string;
+  /** Whether a person has written the message. */
+  person: boolean;
+  /** The last decision about a call, unless a rule let it run. */
+  decided: TraceDecision | undefined;
+  /** Of a pass: its times, in seconds since the epoch. */
+  began: number | undefined;
+  ended: number | undefined;
+  /** Whether it is gone: a call that has not begun when its loop ended. */
+  removed: boolean;
+  inside: TraceRow[];
+  /** How many turns and calls are in it, in loops inside too. */
+  turns: number;
+  calls: number;
+  /** As what it is counted in the rows around it. */
+  counted: "" | "turns" | "calls";
+}
+
+interface TraceDecision {
+  what: string;
+  by: string;
+  /** Whether a person or code decided. */
+  person: boolean;
+  /** The seconds from the question to it. */
+  after?: number;
+  reason?: string;
+  position: number;
 }
 
 interface Interval {

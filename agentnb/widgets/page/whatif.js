@@ -64,6 +64,10 @@ export class WhatIf {
 
   /** @param {EventRow} row */
   open(row) {
+    if (this.store.gone) {
+      say(this.said, GONE);
+      return undefined;
+    }
     const known = this.forms.get(row.seq);
     if (known) return this.show(known);
     this.store.ask({ type: "whatif", seq: row.seq }, (answer) => {
@@ -83,6 +87,8 @@ export class WhatIf {
     this.place(draft.el, draft.row);
     draft.allow();
     draft.focus();
+    // The row grows in the next frame. Then all of the form is to be seen.
+    requestAnimationFrame(() => requestAnimationFrame(() => draft.el.scrollIntoView({ block: "nearest" })));
   }
 
   /** @param {string} started the name of the branch that was started; empty if a person has closed the form */

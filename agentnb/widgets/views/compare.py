@@ -47,18 +47,26 @@ class _Line(NamedTuple):
 
 
 def compared(
-    left: Sequence[Event], right: Sequence[Event], names: tuple[str, str], at: int | None = None
+    left: Sequence[Event],
+    right: Sequence[Event],
+    names: tuple[str, str],
+    at: int | None = None,
+    traces: tuple[Trace, Trace] | None = None,
 ) -> dict[str, Any]:
     """Return the comparison of two recordings, as the page gets it.
 
     names: of the recordings. at: the event at which the second one was forked from the first; None if it was not.
+    traces: of both, if there are some, so that only new events are read.
 
     `same`: the rows of the common part before the first difference, and `words` about them. `rows`: the pairs after it.
     Each has `left` and `right`, a list of parts `[text, differs]` or None if the side lacks the row. `sum`: pairs of
     values by their name.
     """
-    traces = Trace().follow(left), Trace().follow(right)
-    pairs = aligned(left, right)
+    traces = traces if traces is not None else (Trace(), Trace())
+    traces = traces[0].follow(left), traces[1].follow(right)
+    begin = _inherited(left, right, at or 0)
+    pairs = [Pair("same", *both) for both in zip(left[:begin], right[:begin], strict=True)]
+    pairs += aligned(left[begin:], right[begin:])
     common = next((number for number, pair in enumerate(pairs) if pair.how != "same"), len(pairs))
     rows = list(_paired(pairs, list(_lines(traces[0])), list(_lines(traces[1])), traces))
 
@@ -79,6 +87,17 @@ def compared(
         "fork": fork,
         "sum": list(_sum(left, right, traces)),
     }
+
+
+def _inherited(left: Sequence[Event], right: Sequence[Event], at: int) -> int:
+    """Return how many events before the event `at` the right has from the left: they need not be compared."""
+    pairs = enumerate(zip(left[:at], right[:at], strict=False))
+    own = (
+        n
+        for n, (one, other) in pairs
+        if n and not (other.inherited and (one.type, one.time) == (other.type, other.time))
+    )
+    return next(own, min(at, len(left), len(right)))
 
 
 def _same_words(common: int, total: int, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -32,11 +32,12 @@ class Line:
         self.path = path
         self.name = name
         self.progress: dict[str, Any] | None = None
-        self._held = 0
+        self._length = self._held = 0
         self._parts: deque[str] = deque()
 
     def add(self, text: str) -> None:
         """Append text."""
+        self._length += len(text)
         text = text if len(text) <= TAIL else text[-TAIL:]
         self._parts.append(text)
         self._held += len(text)
@@ -46,7 +47,9 @@ class Line:
     def show(self) -> dict[str, Any]:
         """Return the line as the page gets it."""
         text = repair_text("".join(self._parts)[-TAIL:])
-        line = {"kind": self.kind, "path": self.path, "name": self.name, "text": text}
+        line: dict[str, Any] = {"kind": self.kind, "path": self.path, "name": self.name, "text": text}
+        if self._length > len(text):
+            line["length"] = self._length
         return line if self.progress is None else {**line, "progress": self.progress}
 
 

@@ -15,6 +15,7 @@ from agentnb.core.messages import OPTIONAL
 from agentnb.widgets.text import as_json, brief, one_line, pretty
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import decided
+from agentnb.widgets.views.strip import inherited_by, mark_of
 from agentnb.widgets.views.trace import Trace
 
 ROW_LIMIT = 4096
@@ -66,8 +67,15 @@ def row(event: Event, causes: Causes | None = None) -> dict[str, Any]:
 
 
 def encode_row(event: Event, trace: Trace | None = None) -> bytes:
-    """Return the row of an event as JSON, with its cause, its span, and the spans and rows of the trace it changed."""
+    """Return the row of an event as JSON, with its mark on the strip, its cause and its span.
+
+    trace: it has what the event changed, which becomes part of the row.
+    """
     made, _, encoded = _row(event, trace.spans.causes if trace is not None else None)
+    if (mark := mark_of(event)) is not None:
+        made["mark"] = mark
+    if event.seq == 0 and (inherited := inherited_by(event)):
+        made["inherited"] = inherited
     if trace is not None:
         made |= trace.spans.marks(event.seq)
         if changes := trace.spans.changes(event.seq):

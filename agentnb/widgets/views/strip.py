@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentnb.core.events import Event
-from agentnb.widgets.views.live import is_within
 from agentnb.widgets.views.spans import Span, Spans
 from agentnb.widgets.views.trace import PEOPLE
 
@@ -265,13 +264,26 @@ def _side_by_side(
 
 def _marks(events: Sequence[Any]) -> Iterator[tuple[MarkKind, int]]:
     """Return the marks of a run's own events: a person's messages and decisions, stops, and where it was forked."""
-    inherited = events[0].ancestors[-1][1] if events and getattr(events[0], "ancestors", None) else -1
-    if 0 < inherited < len(events):
+    if events and 0 < (inherited := inherited_by(events[0])) < len(events):
         yield "fork", inherited
     for position, event in enumerate(events):
-        if event.type == "message" and event.message.role == "user" and event.origin in PEOPLE and not event.path:
-            yield "message", position
-        elif event.type == "approval_decision" and event.by in ("human", "code"):
-            yield "decision", position
-        elif event.type == "run_paused" and event.by == "breakpoint" and is_within(event.path, ""):
-            yield "breakpoint", position
+        if (kind := mark_of(event)) is not None:
+            yield kind, position
+
+
+def mark_of(event: Any) -> MarkKind | None:
+    """Return the mark of an event on the strip: a person's message or decision, or a stop at a breakpoint."""
+    match event.type:
+        case "message" if event.message.role == "user" and event.origin in PEOPLE and not event.path:
+            return "message"
+        case "approval_decision" if event.by in ("human", "code"):
+            return "decision"
+        case "run_paused" if event.by == "breakpoint":
+            return "breakpoint"
+    return None
+
+
+def inherited_by(start: Any) -> int:
+    """Return how many events a run has inherited, by its first event; 0 if it is no fork."""
+    ancestors = getattr(start, "ancestors", None)
+    return int(ancestors[-1][1]) if ancestors else 0

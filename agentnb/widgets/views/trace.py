@@ -497,6 +497,7 @@ def _told_decision(decided: CallDecision) -> dict[str, Any]:
     told = {
         "what": decided.what,
         "by": one_line(decided.by, GIVEN),
+        "person": decided.by_person,
         "after": decided.after,
         "reason": _first_line(decided.reason) or None,
         "position": decided.position,
