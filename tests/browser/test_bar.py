@@ -33,18 +33,25 @@ WATCH = """() => {
   };
   look();
 }"""
+TO_THE_CELL = "i => lab.panel.content.scrollToItem(lab.panel.content.widgets.indexOf(lab.cells[i]), 'center')"
+FOOT = """() => {
+  const around = document.querySelector(".jp-NotebookPanel:not(.lm-mod-hidden)").getBoundingClientRect();
+  const bar = document.querySelector(".agentnb-waitbar").getBoundingClientRect();
+  return [around.bottom - bar.bottom, around.width - bar.width, bar.height];
+}"""
 
 
 def test_during_run_all_the_bar_is_seen_and_decides_and_nothing_jumps(notebooks: Notebooks) -> None:
     filling = [FILLING] * 14
-    notebook = notebooks.open(kernel="ipykernel7", cells=[SETUP, START, *filling, AWAIT, "print('after', ran)", FILLING])
+    cells = [SETUP, START, *filling, AWAIT, "print('after', ran)", FILLING]
+    notebook = notebooks.open(kernel="ipykernel7", cells=cells)
     waits, after = len(filling) + 2, len(filling) + 3
     notebook.run_all()
 
     def see(page: Any) -> None:
         page.locator(BAR).wait_for(state="attached")
         # To the cell that waits: the panel is far above.
-        page.evaluate("i => lab.panel.content.scrollToItem(lab.panel.content.widgets.indexOf(lab.cells[i]), 'center')", waits)
+        page.evaluate(TO_THE_CELL, waits)
         bar = page.locator(BAR)
         approve = bar.get_by_role("button", name="Approve", exact=True)
         approve.wait_for()
@@ -52,12 +59,8 @@ def test_during_run_all_the_bar_is_seen_and_decides_and_nothing_jumps(notebooks:
         assert 'write(path="a.txt")' in page.locator(".agentnb-cell-waits").inner_text()
         assert page.title().startswith("(1) ")
         page.wait_for_timeout(500)  # the page has come to rest
-        foot = page.evaluate(
-            """() => { const window_ = document.querySelector(".jp-NotebookPanel:not(.lm-mod-hidden)").getBoundingClientRect(),
-                 bar = document.querySelector(".agentnb-waitbar").getBoundingClientRect();
-                 return [window_.bottom - bar.bottom, window_.width - bar.width, bar.height]; }"""
-        )
-        assert foot[0] <= 1 and foot[1] <= 2 and foot[2] == 47, foot  # the window has borders
+        below, beside, height = page.evaluate(FOOT)
+        assert (below <= 1, beside <= 2, height) == (True, True, 47)  # the window has borders
         page.evaluate(WATCH)
         approve.click()
         bar.wait_for(state="hidden")

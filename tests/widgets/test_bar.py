@@ -31,7 +31,8 @@ IN_A_WINDOW = """() => {
   document.body.style.margin = 0;
   window_.className = "jp-NotebookPanel";
   window_.style.cssText = "position: relative; height: 600px; overflow: hidden";
-  window_.innerHTML = '<div class="jp-WindowedPanel-outer" style="height: 100%; box-sizing: border-box; overflow: auto">'
+  const style = "height: 100%; box-sizing: border-box; overflow: auto";
+  window_.innerHTML = `<div class="jp-WindowedPanel-outer" style="${style}">`
     + '<div class="jp-Cell" id="first"></div><div style="height: 1500px"></div>'
     + '<div class="jp-Cell"><div id="waits"></div></div><button id="last">last</button></div>';
   document.body.prepend(window_);
@@ -110,13 +111,24 @@ def button(scope: Locator, name: str) -> Locator:
     return scope.get_by_role("button", name=name, exact=True)
 
 
+def place(locator: Locator) -> tuple[float, float, float]:
+    """Return the top, the right edge and the height of an element."""
+    box = locator.bounding_box()
+    assert box is not None
+    return box["y"], box["x"] + box["width"], box["height"]
+
+
+def run_shown(shown: PanelPage) -> Any:
+    assert shown.panel is not None
+    return shown.panel.run
+
+
 def decisions(run: Any) -> list[tuple[str, str, str]]:
     return [(e.call_id, e.decision, e.by) for e in run.events if isinstance(e, ApprovalDecision)]
 
 
 def until_decided(shown: PanelPage, *wanted: tuple[str, str, str]) -> None:
-    assert shown.panel is not None
-    run = shown.panel.run
+    run = run_shown(shown)
     shown.until(lambda: decisions(run) == list(wanted), "the decision")
 
 
@@ -130,8 +142,7 @@ def test_the_bar_names_a_run_whose_question_is_out_of_sight_and_decides(show: Ca
     expect(bar).to_contain_text("waits for you")
     expect(bar).to_contain_text('delete(path="a.txt")')
     expect(button(bar, "Review")).to_be_hidden()
-    box = bar.bounding_box()
-    assert box is not None and box["height"] == 47 and box["y"] + box["height"] == 600
+    assert place(bar) == (553, 1000, 47)
     button(bar, "Approve").click()
     until_decided(shown, ("c0", "approve", "human"))
     shown.until(lambda: not bar.is_visible(), "the bar goes")
@@ -143,16 +154,14 @@ def test_a_call_that_does_not_fit_is_reviewed_before_it_is_decided(show: Callabl
     expect(bar).to_contain_text('write_report(name="nile.md", text=5 lines)')
     for name in ("Approve", "Edit", "Reject"):
         expect(button(bar, name)).to_be_hidden()
-    foot = button(bar, "Review").bounding_box()
+    foot = place(button(bar, "Review"))
     button(bar, "Review").click()
     expect(bar).to_contain_text("One step leaves 56% of the variance.")
     expect(bar).to_contain_text("asks to run write_report")
-    approve, box = button(bar, "Approve"), bar.bounding_box()
+    approve = button(bar, "Approve")
     expect(approve).to_be_enabled()
-    after = approve.bounding_box()
-    assert foot is not None and after is not None and box is not None
-    assert after["y"] == foot["y"] and after["x"] + after["width"] == foot["x"] + foot["width"], "the buttons stay"
-    assert box["height"] <= 0.4 * 720 + 1
+    assert place(approve) == foot, "the buttons stay"
+    assert place(bar)[2] <= 0.4 * 720 + 1
     button(bar, "Fold").click()
     expect(button(bar, "Review")).to_be_focused()
     button(bar, "Review").click()
@@ -168,7 +177,7 @@ def test_a_long_text_is_read_to_its_end_before_it_is_approved(show: Callable[...
     shown.page.keyboard.press("a")
     bar.locator(".agentnb-end").evaluate("mark => mark.scrollIntoView()")
     expect(button(bar, "Approve")).to_be_enabled()
-    assert shown.panel is not None and decisions(shown.panel.run) == []
+    assert decisions(run_shown(shown)) == []
 
 
 def test_in_sight_of_its_question_the_bar_only_says_so(show: Callable[..., PanelPage]) -> None:
@@ -212,7 +221,8 @@ def test_a_recording_has_no_bar(page: Page) -> None:
 def test_a_run_that_plays_out_of_sight_is_named_and_can_be_paused(show: Callable[..., PanelPage]) -> None:
     shown = show(short(), NEAR)
     traits = "change => window.model.set('status', { ...window.model.get('status'), ...change })"
-    playing = {"waiting": 0, "lives": True, "phase": "thinking", "can": {"Pause": True}, "usage": {"input_tokens": 1200, "output_tokens": 34}}
+    usage = {"input_tokens": 1200, "output_tokens": 34}
+    playing = {"waiting": 0, "lives": True, "phase": "thinking", "can": {"Pause": True}, "usage": usage}
     shown.page.evaluate("() => window.model.set('pending', [])")
     shown.page.evaluate(traits, playing)
     scroll(shown.page, FAR)
@@ -250,7 +260,7 @@ def test_keys_decide_only_while_the_bar_has_the_focus(show: Callable[..., PanelP
     shown.page.keyboard.press("a")
     shown.page.wait_for_timeout(200)
     shown.settle()
-    assert shown.panel is not None and decisions(shown.panel.run) == []
+    assert decisions(run_shown(shown)) == []
     expect(last).to_be_focused()
     button(bar, "Reject").focus()
     shown.page.keyboard.press("Escape")
@@ -266,11 +276,11 @@ def test_no_letter_decides_about_a_call_that_is_not_shown_in_full(show: Callable
     shown = show(long())
     bar = bar_of(shown)
     button(bar, "Review").focus()
-    for key in "aer":
+    for key in ("a", "e", "r"):
         shown.page.keyboard.press(key)
     expect(button(bar, "Review")).to_be_focused()
     shown.settle()
-    assert shown.panel is not None and decisions(shown.panel.run) == []
+    assert decisions(run_shown(shown)) == []
 
 
 def test_several_calls_are_decided_one_after_the_other(show: Callable[..., PanelPage]) -> None:
@@ -329,31 +339,29 @@ def test_the_title_counts_what_waits_once_and_is_restored(show: Callable[..., Pa
 def test_the_cell_that_waits_says_so_and_keeps_its_height(show: Callable[..., PanelPage]) -> None:
     shown = show(long())
     page, bar = shown.page, bar_of(shown)
-    assert shown.panel is not None
-    page.evaluate("id => document.getElementById('waits').setAttribute('data-agentnb-waits', id)", shown.panel.run.id)
+    page.evaluate("id => document.getElementById('waits').dataset.agentnbWaits = id", run_shown(shown).id)
     line = page.locator(".agentnb-cell-waits")
     expect(line).to_contain_text("This cell waits for a decision:")
     expect(line).to_contain_text('write_report(name="nile.md", text=5 lines)')
     button(line, "Show").click()
     expect(button(bar, "Approve")).to_be_enabled()
-    before = page.evaluate("() => document.getElementById('last').getBoundingClientRect().top")
+    before = place(page.locator("#waits"))[2]
     button(bar, "Approve").click()
     until_decided(shown, ("c0", "approve", "human"))
     shown.until(line.is_hidden, "the line goes")
-    assert page.evaluate("() => document.getElementById('last').getBoundingClientRect().top") == before
+    assert place(page.locator("#waits"))[2] == before
 
 
 def test_the_last_cell_is_not_covered(show: Callable[..., PanelPage]) -> None:
     shown = show(short())
     bar_of(shown)
     scroll(shown.page, FAR)
-    last, bar = shown.page.locator("#last").bounding_box(), bar_of(shown).bounding_box()
-    assert last is not None and bar is not None
-    assert last["y"] + last["height"] <= bar["y"]
+    top, _, height = place(shown.page.locator("#last"))
+    assert top + height <= place(bar_of(shown))[0]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_bar_and_its_sheet_have_no_accessibility_faults(show: Callable[..., PanelPage], page: Page, theme: Any) -> None:
+def test_the_bar_has_no_accessibility_faults(show: Callable[..., PanelPage], page: Page, theme: Any) -> None:
     page.emulate_media(color_scheme=theme)
     shown = show(long())
     bar = bar_of(shown)
