@@ -33,7 +33,7 @@ from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.feed import Feed
 from agentnb.widgets.handlers import CommandHandlers
 from agentnb.widgets.static.panel import plain_text, static_html
-from agentnb.widgets.views.about import input_text
+from agentnb.widgets.views.about import input_text, tools_offered
 from agentnb.widgets.views.branches import Branches
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import DecisionLog
@@ -73,7 +73,7 @@ def parts_of(run: Recording, parts: Sequence[str] | None) -> tuple[str, ...]:
 class Panel(anywidget.AnyWidget):
     """The live panel of a run, with all parts or those given (see `PARTS`).
 
-    Trace, events, timeline and messages share a space, with tabs. `close()` ends the panel, not the run.
+    Trace, events and messages share a space, with tabs. `close()` ends the panel, not the run.
 
     Raises UsageError for an unknown part.
     """
@@ -83,6 +83,7 @@ class Panel(anywidget.AnyWidget):
     key = traitlets.Unicode().tag(sync=True)  # the same for all views of one panel
     parts = traitlets.List(traitlets.Unicode()).tag(sync=True)
     question = traitlets.Unicode().tag(sync=True)  # what the run was started with
+    offered: traitlets.List[Any] = traitlets.List().tag(sync=True)  # the tools of a run that has not begun
     status = traitlets.Dict().tag(sync=True)
     pending: traitlets.List[Any] = traitlets.List().tag(sync=True)
     tools = traitlets.Dict().tag(sync=True)
@@ -119,6 +120,7 @@ class Panel(anywidget.AnyWidget):
             key=uuid.uuid4().hex,
             parts=list(parts),
             question=repair_text(input_text(run))[:QUESTION],
+            offered=tools_offered(run) if not len(run.recording) else [],
             phases=_names(table_of(run.loop.phases)),
             diagram=diagram(table_of(run.loop.phases)) if "diagram" in parts else "",
             **self._now(),
@@ -185,6 +187,7 @@ class Panel(anywidget.AnyWidget):
             self.set_trait("_esm", "export default { render() {} };")
             self.tail, self.diagram, self.tables, self.graphs, self.drawings = "[]", "", [], [], []
             self.tools, self.pending, self.phases, self.question = {}, [], [], ""
+            self.offered = []
             self.decisions, self.breakpoints, self.branches = {}, {}, []
 
     def _update(self, **now: Any) -> None:
@@ -367,7 +370,7 @@ class EventStream(Part):
 
 
 class Timeline(Part):
-    """A timeline of the loops, model requests, calls and pauses of a run, with the times at which they waited."""
+    """The strip of a run: when its loops, models, calls and people were busy, and its slider."""
 
     part = "timeline"
 

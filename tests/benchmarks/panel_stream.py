@@ -158,7 +158,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--events", type=int, default=100_000)
     options.add_argument("--rate", type=float, default=2000)
-    options.add_argument("--view", default="Trace", choices=["Trace", "Events", "Timeline", "Messages"])
+    options.add_argument("--view", default="Trace", choices=["Trace", "Events", "Messages"])
     chosen = options.parse_args()
     with sync_playwright() as playwright:
         print(json.dumps(measure_in(playwright, chosen.events, chosen.rate, chosen.view)))

@@ -12,13 +12,13 @@ const { rows, positions, phases, tables, width } = JSON.parse(readFileSync(0, "u
 // A plain copy of a moment, without what only helps to compute it.
 function plain({ spans, trace, root, requests, calls, usage, paused, over }) {
   const number = (span) => span?.number ?? null;
-  const one = (span) => ({ ...span, parent: number(span.parent), turn: number(span.turn), inside: span.inside.map(number) });
+  const one = (span) => ({ ...span, parent: number(span.parent), turn: number(span.turn) });
   const traced = (row) => ({ ...row, parent: number(row.parent), inside: row.inside.map(number) });
   const loop = ({ call, inside, ...fields }) => ({ ...fields, call: call ?? null, inside: inside.map(loop) });
   const { all, turns, open, spent, began, last } = spans;
   return {
     ...{ spans: all.map(one), turns: turns.map(number), open: [...open].map(number).sort((a, b) => a - b) },
-    ...{ inCalls: [...spans.calls].map(([key, span]) => [key, span.number]).sort(), rows: spans.order().map(number) },
+    ...{ inCalls: [...spans.calls].map(([key, span]) => [key, span.number]).sort() },
     ...{ trace: trace.all.map(traced), outermost: trace.outermost.map(number), ofSpan: trace.ofSpan.flatMap((row, at) => (row ? [[at, row.number]] : [])) },
     ...{ spent, paused: spans.paused, began, last, root: loop(root), requests, calls, usage, isPaused: paused, over },
   };

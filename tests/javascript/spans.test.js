@@ -56,26 +56,6 @@ test("an id used twice refers to the later call, also when the earlier call ends
   assert.equal(calls.get("\na").name, "second");
 });
 
-test("the rows of a nested loop are below the loop, also those of later events", () => {
-  const spans = spansOf(
-    [0, [opened(0, "loop", "outer")]],
-    [1, [opened(1, "loop", "a", { path: "a", depth: 1, parent: 0 })]],
-    [2, [opened(2, "loop", "b", { path: "b", depth: 1, parent: 0 })]],
-    [3, [opened(3, "call", "search", { path: "a", depth: 2, parent: 1 })]],
-    [4, [opened(4, "call", "find", { path: "b", depth: 2, parent: 2 })]],
-  );
-  assert.deepEqual(spans.order().map(({ name, depth }) => [name, depth]), [["outer", 0], ["a", 1], ["search", 2], ["b", 1], ["find", 2]]);
-});
-
-test("the concurrent spans of a call are those of its loop that have started", () => {
-  const running = { intervals: { 0: { kind: "run", start: 0, end: null } } };
-  const spans = spansOf([
-    0,
-    [opened(0, "loop", "outer", running), opened(1, "call", "a", running), opened(2, "call", "b"), opened(3, "call", "c", { path: "in", ...running })],
-  ]);
-  assert.deepEqual(spans.othersRunning(spans.all[2], 3), ["a"]);
-});
-
 test("an event without a span number has no span", () => {
   const spans = spansOf([0, [opened(0, "loop", "outer")]]);
   assert.equal(spans.of({ span: 0 }).name, "outer");

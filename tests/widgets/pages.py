@@ -25,6 +25,7 @@ TRAITS = (
     "key",
     "parts",
     "question",
+    "offered",
     "status",
     "pending",
     "tools",

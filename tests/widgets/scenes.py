@@ -156,10 +156,9 @@ SCENES: dict[str, Callable[[], Any]] = {
     "cancelled": cancelled,
     "kernel-gone": waiting,
     "frozen": completed,
-    "timeline": completed,
     "messages": completed,
 }
-TABS: dict[str, str] = {"timeline": "Timeline", "messages": "Messages"}
+TABS: dict[str, str] = {"messages": "Messages"}
 """The view that is shown, if it is not the events."""
 THEN: dict[str, Callable[[Any], object]] = {"running": speak}
 """The action after the panel is shown."""

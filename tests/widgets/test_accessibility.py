@@ -189,7 +189,6 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[PanelPage], object]]] = {
     "an event": (one, selected),
     "loops inside": (nested, lambda shown: None),
     "trace": (graph, seen_as("Trace")),
-    "timeline": (graph, seen_as("Timeline")),
     "messages": (graph, seen_as("Messages")),
     "usage": (graph, seen_as("Usage")),
     "graph": (graph, seen_as("Graph")),

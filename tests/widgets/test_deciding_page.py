@@ -17,6 +17,7 @@ from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.tools import tool
 from agentnb.widgets import FORKS, SNAPSHOTS, static_html
 from agentnb.widgets.text import for_reading
+from tests.widgets.axe import faults
 from tests.widgets.pages import PanelPage, RecordedPanel, press_in_menu, state
 from tests.widgets.support import HOSTILE, results, session
 
@@ -673,6 +674,113 @@ def test_many_calls_are_announced_together(show: Callable[..., PanelPage]) -> No
         shown.settle()
     page.wait_for_function("() => window.told.some((words) => words.startsWith('59 calls wait'))")
     assert len(page.evaluate("window.told")) <= 1 + (time.monotonic() - began) / 2  # once in two seconds
+
+
+# -- in the trace ----------------------------------------------------------------------------------------------------
+
+
+def in_trace(page: Page, run: Any) -> PanelPage:
+    page.goto("about:blank")
+    shown = PanelPage(page, RecordedPanel(run), tab="Trace")
+    shown.until(page.get_by_role("treegrid", name="Trace").get_by_role("group", name="delete_file").count, "the card")
+    return shown
+
+
+def close(shown: PanelPage) -> None:
+    assert shown.errors == []
+    assert shown.panel is not None
+    shown.panel.run.cancel()
+    shown.panel.close()
+
+
+def test_a_question_unfolds_in_its_row_and_nothing_outside_moves(page: Page) -> None:
+    run = waiting(*deletes("/a", "/b"), then=(deletes("/c"), "Done."))
+    shown = in_trace(page, run)
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<p id=below>below</p>')")
+    around = "() => [document.querySelector('#below'), document.querySelector('.agentnb-tabs')]"
+    boxes = f"() => ({around})().map((node) => node.getBoundingClientRect().top)"
+    before = page.evaluate(boxes)
+    grid = page.get_by_role("treegrid", name="Trace")
+    rows = grid.locator(".agentnb-trace-row:visible, .agentnb-grown-row:visible").filter(has_text="delete_file")
+    shown.until(lambda: rows.count() == 1, "one card in place of the rows of both calls")
+    select_all(shown)
+    press(page, "Approve all")
+    shown.until(lambda: not run.pending, "the decisions")
+    shown.until(lambda: rows_left(shown) == 0, "the rows to go")
+    assert page.evaluate(boxes) == before
+    page.get_by_role("button", name="Play", exact=True).click()
+    shown.until(lambda: run.pending, "the next question")
+    shown.until(lambda: rows_left(shown) == 1, "its card")
+    assert page.evaluate(boxes) == before
+    card, panel = page.get_by_role("group", name="delete_file").bounding_box(), grid.bounding_box()
+    assert card is not None
+    assert panel is not None
+    assert card["y"] > panel["y"]
+    close(shown)
+
+
+def test_a_question_is_above_the_view_while_another_tab_is_shown(page: Page) -> None:
+    shown = in_trace(page, waiting(*deletes("/a")))
+    press(row(shown), "Edit")
+    row(shown).get_by_label("path", exact=True).fill("/typed")
+    for tab, inside in (("Events", 0), ("Trace", 1)):
+        page.get_by_role("tab", name=tab).click()
+        shown.settle()
+        expect(row(shown)).to_be_visible()
+        expect(page.get_by_role("treegrid", name="Trace").get_by_role("group", name="delete_file")).to_have_count(
+            inside
+        )
+        expect(row(shown).get_by_label("path", exact=True)).to_have_value("/typed")
+    close(shown)
+
+
+def test_after_the_last_question_the_row_has_the_focus(page: Page) -> None:
+    run = waiting(*deletes("/a"))
+    shown = in_trace(page, run)
+    row(shown).get_by_role("button", name="Approve", exact=True).focus()
+    page.keyboard.press("a")
+    shown.until(lambda: rows_left(shown) == 0, "the decision")
+    expect(page.get_by_role("treegrid", name="Trace")).to_be_focused()
+    chosen = page.get_by_role("treegrid", name="Trace").locator("[aria-selected=true]")
+    expect(chosen).to_contain_text("delete_file")
+    close(shown)
+
+
+def test_the_focus_stays_when_the_card_moves_to_another_row(page: Page) -> None:
+    run = waiting(*deletes("/a", "/b", "/c"))
+    shown = in_trace(page, run)
+    page.clock.install()
+    row(shown, 2).get_by_role("checkbox").focus()
+    run.reject("c0", "no")
+    shown.until(lambda: rows_left(shown) == 2, "the decision")
+    page.clock.run_for(12_000)
+    shown.settle()
+    expect(page.locator(".agentnb-was")).to_have_count(0)
+    expect(row(shown, 1).get_by_role("checkbox")).to_be_focused()
+    close(shown)
+
+
+def test_escape_leaves_the_card_to_the_trace(page: Page) -> None:
+    shown = in_trace(page, waiting(*deletes("/a")))
+    press(row(shown), "Edit")
+    page.keyboard.press("Escape")
+    expect(row(shown).get_by_role("button", name="Edit", exact=True)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("treegrid", name="Trace")).to_be_focused()
+    close(shown)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_card_in_the_trace_has_no_accessibility_fault(page: Page, scheme: Any) -> None:
+    page.emulate_media(color_scheme=scheme)
+    for run in (waiting(*deletes("/a\n" * 50)), mixed()):
+        shown = in_trace(page, run)
+        if len(run.pending) > 1:
+            select_all(shown)
+            press(row(shown, 1), "Details of delete_file")
+        assert faults(page) == []
+        assert page.locator(".agentnb-panel .agentnb-primary:visible").count() <= 1
+        close(shown)
 
 
 # -- the form ----------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ DRAWN = """() => {
     if (node.nodeType === Node.TEXT_NODE) return node.textContent.trim();
     // Live these grow while one looks.
     const time = ".agentnb-usage-facts > :first-child, .agentnb-time-taken, .agentnb-spent";
-    const apart = `style, .agentnb-then, .agentnb-axis, .agentnb-spoken[aria-live], .agentnb-empty, ${time}`;
+    const apart = `style, .agentnb-then, .agentnb-spoken[aria-live], .agentnb-empty, ${time}`;
     if (node.nodeType !== Node.ELEMENT_NODE || !node.getClientRects().length || node.matches(apart)) return "";
     const going = /not ended/.test(node.getAttribute("aria-label") ?? ""); // so does this
     const marks = [...node.attributes].filter(({ name }) => !dull.has(name) && !(going && name === "aria-label"));
@@ -53,7 +53,7 @@ def drawn(shown: PanelPage, total: int) -> dict[str, str]:
     assert shown.panel is not None
     shown.until(shown.panel.is_told, "how the run stands")
     told = {}
-    for tab in ("Trace", "Events", "Timeline", "Usage", "Messages"):
+    for tab in ("Trace", "Events", "Usage", "Messages"):
         page.get_by_role("tab", name=tab).click()
         told |= {f"{tab} {name}": part for name, part in at_rest(shown).items()}
     return told

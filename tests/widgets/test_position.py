@@ -73,9 +73,8 @@ def test_each_part_shows_the_state_at_the_position(shown: PanelPage, run: Any) -
     shown.go_to(asked + 1)
     phase = shown.page.locator("[data-phase]").first
     shown.until(lambda: phase.get_attribute("data-phase") == shown.panel.run.phase != "idle", "its phase")  # type: ignore[union-attr]
-    shown.page.get_by_role("tab", name="Timeline").click()
-    shown.settle()
-    expect(shown.page.get_by_role("option").filter(has_text="write")).to_have_count(1)
+    shown.page.get_by_role("tab", name="Trace").click()
+    shown.until(lambda: shown.page.locator(".agentnb-trace-row").filter(has_text="write").count() > 0, "the call")
     shown.page.get_by_role("tab", name="Messages").click()
     shown.until(lambda: "It is done." not in shown.page.locator(".agentnb-said").first.inner_text(), "the moment")
     shown.go_to(len(run.events))

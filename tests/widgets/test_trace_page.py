@@ -429,3 +429,30 @@ def test_the_trace_has_no_accessibility_faults(trace: Callable[..., PanelPage]) 
     shown.panel._feed._receive(Delta(type="call_delta", path="", call_id="k1", data={"done": 3, "total": 4}))
     shown.until(lambda: page.get_by_role("progressbar").count() == 1, "the progress")
     assert faults(page) == []
+
+
+def test_a_live_run_can_be_seen_as_it_was_and_its_bars_are_to_the_scale_of_the_strip(
+    trace: Callable[..., PanelPage],
+) -> None:
+    run = session([[call("search", {"query": n}, id="a")] for n in "abc"] + ["Done."])
+    run.result(30)
+    shown = trace(run)
+    page = shown.page
+    shown.until(lambda: row(page, "Done.").count() == 1, "the end")
+    bars = page.locator(".agentnb-trace-row .agentnb-track > i")
+    at_the_end = bars.first.evaluate("bar => bar.style.left + bar.style.width")
+
+    # Back: the rows of that moment, at the same places of the scale.
+    slider = page.get_by_role("slider", name="Position")
+    slider.focus()
+    for _ in range(len(run.events) // 2):
+        page.keyboard.press("ArrowLeft")
+    position = len(run.events) - len(run.events) // 2
+    rows = Trace().follow(run.events[:position]).rows()
+    shown.until(lambda: count(page) == len(list(flat(rows))), "the rows")
+    check(page, rows)
+    assert bars.first.evaluate("bar => bar.style.left + bar.style.width") == at_the_end
+
+    # And live again.
+    slider.press("End")
+    shown.until(lambda: row(page, "Done.").count() == 1, "the end, once more")

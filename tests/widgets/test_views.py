@@ -1,4 +1,4 @@
-"""The views of the panel, in a real browser: tabs, causes, timeline, messages, progress, usage."""
+"""The views of the panel, in a real browser: tabs, causes, strip, messages, progress, usage."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.tools import tool
 from agentnb.widgets import PARTS
-from agentnb.widgets.text import duration
 from agentnb.widgets.views.spans import Spans
+from agentnb.widgets.views.strip import strip
 from tests.benchmarks.panel_stream import measure
 from tests.loops.execution_world import World, c, solution
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
@@ -86,7 +86,7 @@ def test_views_have_tabs_that_arrow_keys_change(show: Callable[[Any], PanelPage]
     expect(tab(page, "Events")).to_have_attribute("aria-selected", "true")
     expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
     tab(page, "Events").focus()
-    for key, name in [("ArrowRight", "Timeline"), ("ArrowRight", "Messages"), ("ArrowRight", "Usage"),
+    for key, name in [("ArrowRight", "Messages"), ("ArrowRight", "Usage"),
                       ("ArrowRight", "Trace"), ("ArrowLeft", "Usage"), ("Home", "Trace"),
                       ("End", "Usage")]:  # fmt: skip
         page.keyboard.press(key)
@@ -96,13 +96,13 @@ def test_views_have_tabs_that_arrow_keys_change(show: Callable[[Any], PanelPage]
     assert page.locator("[role=tab][tabindex='0']").count() == 1
 
 
-def test_a_single_view_has_no_tabs_and_shows_the_event(page: Page) -> None:
+def test_the_strip_alone_has_no_tabs_and_shows_the_event(page: Page) -> None:
     run = played(busy())
     shown = PanelPage(page, RecordedPanel(run, parts=("timeline",)))
-    bars = page.get_by_role("listbox", name="Timeline, in order of start").get_by_role("option")
-    shown.until(lambda: bars.count() == 6, "the rows")
+    shown.until(lambda: shown.position == len(run.events), "all events")
     expect(page.get_by_role("tab")).to_have_count(0)
-    bars.filter(has_text="fail").click()
+    shown.go_to(next(event.seq for event in run.events if event.type == "call_start") + 1)
+    shown.slider.press("Enter")
     expect(page.get_by_role("region", name="Event", exact=True)).to_contain_text("call_start")
     assert shown.errors == []
 
@@ -187,43 +187,35 @@ def test_data_that_a_page_discarded_is_fetched_on_request(page: Page) -> None:
     expect(page.locator(".agentnb-details")).to_contain_text("all of it")
 
 
-# -- timeline ----------------------------------------------------------------------------------------------------------
+# -- strip -------------------------------------------------------------------------------------------------------------
 
 
-def lasted(span: Any) -> float:
-    """The seconds that the timeline shows of a span."""
-    return float((span.ended or 0) - span.opened if span.kind in ("loop", "pause") else span.worked(0))
+def shapes(page: Page, kind: str) -> int:
+    """Return how many bars of this kind the strip has."""
+    return (page.locator(f".agentnb-strip-{kind}").first.get_attribute("d") or "").count("M")
 
 
-def test_the_timeline_has_a_row_to_scale_for_each_span(show: Callable[[Any], PanelPage]) -> None:
+def test_the_strip_has_bars_to_scale_for_what_ran_and_what_waited(show: Callable[[Any], PanelPage]) -> None:
     run = played(busy())
     shown = show(run)
     come(shown)
     page = shown.page
-    tab(page, "Timeline").click()
-    bars = page.get_by_role("listbox", name="Timeline, in order of start").get_by_role("option")
-    expect(bars).to_have_count(6)
-    spans = list(Spans().follow(run.events).rows())
-    told = [f"{span.name} {duration(lasted(span))}" for span in spans]
-    assert [" ".join(bar.inner_text().split()) for bar in bars.all()] == told
-    began, ended = run.events[0].time, run.events[-1].time
-    track = bars.first.locator(".agentnb-track").bounding_box()
-    box = bars.nth(2).locator("[data-stretch]").bounding_box()
-    assert track
-    assert box
-    interval = spans[2].intervals[0]
-    assert box["x"] - track["x"] == pytest.approx(track["width"] * (interval.start - began) / (ended - began), abs=3)
-    assert box["width"] == pytest.approx(
-        track["width"] * ((interval.end or 0) - interval.start) / (ended - began), abs=3
-    )
-    asked = bars.filter(has_text="delete_file")
-    expect(asked.locator("[data-stretch]")).to_have_count(2)
-    expect(asked.locator("[data-stretch]").first).to_have_attribute("data-kind", "wait")
-    assert "waiting for you" in (asked.get_attribute("aria-label") or "")
-    expect(bars.filter(has_text="fail")).to_have_attribute("data-group", "error")
+    shown.until(lambda: shapes(page, "model"), "the bars")
+    known = strip(
+        run.events, Spans().follow(run.events), width=page.locator(".agentnb-strip-slider").bounding_box()["width"] - 71
+    )  # type: ignore[index]
+    first = next(bar for bar in known.bars if bar.lane == "model")
+    x = float((page.locator(".agentnb-strip-model").get_attribute("d") or "")[1:].split(" ")[0])
+    assert x == pytest.approx(60 + first.start + 2, abs=1)  # after its round corner
+    assert shapes(page, "wait") == 1
+    assert shapes(page, "error") == 1
+    assert shapes(page, "person") == 2  # the message, and the decision
+    assert shapes(page, "call") >= 1
+    numbers = page.locator(".agentnb-strip-text-turn").all_text_contents()
+    assert numbers == [str(n + 1) for n in range(len(numbers))] != []
 
 
-def test_a_call_lost_in_a_crash_is_a_wait_in_the_timeline(show: Callable[[Any], PanelPage]) -> None:
+def test_a_call_lost_in_a_crash_is_a_wait_on_the_strip(show: Callable[[Any], PanelPage]) -> None:
     run = played(busy())
     start = next(event.seq for event in run.events if event.type == "call_start" and event.call_id == "d")
     other = restore(run.at(start).snapshot(), run.loop)
@@ -231,44 +223,17 @@ def test_a_call_lost_in_a_crash_is_a_wait_in_the_timeline(show: Callable[[Any], 
         other.answer(item, "gone")
     shown = show(other)
     come(shown, "call_end")
-    tab(shown.page, "Timeline").click()
-    lost = shown.page.get_by_role("listbox", name="Timeline, in order of start").get_by_role("option")
-    kinds = lost.filter(has_text="delete_file").locator("[data-stretch]")
-    expect(kinds).to_have_count(2)
-    assert [kind.get_attribute("data-kind") for kind in kinds.all()] == ["wait", "wait"]
+    shown.until(lambda: shapes(shown.page, "wait"), "the waits")
+    known = strip(other.events, Spans().follow(other.events))
+    assert [bar.name for bar in known.bars if bar.wait] == ["delete_file"] * shapes(shown.page, "wait")
 
 
-def test_a_click_or_a_key_in_the_timeline_goes_to_the_event(show: Callable[[Any], PanelPage]) -> None:
-    shown = show(played(busy()))
-    come(shown)
-    page = shown.page
-    tab(page, "Timeline").click()
-    bars = page.get_by_role("listbox", name="Timeline, in order of start")
-    bars.get_by_role("option", name="call delete_file").locator("[data-stretch='1']").click(force=True)
-    expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
-    assert "call_start" in selected(page)
-    tab(page, "Timeline").click()
-    bars.focus()
-    page.keyboard.press("Home")
-    page.keyboard.press("ArrowDown")
-    assert "turn 1" in selected(page)
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
-    assert "model_start" in selected(page)
-
-
-def test_the_timeline_shows_which_calls_a_call_waited_for_and_how_long(show: Callable[[Any], PanelPage]) -> None:
+def test_a_call_that_waited_for_another_has_a_link_to_it(show: Callable[[Any], PanelPage]) -> None:
     calls = [c("sum", "†state.sum", p="†state.profile"), c("fetch", "†state.profile", u="†input.u")]
     loop = World().loop([*solution(*calls, pieces=1)], solution(output="Done."), name="both")
     shown = show(played(loop.start(None)))
     come(shown)
     page = shown.page
-    tab(page, "Timeline").click()
-    waited = page.get_by_role("option", name="call sum")
-    assert re.search(r"waiting for turn 1 \S+ m?s", waited.get_attribute("aria-label") or "") is None
-    assert re.search(r"waiting for fetch \S+ m?s", waited.get_attribute("aria-label") or "")
-    assert "waiting" not in (page.get_by_role("option", name="call fetch").get_attribute("aria-label") or "")
-    waited.click()
     option(page, "sum(").filter(has_text="call_start").click()
     links = page.locator(".agentnb-links")
     expect(links).to_contain_text("Waited for")
@@ -279,7 +244,13 @@ def test_the_timeline_shows_which_calls_a_call_waited_for_and_how_long(show: Cal
 def test_empty_views_say_what_to_do(show: Callable[[Any], PanelPage]) -> None:
     shown = show(session(["Hello."]))
     page = shown.page
+<<<<<<< HEAD
+    tab(page, "Trace").click()
+    expect(page.get_by_text("Nothing has happened yet.", exact=True)).to_be_visible()
     for name, words in [("Events", "events"), ("Timeline", "rows"), ("Messages", "messages")]:
+=======
+    for name, words in [("Events", "events"), ("Messages", "messages")]:
+>>>>>>> main
         tab(page, name).click()
         there = page.get_by_text(f"No {words} yet. Step or Play starts the run.")
         shown.until(there.is_visible, words)
@@ -310,28 +281,19 @@ def test_an_empty_part_alone_says_that_it_is_empty(page: Page, part: str, words:
     shown.panel.close()
 
 
-def test_nested_loops_are_lanes_and_open_bars_grow(show: Callable[[Any], PanelPage]) -> None:
+def test_nested_loops_are_a_lane_and_open_bars_grow(show: Callable[[Any], PanelPage]) -> None:
     run = asking_inside()
     run.play()
     shown = show(run)
     page = shown.page
-    shown.until(lambda: run.pending, "the question")
-    tab(page, "Timeline").click()
-    bar = page.get_by_role("option", name="call delete_file")
-    shown.until(bar.count, "the call")
-    names = [part.inner_text() for part in page.locator(".agentnb-timeline .agentnb-thing").all()]
-    assert names[-4:] == ["execute", "worker", "turn 1", "delete_file"]
-    indents = [
-        part.evaluate("node => parseInt(node.style.paddingLeft)") for part in page.locator(".agentnb-thing").all()
-    ]
-    assert indents[-4:] == [12, 12, 24, 24]
-    assert bar.locator(".agentnb-took").inner_text() == "waits", "a wait is not time of the call"
-    stretch = bar.locator("[data-kind=wait]")
-    before = bar.get_attribute("aria-label") or ""
-    assert "waiting for you" in before
-    shown.until(lambda: bar.get_attribute("aria-label") != before, "time goes on")
-    assert (stretch.bounding_box() or {})["width"] > 0
-    assert "not ended" in (bar.get_attribute("aria-label") or "")
+    shown.until(lambda: run.pending and shapes(page, "wait"), "the question")
+    names = page.locator(".agentnb-strip text").all_text_contents()
+    assert names[:5] == ["loops", "model", "calls", "you", "turn"]
+    shown.until(lambda: "worker" in page.locator(".agentnb-strip-text-loop").all_text_contents(), "the loop")
+    waited = page.locator(".agentnb-strip-text-wait")
+    shown.until(waited.count, "the seconds")
+    before = waited.text_content()
+    shown.until(lambda: waited.text_content() != before, "time goes on")
 
 
 def test_the_elapsed_time_advances_while_a_span_is_open(show: Callable[[Any], PanelPage]) -> None:
@@ -346,7 +308,7 @@ def test_the_elapsed_time_advances_while_a_span_is_open(show: Callable[[Any], Pa
     shown.until(lambda: taken.inner_text() != before, "time goes on")
 
 
-def test_of_ten_thousand_spans_only_the_visible_ones_are_drawn(page: Page) -> None:
+def test_ten_thousand_spans_are_few_bars_of_the_strip(page: Page) -> None:
     loop = {"number": 0, "kind": "loop", "name": "long", "path": "", "opened": 1000, "depth": 0, "parent": None}
     made: list[dict[str, Any]] = [{"seq": 0, "time": 1000, "type": "run_start", "group": "run", "summary": "",
                                    "span": 0, "spans": [loop]}]  # fmt: skip
@@ -359,21 +321,13 @@ def test_of_ten_thousand_spans_only_the_visible_ones_are_drawn(page: Page) -> No
         made.append({"seq": 2 * n - 1, "time": 1000 + n, "type": "call_start", "spans": [opened], **row})
         made.append({"seq": 2 * n, "time": 1000 + n + 0.5, "type": "call_end", "spans": [ended], **row})
     shown = PanelPage(page, state=state())
-    tab(page, "Timeline").click()
     for first in range(0, len(made), 4000):
         shown.deliver(rows_message(first, made[first : first + 4000]))
     shown.settle()
-    bars = page.get_by_role("listbox", name="Timeline, in order of start").get_by_role("option")
-    expect(bars.last).to_contain_text("call 10000")
-    assert bars.count() < 60
-    expect(bars.last).to_have_attribute("aria-setsize", "10001")
-    wide = "node => node.getBoundingClientRect().width"
-    assert bars.last.locator("[data-stretch]").evaluate(wide) < 4
-    page.get_by_label("Scale of the timeline").select_option("view")
-    assert bars.last.locator("[data-stretch]").evaluate(wide) > 10
-    page.locator(".agentnb-timeline .agentnb-log").evaluate("log => { log.scrollTop = 0; }")
-    expect(bars.first).to_contain_text("long")
-    assert page.locator(".agentnb-timeline *").count() < 500
+    shown.until(lambda: shown.position == 20_001, "all events")
+    shown.until(lambda: shapes(page, "call"), "the bars")
+    assert shapes(page, "call") < 1000  # of each pixel, one
+    assert page.locator(".agentnb-strip *").count() < 200
 
 
 def test_the_diagram_shows_the_path_taken_the_counts_and_the_last_arrow(
@@ -535,7 +489,7 @@ def test_hostile_text_is_neither_executed_nor_hidden_in_any_view(page: Page) -> 
     panel._feed._receive(Delta(type="call_delta", call_id=HOSTILE, data=HOSTILE, path=HOSTILE))
     panel._feed._receive(Delta(type="text_delta", content=HOSTILE))
     seen = ""
-    for name in ("Trace", "Events", "Timeline", "Usage", "Messages"):
+    for name in ("Trace", "Events", "Usage", "Messages"):
         tab(page, name).click()
         if name == "Messages":
             shown.until(lambda: page.get_by_role("article").count() >= 3, "the messages")
@@ -566,7 +520,7 @@ def test_every_view_is_readable_and_nothing_is_cut_off(browser: Browser, scheme:
     page = shown.page
     come(shown, "approval_request")
     panel._feed._receive(Delta(type="call_delta", call_id="r", data=0.4))
-    for name in ("Trace", "Events", "Timeline", "Usage", "Messages"):
+    for name in ("Trace", "Events", "Usage", "Messages"):
         tab(page, name).click()
         if name == "Messages":
             shown.until(lambda: page.get_by_role("article").count() == 3, "the messages")
@@ -584,13 +538,13 @@ def test_a_hidden_view_does_not_draw(page: Page) -> None:
     shown = PanelPage(page, state=state())
     shown.deliver(rows_message(0, rows(0, 50)))
     shown.settle()
-    assert page.locator(".agentnb-messages article, .agentnb-timeline [role=option]").count() == 0
+    assert page.locator(".agentnb-messages article, .agentnb-trace-row").count() == 0
     assert shown.sent("messages") == []
 
 
 @pytest.mark.alone
 def test_a_page_with_a_long_run_responds_in_time(page: Page) -> None:
-    figures = measure(page, events=4000, rate=2000, view="Timeline")
+    figures = measure(page, events=4000, rate=2000, view="Trace")
     print(f"\n{figures}")
     assert figures["last_event_after_s"] < 5  # 0.1 measured, 0.4 on a busy machine
     assert figures["elements"] < 1500

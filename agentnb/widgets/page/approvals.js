@@ -68,9 +68,12 @@ export class Approvals {
   /**
    * @param {Store} store
    * @param {boolean} alone whether the panel has no other part
+   * @param {Trace | null} [trace] in a row of which the card unfolds
    */
-  constructor(store, alone) {
+  constructor(store, alone, trace = null) {
     this.store = store;
+    this.trace = trace;
+    this.rows = /** @type {number[]} */ ([]); // the rows of the trace that the card replaces; it is in the first
     this.empty = alone ? el("p", { class: "agentnb-empty", text: "No call waits for a decision." }) : null;
     this.calls = /** @type {Map<string, Call>} */ (new Map()); // those that wait
     this.order = /** @type {Call[]} */ ([]); // all that are shown, also those just decided
@@ -143,7 +146,11 @@ export class Approvals {
     );
     const place = { class: "agentnb-waiting", role: "group", "aria-label": "Waiting calls", tabindex: "-1" };
     this.waiting = el("div", place, this.then, this.bulk, this.reason, this.unread, this.list);
-    this.decided = new Decided(store, (answer) => this.showNote(answer.ok ? (answer.note ?? "") : answer.error, answer.ok));
+    this.decided = new Decided(
+      store,
+      (answer) => this.showNote(answer.ok ? (answer.note ?? "") : answer.error, answer.ok),
+      Boolean(trace),
+    );
     this.el = el("div", { class: "agentnb-approvals" }, this.spoken, this.empty, this.waiting, this.note, this.decided.el);
     // The next question may appear under the pointer within milliseconds. The second half of a double click must not decide
     // about a call that nobody has read yet.
@@ -177,6 +184,7 @@ export class Approvals {
       return undefined;
     }
     if (what === "position") return this.recall();
+    if (what === "rows") return this.place();
     const pending = this.store.model.get("pending") ?? [];
     const keys = new Set(pending.map(identityOf));
     const refocus = this.remove(keys);
@@ -193,6 +201,7 @@ export class Approvals {
     if (!this.table) this.grouped.clear();
     this.sort(pending.map((item) => /** @type {Call} */ (this.calls.get(identityOf(item)))));
     this.arrange();
+    this.place();
     for (const item of pending) this.calls.get(identityOf(item))?.update(item);
     // The page gets only the first of many calls; the others follow as these are decided.
     const waiting = this.all();
@@ -235,6 +244,7 @@ export class Approvals {
       at = this.order.findIndex((call) => call.el.contains(activeElement)),
       inBar = this.bulk.contains(activeElement),
       same = activeElement instanceof HTMLElement ? activeElement.dataset.do : "",
+      row = this.store.all[this.order[at]?.item.event ?? -1],
       others = at < 0 ? this.order : [...this.order.slice(at + 1), ...this.order.slice(0, at).reverse()];
     let lost = false;
     for (const [key, call] of this.calls)
@@ -256,7 +266,10 @@ export class Approvals {
       const next = others.find((call) => !call.settled && this.order.includes(call));
       // From the list the next question is one Tab away, and no key answers it unread.
       if (next) next.focus(same);
-      else this.waiting.focus({ preventScroll: true });
+      else if (this.trace && row) {
+        this.store.select(row);
+        this.trace.grid.focus({ preventScroll: true });
+      } else this.waiting.focus({ preventScroll: true });
     };
   }
 
@@ -317,6 +330,28 @@ export class Approvals {
     }
     if (focused instanceof HTMLElement && focused !== document.activeElement && this.list.contains(focused))
       focused.focus({ preventScroll: true });
+  }
+
+  // Unfold the card in the trace: in the row of the first call that waits, or has just been decided. It stays there while
+  // that row does. The rows of the other calls are hidden: the card has them. While another tab is shown, the card is
+  // above its view: a question is never out of sight.
+  place() {
+    const { trace, waiting } = this;
+    if (!trace) return;
+    const shown = trace.isSeen() ? this.order : [],
+      found = shown.map(({ item }) => (item.event === null ? -1 : trace.rowOf(item.event))).filter((row) => row >= 0),
+      [anchor] = this.rows,
+      rows = found.includes(anchor) ? [anchor, ...found.filter((row) => row !== anchor)] : found;
+    if (JSON.stringify(rows) === JSON.stringify(this.rows)) return;
+    const focused = waiting.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement) : null,
+      { scrollTop } = this.list;
+    for (const row of this.rows) if (!rows.includes(row)) trace.shrink(`question ${row}`);
+    if (!rows.length) this.note.before(waiting);
+    for (const [i, row] of rows.entries())
+      trace.grow(`question ${row}`, row, i ? el("span") : waiting, { kind: i ? "hidden" : "question" });
+    this.rows = rows;
+    this.list.scrollTop = scrollTop; // an element that is moved loses this, and the focus
+    if (focused && document.activeElement !== focused) focused.focus({ preventScroll: true });
   }
 
   measure() {
@@ -391,6 +426,15 @@ export class Approvals {
       this.count();
     }
     next.focus(same);
+    this.show(next);
+  }
+
+  /**
+   * Show a call in the other parts of the panel.
+   * @param {Call} call
+   */
+  show({ item }) {
+    if (this.trace && item.event !== null) this.store.select(this.store.all[item.event] ?? null);
   }
 
   count() {
@@ -426,6 +470,7 @@ export class Approvals {
 
   /** @param {KeyboardEvent} event */
   key(event) {
+    if (event.key === "Escape" && this.trace) return; // it leaves to the trace
     event.stopPropagation(); // the notebook has shortcuts on bare letters
     const free = !isTyping(/** @type {Element} */ (event.target)) && !event.ctrlKey && !event.metaKey && !event.altKey;
     if (!free || event.repeat || event.key.toLowerCase() !== "u" || this.store.replays || this.store.gone) return;

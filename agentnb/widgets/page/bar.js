@@ -68,16 +68,21 @@ export class View {
     else this.asksInSight = false;
   }
 
-  // Show it, at a person's request: so it gets the focus.
+  // Show it at a person's request, so it gets the focus.
   go() {
-    const scroller = this.place?.querySelector(SCROLLER);
+    const scroller = this.place?.querySelector(SCROLLER),
+      { store } = this,
+      [item] = store.model.get("pending") ?? [];
+    store.goLive(); // a page that looks back does not show the question
+    if (!this.target && item?.event) store.select(store.all[item.event] ?? null);
     if (!this.root.isConnected && scroller) scroller.scrollTop = Math.max(0, this.scrolled - BAR_HEIGHT);
     const show = () => {
+      this.find();
       const at = this.target?.getClientRects().length ? this.target : this.root;
       at.scrollIntoView({ block: this.target === at ? "center" : "start" });
       if (at !== this.root) /** @type {HTMLElement} */ (at).focus({ preventScroll: true });
     };
-    if (this.root.isConnected) show();
+    if (this.root.isConnected && this.target) show();
     else setTimeout(() => this.root.isConnected && show(), 2 * SETTLES);
   }
 

@@ -319,8 +319,10 @@ export class Call {
 
   unfold() {
     this.opened = this.isClosed();
-    if (this.opened) this.approvals.concern(this);
-    else if (this.open) this.toggle(this.open);
+    if (this.opened) {
+      this.approvals.concern(this);
+      this.approvals.show(this);
+    } else if (this.open) this.toggle(this.open);
     this.lay();
     this.approvals.reveal(this);
   }

@@ -26,7 +26,7 @@ export class Compare {
     this.which.addEventListener("change", () => this.choose(this.which.value));
     this.error = el("p", { class: "agentnb-empty", role: "status", hidden: true });
     this.table = el("div", { class: "agentnb-compare", role: "table" });
-    this.el = el("div", { class: "agentnb-compare-view" }, this.error, this.table);
+    this.el = el("div", { class: "agentnb-compare-view", tabindex: "0" }, this.error, this.table);
     // The sum takes the place of an event's details while the comparison is seen.
     this.name = el("b", { class: "agentnb-isolated agentnb-cut" });
     this.from = el("span", { class: "agentnb-dim agentnb-cut" });
@@ -35,7 +35,7 @@ export class Compare {
       "section",
       { class: "agentnb-compare-side", "aria-label": "Sum of the comparison", hidden: true },
       el("div", { class: "agentnb-compare-head" }, icon("fork"), this.name, this.which, el("span", { class: "agentnb-push" }), this.from),
-      el("div", { class: "agentnb-compare-sum" }, this.sum),
+      el("div", { class: "agentnb-compare-sum", tabindex: "0" }, this.sum),
       el(
         "div",
         { class: "agentnb-compare-foot" },

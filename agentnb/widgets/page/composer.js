@@ -27,6 +27,7 @@ export class Composer {
       title: "Enter sends it with Steer, Shift+Enter starts a new line",
     });
     this.text.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") return; // the panel takes the focus
       event.stopPropagation(); // the notebook has shortcuts on bare letters
       if (!isEnter(event) || event.shiftKey) return;
       event.preventDefault();

@@ -24,8 +24,11 @@ const WHY_OFF = /** @type {const} */ ([
 ]);
 
 export class Controls {
-  /** @param {Store} store */
-  constructor(store) {
+  /**
+   * @param {Store} store
+   * @param {import("./help.js").Help} help
+   */
+  constructor(store, help) {
     this.store = store;
     this.head = new Head(store);
     this.notices = new Notices(store);
@@ -66,6 +69,13 @@ export class Controls {
     this.buttons = { Step: this.step, Cancel: this.cancelling.button, Snapshot: this.snapshot, Fork: this.fork };
     this.dock = new Dock();
     this.head.actions.append(el("span", { class: "agentnb-joined" }, this.step, this.unit), this.playing, this.dock.button, this.menu.toggle);
+    this.menu.el.insertBefore(
+      el("div", { class: "agentnb-menu-item" }, el("kbd", { text: "?", "aria-hidden": "true" }), button("Keys", () => {
+        this.menu.close();
+        help.open();
+      }, { ...item, title: "The keys of the panel (?)" })),
+      this.cancelling.el,
+    );
     this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu.el, this.breakpoints.el);
     this.update();
   }
@@ -121,7 +131,7 @@ export class Controls {
       /** @type {Control} */ (this.playing).purpose = purpose;
     }
     enable(this.playing, can, this.off(action, "The run is already pausing."));
-    this.playing.classList.toggle("agentnb-primary", can && action === "Play");
+    this.playing.classList.toggle("agentnb-primary", can && action === "Play" && !status.waiting);
     this.playing.classList.toggle("agentnb-busy", this.busy.has(action));
   }
 
@@ -132,6 +142,14 @@ export class Controls {
    */
   off(name, why) {
     return this.store.gone ? GONE : this.busy.has(name) ? BUSY : this.store.model.get("status")?.over ? "The run has ended." : why;
+  }
+
+  // Press the button that plays and pauses, or Step, if it is on.
+  play() {
+    if (this.playing.getAttribute("aria-disabled") === "false") this.press(this.action[0]);
+  }
+  stepOnce() {
+    if (this.step.getAttribute("aria-disabled") === "false") this.press("Step");
   }
 
   dispose() {

@@ -9,9 +9,11 @@ export class Decided {
   /**
    * @param {Store} store
    * @param {(answer: Done) => void} answered
+   * @param {boolean} inTrace whether the trace shows how each call was decided
    */
-  constructor(store, answered) {
+  constructor(store, answered, inTrace) {
     this.store = store;
+    this.inTrace = inTrace;
     this.answered = answered;
     this.rows = /** @type {Map<string, HTMLElement>} */ (new Map());
     this.listed = ""; // the decisions that are listed
@@ -49,8 +51,8 @@ export class Decided {
       this.listed = key;
       this.list.replaceChildren(...recent.map((one) => this.line(one, one.words)));
     }
-    this.past.hidden = !recent.length;
-    this.el.hidden = !recent.length && !rules.length;
+    this.past.hidden = !recent.length || this.inTrace;
+    this.el.hidden = this.past.hidden && this.open.hidden && this.rules.hidden && this.bar.hidden;
   }
 
   /**

@@ -20,6 +20,7 @@ export class Events {
     this.anew = store.anew;
     this.selected = -1; // a row's number
     this.filter = new Filter(store, () => this.refilter());
+    this.field = this.filter.query;
     this.count = el("span", { class: "agentnb-dim agentnb-count" });
     /** @type {List<Row>} */
     this.list = new List(this, {

@@ -52,7 +52,14 @@ export class Filter {
     }, { title: "Show the events of all phases", "aria-pressed": "true" });
     this.choosePhase("");
     this.parts = [this.query, this.type, this.tool, this.loop, this.errors, this.phase];
-    this.query.addEventListener("keydown", (event) => event.stopPropagation());
+    this.query.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && !this.query.value) return; // the panel takes the focus
+      if (event.key === "Escape") {
+        this.query.value = "";
+        changed();
+      }
+      event.stopPropagation();
+    });
     this.query.addEventListener("input", changed);
     for (const select of [this.type, this.tool, this.loop]) select.addEventListener("change", changed);
   }

@@ -31,3 +31,37 @@ export function keepKeys(root) {
   root.addEventListener("keydown", ignoreHeld, true);
   root.addEventListener("keydown", keepLetters);
 }
+
+/** @typedef {{ play: () => void, step: () => void, live: () => void, find: () => void, tab: (at: number) => void, help: () => void, close: () => boolean }} Acts */
+
+/**
+ * Do what a person asks for by a key while the panel has the focus, but not while a field has it. A part of the panel that
+ * has a use for a key of its own prevents its default.
+ * @param {HTMLElement} root
+ * @param {Acts} acts
+ */
+export function actByKey(root, acts) {
+  root.addEventListener("keydown", (event) => {
+    const target = /** @type {Element} */ (event.target),
+      presses = target.matches("button, summary, [role=tab]") && event.key === " ";
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing || presses) return;
+    if (event.key === "Escape") {
+      if (acts.close()) event.preventDefault();
+      else if (target !== root) {
+        if (target instanceof HTMLElement) target.blur(); // first: leaving an element takes the tabindex of the panel (focus.js)
+        root.tabIndex = -1;
+        root.focus({ preventScroll: true });
+      } else return; // the notebook's own Escape
+      event.stopPropagation();
+      return;
+    }
+    if (target.matches("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
+    /** @type {Record<string, () => void>} */
+    const does = { " ": acts.play, s: acts.step, l: acts.live, "/": acts.find, "?": acts.help };
+    const act = does[event.key.toLowerCase()] ?? (/^[1-9]$/.test(event.key) ? () => acts.tab(Number(event.key) - 1) : undefined);
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (!event.repeat) act();
+  });
+}

@@ -1,4 +1,4 @@
-// A list box with rows of equal height, of which only the visible ones are drawn: the events, or the timeline. It follows
+// A list box with rows of equal height, of which only the visible ones are drawn. It follows
 // its end until a person scrolls up. Its owner knows the rows, and which of them is chosen.
 
 import { button, el, fitParts, unique } from "./text.js";

@@ -59,6 +59,9 @@ export class Messages {
       el("div", { class: "agentnb-filter" }, this.loop, this.count, this.earlier),
       this.log,
     );
+    this.sought = "";
+    this.unfound = el("p", { class: "agentnb-empty", role: "status", hidden: true });
+    this.list.before(this.unfound);
     this.loop.addEventListener("change", () => {
       this.chosen = true;
       this.choose(this.loop.value);
@@ -73,6 +76,27 @@ export class Messages {
       },
       { passive: true },
     );
+  }
+
+  /**
+   * Show only the messages that have this text.
+   * @param {string} text
+   */
+  find(text) {
+    if (this.sought === text) return;
+    this.sought = text;
+    this.sift();
+  }
+
+  sift() {
+    const sought = this.sought.toLowerCase();
+    let found = 0;
+    for (const { node } of this.shown.values()) {
+      node.hidden = sought !== "" && !node.textContent.toLowerCase().includes(sought);
+      if (!node.hidden) found++;
+    }
+    say(this.unfound, `None of ${count(this.shown.size, "message")} has this text.`);
+    this.unfound.hidden = !sought || found > 0 || !this.shown.size;
   }
 
   showEarlier() {
@@ -169,6 +193,7 @@ export class Messages {
     nodes.forEach((node, i) => {
       if (this.list.children[i] !== node) this.list.insertBefore(node, this.list.children[i] ?? null);
     });
+    this.sift();
     if (!total && !this.chosen && this.latest.size) {
       // The outermost loop does not ask a model itself.
       this.choose(this.loop.options[1].value);

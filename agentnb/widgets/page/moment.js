@@ -55,10 +55,7 @@ export class Moment {
    * @param {number} [until] as `performance.now` gives it
    */
   goTo(rows, position, until = Infinity) {
-    if (this.position > position) {
-      this.spans.stale = true;
-      this.trace.wentBack();
-    }
+    if (this.position > position) this.trace.wentBack();
     for (let n = 1; this.position !== position; n++) {
       if (this.position < position) this.take(rows[this.position], rows);
       else {

@@ -13,7 +13,6 @@ import { Approvals } from "./approvals.js";
 import { Details } from "./details.js";
 import { Events } from "./events.js";
 import { Trace } from "./trace.js";
-import { Timeline } from "./timeline.js";
 import { Messages } from "./messages.js";
 import { Live, Progress } from "./live.js";
 import { Usage } from "./usage.js";
@@ -27,12 +26,15 @@ import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
 import { inBars } from "./bar.js";
 import { keepFocus } from "./focus.js";
-import { keepKeys } from "./keys.js";
+import { Find } from "./find.js";
+import { Help } from "./help.js";
+import { actByKey, keepKeys } from "./keys.js";
+import { Ready } from "./ready.js";
 import { resizable } from "./size.js";
 
 const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
 /** @type {Record<string, string>} */
-const VIEWS = { trace: "Trace", events: "Events", timeline: "Timeline", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
+const VIEWS = { trace: "Trace", events: "Events", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
 const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
@@ -41,19 +43,19 @@ const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events th
 const WANTS = {
   replay: ["position", "rows", "status", "clock"],
   strip: ["rows", "status", "position", "clock"],
+  alone: ["selected"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
-  approvals: ["pending", "tools", "decisions", "position"],
+  approvals: ["pending", "tools", "decisions", "position", "rows"],
   graph: ["graphs", "drawings", "status"],
   trace: ["rows", "status", "live", "selected"],
   events: ["rows", "tail", "selected"],
-  timeline: ["rows", "status"],
   messages: ["rows", "status", "live"],
   live: ["live", "status"],
   progress: ["live", "status", "rows"],
   usage: ["rows", "status", "position"],
   diagram: ["status", "diagram", "tables", "position"],
   whatif: ["whatif", "kernel"],
-  branches: ["branches"],
+  branches: ["branches", "rows", "status"],
   compare: ["branches", "rows"],
 };
 const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
@@ -132,7 +134,8 @@ function make(store, model) {
     details?.show(store.all[at] ?? null);
     details?.body.focus({ preventScroll: true });
   };
-  const controls = has("controls") ? new Controls(store) : null,
+  const help = new Help(),
+    controls = has("controls") ? new Controls(store, help) : null,
     replay = has("position") ? new ReplayControls(store) : null,
     strip = has("timeline") || has("position") ? new Strip(store) : null,
     head = controls ?? replay,
@@ -151,9 +154,11 @@ function make(store, model) {
       inside = showInside(store, new InnerModel(store, answer.inside, answer.state), branch, root, leave);
     });
   const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
-    branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }) : null,
+    branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
     compare = isWhole ? new Compare(store, open) : null;
-  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null;
+  const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
+    approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
+  if (strip && trace) strip.laid = (axis) => trace.follows(axis);
   /**
    * Show the form of What if under the row of its event. An event without a row has it in its details.
    * @param {HTMLElement} form
@@ -179,23 +184,31 @@ function make(store, model) {
     replay,
     controls,
     strip,
-    approvals: has("approvals") ? new Approvals(store, parts.length === 1) : null,
+    approvals,
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
     trace,
-    timeline: has("timeline") ? new Timeline(store, go) : null,
     messages: has("messages") ? new Messages(store, go) : null,
     live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
     progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
+    alone: alone && { el: alone.el, update: () => alone.show(store.selected) },
     whatif: details ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,
   };
   const views = /** @type {[string, Part][]} */ ([]);
   for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
-  const tabs = views.length > 1 ? new Tabs(views, () => view("view")) : null;
+  const find = new Find();
+  const chosen = () => {
+    if (tabs) find.turnTo(tabs.views[tabs.at].part);
+    view("view");
+  };
+  const tabs = views.length > 1 ? new Tabs(views, chosen) : null;
+  const ready = controls && views.length ? new Ready(store) : null; // in the place of the first view
+  if (tabs) find.turnTo(tabs.views[0].part);
+  tabs?.el.append(find.el);
   const framed = Boolean(head && views.length); // the frame has a constant height, whatever happens in it
   /** @param {string} name */
   const seen = (name) => !tabs || !VIEWS[name] || tabs.isSeen(made[name]);
@@ -203,8 +216,10 @@ function make(store, model) {
     "div",
     { class: "agentnb-main" },
     head?.notices.el,
-    made.approvals?.el,
+    trace ? undefined : approvals?.el,
     tabs?.el,
+    ready?.el,
+    trace ? approvals?.el : undefined,
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
@@ -216,6 +231,7 @@ function make(store, model) {
   root.append(
     ...[
       head?.el,
+      help.el,
       kernel,
       strip?.el,
       branches?.el,
@@ -243,6 +259,25 @@ function make(store, model) {
     tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
     if (controls) controls.composer.el.hidden = tabs.at > 0;
   };
+  const begin = () => {
+    if (!ready) return;
+    ready.update();
+    if (tabs && tabs.at > 0) ready.el.hidden = true;
+    (tabs ? tabs.views[0].panel : views[0][1].el).hidden = !ready.el.hidden || Boolean(tabs && tabs.at > 0);
+  };
+  actByKey(root, {
+    play: () => (controls ? controls.play() : replay?.player.toggle()),
+    step: () => (controls ? controls.stepOnce() : replay?.forward()),
+    live: () => store.goLive(),
+    find: () => find.focus(),
+    tab: (at) => tabs?.choose(tabs.views.indexOf(tabs.views.filter(({ tab }) => !tab.hidden)[at])),
+    help: () => help.open(),
+    close: () => {
+      const opened = [help, controls?.menu].find((one) => one && !one.el.hidden);
+      opened?.close();
+      return Boolean(opened);
+    },
+  });
   // The copy in the notebook file (display.py) is hidden while this panel is on the page.
   root.append(el("style", { text: `[data-agentnb-copy="${keyOf(model)}"] { display: none; }` }));
 
@@ -262,6 +297,7 @@ function make(store, model) {
       for (const what of EACH.has(name) ? due : due.slice(0, 1)) part.update(what);
     }
     tell();
+    begin();
     news.clear();
   };
   /** @param {News} what */

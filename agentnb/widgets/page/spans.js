@@ -1,5 +1,5 @@
-// The spans of a run (loops, requests, calls, pauses), each with the intervals in which it waited or ran. The rows of the
-// timeline and the usage of a turn come from them. The kernel computes them (views/spans.py): each row says which spans its
+// The spans of a run (loops, requests, calls, pauses), each with the intervals in which it waited or ran. The strip, the
+// bars of the trace and the usage of a turn come from them. The kernel computes them (views/spans.py): each row says which spans its
 // event has changed, and how. Here the changes are applied.
 
 import { Past } from "./past.js";
@@ -17,9 +17,6 @@ export class Spans {
     this.spent = { model: 0, call: 0, wait: 0 }; // seconds; a wait is one for a decision
     this.paused = 0;
     this.began = this.last = 0;
-    this.roots = /** @type {Span[]} */ ([]);
-    this.rows = /** @type {Span[]} */ ([]); // each loop is followed by the spans inside it
-    this.stale = false; // whether the rows have to be put in order
   }
 
   /**
@@ -71,15 +68,8 @@ export class Spans {
       call_time: 0,
       usage: {},
       intervals: [],
-      inside: [],
     };
     this.past.push(this.all, span);
-    this.past.push(this.inside(outer), span);
-    // It is the last row, unless another row has come after its loop.
-    let loop = outer;
-    while (loop && this.inside(loop.parent).at(-1) === loop) loop = loop.parent;
-    if (loop) this.stale = true;
-    else this.rows.push(span);
     return span;
   }
 
@@ -96,11 +86,6 @@ export class Spans {
     else for (const key in change) this.past.set(interval, key, change[/** @type {keyof Interval} */ (key)]);
   }
 
-  /** @param {Span | null} loop */
-  inside(loop) {
-    return loop ? loop.inside : this.roots;
-  }
-
   /** @param {Span} span */
   track(span) {
     const { past } = this,
@@ -114,37 +99,12 @@ export class Spans {
     } else if (other === span) past.put(this.calls, key, undefined);
   }
 
-  // The spans in the order of their rows.
-  order() {
-    if (this.stale) {
-      this.stale = false;
-      /** @type {(spans: Span[]) => Span[]} */
-      const flat = (spans) => spans.flatMap((span) => [span, ...flat(span.inside)]);
-      this.rows = flat(this.roots);
-    }
-    return this.rows;
-  }
-
   /**
    * The span that an event belongs to.
    * @param {EventRow | undefined} row
    */
   of(row) {
     return row?.span === undefined ? undefined : this.all[row.span];
-  }
-
-  /**
-   * The names of the other spans that are open in the same loop.
-   * @param {Span} span
-   * @param {number} most
-   */
-  othersRunning(span, most) {
-    const names = [];
-    for (const other of this.open) {
-      if (names.length === most) break;
-      if (other.path === span.path && other !== span && other.kind !== "loop" && other.intervals.length) names.push(other.name);
-    }
-    return names;
   }
 }
 

@@ -35,6 +35,8 @@ export class Strip {
   constructor(store) {
     this.store = store;
     this.lanes = new Lanes();
+    /** @type {(axis: import("./lanes.js").Axis) => void} */
+    this.laid = () => {}; // told the new axis, to which other parts draw
     this.squeezes = true; // whether times in which nothing works are short
     this.axis = /** @type {import("./lanes.js").Axis} */ ({ times: [0, 0], places: [0, 0], breaks: [] });
     this.gutter = 0;
@@ -133,6 +135,7 @@ export class Strip {
       options = { until, width: Math.max(1, width - EDGE - this.gutter) + END, squeezes: this.squeezes };
     const { axis } = lanes.layOut(whole, options, (lane, start, end, span, seconds, row, atOnce) => joined.add(lane, start, end, span, seconds, row, atOnce));
     this.axis = axis;
+    this.laid(axis);
     this.size(this.foot + RULER);
     this.drawNames(names);
     this.drawBars(joined.bars, names);

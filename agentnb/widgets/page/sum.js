@@ -32,7 +32,7 @@ export class Sum {
     this.parts.forEach((part, i) => {
       const seconds = spent[SPENT_ON[i][1]];
       part.el.hidden = part.bar.hidden = !seconds;
-      part.bar.style.flexGrow = String(seconds);
+      part.bar.style.flexGrow = String(Math.round(1000 * seconds / Math.max(0.001, spent.model + spent.call + spent.wait)));
       say(part.seconds, duration(seconds));
     });
     /** @type {Record<string, string>} */

@@ -46,6 +46,8 @@ export class Trace {
     this.timer = this.frame = this.noted = 0;
     this.selected = store.selected; // the event for which a row was chosen
     this.id = unique();
+    this.axis = /** @type {import("./lanes.js").Axis | null} */ (null); // the strip's
+    this.drawnAxis = this.axis;
     this.streams = new Streams(this);
     this.grid = el("div", {
       class: "agentnb-trace-grid",
@@ -233,6 +235,17 @@ export class Trace {
     });
   }
 
+  /**
+   * Draw the bars to this scale. The strip changes it after the rows were drawn, or before.
+   * @param {import("./lanes.js").Axis} axis
+   */
+  follows(axis) {
+    this.axis = axis;
+    requestAnimationFrame(() => {
+      if (this.axis !== this.drawnAxis && this.isSeen()) this.draw();
+    });
+  }
+
   isSeen() {
     return this.el.isConnected && this.el.getClientRects().length > 0;
   }
@@ -257,7 +270,8 @@ export class Trace {
       lines = /** @type {number[]} */ ([]);
     for (let index = start; index < end; index++) if (!layout.isReplaced(index)) lines.push(index);
     this.fit(lines.length);
-    const scale = new Scale(store);
+    const scale = new Scale(store, this.axis);
+    this.drawnAxis = this.axis;
     this.pool.forEach((line, i) => this.show(line, lines[i], layout.top(lines[i]), scale));
     this.place(layout);
     this.sort();

@@ -1,21 +1,30 @@
 // One row of the trace: what it is, how long it took, and its bar to scale.
 
 import { count, duration, el, fit, number, say, visible } from "./text.js";
+import { placeOf } from "./lanes.js";
 import { worked } from "./spans.js";
 
-const MERGED = 300; // a strip has fewer parts than this: parts nearer to each other than this share are one
+const MERGED = 300; // parts of a strip that are nearer to each other than this share of all that worked are one
+const MOST = 1200; // parts of a strip
 const BRIEF = 0.0005; // seconds: what takes less is "<1 ms"
 const DRAWING = "http://www.w3.org/2000/svg";
 
+/** @typedef {import("./lanes.js").Axis} Axis */
 /** @typedef {{ kind: string, start: number, end: number, open: boolean }} Piece a time in which something ran */
 /** @typedef {{ count: number, at: number, pieces: Piece[] }} Strip */
 
-// The scale of all bars, from the run's beginning to its end or to now.
+// The scale of all bars: that of the strip, if the panel has one, which is broken where nothing works; otherwise it is even
+// from the run's beginning to its end or to now.
 export class Scale {
-  /** @param {Store} store */
-  constructor(store) {
+  /**
+   * @param {Store} store
+   * @param {Axis | null} axis
+   */
+  constructor(store, axis) {
     const { spans } = store;
     this.store = store;
+    this.axis = axis;
+    this.end = axis?.places.at(-1) ?? 0;
     this.now = store.until();
     this.began = spans.began;
     this.length = Math.max(0.001, this.now - spans.began);
@@ -27,6 +36,7 @@ export class Scale {
    * @param {number} time
    */
   place(time) {
+    if (this.axis && this.end > 0) return placeOf(this.axis, time) / this.end;
     return Math.min(1, Math.max(0, (time - this.began) / this.length));
   }
 }
@@ -141,7 +151,7 @@ export class Line {
     pieces.forEach(({ kind, start, end, open }, i) => {
       const bar = bars[i],
         left = scale.place(start),
-        right = open ? 1 : scale.place(end);
+        right = scale.place(open ? Math.max(end, scale.now) : end);
       bar.dataset.kind = kind;
       bar.style.left = `min(${(100 * left).toFixed(2)}%, 100% - 3px)`;
       bar.style.width = `${(100 * Math.max(0, right - left)).toFixed(2)}%`;
@@ -282,14 +292,25 @@ function stripOf(row, store, now, strips) {
 /**
  * Join pieces of the same kind that are near each other.
  * @param {Piece[]} pieces
+ * @returns {Piece[]}
  */
 export function joined(pieces) {
   const sorted = [...pieces].sort((one, other) => one.start - other.start),
-    last = /** @type {Map<string, Piece>} */ (new Map()),
-    merged = /** @type {Piece[]} */ ([]),
-    end = pieces.reduce((latest, piece) => Math.max(latest, piece.end), 0),
-    near = sorted.length ? (end - sorted[0].start) / MERGED : 0;
-  for (const piece of sorted) {
+    busy = sorted.reduce((sum, { kind, start, end }) => (kind === "wait" ? sum : sum + end - start), 0);
+  let near = busy / MERGED,
+    made = joinedWithin(sorted, near);
+  while (made.length > MOST) made = joinedWithin(made, (near = Math.max(0.001, 2 * near)));
+  return made;
+}
+
+/**
+ * @param {Piece[]} pieces by their start
+ * @param {number} near seconds
+ */
+function joinedWithin(pieces, near) {
+  const last = /** @type {Map<string, Piece>} */ (new Map()),
+    made = /** @type {Piece[]} */ ([]);
+  for (const piece of pieces) {
     const before = last.get(piece.kind);
     if (before && piece.start - before.end <= near) {
       before.end = Math.max(before.end, piece.end);
@@ -297,10 +318,10 @@ export function joined(pieces) {
     } else {
       const kept = { ...piece };
       last.set(piece.kind, kept);
-      merged.push(kept);
+      made.push(kept);
     }
   }
-  return merged;
+  return made;
 }
 
 /**

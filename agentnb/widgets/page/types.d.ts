@@ -8,6 +8,8 @@ interface Traits {
   parts: string[];
   /** What the run was started with. */
   question: string;
+  /** The tools of a run that has not begun, and whether each asks before it runs. */
+  offered: [name: string, asks: boolean][];
   status: Status;
   pending: Question[];
   /** The tools that a call may be replaced by: by the path of the loop, then by name, with the fields of each. */
@@ -514,6 +516,8 @@ type Past = import("./past.js").Past;
 type TraceRows = import("./trace_rows.js").TraceRows;
 type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
+type Approvals = import("./approvals.js").Approvals;
+type Trace = import("./trace.js").Trace;
 /** What a call wants from what lists it: the calls that wait, or the bar. */
 type Lister = Pick<import("./approvals.js").Approvals, "table" | "current" | "count" | "concern" | "reveal" | "step"> & {
   send(calls: Call[], message: Verdict): void;
@@ -538,8 +542,6 @@ interface Span {
   /** The loop it belongs to. */
   parent: Span | null;
   depth: number;
-  /** Of a loop: the spans that belong to it. */
-  inside: Span[];
   /** Of a call: its id, the request that made it, and whether a loop performs it. */
   call?: string;
   turn: Span | null;
@@ -621,5 +623,9 @@ type Control = (HTMLButtonElement | HTMLInputElement) & { purpose?: string };
 interface Part {
   el: HTMLElement;
   update(what: News): void;
+  /** Search it for a text. */
+  find?(text: string): void;
+  /** Its own field for a search. */
+  field?: HTMLInputElement;
   dispose?(): void;
 }

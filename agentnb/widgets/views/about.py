@@ -14,6 +14,7 @@ from typing import Any, Literal
 from agentnb.core.events import Event
 from agentnb.core.messages import text_of
 from agentnb.run import Recording
+from agentnb.tools import as_tools
 from agentnb.widgets.text import on_a_line, one_line
 
 Sign = Literal["ready", "running", "waiting", "paused", "failed", "done", "stopped"]
@@ -80,6 +81,12 @@ def input_text(run: Recording) -> str:
     if isinstance(given, Sequence) and not isinstance(given, str) and given and isinstance(given[-1], Mapping):
         given = given[-1].get("content", given)
     return given if isinstance(given, str) else on_a_line(given) if given is not None else ""
+
+
+def tools_offered(run: Recording) -> list[list[Any]]:
+    """Return the names of a loop's tools, and whether each asks before every call or decides itself when to ask."""
+    offered = as_tools(getattr(run.loop, "tools", None) or ())
+    return [[one_line(name, NAME), bool(found.approve)] for name, found in offered.items()]
 
 
 def model_name(events: Sequence[Event]) -> str:

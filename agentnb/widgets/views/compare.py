@@ -124,11 +124,16 @@ def _lines(trace: Trace) -> Iterator[_Line]:
 
 def _line(row: Row, depth: int) -> _Line:
     if row.kind == "call":
-        result = output(row.result)
-        gives = row.text or result.line or result.words
-        shown = f"{row.name}({row.shortened})" + (f" → {brief(gives, LINE // 2)}" if gives else "")
-        return _Line(row, "", shown, depth, True)
+        return _Line(row, "", _call_text(row), depth, True)
     return _Line(row, row.name, one_line(row.text, LINE), depth, False)
+
+
+def _call_text(row: Row, *, arguments: bool = True, result: bool = True) -> str:
+    """Return a call on one line, with its arguments and its result, or one of them."""
+    shown = output(row.result)
+    gives = (row.text or shown.line or shown.words) if result else ""
+    given = f"({row.shortened})" if arguments else ""
+    return f"{row.name}{given}" + (f" → {brief(gives, LINE // 2)}" if gives else "")
 
 
 def _paired(
@@ -192,8 +197,8 @@ def _ends(row: Mapping[str, Any]) -> int:
 def _row(left: _Line | None, right: _Line | None, about: tuple[set[int], set[int]]) -> dict[str, Any]:
     line = left or right
     assert line is not None
-    if left is not None and right is not None and left.text == right.text and left.row.result != right.row.result:
-        left, right = _apart(left, right)
+    if left is not None and right is not None and line.row.kind == "call":
+        left, right = _calls_apart(left, right)
     row = line.row
     is_answer = row.kind == "turn" and not row.inside and row.status == "done"
     both = left is not None and right is not None
@@ -209,6 +214,16 @@ def _row(left: _Line | None, right: _Line | None, about: tuple[set[int], set[int
         "right": _marked(left.text if both and left else "", right.text, both) if right else None,
         "about": about,
     }
+
+
+def _calls_apart(left: _Line, right: _Line) -> tuple[_Line, _Line]:
+    """Return two calls without what is equal in both: their arguments, or their results."""
+    given = left.row.arguments != right.row.arguments
+    returned = (left.row.result, left.row.text) != (right.row.result, right.row.text)
+    texts = [_call_text(line.row, arguments=given, result=returned or not given) for line in (left, right)]
+    if texts[0] == texts[1] and returned:
+        return _apart(left, right)
+    return left._replace(text=texts[0]), right._replace(text=texts[1])
 
 
 def _apart(left: _Line, right: _Line) -> tuple[_Line, _Line]:
