@@ -422,6 +422,8 @@ class Asked {
 
   concern() {}
 
+  show() {}
+
   reveal() {}
 
   step() {}

@@ -519,7 +519,7 @@ type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 type Trace = import("./trace.js").Trace;
 /** What a call wants from what lists it: the calls that wait, or the bar. */
-type Lister = Pick<import("./approvals.js").Approvals, "table" | "current" | "count" | "concern" | "reveal" | "step"> & {
+type Lister = Pick<import("./approvals.js").Approvals, "table" | "current" | "count" | "concern" | "show" | "reveal" | "step"> & {
   send(calls: Call[], message: Verdict): void;
 };
 
