@@ -244,13 +244,9 @@ def test_a_call_that_waited_for_another_has_a_link_to_it(show: Callable[[Any], P
 def test_empty_views_say_what_to_do(show: Callable[[Any], PanelPage]) -> None:
     shown = show(session(["Hello."]))
     page = shown.page
-<<<<<<< HEAD
     tab(page, "Trace").click()
     expect(page.get_by_text("Nothing has happened yet.", exact=True)).to_be_visible()
-    for name, words in [("Events", "events"), ("Timeline", "rows"), ("Messages", "messages")]:
-=======
     for name, words in [("Events", "events"), ("Messages", "messages")]:
->>>>>>> main
         tab(page, name).click()
         there = page.get_by_text(f"No {words} yet. Step or Play starts the run.")
         shown.until(there.is_visible, words)

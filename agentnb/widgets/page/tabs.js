@@ -41,6 +41,7 @@ export class Tabs {
   choose(at) {
     if (at === this.at || !this.views[at] || this.views[at].tab.hidden) return;
     this.show(at);
+    this.list.scrollLeft += overflow(this.views[at].tab, this.list); // in a narrow panel it may be out of sight
     this.chosen();
   }
 
@@ -90,4 +91,15 @@ export class Tabs {
     event.preventDefault();
     event.stopPropagation();
   }
+}
+
+/**
+ * How many pixels an element is out of sight at the right of another one; negative at the left.
+ * @param {HTMLElement} inner
+ * @param {HTMLElement} outer
+ */
+function overflow(inner, outer) {
+  const one = inner.getBoundingClientRect(),
+    other = outer.getBoundingClientRect();
+  return one.left < other.left ? one.left - other.left : Math.max(0, one.right - other.right);
 }

@@ -546,7 +546,6 @@ export class Trace {
    * @param {TraceRow} row
    */
   whatIf(row) {
-    this.go(row.position);
     this.store.whatIf(this.store.all[row.position]);
   }
 

@@ -85,6 +85,8 @@ export class Line {
     this.mark.dataset.open = row.inside.length ? String(!isFolded) : "";
     this.glyph.dataset.kind = glyphOf(row);
     this.glyph.dataset.status = row.status;
+    this.glyph.ariaLabel = row.status === "done" ? null : row.status;
+    this.glyph.role = row.status === "done" ? null : "img";
 
     // What it is: a call as in code, anything else with the first line of its text.
     sayOrHide(this.lead, isCode ? "" : row.kind === "loop" || row.kind === "message" ? row.name : capital(row.name));
