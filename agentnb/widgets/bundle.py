@@ -16,12 +16,25 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
-    *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "help", "dock", "controls"),
+    *(
+        "store",
+        "form",
+        "breakpoints",
+        "queue",
+        "notices",
+        "head",
+        "menu",
+        "sum",
+        "composer",
+        "help",
+        "dock",
+        "controls",
+    ),
     *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
     *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace"),
     *("messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside"),
-    *("phase", "diagram", "graph", "find", "ready", "ended", "bar", "panel"),
+    *("phase", "diagram", "graph", "find", "ready", "ended", "sight", "bar", "panel"),
 )
 STYLES = ("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "frame", "bar")
 
