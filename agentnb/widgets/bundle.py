@@ -31,12 +31,16 @@ MODULES = (
         "controls",
     ),
     *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
-    *("details", "list", "row", "filter", "events", "trace_line", "streams", "trace"),
+    *("data", "recorded", "subject", "sections", "here", "detail"),
+    *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
     *("messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside"),
     *("phase", "diagram", "graph", "find", "ready", "ended", "sight", "bar", "panel"),
 )
-STYLES = ("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "frame", "bar")
+STYLES = (
+    *("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "detail"),
+    "frame",
+)
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

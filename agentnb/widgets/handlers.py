@@ -30,7 +30,7 @@ from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.forms import merge
 from agentnb.widgets.views.questions import identity, shown_arguments
 from agentnb.widgets.views.rows import FULL_LIMIT, full_text
-from agentnb.widgets.views.status import digest
+from agentnb.widgets.views.status import digest, state_data
 
 Answer = Callable[[dict[str, Any]], object]
 Message = dict[str, Any]
@@ -74,6 +74,7 @@ class CommandHandlers:
             "breakpoint": lambda message: self.respond("done", message, self._breakpoint),
             "position": lambda message: self.respond("moved", message, self._move),
             "show": self._show,
+            "state": lambda message: self.respond("state", message, self._state),
             "typed": self._show_answer,
         }
 
@@ -271,7 +272,7 @@ class CommandHandlers:
     # -- requests for data
 
     def _show(self, message: Message) -> None:
-        """Send the complete data of an event, or the complete arguments of a waiting call."""
+        """Send the complete data of an event, or one field of it, or the complete arguments of a waiting call."""
         answer: dict[str, Any]
         try:
             if "seq" not in message:
@@ -279,10 +280,22 @@ class CommandHandlers:
                 answer = {"text": "", **shown_arguments(arguments, FULL_LIMIT)}
             else:
                 events, seq = self._run.events, int(message["seq"])
-                answer = full_text(plain_event(events[seq]) if 0 <= seq < len(events) else {})
+                value: Any = plain_event(events[seq]) if 0 <= seq < len(events) else {}
+                for name in message.get("field") or ():
+                    value = value[name] if isinstance(value, Mapping) and name in value else None
+                answer = {**full_text(value), "json": not isinstance(value, str)}
         except AgentnbError as error:
             answer = full_text(str(error))
         self._answer({"type": "shown", "token": message.get("token"), **answer})
+
+    def _state(self, message: Message) -> dict[str, Any]:
+        """Return the state of a loop as it was after so many events."""
+        state = self._run.at(int(message["position"]) - 1).state
+        for name in filter(None, str(message.get("path") or "").split("/")):
+            if name not in state.children:
+                raise UsageError("This loop has no state: it has not begun.")
+            state = state.children[name]
+        return state_data(state)
 
     def _show_answer(self, message: Message) -> None:
         """Send the model's answer in the event `seq`, with the times of its parts.
@@ -295,6 +308,12 @@ class CommandHandlers:
         if isinstance(event, ModelEnd):
             answer = {"text": repair_text(text_of(event.message.content)[:FULL_LIMIT]), "timing": event.timing}
         self._answer({"type": "typed", "token": message.get("token"), **answer})
+
+
+def snapshots_of(run: Any) -> list[int]:
+    """Return the last event of each snapshot of this run that was taken in a panel."""
+    taken = [snapshot for snapshot in list(SNAPSHOTS.values()) if snapshot.run_id == run.id]
+    return sorted({snapshot.position - 1 for snapshot in taken})
 
 
 def type_name(error: BaseException) -> str:

@@ -31,7 +31,7 @@ from agentnb.widgets.display import display_live
 from agentnb.widgets.drawings.diagram import Table, diagram, table_of
 from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.feed import Feed
-from agentnb.widgets.handlers import CommandHandlers
+from agentnb.widgets.handlers import CommandHandlers, snapshots_of
 from agentnb.widgets.static.panel import plain_text, static_html
 from agentnb.widgets.views.about import input_text, tools_offered
 from agentnb.widgets.views.branches import Branches
@@ -43,7 +43,10 @@ from agentnb.widgets.views.rows import TAIL, tail
 from agentnb.widgets.views.status import breakpoints, status
 from agentnb.widgets.views.transcript import Transcript, transcript_data
 
-PARTS = ("controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram")
+PARTS = (
+    *("controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"),
+    "detail",
+)
 QUESTION = 20_000
 """The maximum number of characters of the question of a run that a page gets."""
 MESSAGES = 400
@@ -197,7 +200,7 @@ class Panel(anywidget.AnyWidget):
 
     def _now(self) -> dict[str, Any]:
         """Return the current values of the traits that change with the run."""
-        now: dict[str, Any] = {"status": status(self.run, self._loops)}
+        now: dict[str, Any] = {"status": status(self.run, self._loops) | {"snapshots": snapshots_of(self.run)}}
         now |= {"pending": self._questions.waiting(self.run), "tools": self._questions.tools}
         now["decisions"] = self._decisions.data(self.run)
         now["breakpoints"] = breakpoints(self.run, self._loops)
@@ -397,6 +400,12 @@ class StateDiagram(Part):
     """The state diagram of a run."""
 
     part = "diagram"
+
+
+class Detail(Part):
+    """What the chosen event of a run is about, in full; while none is chosen, what runs or waits now."""
+
+    part = "detail"
 
 
 class CallGraph(Part):

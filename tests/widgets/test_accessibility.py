@@ -68,7 +68,8 @@ def decided(shown: PanelPage) -> None:
     shown.panel.run.undo("c1")
     shown.panel._feed.wake()
     shown.until(shown.page.get_by_role("button", name="Undo: delete_file").first.is_visible, "the decisions")
-    shown.page.locator("summary").first.click()
+    for summary in shown.page.locator("summary:visible").all():
+        summary.click()
 
 
 def broken_off(shown: PanelPage) -> None:

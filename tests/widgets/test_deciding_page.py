@@ -1106,9 +1106,9 @@ def test_a_breakpoint_is_set_from_an_event_in_the_list(show: Callable[..., Panel
     shown = show(run, "controls", "events")
     option = shown.page.get_by_role("log", name="Events").get_by_role("option")
     shown.until(option.count, "the events")
-    stop = shown.page.get_by_role("button", name="Pause at such events")
+    stop = shown.page.get_by_role("button", name="Break here")
     option.filter(has_text="approval_request").click()
-    expect(stop).to_have_attribute("title", "Add a breakpoint: every approval_request of delete_file")
+    expect(stop).to_have_attribute("title", "Add a breakpoint: every approval_request of delete_file (B)")
     stop.click()
     shown.until(lambda: len(run.breakpoints), "the breakpoint")
     assert [one.label for one in run.breakpoints] == ["approval_request, tool delete_file"]
@@ -1117,7 +1117,8 @@ def test_a_breakpoint_is_set_from_an_event_in_the_list(show: Callable[..., Panel
     shown.until(option.filter(has_text="run_end").count, "the end")
     option.filter(has_text="run_start").click()
     expect(shown.page.get_by_role("button", name="Close")).to_be_visible()
-    expect(stop).to_be_hidden()
+    expect(stop).to_be_disabled()
+    expect(stop).to_have_attribute("title", "The run has ended.")
 
 
 @pytest.mark.parametrize("paths", [["a" * 20_000], ["/a", "/b"]], ids=["one call", "many calls"])

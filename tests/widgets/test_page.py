@@ -403,14 +403,15 @@ def test_only_visible_rows_are_drawn_and_each_row_can_be_reached(page: Page) -> 
     shown.settle()
     expect(options.first).to_have_attribute("aria-posinset", "1")
     expect(options.first).to_have_attribute("aria-setsize", "20000")
-    expect(page.locator(".agentnb-details")).to_contain_text("c0")
+    detail = page.get_by_role("region", name="Detail", exact=True)
+    expect(detail).to_contain_text("c0")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("PageDown")
     shown.settle()
     seen = page.evaluate("document.querySelector('.agentnb-log').clientHeight") // 24
-    expect(page.locator(".agentnb-details")).to_contain_text(f"#{seen} ")
+    expect(detail).to_contain_text(f"Event #{seen}, as recorded")
     page.keyboard.press("Escape")
-    expect(page.locator(".agentnb-details")).to_be_hidden()
+    expect(detail).to_contain_text("Event #19999, as recorded")  # none is chosen: it shows the last one
 
 
 def test_the_list_follows_the_end_unless_a_person_has_scrolled_up(page: Page) -> None:
@@ -506,10 +507,18 @@ def test_a_long_value_is_fetched_on_request(show: Callable[[Any], PanelPage]) ->
     shown = show(run)
     shown.until(lambda: "run_end" in shown.page.inner_text(".agentnb-log"), "the events")
     shown.page.get_by_role("log").get_by_role("option").filter(has_text="call_start").click()
-    details = shown.page.locator(".agentnb-details")
-    expect(details).to_contain_text("bytes in all")
-    details.get_by_role("button", name="Show all").click()
-    shown.until(lambda: "y" * 50_000 in details.inner_text(), "the whole")
+    detail = shown.page.get_by_role("region", name="Detail", exact=True)
+    expect(detail.get_by_text("query", exact=True)).to_be_visible()
+    detail.get_by_role("button", name="Show all").first.click()
+    shown.until(lambda: "y" * 50_000 in detail.inner_text(), "the whole argument")
+    expect(detail.get_by_role("button", name="Show all")).to_have_count(1)  # of the output
+
+    shown.page.get_by_role("log").get_by_role("option").filter(has_text="model_end").first.click()
+    recorded = detail.locator(".agentnb-recorded")
+    recorded.locator("summary").click()
+    expect(recorded).to_contain_text("bytes in all")
+    recorded.get_by_role("button", name="Show all").click()
+    shown.until(lambda: "y" * 50_000 in recorded.inner_text(), "the whole event")
 
 
 # -- what others say ---------------------------------------------------------------------------------------------------
@@ -787,7 +796,7 @@ def test_two_views_of_one_panel_show_the_same(show: Callable[[Any], PanelPage]) 
         "() => { const other = document.createElement('div'); other.id = 'other'; document.body.append(other);"
         " window.disposeOther = window.panel.render({ model: window.model, el: other }); }"
     )
-    shown.until(lambda: "approval_request" in shown.page.inner_text("#other"), "the second view")
+    shown.until(lambda: "delete_file" in shown.page.inner_text("#other"), "the second view")
     shown.page.locator("#other").get_by_role("button", name="Approve", exact=True).click()
     shown.until(lambda: not run.pending, "the decision")
     shown.until(lambda: "Approve" not in shown.page.inner_text("#here"), "the first view")

@@ -456,7 +456,7 @@ def test_a_click_on_a_mark_goes_to_its_event_and_enter_opens_it(live: PanelPage)
     live.until(lambda: click() == message + 1, "the message")
     live.slider.press("Enter")
     live.settle()
-    details = live.page.get_by_role("region", name="Event", exact=True)
+    details = live.page.get_by_role("region", name="Detail", exact=True)
     expect(details).to_contain_text(f"#{message}")
 
 
@@ -476,6 +476,16 @@ def test_the_menu_of_the_strip_shows_the_time_without_breaks(live: PanelPage) ->
     expect(item).to_have_attribute("aria-checked", "true")
     page.keyboard.press("Escape")
     assert live.errors == []
+
+
+def test_a_snapshot_taken_in_the_panel_has_a_ribbon_on_the_strip(live: PanelPage) -> None:
+    page, run = live.page, live.panel.run  # type: ignore[union-attr]
+    ribbons = page.locator(".agentnb-strip-mark")
+    assert not ribbons.get_attribute("d")
+    page.get_by_role("button", name="More", exact=True).click()
+    page.get_by_role("button", name="Snapshot", exact=True).click()
+    live.until(lambda: ribbons.get_attribute("d"), "the ribbon")
+    assert live.panel.status["snapshots"] == [len(run.events) - 1]  # type: ignore[union-attr]
 
 
 # The time until each position is drawn, while the playhead is dragged from one place to another.

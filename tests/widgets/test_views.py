@@ -103,7 +103,12 @@ def test_the_strip_alone_has_no_tabs_and_shows_the_event(page: Page) -> None:
     expect(page.get_by_role("tab")).to_have_count(0)
     shown.go_to(next(event.seq for event in run.events if event.type == "call_start") + 1)
     shown.slider.press("Enter")
-    expect(page.get_by_role("region", name="Event", exact=True)).to_contain_text("call_start")
+    detail = page.get_by_role("region", name="Detail", exact=True)
+    expect(detail).to_contain_text("as recorded")
+    detail.get_by_text("as recorded").click()
+    expect(detail).to_contain_text("call_start")
+    detail.get_by_role("button", name="Close").click()
+    expect(detail).to_be_hidden()
     assert shown.errors == []
 
 
@@ -133,10 +138,11 @@ def test_the_cause_of_an_event_is_reached_by_key_and_by_click_and_back(show: Cal
     page.keyboard.press("ArrowRight")
     assert "model_end" in selected(page)
     links = page.locator(".agentnb-links")
+    page.get_by_text("as recorded").click()
     expect(links).to_contain_text("Caused by")
     expect(links).to_contain_text("Led to")
     links.get_by_role("button", name="approval_request").click()
-    assert "approval_request" in selected(page)
+    expect(page.locator(".agentnb-log [aria-selected=true]")).to_contain_text("approval_request")
 
 
 def test_going_to_a_cause_that_the_filter_hides_clears_the_filter(show: Callable[[Any], PanelPage]) -> None:
@@ -184,7 +190,7 @@ def test_data_that_a_page_discarded_is_fetched_on_request(page: Page) -> None:
     [asked] = shown.sent("show")
     assert asked["seq"] == 0
     shown.deliver({"type": "shown", "token": asked["token"], "text": "all of it", "length": 9})
-    expect(page.locator(".agentnb-details")).to_contain_text("all of it")
+    expect(page.get_by_role("region", name="Detail", exact=True)).to_contain_text("all of it")
 
 
 # -- strip -------------------------------------------------------------------------------------------------------------
@@ -235,10 +241,13 @@ def test_a_call_that_waited_for_another_has_a_link_to_it(show: Callable[[Any], P
     come(shown)
     page = shown.page
     option(page, "sum(").filter(has_text="call_start").click()
+    detail = page.get_by_role("region", name="Detail", exact=True)
+    expect(detail.get_by_text("Waited for", exact=True).first).to_be_visible()
+    detail.get_by_text("as recorded").click()
     links = page.locator(".agentnb-links")
     expect(links).to_contain_text("Waited for")
     links.get_by_role("button", name="call_end").first.click()
-    assert "fetch returned" in selected(page)
+    expect(page.locator(".agentnb-log [aria-selected=true]")).to_contain_text("fetch returned")
 
 
 def test_empty_views_say_what_to_do(show: Callable[[Any], PanelPage]) -> None:

@@ -44,7 +44,7 @@ class Playback(ReadableRun):
     Its panel has a slider, which moves the position as `to` does. Thread-safe. A `Replay` can also be forked.
     """
 
-    parts = ("position", "approvals", "graph", "trace", "events", "timeline", "messages", "usage", "diagram")
+    parts = ("position", "approvals", "graph", "trace", "events", "timeline", "messages", "usage", "diagram", "detail")
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 // The list of events that pass the filter, and one event in full.
 
 import { button, count, el, number, say } from "./text.js";
-import { Details } from "./details.js";
 import { Filter } from "./filter.js";
 import { List } from "./list.js";
+import { causesOf, effectsOf } from "./recorded.js";
 import { Row } from "./row.js";
 
 const SLICE = 3000; // rows filtered per frame
@@ -31,7 +31,6 @@ export class Events {
     this.all = button("Show all events", () => this.showAll(), { class: "agentnb-link" });
     this.nothing = el("span");
     this.list.empty.append(this.nothing, " ", this.all);
-    this.details = new Details(store, () => this.select(-1), (at) => this.go(at));
     this.el = el(
       "div",
       { class: "agentnb-events" },
@@ -179,10 +178,12 @@ export class Events {
   /** @param {KeyboardEvent} event */
   key({ key }) {
     const { selected } = this.store;
-    if (key === "w" && selected) this.store.whatIf(selected);
-    else if (key === "Escape" && this.selected >= 0) this.select(-1);
-    else if (key === "ArrowLeft") this.go(this.details.causes[0] ?? -1);
-    else if (key === "ArrowRight") this.go(this.details.effects[0] ?? -1);
+    if (key === "Escape" && this.selected >= 0) this.select(-1);
+    else if (key === "ArrowLeft" || key === "ArrowRight") {
+      const { rows } = this.store,
+        related = key === "ArrowLeft" ? causesOf : effectsOf;
+      if (selected && rows[selected.seq] === selected) this.go(related(rows, selected)[0] ?? -1);
+    }
     else return false;
     return true;
   }
@@ -190,9 +191,8 @@ export class Events {
   /** @param {number} at */
   select(at) {
     this.selected = at;
-    this.details.show(at >= 0 ? this.rows()[at] : null);
+    this.store.select(at >= 0 ? this.rows()[at] : null);
     if (at >= 0) this.list.reveal(this.index(at));
-    else if (this.details.el.contains(document.activeElement)) this.list.spacer.focus();
     this.draw();
   }
 

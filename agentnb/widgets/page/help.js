@@ -8,6 +8,8 @@ const KEY_NAMES = /** @type {const} */ ([
   ["S", "Step"],
   ["L", "Go to the newest event, and stay there"],
   ["/", "Find"],
+  ["W", "What if: change something at the chosen event"],
+  ["B", "Break here: pause at such events"],
   ["1 to 9", "The tabs"],
   ["Esc", "Close what is open; then leave to the panel"],
   ["\u2191 \u2193", "In a list: row"],

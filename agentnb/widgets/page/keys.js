@@ -32,7 +32,7 @@ export function keepKeys(root) {
   root.addEventListener("keydown", keepLetters);
 }
 
-/** @typedef {{ play: () => void, step: () => void, live: () => void, find: () => void, tab: (at: number) => void, help: () => void, close: () => boolean }} Acts */
+/** @typedef {{ play: () => void, step: () => void, live: () => void, find: () => void, tab: (at: number) => void, help: () => void, whatIf: () => void, breakHere: () => void, close: () => boolean }} Acts */
 
 /**
  * Do what a person asks for by a key while the panel has the focus, but not while a field has it. A part of the panel that
@@ -57,7 +57,7 @@ export function actByKey(root, acts) {
     }
     if (target.matches("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
     /** @type {Record<string, () => void>} */
-    const does = { " ": acts.play, s: acts.step, l: acts.live, "/": acts.find, "?": acts.help };
+    const does = { " ": acts.play, s: acts.step, l: acts.live, "/": acts.find, "?": acts.help, w: acts.whatIf, b: acts.breakHere };
     const act = does[event.key.toLowerCase()] ?? (/^[1-9]$/.test(event.key) ? () => acts.tab(Number(event.key) - 1) : undefined);
     if (!act) return;
     event.preventDefault();

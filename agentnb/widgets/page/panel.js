@@ -10,7 +10,7 @@ import { Controls } from "./controls.js";
 import { ReplayControls } from "./replay.js";
 import { Strip } from "./strip.js";
 import { Approvals } from "./approvals.js";
-import { Details } from "./details.js";
+import { Detail } from "./detail.js";
 import { Events } from "./events.js";
 import { Trace } from "./trace.js";
 import { Messages } from "./messages.js";
@@ -32,9 +32,10 @@ import { actByKey, keepKeys } from "./keys.js";
 import { Ready } from "./ready.js";
 import { resizable } from "./size.js";
 
-const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"];
+const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram", "detail"];
 /** @type {Record<string, string>} */
 const VIEWS = { trace: "Trace", events: "Events", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
+const CHOOSES = new Set(["trace", "timeline", "position", "messages", "usage"]); // the parts in which an event can be chosen, apart from the list of events
 const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
@@ -43,7 +44,6 @@ const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events th
 const WANTS = {
   replay: ["position", "rows", "status", "clock"],
   strip: ["rows", "status", "position", "clock"],
-  alone: ["selected"],
   controls: ["status", "rows", "total", "selected", "breakpoints", "pending", "position"],
   approvals: ["pending", "tools", "decisions", "position", "rows"],
   graph: ["graphs", "drawings", "status"],
@@ -53,6 +53,7 @@ const WANTS = {
   live: ["live", "status"],
   progress: ["live", "status", "rows"],
   usage: ["rows", "status", "position"],
+  detail: ["selected", "rows", "status", "live", "position", "pending", "breakpoints"],
   diagram: ["status", "diagram", "tables", "position"],
   whatif: ["whatif", "kernel"],
   branches: ["branches", "rows", "status"],
@@ -116,7 +117,7 @@ function make(store, model) {
   // Show an event, from any of the parts. A panel without a list of events shows the event alone.
   /** @param {number} at */
   const go = (at) => {
-    if (!events) return alone?.show(store.rows[at]);
+    if (!events) return store.select(store.rows[at]);
     tabs?.choose(tabs.indexOf(events));
     return events.go(at);
   };
@@ -126,13 +127,10 @@ function make(store, model) {
     if (events) tabs?.choose(tabs.indexOf(events));
     events?.showPhase(phase);
   };
-  /** @type {Details | null} */
-  const alone = events ? null : new Details(store, () => alone?.show(null), go);
-  const details = events?.details ?? alone;
   /** @param {number} at */
   const showEvent = (at) => {
-    details?.show(store.all[at] ?? null);
-    details?.body.focus({ preventScroll: true });
+    store.select(store.all[at] ?? null);
+    requestAnimationFrame(() => detail?.body.focus({ preventScroll: true })); // it is visible by then
   };
   const help = new Help(),
     controls = has("controls") ? new Controls(store, help) : null,
@@ -158,9 +156,8 @@ function make(store, model) {
     compare = isWhole ? new Compare(store, open) : null;
   const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
     approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
-  if (strip && trace) strip.laid = (axis) => trace.follows(axis);
   /**
-   * Show the form of What if under the row of its event. An event without a row has it in its details.
+   * Show the form of What if under the row of its event. An event without a row has it in the detail pane.
    * @param {HTMLElement} form
    * @param {EventRow} event
    */
@@ -168,17 +165,34 @@ function make(store, model) {
     const row = trace && store.trace.of(event);
     if (row) tabs?.choose(tabs.indexOf(trace));
     if (row) trace.grow("whatif", row.number, form, { under: true, kind: "whatif" });
-    else details?.hold(form);
+    else detail?.hold(form);
   };
   const shrinkForm = () => {
     trace?.shrink("whatif");
-    details?.hold(null);
+    detail?.hold(null);
   };
   /** @param {BranchState} branch */
   const compareWith = (branch) => {
     compare?.choose(branch.id);
     tabs?.choose(tabs.indexOf(compare));
   };
+  // A panel without this part shows an event that a person has chosen, below the others.
+  const choosable = events || parts.some((name) => CHOOSES.has(name)),
+    messages = has("messages") ? new Messages(store, go) : null,
+    detail =
+      has("detail") || choosable
+        ? new Detail(store, {
+            follows: has("detail"),
+            left: () => [trace?.grid, events?.list.spacer].find((list) => list?.getClientRects().length)?.focus({ preventScroll: true }),
+            toMessages: messages && (() => tabs?.choose(tabs.indexOf(messages))),
+          })
+        : null;
+  // The bars of the trace and the lanes of the branches are drawn to the strip's scale.
+  if (strip)
+    strip.laid = (axis) => {
+      trace?.follows(axis);
+      branches?.update();
+    };
   /** @type {Record<string, Part | null>} */
   const made = {
     replay,
@@ -188,13 +202,13 @@ function make(store, model) {
     graph: has("graph") ? new Graphs(store, parts.length === 1) : null,
     events,
     trace,
-    messages: has("messages") ? new Messages(store, go) : null,
+    messages,
     live: events && !has("trace") ? new Live(store) : null, // the trace shows in its rows what is in progress
     progress: (events || has("progress")) && !has("trace") ? new Progress(store, parts.length === 1 && has("progress")) : null,
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
-    alone: alone && { el: alone.el, update: () => alone.show(store.selected) },
-    whatif: details ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
+    detail,
+    whatif: detail ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,
   };
@@ -224,7 +238,7 @@ function make(store, model) {
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
   );
-  const inSide = [diagram?.el, details?.el, compare?.side].filter((node) => node !== undefined);
+  const inSide = [diagram?.el, detail?.el, compare?.side].filter((node) => node !== undefined);
   const side = el("div", { class: "agentnb-side" }, ...inSide);
   if (!diagram) main.append(...inSide);
   root.classList.toggle("agentnb-framed", framed);
@@ -241,17 +255,17 @@ function make(store, model) {
   );
   // What the tabs say about their views.
   let counted = 0,
-    messages = 0,
+    told = 0,
     anew = store.anew;
   const tell = () => {
     if (!tabs) return;
     if (anew !== store.anew) {
       anew = store.anew;
-      counted = messages = 0;
+      counted = told = 0;
     }
-    for (; counted < store.rows.length; counted++) if (MESSAGES.has(store.rows[counted].type)) messages++;
+    for (; counted < store.rows.length; counted++) if (MESSAGES.has(store.rows[counted].type)) told++;
     tabs.tell(events, store.rows.length || (store.replays ? 0 : store.total));
-    tabs.tell(made.messages, messages);
+    tabs.tell(messages, told);
     tabs.offer(compare, Boolean(model.get("branches")?.length));
     tabs.tell(compare, model.get("branches")?.length ?? 0);
     if (compare) compare.side.hidden = !tabs.isSeen(compare);
@@ -272,6 +286,8 @@ function make(store, model) {
     find: () => find.focus(),
     tab: (at) => tabs?.choose(tabs.views.indexOf(tabs.views.filter(({ tab }) => !tab.hidden)[at])),
     help: () => help.open(),
+    whatIf: () => detail?.whatIf(),
+    breakHere: () => detail?.breakHere(),
     close: () => {
       const opened = [help, controls?.menu].find((one) => one && !one.el.hidden);
       opened?.close();
@@ -290,7 +306,6 @@ function make(store, model) {
     say(trouble, store.trouble);
     kernel.hidden = !store.trouble;
     root.classList.toggle("agentnb-gone", store.gone);
-    if (news.has("selected") && details && details.row !== store.selected && !(events && seen("events"))) details.show(store.selected);
     for (const [name, part] of Object.entries(made)) {
       if (!part || !seen(name)) continue;
       const due = WANTS[name].filter((what) => all || news.has(what));

@@ -194,6 +194,9 @@ export function allow(control, { gone, replays }, can = true, why = "") {
   enable(control, can && !gone && !replays, gone ? GONE : replays ? RECORDED : why);
 }
 
+/** @param {string} text */
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /**
  * Write an amount with its noun: "1 call", "2 calls".
  * @param {number} amount

@@ -1,6 +1,6 @@
 // One row of the trace: what it is, how long it took, and its bar to scale.
 
-import { count, duration, el, fit, number, say, visible } from "./text.js";
+import { capital, count, duration, el, fit, number, say, visible } from "./text.js";
 import { placeOf } from "./lanes.js";
 import { worked } from "./spans.js";
 
@@ -169,9 +169,6 @@ function sayOrHide(node, text) {
   node.hidden = !text;
   say(node, text);
 }
-
-/** @param {string} text */
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function chevron() {
   const svg = document.createElementNS(DRAWING, "svg"),

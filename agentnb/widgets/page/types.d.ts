@@ -82,6 +82,8 @@ interface Status {
   paused_for: string;
   diverged: Departure | null;
   position: number;
+  /** The last event of each snapshot that was taken in a panel. */
+  snapshots: number[];
   queued: { queue: string; text: string; digest: string }[];
   /** What each button can do now, by its name. */
   can: Record<string, boolean>;
@@ -243,8 +245,9 @@ interface EventRow {
   phase?: string;
   /** The event's own fields. Not in the rows of a saved page, and not in early ones of a long run. */
   data?: Record<string, any>;
-  /** Bytes of the data in all, where it was shortened. */
+  /** Bytes of the data in all, where it was shortened, and the fields that were. */
   size?: number;
+  cut?: string[];
   /** The number of the event that led to this one. */
   cause?: number;
   /** The number of the span it is about: a loop, a request to a model, a call, a pause. */
@@ -294,7 +297,7 @@ type FromKernel =
   | { type: "live"; lines: LiveLine[]; now?: undefined; token?: undefined }
   | { type: "pong"; token: string; now: number }
   | { type: "inside"; id: string; data: FromInside; now?: undefined; token?: undefined }
-  | ({ type: "decided" | "done" | "moved" | "shown" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
+  | ({ type: "decided" | "done" | "moved" | "shown" | "state" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
 
 /** The answers about branches. */
 type OfBranches = "whatif" | "shape" | "branch" | "open" | "rename" | "compare";
@@ -334,7 +337,9 @@ interface Questions {
     | { do: "remove"; number: number };
   /** `unit`: go on from there to the end of the next one. */
   position: { position: number; unit?: string };
-  show: { seq: number } | Identity;
+  /** `field`: of an event only this field, or this part of a field. */
+  show: { seq: number; field?: string[] } | Identity;
+  state: { path: string; position: number };
   typed: { seq: number };
   /** `position`: the messages as they were after so many events; without it, as they are. */
   messages: { path: string; begun: number | null; last: number; position?: number };
@@ -354,8 +359,9 @@ interface Answers {
   withdraw: Done;
   breakpoint: Done;
   position: { place?: Place };
-  /** Of an event its text, of a question its arguments, or why it has none. */
-  show: { text: string; length: number; values?: Value[]; left?: number };
+  /** Of an event its text, which is JSON or a text of the event itself; of a question its arguments, or why it has none. */
+  show: { text: string; length: number; json?: boolean; values?: Value[]; left?: number };
+  state: Failed | { ok: true; facts: Record<string, string | number>; values: Record<string, unknown>; error?: undefined };
   typed: { text: string; timing: Timing };
   messages: { total: number; left: number; note: string; messages: ShownMessage[] };
   whatif: Failed | { ok: true; options: WhatIfOptions; error?: undefined };

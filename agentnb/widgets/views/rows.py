@@ -59,6 +59,8 @@ GROUPS: Mapping[str, str] = {
 def row(event: Event, causes: Causes | None = None) -> dict[str, Any]:
     """Return the row of an event. If its data was clipped, `size` is the number of bytes that it has.
 
+    `cut` are then the fields that were clipped.
+
     causes: the causes of the run's events, which have the name of the event's call; None if they are not computed.
     """
     made, data, _ = _row(event, causes)
@@ -98,7 +100,9 @@ def _row(event: Event, causes: Causes | None) -> tuple[dict[str, Any], dict[str,
     encoded = as_json(data)
     if len(encoded) > ROW_LIMIT:
         made["size"] = len(encoded)
+        whole = data
         data, encoded = _small(data)
+        made["cut"] = [name for name in data if data[name] is not whole[name] and data[name] != whole[name]]
     made["group"] = "error" if data.get("is_error") or data.get("error") else GROUPS.get(event.type, "state")
     made["summary"] = summary(event.type, data, event.phase)
     if event.type == "approval_decision" and causes is not None:  # the event has only the call's id

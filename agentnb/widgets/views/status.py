@@ -26,6 +26,8 @@ QUEUED = 20
 """The maximum number of queued messages that are shown."""
 LABEL = 240
 """The maximum number of characters of a breakpoint's conditions."""
+VALUES = 100
+"""The maximum number of items of a list in the values of a loop's state."""
 TEXT, ITEMS = 1000, 20
 """In a divergence: the maximum number of characters of one string, and of items of one list."""
 
@@ -126,6 +128,21 @@ def _problem(state: State) -> str:
         state = state.children[failed[-1]]
     place = f"{'/'.join(path)}: " if path else ""
     return one_line(f"{place}{error.type}: {error.message}", 600)
+
+
+def state_data(state: State) -> dict[str, Any]:
+    """Return the state of a loop: facts by name, and the values of the loop itself."""
+    facts: dict[str, str | int | float] = {
+        "phase": state.phase or "not begun",
+        "turn": state.turn,
+        "messages": len(state.messages),
+        "calls started": state.calls_started,
+        "calls in progress": len(state.open),
+        "messages in queues": sum(map(len, state.queues.values())),
+        **{name.replace("_", " "): amount for name, amount in state.usage.items()},
+    }
+    shown = {name: value for name, value in facts.items() if value or name in ("phase", "turn")}
+    return {"facts": shown, "values": clip(state.values, TEXT, VALUES)}
 
 
 def divergence(run: Recording) -> dict[str, Any] | None:
