@@ -16,20 +16,8 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
-    *(
-        "store",
-        "form",
-        "breakpoints",
-        "queue",
-        "notices",
-        "head",
-        "menu",
-        "sum",
-        "composer",
-        "help",
-        "dock",
-        "controls",
-    ),
+    *("store", "form", "breakpoints", "queue", "notices"),
+    *("head", "menu", "sum", "composer", "help", "dock", "controls"),
     *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
     *("data", "recorded", "subject", "sections", "here", "detail"),
     *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
@@ -39,7 +27,7 @@ MODULES = (
 )
 STYLES = (
     *("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "detail"),
-    "frame",
+    *("frame", "bar"),
 )
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)

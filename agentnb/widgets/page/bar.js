@@ -176,7 +176,7 @@ class Title {
  * A call on one line, as in code. A text of several lines is counted.
  * @param {Question} item
  */
-const callLine = (item) => ["(", ...argumentsLine(item, null).nodes, ")"];
+const lineOfCall = (item) => ["(", ...argumentsLine(item, null).nodes, ")"];
 
 /** The line in the output of a cell that waits. When the call is decided it is empty, but as high: nothing below it jumps. */
 class CellLine {
@@ -209,7 +209,7 @@ class CellLine {
       key = identityOf(item);
     if (this.shown === key) return;
     this.shown = key;
-    this.call.replaceChildren(visible(item.name), ...callLine(item));
+    this.call.replaceChildren(visible(item.name), ...lineOfCall(item));
   }
 }
 
@@ -514,7 +514,7 @@ class WindowBar {
           el("i", { class: "agentnb-glyph", "data-kind": "person", "aria-hidden": "true" }),
           el("b", { class: "agentnb-bar-name", text: run.name }),
           el("span", { class: "agentnb-bar-words", text: whatWaits(run, others) }),
-          el("span", { class: "agentnb-call-text" }, el("code", { class: "agentnb-tool", text: item.name }), el("code", { class: "agentnb-call-args" }, ...callLine(item))),
+          el("span", { class: "agentnb-call-text" }, el("code", { class: "agentnb-tool", text: item.name }), el("code", { class: "agentnb-call-args" }, ...lineOfCall(item))),
         ),
         el("span", { class: "agentnb-push" }),
         el("span", { class: "agentnb-dim", text: "in sight above" }),
