@@ -18,18 +18,18 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
-    *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "exporting", "sum", "composer", "help"),
-    "controls",
+    *("store", "form", "breakpoints", "queue", "notices"),
+    *("head", "menu", "exporting", "sum", "composer", "help", "dock", "controls"),
     *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
     *("data", "recorded", "subject", "sections", "here", "detail"),
     *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
     *("messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside"),
-    *("phase", "diagram", "graph", "find", "ready", "ended", "panel"),
+    *("phase", "diagram", "graph", "find", "ready", "ended", "sight", "bar", "panel"),
 )
 STYLES = (
     *("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "detail"),
-    "frame",
+    *("frame", "bar"),
 )
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
@@ -42,7 +42,21 @@ _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 NEED_A_KERNEL = frozenset(
     [
         *("form", "breakpoints", "composer", "menu", "exporting", "controls", "asking", "call", "decisions"),
-        *("approvals", "live", "ready", "cells", "whatif", "branches", "compare", "inside", "graph", "ended"),
+        *(
+            "approvals",
+            "dock",
+            "sight",
+            "bar",
+            "live",
+            "ready",
+            "cells",
+            "whatif",
+            "branches",
+            "compare",
+            "inside",
+            "graph",
+            "ended",
+        ),
     ]
 )
 """The modules whose parts an exported file does not have, because only a kernel can answer them."""

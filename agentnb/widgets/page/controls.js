@@ -3,6 +3,7 @@
 import { BUSY, GONE, button, el, enable, say } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
 import { Composer } from "./composer.js";
+import { Dock } from "./dock.js";
 import { Exporting } from "./exporting.js";
 import { Head } from "./head.js";
 import { icon, iconButton } from "./icons.js";
@@ -69,7 +70,8 @@ export class Controls {
       this.cancelling.el,
     );
     this.buttons = { Step: this.step, Cancel: this.cancelling.button, Snapshot: this.snapshot, Fork: this.fork };
-    this.head.actions.append(el("span", { class: "agentnb-joined" }, this.step, this.unit), this.playing, this.menu.toggle);
+    this.dock = new Dock();
+    this.head.actions.append(el("span", { class: "agentnb-joined" }, this.step, this.unit), this.playing, this.dock.button, this.menu.toggle);
     this.menu.el.insertBefore(
       el("div", { class: "agentnb-menu-item" }, el("kbd", { text: "?", "aria-hidden": "true" }), button("Keys", () => {
         this.menu.close();
@@ -106,6 +108,7 @@ export class Controls {
     this.composer.update();
     this.exporting.update();
     this.drive(status);
+    this.dock.update();
     for (const [name, why] of WHY_OFF) {
       const control = this.buttons[name];
       enable(control, status.can?.[name] && !this.busy.has(name) && !store.gone, this.off(name, why));

@@ -25,6 +25,7 @@ import { Compare } from "./compare.js";
 import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
 import { Sum } from "./sum.js";
+import { inBars } from "./bar.js";
 import { keepFocus } from "./focus.js";
 import { Find } from "./find.js";
 import { Help } from "./help.js";
@@ -63,6 +64,7 @@ const WANTS = {
 const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
+let addStyle = /** @type {(host: HTMLElement) => void} */ (() => {}); // given with each model, the same each time
 
 /** @param {Model} model */
 const keyOf = (model) => model.get("key") ?? model;
@@ -328,8 +330,10 @@ function make(store, model) {
   sized.observe(root);
   view("status");
   view("tail");
+  const leaveBars = store.isFile ? () => {} : inBars(store, root, (place) => addStyle(place));
   const dispose = () => {
     unview();
+    leaveBars();
     sized.disconnect();
     cancelAnimationFrame(frame);
     inside?.dispose();
@@ -383,6 +387,7 @@ function showInside(store, model, branch, root, leave) {
 export default {
   /** @param {{ model: Model, dress: (host: HTMLElement) => void }} given */
   initialize({ model, dress }) {
+    addStyle = dress;
     const store = storeOf(model),
       ended = new Ended(store, () => make(store, model), dress);
     store.ended = ended;

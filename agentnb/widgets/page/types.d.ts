@@ -531,6 +531,10 @@ type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 type Trace = import("./trace.js").Trace;
+/** What a call wants from what lists it: the calls that wait, or the bar. */
+type Lister = Pick<import("./approvals.js").Approvals, "table" | "current" | "count" | "concern" | "show" | "reveal" | "step"> & {
+  send(calls: Call[], message: Verdict): void;
+};
 
 /** The subject of a notification from the store to its views: a trait that has changed, or one of these. */
 type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "whatif" | "kernel" | "view";
