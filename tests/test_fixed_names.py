@@ -935,6 +935,16 @@ async def test_the_static_panel_of_a_run_labels_its_parts() -> None:
     run.cancel("done")
 
 
+def test_a_run_and_its_replay_are_exported_to_a_path(tmp_path: Path) -> None:
+    run = an_agent("done").start("hi")
+    run.result(30)
+    for exported in (run, agentnb.replay(run), run.at(0)):
+        assert positional(type(exported).export_html) == ["path"]
+        path = exported.export_html(tmp_path / "run.html")
+        assert path == tmp_path / "run.html"
+        assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 def test_the_page_labels_its_controls() -> None:
     page = Path(agentnb.__file__).parent / "widgets" / "page"
     text = "\n".join(path.read_text() for path in page.rglob("*.js"))

@@ -9,7 +9,7 @@ of this module.
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,8 @@ from agentnb.notebook.comm_gate import CommGate, Mechanism, comm_gate
 from agentnb.notebook.kernel import in_kernel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
-    from contextlib import AbstractContextManager
 
     from agentnb.notebook.keyboard import Keyboard
     from agentnb.run.approvals.decisions import Decisions
@@ -48,17 +48,17 @@ class KernelEnvironment:
         Raises TimeoutError when the timeout has passed, KeyboardInterrupt on Stop, and UsageError if there is a
         question and no way to ask it.
         """
-        with self._asking(asks):
-            self._gate.wait(future, timeout, self._keyboard.look)
+        with self._asking(asks) as at_tick:
+            self._gate.wait(future, timeout, at_tick)
 
     async def wait_async(self, future: Future[Any], asks: Decisions | None = None) -> None:
         """Await until the future is done. Meanwhile, ask the person the questions of a run.
 
         asks: as for `wait`. Stop cancels the await (CancelledError), never the future. Raises UsageError as `wait`.
         """
-        with self._asking(asks):
+        with self._asking(asks) as at_tick:
             try:
-                await self._gate.wait_async(future, self._keyboard.look)
+                await self._gate.wait_async(future, at_tick)
             except KeyboardInterrupt:  # Stop during a question; the awaiting code sees it as any other Stop
                 raise asyncio.CancelledError("interrupted") from None
 
@@ -73,8 +73,25 @@ class KernelEnvironment:
         """Return the reason why no person can be asked here, or None if a person may be present."""
         return self._attended.absence() if self._attended is not None else None
 
-    def _asking(self, asks: Decisions | None) -> AbstractContextManager[None]:
-        return nullcontext() if asks is None else self._keyboard.listening(asks)
+    @contextmanager
+    def _asking(self, asks: Decisions | None) -> Iterator[Callable[[], object]]:
+        """Ask the person the questions of a run while the context is active. Yield what the wait calls at each tick."""
+        if asks is None:
+            yield self._keyboard.look
+            return
+        from agentnb.notebook.waiting_line import WaitingLine  # not earlier: it imports the widgets, which takes long
+
+        line = WaitingLine(asks, self._seen)
+
+        def at_tick() -> None:
+            self._keyboard.look()
+            line.look()
+
+        with self._keyboard.listening(asks):
+            try:
+                yield at_tick
+            finally:
+                line.remove()
 
     @cached_property
     def _keyboard(self) -> Keyboard:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from agentnb.core.errors import UsageError
@@ -100,6 +102,9 @@ class Presenter(Protocol):
 
     def present(self, run: Any) -> None:
         """Display the run in the output of the caller."""
+
+    def export_html(self, run: Any, path: str | os.PathLike[str]) -> Path:
+        """Write the run into an HTML file, and return the path of the file."""
 
 
 def _no_presenter() -> Presenter:

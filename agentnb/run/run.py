@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import threading
 import warnings
 import weakref
@@ -111,6 +112,21 @@ class Recording(ReadableRun):
                 run.queue("steering", branch.steer)
             apply_decision(branch, run._journal)
         return run
+
+    def export_html(self, path: str | os.PathLike[str]) -> Path:
+        """Write the run as it is now into one HTML file that anyone can open, and return the path of the file.
+
+        The file needs no kernel, no network and no other file. It shows the panel: the trace, events, messages, usage
+        and state diagram of every moment of the run, and plays the run. The file has all events of the run, with what
+        models and tools said; very long data is cut. A replay writes its whole recording. An existing file is replaced.
+
+            run.export_html("nile.html")
+
+        path: the path of the file; its folder must exist.
+
+        Raises UsageError if the path is a folder, or its folder does not exist.
+        """
+        return environment.presenter().export_html(self, path)
 
 
 class Replay(Playback, Recording):

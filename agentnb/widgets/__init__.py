@@ -10,6 +10,7 @@ from agentnb.core.lazy import lazy_exports
 if TYPE_CHECKING:
     from agentnb.widgets.branching import MODELS
     from agentnb.widgets.comms import COMM_IDS
+    from agentnb.widgets.exporting import export_html
     from agentnb.widgets.handlers import FORKS, SNAPSHOTS
     from agentnb.widgets.presenting import panel, present
     from agentnb.widgets.static.panel import static_html
@@ -47,6 +48,7 @@ __all__ = [
     "Timeline",
     "Trace",
     "Usage",
+    "export_html",
     "panel",
     "present",
     "static_html",
@@ -55,6 +57,7 @@ __all__ = [
 _WHERE = {
     "branching": ("MODELS",),
     "comms": ("COMM_IDS",),
+    "exporting": ("export_html",),
     "handlers": ("FORKS", "SNAPSHOTS"),
     "presenting": ("panel", "present"),
     "static.panel": ("static_html",),

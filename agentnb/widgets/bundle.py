@@ -1,7 +1,8 @@
 """The bundle: the page's side of the panel as one module and one style sheet.
 
 A widget's front end takes a single module. The files in `page/` are ES modules that import only each other; here they
-are joined in the order of `MODULES`, without their imports, exports and JSDoc types.
+are joined in the order of `MODULES`, without their imports, exports and JSDoc types. An exported file has the modules
+that need no kernel, and `file.js`.
 """
 
 from __future__ import annotations
@@ -10,35 +11,71 @@ import json
 import re
 import zlib
 from base64 import b64encode
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "page"
 MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
-    *("store", "form", "breakpoints", "queue", "notices", "head", "menu", "sum", "composer", "help", "controls"),
+    *("store", "form", "breakpoints", "queue", "notices"),
+    *("head", "menu", "exporting", "sum", "composer", "help", "dock", "controls"),
     *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
     *("data", "recorded", "subject", "sections", "here", "detail"),
     *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
     *("messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside"),
-    *("phase", "diagram", "graph", "find", "ready", "ended", "panel"),
+    *("phase", "diagram", "graph", "find", "ready", "ended", "sight", "bar", "panel"),
 )
 STYLES = (
     *("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "detail"),
-    "frame",
+    *("frame", "bar"),
 )
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _JSDOC = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
+_LINE_COMMENT = re.compile(r" // [^\"'`]*$")  # without quotes, so that it is not in a string
 _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
+
+
+NEED_A_KERNEL = frozenset(
+    [
+        *("form", "breakpoints", "composer", "menu", "exporting", "controls", "asking", "call", "decisions"),
+        *(
+            "approvals",
+            "dock",
+            "sight",
+            "bar",
+            "live",
+            "ready",
+            "cells",
+            "whatif",
+            "branches",
+            "compare",
+            "inside",
+            "graph",
+            "ended",
+        ),
+    ]
+)
+"""The modules whose parts an exported file does not have, because only a kernel can answer them."""
 
 
 @cache
 def module() -> str:
     """Return the panel's JavaScript."""
-    sources = ((PAGE / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
+    return _joined(MODULES)
+
+
+@cache
+def file_module() -> str:
+    """Return the JavaScript of an exported file. It shows the file's data as soon as it runs."""
+    return _shortened(_joined((*(name for name in MODULES if name not in NEED_A_KERNEL), "file")))
+
+
+def _joined(names: Iterable[str]) -> str:
+    sources = ((PAGE / f"{name}.js").read_text(encoding="utf-8") for name in names)
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", _JSDOC.sub("", source))) for source in sources)
 
 
@@ -72,7 +109,7 @@ export default {
 @cache
 def packed_module() -> str:
     """Return the panel's JavaScript and CSS as one small module."""
-    return _UNPACK % {"module": _packed(_shortened(module())), "style": _packed(_COMMENT.sub("", style_sheet()))}
+    return _UNPACK % {"module": _packed(_shortened(module())), "style": _packed(compact_style_sheet())}
 
 
 def _packed(text: str) -> str:
@@ -80,9 +117,15 @@ def _packed(text: str) -> str:
 
 
 def _shortened(source: str) -> str:
-    """Remove indentation, empty lines and comment lines from JavaScript that has no strings over several lines."""
-    lines = (line.strip() for line in source.splitlines())
+    """Remove indentation, empty lines and comments from JavaScript that has no strings over several lines."""
+    lines = (_LINE_COMMENT.sub("", line.strip()) for line in source.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+@cache
+def compact_style_sheet() -> str:
+    """Return the panel's CSS without comments."""
+    return _COMMENT.sub("", style_sheet())
 
 
 @cache

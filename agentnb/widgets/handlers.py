@@ -14,8 +14,11 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import logging
+import threading
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from math import isfinite, isinf
 from typing import Any
 
@@ -26,6 +29,7 @@ from agentnb.core.messages import text_of
 from agentnb.run.approvals.decisions import decided_by_person
 from agentnb.run.approvals.pending import Pending
 from agentnb.run.gate.gate import UNITS
+from agentnb.widgets.exporting import file_name, page_of
 from agentnb.widgets.views.decisions import DecisionLog
 from agentnb.widgets.views.forms import merge
 from agentnb.widgets.views.questions import identity, shown_arguments
@@ -42,6 +46,9 @@ SNAPSHOTS: dict[str, Any] = {}
 FORKS: dict[str, Any] = {}
 """The runs forked with the button in this process, by the name that the panel showed for each."""
 
+PART, FILES = 512 * 1024, 3
+"""The number of characters of an exported file in one message, and of files that are kept until a page has them."""
+
 logger = logging.getLogger("agentnb")
 
 
@@ -55,6 +62,7 @@ class CommandHandlers:
         self._run = run
         self._answer = answer
         self._decisions = decisions
+        self._files: dict[str, list[str]] = {}  # exported files in parts, until a page has them
         self._controls: dict[str, Callable[[Message], Any]] = {
             "Step": self._step,
             "Play": lambda message: _note(run.play()),
@@ -73,6 +81,7 @@ class CommandHandlers:
             "withdraw": lambda message: self.respond("done", message, self._withdraw),
             "breakpoint": lambda message: self.respond("done", message, self._breakpoint),
             "position": lambda message: self.respond("moved", message, self._move),
+            "export": self._export,
             "show": self._show,
             "state": lambda message: self.respond("state", message, self._state),
             "typed": self._show_answer,
@@ -269,6 +278,32 @@ class CommandHandlers:
                 self._run.step(unit)
         return {"place": self._run.place}
 
+    # -- the exported file
+
+    def _export(self, message: Message) -> None:
+        """Send a part of the exported file. The first request makes the file, which takes a while, in a thread."""
+        if message.get("file"):
+            self.respond("exported", message, self._part)
+        else:
+            make = partial(self.respond, "exported", message, self._make_file)
+            threading.Thread(target=make, name="agentnb-export", daemon=True).start()
+
+    def _make_file(self, message: Message) -> dict[str, Any]:
+        text, name = page_of(self._run), uuid.uuid4().hex
+        self._files[name] = [text[at : at + PART] for at in range(0, len(text), PART)]
+        for old in list(self._files)[:-FILES]:  # their pages have not asked for all of them
+            del self._files[old]
+        return self._part({"file": name, "part": 0})
+
+    def _part(self, message: Message) -> dict[str, Any]:
+        file, part = str(message["file"]), int(message["part"])
+        parts = self._files.get(file, [])
+        if not 0 <= part < len(parts):
+            raise UsageError("The file is no longer here. Export the run again.")
+        if part == len(parts) - 1:
+            del self._files[file]
+        return {"file": file, "name": file_name(self._run), "parts": len(parts), "text": parts[part]}
+
     # -- requests for data
 
     def _show(self, message: Message) -> None:
@@ -308,6 +343,12 @@ class CommandHandlers:
         if isinstance(event, ModelEnd):
             answer = {"text": repair_text(text_of(event.message.content)[:FULL_LIMIT]), "timing": event.timing}
         self._answer({"type": "typed", "token": message.get("token"), **answer})
+
+
+def snapshots_of(run: Any) -> list[int]:
+    """Return the last event of each snapshot of this run that was taken in a panel."""
+    taken = [snapshot for snapshot in list(SNAPSHOTS.values()) if snapshot.run_id == run.id]
+    return sorted({snapshot.position - 1 for snapshot in taken})
 
 
 def type_name(error: BaseException) -> str:

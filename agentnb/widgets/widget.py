@@ -28,16 +28,16 @@ from agentnb.widgets import comms
 from agentnb.widgets.branching import BranchHandlers
 from agentnb.widgets.bundle import packed_module
 from agentnb.widgets.display import display_live
-from agentnb.widgets.drawings.diagram import Table, diagram, table_of
+from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.feed import Feed
-from agentnb.widgets.handlers import CommandHandlers
+from agentnb.widgets.handlers import CommandHandlers, snapshots_of
 from agentnb.widgets.static.panel import plain_text, static_html
-from agentnb.widgets.views.about import input_text, tools_offered
+from agentnb.widgets.views.about import QUESTION, input_text, tools_offered
 from agentnb.widgets.views.branches import Branches
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.decisions import DecisionLog
-from agentnb.widgets.views.loops import Loops, graph_status
+from agentnb.widgets.views.loops import Loops, diagrams_of, graph_status, phases_of
 from agentnb.widgets.views.questions import Questions
 from agentnb.widgets.views.rows import TAIL, tail
 from agentnb.widgets.views.status import breakpoints, status
@@ -47,8 +47,6 @@ PARTS = (
     *("controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram"),
     "detail",
 )
-QUESTION = 20_000
-"""The maximum number of characters of the question of a run that a page gets."""
 MESSAGES = 400
 """The maximum number of messages of a transcript that a page gets."""
 TAIL_SECONDS = 2.0
@@ -124,7 +122,7 @@ class Panel(anywidget.AnyWidget):
             parts=list(parts),
             question=repair_text(input_text(run))[:QUESTION],
             offered=tools_offered(run) if not len(run.recording) else [],
-            phases=_names(table_of(run.loop.phases)),
+            phases=phases_of(table_of(run.loop.phases)),
             diagram=diagram(table_of(run.loop.phases)) if "diagram" in parts else "",
             **self._now(),
             place=_place(run),
@@ -200,7 +198,7 @@ class Panel(anywidget.AnyWidget):
 
     def _now(self) -> dict[str, Any]:
         """Return the current values of the traits that change with the run."""
-        now: dict[str, Any] = {"status": status(self.run, self._loops)}
+        now: dict[str, Any] = {"status": status(self.run, self._loops) | {"snapshots": snapshots_of(self.run)}}
         now |= {"pending": self._questions.waiting(self.run), "tools": self._questions.tools}
         now["decisions"] = self._decisions.data(self.run)
         now["breakpoints"] = breakpoints(self.run, self._loops)
@@ -255,7 +253,7 @@ class Panel(anywidget.AnyWidget):
         if "graphs" not in now or self._branches.is_due:
             self._feed.wake()
         if "diagram" in self.parts:
-            now["tables"] = self._tables()
+            now["tables"] = diagrams_of(self._loops)
         with self.hold_sync():  # one message for all of them; traits that have not changed are not sent
             # A replay's place is last: in a long recording the rest takes time, and the replay may move meanwhile.
             self._update(**now, place=_place(self.run))
@@ -264,16 +262,6 @@ class Panel(anywidget.AnyWidget):
             callbacks, self._when_over = self._when_over, []
             for callback in callbacks:
                 callback()
-
-    def _tables(self) -> list[dict[str, Any]]:
-        """Return the tables of the nested loops, each with its drawing and the loops that have it."""
-        loops: list[list[str]] = [[] for _ in self._loops.tables]
-        for name, number in list(self._loops.named.items()):
-            loops[number].append(repair_text(name))
-        return [
-            {"phases": _names(table), "diagram": diagram(table), "loops": names}
-            for table, names in zip(list(self._loops.tables), loops, strict=False)
-        ]
 
     def _update_tail(self, over: bool) -> None:
         total, now = len(self.run.events), time.monotonic()
@@ -294,10 +282,6 @@ class Panel(anywidget.AnyWidget):
 
 def _place(run: Recording) -> list[int]:
     return list(run.place or ())
-
-
-def _names(table: Table) -> list[str]:
-    return [repair_text(name) for name, _ in table]
 
 
 class InnerPanel(Panel):

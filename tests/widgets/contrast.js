@@ -24,7 +24,7 @@ window.poorContrast = (within = "#here") =>
         (child) => child.nodeType === Node.TEXT_NODE && child.textContent.trim(),
       );
       if (!speaks || !node.getClientRects().length) return false;
-      if (node.closest("[aria-disabled=true], :disabled, .agentnb-spoken, svg")) return false;
+      if (node.closest("[aria-disabled=true], :disabled, .agentnb-spoken, .agentnb-bar-spoken, svg")) return false;
       const [low, high] = [luminance(numbers(getComputedStyle(node).color)), luminance(ground(node))].sort(
         (a, b) => a - b,
       );

@@ -202,7 +202,7 @@ def test_keys_of_the_panel_do_what_its_buttons_do(show: Callable[[Any], PanelPag
     tabs.first.focus()
     page.keyboard.press("s")
     shown.until(lambda: run.events and not run.driven, "the step")
-    page.keyboard.press("4")
+    page.keyboard.press("3")
     expect(page.get_by_role("tab", name="Messages")).to_have_attribute("aria-selected", "true")
     page.keyboard.press("/")
     expect(page.get_by_label("Find", exact=True)).to_be_focused()

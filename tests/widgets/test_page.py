@@ -796,7 +796,7 @@ def test_two_views_of_one_panel_show_the_same(show: Callable[[Any], PanelPage]) 
         "() => { const other = document.createElement('div'); other.id = 'other'; document.body.append(other);"
         " window.disposeOther = window.panel.render({ model: window.model, el: other }); }"
     )
-    shown.until(lambda: "approval_request" in shown.page.inner_text("#other"), "the second view")
+    shown.until(lambda: "delete_file" in shown.page.inner_text("#other"), "the second view")
     shown.page.locator("#other").get_by_role("button", name="Approve", exact=True).click()
     shown.until(lambda: not run.pending, "the decision")
     shown.until(lambda: "Approve" not in shown.page.inner_text("#here"), "the first view")

@@ -6,7 +6,7 @@ from agentnb.widgets.bundle import MODULES, PAGE, module, style_sheet
 
 
 def test_every_module_of_the_page_is_included() -> None:
-    assert {path.stem for path in PAGE.glob("*.js")} == set(MODULES)
+    assert {path.stem for path in PAGE.glob("*.js")} == {*MODULES, "file"}
 
 
 def test_each_module_follows_the_modules_that_it_imports() -> None:

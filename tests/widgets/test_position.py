@@ -478,6 +478,16 @@ def test_the_menu_of_the_strip_shows_the_time_without_breaks(live: PanelPage) ->
     assert live.errors == []
 
 
+def test_a_snapshot_taken_in_the_panel_has_a_ribbon_on_the_strip(live: PanelPage) -> None:
+    page, run = live.page, live.panel.run  # type: ignore[union-attr]
+    ribbons = page.locator(".agentnb-strip-mark")
+    assert not ribbons.get_attribute("d")
+    page.get_by_role("button", name="More", exact=True).click()
+    page.get_by_role("button", name="Snapshot", exact=True).click()
+    live.until(lambda: ribbons.get_attribute("d"), "the ribbon")
+    assert live.panel.status["snapshots"] == [len(run.events) - 1]  # type: ignore[union-attr]
+
+
 # The time until each position is drawn, while the playhead is dragged from one place to another.
 DRAG = """async ([from, to, steps]) => {
   const slider = document.querySelector("[role=slider]"), box = slider.getBoundingClientRect(), took = [];

@@ -134,7 +134,7 @@ def test_a_recording_has_the_rows_of_its_position(trace: Callable[..., PanelPage
     shown = trace(replay(run))
     total = len(run.events)
     for position in (total, total // 2, total // 3, total - 5, 0):
-        shown.page.get_by_role("slider", name="Position").fill(str(position))
+        shown.go_to(position)
         rows = Trace().follow(run.events[:position]).rows()
         shown.until(lambda rows=rows: count(shown.page) == len(list(flat(rows))), "the rows")  # type: ignore[misc]
         check(shown.page, rows)

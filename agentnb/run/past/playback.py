@@ -137,7 +137,7 @@ class Playback(ReadableRun):
         return self._watchers.watch(watcher)
 
     def panel(self) -> Any:
-        """Return the panel of the recording, with a slider."""
+        """Return the panel of the recording, with its timeline as the scrubber."""
         return environment.presenter().panel(self)
 
     def snapshot(self, name: str | None = None) -> Snapshot:

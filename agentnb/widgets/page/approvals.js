@@ -1,7 +1,7 @@
 // The calls that wait for a person: one as a card, many as rows that are grouped by tool and decided together.
 
 import { allow, button, count, el, say, unique } from "./text.js";
-import { Call, REMEMBER, remembering } from "./call.js";
+import { Call, REMEMBER, remembering, sendDecision } from "./call.js";
 import { badges } from "./asking.js";
 import { Decided } from "./decisions.js";
 import { isTyping } from "./focus.js";
@@ -16,7 +16,7 @@ const UNSEEN = "Some of these calls have not been shown in full.";
  * Identifies a question. A new question about the same call is another one, even if this page has not seen the decision.
  * @param {Question} item
  */
-const question = ({ run, path, event, id, attempt, digest }) => JSON.stringify([run, path, event, id, attempt, digest]);
+export const identityOf = ({ run, path, event, id, attempt, digest }) => JSON.stringify([run, path, event, id, attempt, digest]);
 
 /** @param {Call} call */
 const toolOf = ({ item }) => JSON.stringify([item.path ?? "", item.name]);
@@ -25,7 +25,7 @@ const toolOf = ({ item }) => JSON.stringify([item.path ?? "", item.name]);
  * A call in words: its tool, its first argument and its loop.
  * @param {Question} item
  */
-function inWords({ name, values, path }) {
+export function inWords({ name, values, path }) {
   const [first] = values ?? [],
     argument = first ? ` (${first.name} ${first.text.slice(0, READ_OUT)})` : "";
   return `${name}${argument}${path ? `, in ${path}` : ""}`;
@@ -186,11 +186,11 @@ export class Approvals {
     if (what === "position") return this.recall();
     if (what === "rows") return this.place();
     const pending = this.store.model.get("pending") ?? [];
-    const keys = new Set(pending.map(question));
+    const keys = new Set(pending.map(identityOf));
     const refocus = this.remove(keys);
     const added = [];
     for (const item of pending) {
-      const key = question(item);
+      const key = identityOf(item);
       if (!this.calls.has(key)) {
         for (const old of this.order) if (old.settled && old.item.id === item.id && old.item.path === item.path) this.drop(old);
         this.calls.set(key, new Call(this.store, item, this));
@@ -199,10 +199,10 @@ export class Approvals {
     }
     this.table = this.calls.size > 1 || (this.table && this.calls.size > 0);
     if (!this.table) this.grouped.clear();
-    this.sort(pending.map((item) => /** @type {Call} */ (this.calls.get(question(item)))));
+    this.sort(pending.map((item) => /** @type {Call} */ (this.calls.get(identityOf(item)))));
     this.arrange();
     this.place();
-    for (const item of pending) this.calls.get(question(item))?.update(item);
+    for (const item of pending) this.calls.get(identityOf(item))?.update(item);
     // The page gets only the first of many calls; the others follow as these are decided.
     const waiting = this.all();
     const shown = waiting > pending.length ? `; the first ${pending.length} are shown` : "";
@@ -573,16 +573,8 @@ export class Approvals {
    * @param {Questions["decision"]} message
    */
   send(calls, message) {
-    for (const call of calls) call.wait();
     this.showNote("", true);
-    this.store.ask({ type: "decision", ...message }, (answer) => {
-      const late = [];
-      for (const [at, call] of calls.entries()) {
-        const error = answer.ok ? answer.failed?.[at] : answer.error;
-        const gone = answer.late?.includes(at);
-        if (!call.settled) call.answered(gone ? "" : error);
-        if (gone) late.push(`${call.item.name}: ${error}`);
-      }
+    sendDecision(this.store, calls, message, (late) => {
       if (late.length) this.showNote(late.join("\n"), false);
       this.count();
     });

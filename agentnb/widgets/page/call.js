@@ -58,7 +58,7 @@ export class Call {
   /**
    * @param {Store} store
    * @param {Question} item
-   * @param {Approvals} approvals
+   * @param {Lister} approvals
    */
   constructor(store, item, approvals) {
     const { unknown } = item;
@@ -509,4 +509,25 @@ export class Call {
     this.sight.disconnect();
     this.given.dispose();
   }
+}
+
+/**
+ * Send one message for any number of calls. Each shows its answer.
+ * @param {Store} store
+ * @param {Call[]} calls
+ * @param {Questions["decision"]} message
+ * @param {(late: string[]) => void} answered called with the decisions that were too late, even if their call is gone
+ */
+export function sendDecision(store, calls, message, answered) {
+  for (const call of calls) call.wait();
+  store.ask({ type: "decision", ...message }, (answer) => {
+    const late = [];
+    for (const [at, call] of calls.entries()) {
+      const error = answer.ok ? answer.failed?.[at] : answer.error;
+      const gone = answer.late?.includes(at);
+      if (!call.settled) call.answered(gone ? "" : error);
+      if (gone) late.push(`${call.item.name}: ${error}`);
+    }
+    answered(late);
+  });
 }

@@ -3,6 +3,8 @@
 import { BUSY, GONE, button, el, enable, say } from "./text.js";
 import { Breakpoints } from "./breakpoints.js";
 import { Composer } from "./composer.js";
+import { Dock } from "./dock.js";
+import { Exporting } from "./exporting.js";
 import { Head } from "./head.js";
 import { icon, iconButton } from "./icons.js";
 import { isEnter } from "./keys.js";
@@ -58,15 +60,18 @@ export class Controls {
     this.forkAt = el("span", { class: "agentnb-dim" });
     this.forking = el("div", { class: "agentnb-menu-item", hidden: true }, icon("fork"), this.fork, this.forkAt);
     this.cancelling = new Cancelling(() => this.press("Cancel"));
+    this.exporting = new Exporting(store, (answer) => this.notices.answer(answer));
     this.breakpoints.toggle.classList.add("agentnb-ghost");
     this.menu = new Menu(
       el("div", { class: "agentnb-menu-item" }, icon("ribbon"), this.snapshot, this.snapshotName),
       this.forking,
       el("div", { class: "agentnb-menu-item" }, icon("stop"), this.breakpoints.toggle),
+      this.exporting.el,
       this.cancelling.el,
     );
     this.buttons = { Step: this.step, Cancel: this.cancelling.button, Snapshot: this.snapshot, Fork: this.fork };
-    this.head.actions.append(el("span", { class: "agentnb-joined" }, this.step, this.unit), this.playing, this.menu.toggle);
+    this.dock = new Dock();
+    this.head.actions.append(el("span", { class: "agentnb-joined" }, this.step, this.unit), this.playing, this.dock.button, this.menu.toggle);
     this.menu.el.insertBefore(
       el("div", { class: "agentnb-menu-item" }, el("kbd", { text: "?", "aria-hidden": "true" }), button("Keys", () => {
         this.menu.close();
@@ -101,7 +106,9 @@ export class Controls {
     this.head.update();
     this.notices.update();
     this.composer.update();
+    this.exporting.update();
     this.drive(status);
+    this.dock.update();
     for (const [name, why] of WHY_OFF) {
       const control = this.buttons[name];
       enable(control, status.can?.[name] && !this.busy.has(name) && !store.gone, this.off(name, why));

@@ -8,7 +8,7 @@ import { arrivals, causeSections, inputOf, sectionsOf } from "./sections.js";
 import { drawData } from "./data.js";
 import { icon } from "./icons.js";
 import { worked } from "./spans.js";
-import { GONE, button, capital, duration, el, enable, number, say, visible } from "./text.js";
+import { GONE, IN_A_FILE, button, capital, duration, el, enable, number, say, visible } from "./text.js";
 
 const OF_CALLS = new Set(["call_proposed", "approval_request", "approval_decision", "call_start", "call_end"]);
 const PAUSE_DETAIL = 120, // milliseconds between two drawings
@@ -307,7 +307,7 @@ export class Detail {
     const value = part === undefined ? row.data?.[field] : row.data?.[field]?.[part];
     if (!row.cut?.includes(field)) return { value, more: null };
     const more = button("Show all", () => this.showAll(row, names, key), { class: "agentnb-link", title: "It is shortened here: load all of it" });
-    enable(more, !this.store.gone, GONE);
+    enable(more, !this.store.gone && !this.store.isFile, this.store.isFile ? IN_A_FILE : GONE);
     return { value, more };
   }
 
@@ -317,7 +317,7 @@ export class Detail {
    * @param {string} key
    */
   showAll(row, names, key) {
-    if (this.store.gone) return;
+    if (this.store.gone || this.store.isFile) return;
     this.store.ask({ type: "show", seq: row.seq, field: names }, ({ text, length, json }) => {
       if (!this.subject?.rows.some(({ seq }) => seq === row.seq)) return;
       const isWhole = text.length === length,
@@ -349,7 +349,7 @@ export class Detail {
     say(this.stop.children[1], this.told === row ? "Breakpoint added" : "Break here");
     const whyNot = store.gone ? GONE : isRecorded ? "" : "The kernel has not sent this event yet.";
     enable(this.what, !whyNot, whyNot);
-    this.foot.hidden = this.stop.hidden && this.what.hidden;
+    this.foot.hidden = store.isFile || (this.stop.hidden && this.what.hidden);
   }
 
   breakHere() {

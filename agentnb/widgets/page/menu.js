@@ -12,7 +12,7 @@ export class Menu {
     this.toggle = iconOnly("more", "More", () => this.show(Boolean(this.el.hidden)), {
       "aria-expanded": "false",
       "aria-controls": this.el.id,
-      title: "Snapshot, Fork, Breakpoints, Cancel",
+      title: "Snapshot, Fork, Breakpoints, Export, Cancel",
     });
     this.el.addEventListener("keydown", (event) => this.key(event));
     for (const node of [this.el, this.toggle])

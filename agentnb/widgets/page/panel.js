@@ -24,6 +24,8 @@ import { Branches } from "./branches.js";
 import { Compare } from "./compare.js";
 import { InnerModel } from "./inside.js";
 import { Ended } from "./ended.js";
+import { Sum } from "./sum.js";
+import { inBars } from "./bar.js";
 import { keepFocus } from "./focus.js";
 import { Find } from "./find.js";
 import { Help } from "./help.js";
@@ -57,10 +59,12 @@ const WANTS = {
   whatif: ["whatif", "kernel"],
   branches: ["branches", "rows", "status"],
   compare: ["branches", "rows"],
+  sum: ["rows", "position", "status"],
 };
 const EACH = new Set(["controls", "approvals", "events", "messages", "diagram", "whatif"]); // parts that get each piece of news; the others are drawn once
 // By the panel's key. All views of a model share a module, and in some front ends all models do.
 const stores = /** @type {Map<string | Model, Store>} */ (new Map());
+let addStyle = /** @type {(host: HTMLElement) => void} */ (() => {}); // given with each model, the same each time
 
 /** @param {Model} model */
 const keyOf = (model) => model.get("key") ?? model;
@@ -74,7 +78,7 @@ function storeOf(model) {
 }
 
 /** @param {{ model: Model, el: HTMLElement }} given */
-function render({ model, el: host }) {
+export function render({ model, el: host }) {
   const store = storeOf(model),
     panel = make(store, model),
     { root } = panel,
@@ -130,7 +134,7 @@ function make(store, model) {
     store.select(store.all[at] ?? null);
     requestAnimationFrame(() => detail?.body.focus({ preventScroll: true })); // it is visible by then
   };
-  const help = new Help(),
+  const help = new Help(store.isFile),
     controls = has("controls") ? new Controls(store, help) : null,
     replay = has("position") ? new ReplayControls(store) : null,
     strip = has("timeline") || has("position") ? new Strip(store) : null,
@@ -149,12 +153,11 @@ function make(store, model) {
       if (!answer.ok || inside || !root.isConnected) return;
       inside = showInside(store, new InnerModel(store, answer.inside, answer.state), branch, root, leave);
     });
-  const isWhole = events && (has("controls") || has("position")), // and not only some parts of a panel
+  const isWhole = events && (has("controls") || has("position")) && !store.isFile, // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
     compare = isWhole ? new Compare(store, open) : null;
   const trace = has("trace") ? new Trace(store, (at) => showEvent(at)) : null,
     approvals = has("approvals") ? new Approvals(store, parts.length === 1, trace) : null;
-  if (strip && trace) strip.laid = (axis) => trace.follows(axis);
   /**
    * Show the form of What if under the row of its event. An event without a row has it in the detail pane.
    * @param {HTMLElement} form
@@ -186,6 +189,12 @@ function make(store, model) {
             toMessages: messages && (() => tabs?.choose(tabs.indexOf(messages))),
           })
         : null;
+  // The bars of the trace and the lanes of the branches are drawn to the strip's scale.
+  if (strip)
+    strip.laid = (axis) => {
+      trace?.follows(axis);
+      branches?.update();
+    };
   /** @type {Record<string, Part | null>} */
   const made = {
     replay,
@@ -201,9 +210,10 @@ function make(store, model) {
     usage: has("usage") ? new Usage(store, go) : null,
     diagram,
     detail,
-    whatif: detail ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
+    whatif: detail && !store.isFile ? new WhatIf(store, (form, row) => growForm(form, row), () => shrinkForm()) : null,
     branches,
     compare,
+    sum: store.isFile ? new Sum(store) : null,
   };
   const views = /** @type {[string, Part][]} */ ([]);
   for (const [name, words] of Object.entries(VIEWS)) if (made[name]) views.push([words, made[name]]);
@@ -230,6 +240,7 @@ function make(store, model) {
     ...(tabs ? tabs.views.map(({ panel }) => panel) : views.map(([, part]) => part.el)),
     ...[made.whatif, made.progress, made.live].map((part) => part?.el),
     controls?.composer.el,
+    made.sum?.el,
   );
   const inSide = [diagram?.el, detail?.el, compare?.side].filter((node) => node !== undefined);
   const side = el("div", { class: "agentnb-side" }, ...inSide);
@@ -319,8 +330,10 @@ function make(store, model) {
   sized.observe(root);
   view("status");
   view("tail");
+  const leaveBars = store.isFile ? () => {} : inBars(store, root, (place) => addStyle(place));
   const dispose = () => {
     unview();
+    leaveBars();
     sized.disconnect();
     cancelAnimationFrame(frame);
     inside?.dispose();
@@ -374,6 +387,7 @@ function showInside(store, model, branch, root, leave) {
 export default {
   /** @param {{ model: Model, dress: (host: HTMLElement) => void }} given */
   initialize({ model, dress }) {
+    addStyle = dress;
     const store = storeOf(model),
       ended = new Ended(store, () => make(store, model), dress);
     store.ended = ended;

@@ -76,7 +76,7 @@ export class Recorded {
     if (!isNew) return;
     const clock = new Date(row.time * 1000).toLocaleTimeString("en", { hour12: false });
     say(this.about, [row.type, clock, row.path, row.phase && `phase ${row.phase}`].filter(Boolean).join(" \u00b7 "));
-    this.all.hidden = !row.size && row.data !== undefined;
+    this.all.hidden = this.store.isFile || (!row.size && row.data !== undefined);
     const fields = Object.entries(row.data ?? { summary: row.summary }).flatMap(([name, value]) =>
       // A traceback has lines of its own.
       typeof value?.traceback === "string"

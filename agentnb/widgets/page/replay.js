@@ -2,8 +2,10 @@
 // moves to any position. The page moves at once; the kernel follows, with one request at a time.
 
 import { GONE, el, enable, number, say, unique } from "./text.js";
+import { Exporting } from "./exporting.js";
 import { Head } from "./head.js";
 import { icon, iconButton, iconOnly } from "./icons.js";
+import { Menu } from "./menu.js";
 import { Notices } from "./notices.js";
 import { SILENCE } from "./player.js";
 
@@ -37,9 +39,13 @@ export class ReplayControls {
     });
     this.head = new Head(store);
     this.notices = new Notices(store);
+    this.exporting = store.isFile ? null : new Exporting(store, (answer) => this.notices.answer(answer));
+    this.menu = this.exporting && new Menu(this.exporting.el);
+    if (this.menu) this.menu.toggle.title = "Export";
     this.departs = el("section", { class: "agentnb-departs", role: "status", "aria-label": "Difference from the recording", hidden: true });
     this.head.actions.append(this.back, el("span", { class: "agentnb-joined" }, this.step, this.unit), this.play, this.speed);
-    this.el = el("div", { class: "agentnb-top" }, this.head.el, this.departs);
+    if (this.menu) this.head.actions.append(this.menu.toggle);
+    this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu?.el, this.departs);
     this.update();
   }
 
@@ -62,6 +68,7 @@ export class ReplayControls {
       departs = status.diverged?.seq === at ? status.diverged : null;
     this.head.update();
     this.notices.update();
+    this.exporting?.update();
     const on = !departs && !store.gone,
       ahead = store.gone ? GONE : departs ? DEPARTED : AT_END;
     enable(this.back, at > 0, AT_BEGINNING);
@@ -82,6 +89,7 @@ export class ReplayControls {
 
   dispose() {
     this.head.dispose();
+    this.menu?.show(false);
   }
 
   /**

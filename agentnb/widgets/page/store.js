@@ -23,6 +23,7 @@ export class Store {
     this.model = model;
     const [position = 0, moves = 0] = model.get("place") ?? [];
     this.replays = Boolean(model.get("place")?.length);
+    this.isFile = Boolean(model.get("file")); // an exported file: what only a kernel can do is not offered
     this.all = /** @type {EventRow[]} */ ([]); // every row received
     this.newest = new Moment(false); // of all rows
     this.isLive = !this.replays; // whether the newest event is shown, also when others come
@@ -45,6 +46,7 @@ export class Store {
     this.whatIfRow = /** @type {EventRow | null | undefined} */ (null); // the row for which What if is open
     this.inner = /** @type {Map<string, import("./inside.js").InnerModel>} */ (new Map()); // of branches that are shown inside
     this.views = /** @type {Set<(what: News) => void>} */ (new Set());
+    this.others = /** @type {Set<(what: News) => void>} */ (new Set()); // who wants the news and shows no panel (bar.js)
     this.page = unique();
     this.asked = /** @type {Map<string, (answer: any) => void>} */ (new Map()); // by token: the function that gets the answer
     this.skew = 0; // the kernel's clock minus ours, in milliseconds
@@ -73,7 +75,7 @@ export class Store {
 
   /** @param {News} what */
   notify(what) {
-    for (const view of this.views) view(what);
+    for (const view of [...this.views, ...this.others]) view(what);
   }
 
   /** @param {ToKernel} message */
@@ -122,6 +124,7 @@ export class Store {
    * @param {EventRow} row
    */
   whatIf(row) {
+    if (this.isFile) return;
     this.whatIfRow = row;
     this.notify("whatif");
   }

@@ -43,6 +43,7 @@ export class Strip {
     this.width = 0;
     this.foot = 0; // where the lanes end
     this.until = 0; // the time up to which they are drawn
+    this.taken = 0; // the number of snapshots that are drawn
     this.numbers = /** @type {[label: string, x: number, y: number, kind: string][]} */ ([]); // of the turns
     this.due = this.cost = this.timer = this.frame = 0;
     this.dragged = /** @type {PointerEvent | null} */ (null); // the last move that is not applied
@@ -97,7 +98,8 @@ export class Strip {
   draw() {
     const { store, lanes } = this,
       wait = this.due - performance.now(),
-      isDrawn = lanes.scanned === store.all.length && this.width === this.slider.clientWidth && this.until === store.end();
+      taken = store.model.get("status")?.snapshots?.length ?? 0,
+      isDrawn = taken === this.taken && lanes.scanned === store.all.length && this.width === this.slider.clientWidth && this.until === store.end();
     if (isDrawn) this.place();
     else if (wait > 0) {
       this.timer ||= setTimeout(() => this.redraw(), wait);
@@ -130,6 +132,7 @@ export class Strip {
     this.gutter = width < NARROW ? 12 : names.length > 3 ? 64 : 60;
     this.width = width;
     this.until = until;
+    this.taken = store.model.get("status")?.snapshots?.length ?? 0;
     this.foot = TOP + DEEP * names.length;
     const joined = new Joined(),
       options = { until, width: Math.max(1, width - EDGE - this.gutter) + END, squeezes: this.squeezes };
@@ -241,7 +244,7 @@ export class Strip {
       breaks = "",
       last = -NEAR,
       stop = -NEAR;
-    for (const { kind, time } of this.lanes.marks) {
+    for (const { kind, time } of this.marked()) {
       const x = gutter + placeOf(axis, time);
       if (kind === "message" || kind === "decision") {
         if (x < last + 3) continue;
@@ -265,6 +268,13 @@ export class Strip {
     set(this.marks, { d: marks });
     set(this.forks, { d: forks });
     set(this.breaks, { d: breaks });
+  }
+
+  // The marks of the run's events, and its snapshots.
+  marked() {
+    const { all, model } = this.store,
+      taken = (model.get("status")?.snapshots ?? []).filter((position) => all[position]);
+    return [...this.lanes.marks, .../** @type {typeof this.lanes.marks} */ (taken.map((position) => ({ kind: "snapshot", position, time: all[position].time })))];
   }
 
   // -- the playhead
@@ -385,7 +395,7 @@ export class Strip {
       end = this.axis.places[this.axis.places.length - 1];
     if (x < -REACH) return 0;
     if (x >= end - 1) return this.store.recorded();
-    const mark = this.lanes.marks.find(({ time }) => Math.abs(placeOf(this.axis, time) - x) <= REACH);
+    const mark = this.marked().find(({ time }) => Math.abs(placeOf(this.axis, time) - x) <= REACH);
     if (mark) return mark.position + 1;
     const time = timeAt(this.axis, x + 1);
     let low = 0,

@@ -157,7 +157,8 @@ export const number = (value) => Number(value).toLocaleString("en", { maximumFra
 
 // Why a control is off.
 export const GONE = "The kernel is gone.",
-  BUSY = "In progress.";
+  BUSY = "In progress.",
+  IN_A_FILE = "This is a file. The panel in the notebook can do this.";
 const RECORDED = "A recording takes no decisions.";
 
 /**

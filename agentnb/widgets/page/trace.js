@@ -2,7 +2,7 @@
 // the visible rows are drawn. A row may grow: while a model writes, its text is in its row, and other parts of the panel
 // put a form there. The list follows its end until a person scrolls up.
 
-import { button, el, unique, say, visible } from "./text.js";
+import { IN_A_FILE, button, el, unique, say, visible } from "./text.js";
 import { Line, Scale } from "./trace_line.js";
 import { Streams } from "./streams.js";
 
@@ -546,7 +546,8 @@ export class Trace {
    * @param {TraceRow} row
    */
   whatIf(row) {
-    this.store.whatIf(this.store.all[row.position]);
+    if (this.store.isFile) this.tell(IN_A_FILE);
+    else this.store.whatIf(this.store.all[row.position]);
   }
 
   /**
@@ -557,7 +558,8 @@ export class Trace {
     const { store } = this,
       { type } = store.all[row.position],
       tool = row.kind === "call" ? row.name.replace(/[*?[]/g, "[$&]") : ""; // a name, not a pattern
-    if (!store.model.get("breakpoints")?.events?.includes(type)) this.tell("Nothing pauses at such events.");
+    if (store.isFile) this.tell(IN_A_FILE);
+    else if (!store.model.get("breakpoints")?.events?.includes(type)) this.tell("Nothing pauses at such events.");
     else
       store.ask({ type: "breakpoint", do: "add", event: type, tool }, (answer) => {
         this.tell(answer.ok ? `Breakpoint added: every ${type}${tool ? ` of ${row.name}` : ""}` : answer.error);

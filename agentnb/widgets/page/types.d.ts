@@ -29,6 +29,8 @@ interface Traits {
   tail: string;
   /** The runs of this kernel that were forked from this one, oldest first. */
   branches: BranchState[];
+  /** Whether this is the panel in an exported file (file.js), which nobody can answer. */
+  file?: boolean;
 }
 
 /** A branch of the run (views/branches.py). */
@@ -82,6 +84,8 @@ interface Status {
   paused_for: string;
   diverged: Departure | null;
   position: number;
+  /** The last event of each snapshot that was taken in a panel. */
+  snapshots: number[];
   queued: { queue: string; text: string; digest: string }[];
   /** What each button can do now, by its name. */
   can: Record<string, boolean>;
@@ -264,6 +268,8 @@ interface EventRow {
   inherited?: number;
   /** The rows of the trace that it added or changed. */
   trace?: TraceChange[];
+  /** In an exported file: the messages that are shown from this event on, each with the number of its loop. */
+  said?: [loop: number, message: ShownMessage][];
   /** Noted by the page: a call of the loop itself, or an answer that another run has paid for. */
   uncounted?: boolean;
 }
@@ -295,7 +301,7 @@ type FromKernel =
   | { type: "live"; lines: LiveLine[]; now?: undefined; token?: undefined }
   | { type: "pong"; token: string; now: number }
   | { type: "inside"; id: string; data: FromInside; now?: undefined; token?: undefined }
-  | ({ type: "decided" | "done" | "moved" | "shown" | "state" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
+  | ({ type: "decided" | "done" | "exported" | "moved" | "shown" | "state" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
 
 /** The answers about branches. */
 type OfBranches = "whatif" | "shape" | "branch" | "open" | "rename" | "compare";
@@ -337,6 +343,8 @@ interface Questions {
   position: { position: number; unit?: string };
   /** `field`: of an event only this field, or this part of a field. */
   show: { seq: number; field?: string[] } | Identity;
+  /** The next part of the exported file; the first question makes the file. */
+  export: { file: string; part: number };
   state: { path: string; position: number };
   typed: { seq: number };
   /** `position`: the messages as they were after so many events; without it, as they are. */
@@ -359,6 +367,7 @@ interface Answers {
   position: { place?: Place };
   /** Of an event its text, which is JSON or a text of the event itself; of a question its arguments, or why it has none. */
   show: { text: string; length: number; json?: boolean; values?: Value[]; left?: number };
+  export: Failed | { ok: true; file: string; name: string; parts: number; text: string; error?: undefined };
   state: Failed | { ok: true; facts: Record<string, string | number>; values: Record<string, unknown>; error?: undefined };
   typed: { text: string; timing: Timing };
   messages: { total: number; left: number; note: string; messages: ShownMessage[] };
@@ -522,6 +531,10 @@ type Moment = import("./moment.js").Moment;
 type Call = import("./call.js").Call;
 type Approvals = import("./approvals.js").Approvals;
 type Trace = import("./trace.js").Trace;
+/** What a call wants from what lists it: the calls that wait, or the bar. */
+type Lister = Pick<import("./approvals.js").Approvals, "table" | "current" | "count" | "concern" | "show" | "reveal" | "step"> & {
+  send(calls: Call[], message: Verdict): void;
+};
 
 /** The subject of a notification from the store to its views: a trait that has changed, or one of these. */
 type News = keyof Traits | "rows" | "live" | "clock" | "position" | "selected" | "whatif" | "kernel" | "view";

@@ -24,6 +24,8 @@ RECENT = 500
 """The number of events, the newest first, that are searched for the name of the model."""
 NAME = 80
 """Characters of a name."""
+QUESTION = 20_000
+"""The maximum number of characters of the question of a run that a page gets."""
 
 _STATES: Mapping[str, tuple[Sign, str]] = {
     "completed": ("done", "done"),

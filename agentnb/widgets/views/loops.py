@@ -21,7 +21,7 @@ from agentnb.core.loop import Design
 from agentnb.core.messages import ToolCall
 from agentnb.core.state import CallState
 from agentnb.tools import as_tools, loop_of
-from agentnb.widgets.drawings.diagram import Table, table_of
+from agentnb.widgets.drawings.diagram import Table, diagram, table_of
 from agentnb.widgets.text import brief
 from agentnb.widgets.views.call_graph import GraphView, LoopGraph, graph_of
 
@@ -246,6 +246,22 @@ def graph_status(graphs: Sequence[tuple[str, GraphView]]) -> list[dict[str, Any]
 def graph_name(path: str) -> str:
     """Return the accessible name of a call graph."""
     return f"Call graph of {repair_text(path)}" if path else "Call graph"
+
+
+def phases_of(table: Table) -> list[str]:
+    """Return the names of the phases of a table."""
+    return [repair_text(name) for name, _ in table]
+
+
+def diagrams_of(loops: Loops) -> list[dict[str, Any]]:
+    """Return the tables of the nested loops, each with its drawing and the loops that have it."""
+    names: list[list[str]] = [[] for _ in loops.tables]
+    for name, number in list(loops.named.items()):
+        names[number].append(repair_text(name))
+    return [
+        {"phases": phases_of(table), "diagram": diagram(table), "loops": own}
+        for table, own in zip(list(loops.tables), names, strict=False)
+    ]
 
 
 def arrows_of(loop: LoopView) -> list[list[str]]:

@@ -68,12 +68,12 @@ def row(event: Event, causes: Causes | None = None) -> dict[str, Any]:
     return made
 
 
-def encode_row(event: Event, trace: Trace | None = None) -> bytes:
+def encode_row(event: Event, trace: Trace | None = None, limit: int = ROW_LIMIT) -> bytes:
     """Return the row of an event as JSON, with its mark on the strip, its cause and its span.
 
-    trace: it has what the event changed, which becomes part of the row.
+    trace: it has what the event changed, which becomes part of the row. limit: the maximum size of the event's data.
     """
-    made, _, encoded = _row(event, trace.spans.causes if trace is not None else None)
+    made, _, encoded = _row(event, trace.spans.causes if trace is not None else None, limit)
     if (mark := mark_of(event)) is not None:
         made["mark"] = mark
     if event.seq == 0 and (inherited := inherited_by(event)):
@@ -87,7 +87,7 @@ def encode_row(event: Event, trace: Trace | None = None) -> bytes:
     return as_json(made)[:-1] + b',"data":' + encoded + b"}"
 
 
-def _row(event: Event, causes: Causes | None) -> tuple[dict[str, Any], dict[str, Any], bytes]:
+def _row(event: Event, causes: Causes | None, limit: int = ROW_LIMIT) -> tuple[dict[str, Any], dict[str, Any], bytes]:
     """Return a row without its data, the data, and the data as JSON, which is made once."""
     data = plain_event(event)
     for stamp in STAMPS:
@@ -98,10 +98,10 @@ def _row(event: Event, causes: Causes | None) -> tuple[dict[str, Any], dict[str,
     if event.phase:
         made["phase"] = event.phase
     encoded = as_json(data)
-    if len(encoded) > ROW_LIMIT:
+    if len(encoded) > limit:
         made["size"] = len(encoded)
         whole = data
-        data, encoded = _small(data)
+        data, encoded = _small(data, limit)
         made["cut"] = [name for name in data if data[name] is not whole[name] and data[name] != whole[name]]
     made["group"] = "error" if data.get("is_error") or data.get("error") else GROUPS.get(event.type, "state")
     made["summary"] = summary(event.type, data, event.phase)
@@ -134,13 +134,14 @@ def tail(events: Sequence[Event]) -> str:
     return f"[{','.join(reversed(rows))}]"
 
 
-def _small(data: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+def _small(data: dict[str, Any], limit: int) -> tuple[dict[str, Any], bytes]:
     """Return data with its long fields clipped until it is small enough, and its JSON."""
-    long = [name for name, value in data.items() if len(as_json(value)) > SHORT]
-    for length, items, depth in ((1000, 20, 4), (300, 10, 4), (100, 5, 4), (40, 2, 3), (20, 1, 2)):
+    long = [name for name, value in data.items() if len(as_json(value)) > min(SHORT, limit // 4)]
+    wide = ((limit // 2, 500, 8), (limit // 8, 100, 6)) if limit > ROW_LIMIT else ()
+    for length, items, depth in (*wide, (1000, 20, 4), (300, 10, 4), (100, 5, 4), (40, 2, 3), (20, 1, 2)):
         clipped = data | {name: clip(data[name], length, items, depth) for name in long}
         encoded = as_json(clipped)
-        if len(encoded) <= ROW_LIMIT:
+        if len(encoded) <= limit:
             break
     return clipped, encoded
 

@@ -126,7 +126,8 @@ class Transcript:
             # Of an answer: its calls, each with the results that follow before the next answer.
             calls = message.get("tool_calls") or ()
             results: dict[str, Mapping[str, Any]] = {}
-            for later in islice(self.messages, index + 1, None) if calls else ():
+            for at in range(index + 1, len(self.messages) if calls else 0):
+                later = self.messages[at]
                 if later.get("role") == "assistant":
                     break
                 if later.get("role") == "tool":
@@ -282,13 +283,17 @@ def _final_state(events: Sequence[Event], path: str, begun: int) -> State:
     return state
 
 
-def transcript_data(transcript: Transcript, last: int) -> dict[str, Any]:
-    """Return the last messages as the page gets them, the number of all messages, and that of the ones left out."""
+def transcript_data(transcript: Transcript, last: int, *, most: int = TEXT, room: float = ROOM) -> dict[str, Any]:
+    """Return the last messages as the page gets them, the number of all messages, and that of the ones left out.
+
+    most: the maximum number of characters of one string. room: the approximate number of characters in all, after which
+    older messages are cut shorter.
+    """
     total = len(transcript)
     first = max(0, total - last)
-    room, messages = ROOM, []
+    messages = []
     for entry in reversed(list(transcript.entries(first, total))):
-        length = TEXT if room > 0 else TEXT // 20
+        length = most if room > 0 else most // 20
         calls = [
             {
                 "name": repair_text(call.name),
