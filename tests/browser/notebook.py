@@ -184,7 +184,9 @@ class Notebook:
     @_in_browser
     def click(self, name: str, role: Any = "button", timeout: float = PATIENCE) -> None:
         """Click the one element with this role and accessible name in the notebook."""
-        self._one(role, name).click(timeout=timeout * 1000)
+        button = self._one(role, name)
+        button.scroll_into_view_if_needed()  # a question is read before it is decided
+        button.click(timeout=timeout * 1000)
 
     @_in_browser
     def fill(self, name: str, text: str, role: Any = "textbox") -> None:

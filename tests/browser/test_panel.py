@@ -288,7 +288,7 @@ def test_a_call_of_a_nested_loop_is_decided_by_button(notebook: Notebook, decisi
             page.get_by_role("img", name="State diagram").get_attribute("data-phase"),
             inside.get_attribute("data-path"),
             inside.get_attribute("data-nested-phase"),
-            page.get_by_role("group", name="write", exact=True).locator(".agentnb-path").inner_text(),
+            page.get_by_role("group", name="write", exact=True).locator(".agentnb-path").first.inner_text(),
         )
 
     wait_until(lambda: notebook.do(look), ("executing", "worker", "acting", "worker"))
