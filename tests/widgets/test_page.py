@@ -676,6 +676,10 @@ def test_the_panel_reports_a_dead_kernel_and_disables_its_buttons(page: Page) ->
 # -- looks -------------------------------------------------------------------------------------------------------------
 
 
+# A narrow panel has a line of phases in place of the diagram.
+SHOWN_IN_FULL = ".agentnb-diagram:visible, .agentnb-nested-head > span:visible, .agentnb-asking .agentnb-path:visible"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1000, 360])
 def test_nested_loops_have_enough_contrast_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
@@ -686,7 +690,7 @@ def test_nested_loops_have_enough_contrast_and_nothing_is_cut_off(browser: Brows
     shown.until(page.locator("[data-nested-phase]").count, "the loop inside")
     assert page.evaluate("window.poorContrast()") == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for node in page.locator(".agentnb-diagram, .agentnb-nested-head > span, .agentnb-asking .agentnb-path").all():
+    for node in page.locator(SHOWN_IN_FULL).all():
         box = node.bounding_box()
         assert box is not None
         assert box["x"] >= 0
