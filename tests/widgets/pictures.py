@@ -91,15 +91,12 @@ def _show(page: Page, run: Any, state: str) -> PanelPage | None:
 
 def _live(page: Page, run: Any, state: str) -> PanelPage:
     panel = RecordedPanel(run)
-    shown = PanelPage(page, panel, kernel={"status": "idle"})
+    shown = PanelPage(page, panel, kernel={"status": "idle"}, tab=TABS.get(state, "Trace"))
     if state in THEN:
         THEN[state](run)
         shown.until(lambda: "23%, and" in page.inner_text("#here"), "the text on its way")
     shown.until(lambda: page.locator(".agentnb-diagram svg").count(), "the diagram")
-    shown.until(lambda: f"{len(run.events)} event" in page.inner_text(".agentnb-count"), "all events")
     shown.until(panel.is_told, "all there is to tell of them")
-    if state in TABS:
-        page.get_by_role("tab", name=TABS[state]).click()
     _come_to_rest(shown)
     if state == "kernel-gone":
         page.evaluate("() => window.model.widget_manager.kernel.change('dead')")

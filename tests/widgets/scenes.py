@@ -159,6 +159,6 @@ SCENES: dict[str, Callable[[], Any]] = {
     "messages": completed,
 }
 TABS: dict[str, str] = {"messages": "Messages"}
-"""The view that is shown, if it is not the events."""
+"""The view that is shown, if it is not the trace."""
 THEN: dict[str, Callable[[Any], object]] = {"running": speak}
 """The action after the panel is shown."""
