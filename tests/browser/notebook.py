@@ -155,6 +155,13 @@ class Notebook:
         self._page.wait_for_function(contains, arg=[i, text], timeout=timeout * 1000)
 
     @_in_browser
+    def wait_status(self, i: int, status: str, timeout: float = PATIENCE) -> None:
+        """Wait until a panel in the cell's outputs has this status in its header."""
+        shows = """([i, status]) => [...lab.cells[i].outputArea.node.querySelectorAll(".agentnb-state-word")]
+            .some((word) => word.innerText.trim() === status)"""
+        self._page.wait_for_function(shows, arg=[i, status], timeout=timeout * 1000)
+
+    @_in_browser
     def text_of(self, role: Any, name: str | None = None) -> str:
         """Give the visible text of the one element with this role and accessible name."""
         return self._one(role, name).inner_text()
@@ -177,7 +184,9 @@ class Notebook:
     @_in_browser
     def click(self, name: str, role: Any = "button", timeout: float = PATIENCE) -> None:
         """Click the one element with this role and accessible name in the notebook."""
-        self._one(role, name).click(timeout=timeout * 1000)
+        button = self._one(role, name)
+        button.scroll_into_view_if_needed()  # a question is read before it is decided
+        button.click(timeout=timeout * 1000)
 
     @_in_browser
     def fill(self, name: str, text: str, role: Any = "textbox") -> None:

@@ -52,7 +52,7 @@ def test_a_run_waits_for_a_person_who_finds_it_again_after_reload_and_restart(no
     notebook.run(0, timeout=60)
     notebook.run(3)
     notebook.wait_output(3, "read only. To resume it: agentnb.attach('mine', loop)")
-    notebook.wait_output(3, "approval_request")
+    notebook.wait_output(3, "Turn 1")
     notebook.do(
         lambda page: page.locator('[aria-label="State diagram"]:not([data-agentnb-copy] *) svg').nth(1).wait_for()
     )

@@ -97,11 +97,11 @@ def test_a_page_of_voila_decides_with_the_panel_of_a_run_in_the_background(brows
         page = pages.open("voila/render", [SETUP, "run = start(0, 3); run.play(); run"])
         for number in range(3):
             approve(page, number)
-        page.get_by_text("completed", exact=True).wait_for(timeout=START)
+        page.locator(".agentnb-state-word").filter(has_text="done").wait_for(timeout=START)
         page.wait_for_timeout(2000)  # the static panel, which Voila does not take, must not cost the live one
         return page.inner_text("body")
 
-    assert "run_end" in browser.do(click_through)
+    assert "Messages" in browser.do(click_through)  # a view of the live panel
 
 
 def test_the_page_for_voila_shows_no_code_and_applies_decisions(
@@ -124,7 +124,7 @@ def test_the_page_for_voila_shows_no_code_and_applies_decisions(
         page.get_by_role("button", name="Edit", exact=True).click()
         page.get_by_label("words").fill("Somebody has read this.")
         page.get_by_role("button", name="Approve", exact=True).click()
-        page.get_by_text("completed", exact=True).wait_for(timeout=START)
+        page.locator(".agentnb-state-word").filter(has_text="done").wait_for(timeout=START)
         return page.inner_text("body")
 
     shown = browser.do(decide)
@@ -140,6 +140,6 @@ def test_a_page_of_voila_is_drawn_although_a_cell_waits(browser: Chromium, pages
         soon = "import agentnb.notebook.keyboard as keyboard; keyboard.SILENT = 0.5"
         page = pages.open("voila/render", [SETUP, soon, "run = start(0, 1); run", "run.result()"])
         approve(page, 0)
-        page.get_by_text("completed", exact=True).wait_for(timeout=START)
+        page.locator(".agentnb-state-word").filter(has_text="done").wait_for(timeout=START)
 
     browser.do(look)

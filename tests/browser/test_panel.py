@@ -198,7 +198,7 @@ def test_the_texts_of_the_panel_have_enough_contrast_in_each_theme(notebook: Not
     notebook.do(lambda page: page.evaluate(CONTRAST.read_text()))
     notebook.do(find_no_poor_contrast)
     approve(notebook)
-    notebook.wait_output(SHOW, "completed")
+    notebook.wait_status(SHOW, "done")
     notebook.do(find_no_poor_contrast)
     show_saved(notebook)
     notebook.wait_output(SHOW, "Saved copy of")
@@ -232,9 +232,15 @@ def test_the_cancel_button_ends_a_run_whose_cell_has_returned(notebook: Notebook
     assert notebook.run(LOOK).strip() == "cancelled []"
 
 
+def see_events(notebook: Notebook) -> None:
+    """Open the tab with the events."""
+    notebook.do(lambda page: page.get_by_role("tab", name="Events").click())
+
+
 def test_a_run_is_stepped_by_button(notebook: Notebook) -> None:
     notebook.set_cell(SHOW, "run = start(); run")
     notebook.run(SHOW)
+    see_events(notebook)
     for expected in ("run_start", "message", "model_start", "model_end", "approval_request"):
         notebook.click("Step")
         notebook.wait_output(SHOW, expected)
@@ -277,12 +283,12 @@ def test_a_call_of_a_nested_loop_is_decided_by_button(notebook: Notebook, decisi
     notebook.wait_output(SHOW, "asks you")
 
     def look(page: Any) -> tuple[Any, ...]:
-        inside = page.get_by_role("list", name="Loops inside").get_by_role("listitem")
+        inside = page.get_by_role("list", name="Loops inside").locator("> li")
         return (
             page.get_by_role("img", name="State diagram").get_attribute("data-phase"),
             inside.get_attribute("data-path"),
             inside.get_attribute("data-nested-phase"),
-            page.get_by_role("group", name="write", exact=True).locator(".agentnb-path").inner_text(),
+            page.get_by_role("group", name="write", exact=True).locator(".agentnb-path").first.inner_text(),
         )
 
     wait_until(lambda: notebook.do(look), ("executing", "worker", "acting", "worker"))
@@ -352,6 +358,7 @@ def calls_shown(page: Any) -> list[str]:
 def test_the_graph_of_an_execution_loop_is_updated_while_its_calls_run(notebook: Notebook) -> None:
     notebook.set_cell(SHOW, GRAPH)
     notebook.run(SHOW)
+    notebook.do(lambda page: page.get_by_role("tab", name="Graph").click())
 
     def wait_for(*boxes: str) -> None:
         wait_until(lambda: notebook.do(calls_shown), list(boxes))
@@ -400,7 +407,8 @@ def test_a_reloaded_page_shows_every_event(notebook: Notebook) -> None:
     assert count > 800
     notebook.save()
     notebook.reload()
-    notebook.wait_output(SHOW, "approval_request", timeout=60)
+    notebook.wait_output(SHOW, "asks you", timeout=60)
+    see_events(notebook)
     wait_until(lambda: notebook.do(lambda page: page.locator(".agentnb-count").inner_text()), f"{count} events")
     assert notebook.do(rows_scrolled_through) == list(range(count))
     approve(notebook)
@@ -436,7 +444,7 @@ WATCH_HEIGHTS = """() => { window.heights = []; window.words = new Set();
 def test_an_ended_panel_stays_live_on_the_page_and_the_notebook_has_a_static_one(notebook: Notebook) -> None:
     begin(notebook, "returned")
     approve(notebook)
-    notebook.wait_output(SHOW, "completed")
+    notebook.wait_status(SHOW, "done")
     notebook.do(lambda page: page.get_by_role("tab", name="Events").click())
     notebook.do(lambda page: page.get_by_role("tab", name="Events").focus())
     notebook.do(lambda page: page.evaluate(WATCH_HEIGHTS))
@@ -492,6 +500,7 @@ def test_an_ended_panel_is_readable_after_a_restart_of_the_kernel(notebooks: Not
     approve(notebook)
     notebook.do(lambda page: page.locator(SAVED).wait_for(state="attached"))
     notebook.restart_kernel()
+    see_events(notebook)
     notebook.wait_output(SHOW, "run_end")
     notebook.save()
     notebook.reload()
@@ -664,5 +673,6 @@ def test_a_panel_whose_kernel_has_died_says_so(notebooks: Notebooks) -> None:
     notebook.kill_kernel()
     notebook.await_new_kernel()
     notebook.wait_output(SHOW, "The kernel is gone", timeout=60)
+    see_events(notebook)
     notebook.wait_output(SHOW, "approval_request")
     assert notebook.do(lambda page: page.get_by_role("button", name="Approve", exact=True).is_disabled())

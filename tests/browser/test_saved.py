@@ -85,7 +85,7 @@ def test_runs_of_ten_thousand_events_add_little_to_a_saved_notebook(
     notebook.set_cell(3, "for run in (first, second): run.approve('w'); print(run.result(30))")
     assert notebook.run(3).count("It is over.") == 2
     for run in RUNS:
-        notebook.wait_output(run, "completed")
+        notebook.wait_status(run, "done")
     over, pages = saved(notebook)
     # This page does not know the ids of the outputs in the file, so it cannot update them.
     assert all("State of 20" in page and "agentnb.attach(" in page for page in pages)

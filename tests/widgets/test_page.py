@@ -623,7 +623,7 @@ def test_a_long_graph_scrolls_in_a_narrow_panel_and_an_absent_one_is_hidden(page
     tell(shown, {"graphs": [], "drawings": []})
     expect(image).to_have_count(0)
     expect(page.get_by_role("tab", name="Graph")).to_be_hidden()
-    expect(page.get_by_role("log", name="Events")).to_be_visible()
+    expect(page.get_by_role("tabpanel", name="Trace")).to_be_visible()
 
 
 def test_a_graph_of_hostile_names_is_text(page: Page) -> None:
@@ -676,6 +676,10 @@ def test_the_panel_reports_a_dead_kernel_and_disables_its_buttons(page: Page) ->
 # -- looks -------------------------------------------------------------------------------------------------------------
 
 
+# A narrow panel has a line of phases in place of the diagram.
+SHOWN_IN_FULL = ".agentnb-diagram:visible, .agentnb-nested-head > span:visible, .agentnb-asking .agentnb-path:visible"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1000, 360])
 def test_nested_loops_have_enough_contrast_and_nothing_is_cut_off(browser: Browser, scheme: Any, width: int) -> None:
@@ -683,10 +687,10 @@ def test_nested_loops_have_enough_contrast_and_nothing_is_cut_off(browser: Brows
     run = waiting_inside()
     shown = PanelPage(context.new_page(), RecordedPanel(run))
     page = shown.page
-    shown.until(page.get_by_role("img", name="Phases of worker").locator("svg").count, "the drawing")
+    shown.until(page.locator("[data-nested-phase]").count, "the loop inside")
     assert page.evaluate("window.poorContrast()") == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for node in page.locator(".agentnb-diagram, .agentnb-nested-head > span, .agentnb-asking .agentnb-path").all():
+    for node in page.locator(SHOWN_IN_FULL).all():
         box = node.bounding_box()
         assert box is not None
         assert box["x"] >= 0

@@ -110,7 +110,7 @@ function tableOf(records, left) {
   ].filter(Boolean);
   return el(
     "div",
-    { class: "agentnb-data" },
+    { class: "agentnb-data", tabindex: "0", role: "group", "aria-label": "Table" }, // it scrolls sideways
     el(
       "table",
       {},
