@@ -44,7 +44,11 @@ class Told:
         if not self.run.state.paused:
             status["paused_for"] = ""  # that it is about to pause is a wish, and no fact
         if status["standing"] == "pausing" or (not self.run.driven and status["standing"] == "paused"):
-            status["standing"] = "running"  # whether the run is driven is not an event either
+            status |= {
+                "standing": "running",
+                "sign": "running",
+                "words": "running",
+            }  # whether the run is driven is no event
         now["said"] = {path: self.said(path) for path in ("", *(one["path"] for one in now["status"]["nested"]))}
         return json.loads(json.dumps(now))
 
