@@ -786,6 +786,7 @@ def test_a_static_panel_on_the_same_page_does_not_change_a_live_one(show: Callab
     shown = show(run)
     page = shown.page
     shown.until(page.locator(".agentnb-diagram svg").count, "the drawing, which comes last")
+    shown.until(page.locator(".agentnb-detail h4").count, "the detail pane, which is drawn a little later")
     shown.settle()
     before = page.evaluate(LOOKS)
     page.evaluate("html => document.body.insertAdjacentHTML('beforeend', html)", static_html(run))

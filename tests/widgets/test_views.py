@@ -187,6 +187,7 @@ def test_data_that_a_page_discarded_is_fetched_on_request(page: Page) -> None:
     option(page, "number 10239").click()
     assert shown.sent("show") == []
     page.keyboard.press("Home")
+    shown.settle()  # it is drawn in the next frame
     [asked] = shown.sent("show")
     assert asked["seq"] == 0
     shown.deliver({"type": "shown", "token": asked["token"], "text": "all of it", "length": 9})

@@ -35,6 +35,7 @@ export class Detail {
     this.whole = /** @type {Map<string, HTMLElement>} */ (new Map()); // by event and field: data that was loaded
     this.loaded = /** @type {Map<number, Record<string, any>>} */ (new Map()); // by event, the same
     this.told = /** @type {EventRow | null} */ (null); // the event for which a breakpoint was added
+    this.stale = false; // whether there is news since the last drawing
     this.timer = this.tick = 0;
     const go = (/** @type {number} */ at) => this.go(at);
     this.recorded = new Recorded(store, go);
@@ -92,13 +93,15 @@ export class Detail {
       clearTimeout(this.timer);
       this.timer = 0;
     }
+    this.stale = true;
     if (this.timer) return;
-    this.draw();
     // News that come at once are drawn together.
     this.timer = setTimeout(() => {
       this.timer = 0;
-      this.draw();
+      if (this.stale) this.update("rows");
     }, PAUSE_DETAIL);
+    this.draw();
+    this.stale = false;
   }
 
   // -- what is shown
