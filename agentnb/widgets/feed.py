@@ -31,7 +31,7 @@ Send = Callable[[dict[str, Any]], object]
 
 
 class Feed:
-    """Sends the events of `run` by `send`, and calls `settled` when all events were sent.
+    """Sends the events of `run` by `send`, and calls `settled` when all events were sent. Call `start` to begin.
 
     settled: called at the end of every flush after which no event is left to send; its argument is True if the run has
     ended. recorded: send the whole recording, including the events after the position of a replay.
@@ -57,9 +57,14 @@ class Feed:
         self._live = LiveLines()
         self.trace = Trace()
         self._live_changed = False
+        self._awake = True  # until it is started, it is not woken
+        self._unwatch: Callable[[], object] = lambda: None
+
+    def start(self) -> None:
+        """Start to watch the run and to send, in the ticker's thread."""
+        self._ticker.add(self)
+        self._unwatch = self._run.watch(self._receive)
         self._awake = False
-        ticker.add(self)
-        self._unwatch = run.watch(self._receive)
         self.wake()
 
     def rewind(self, have: int) -> None:

@@ -131,7 +131,6 @@ class Panel(anywidget.AnyWidget):
         comms.opened(self.model_id, str(run.id))
         self._commands = CommandHandlers(run, self.send, self._decisions)
         self._feed = Feed(run, self.send, self._settled, recorded=bool(self.place))
-        self._stop_watching_driving = run.watch_driving(self._feed.wake)
         self._branches = Branches(run, self._feed.wake)
         self._branching = BranchHandlers(run, self._branches, self._feed.trace, self._open_branch)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -144,6 +143,8 @@ class Panel(anywidget.AnyWidget):
             **{name: partial(self._respond, name) for name in self._branching.handlers},
         }
         self.on_msg(self._receive)
+        self._stop_watching_driving = run.watch_driving(self._feed.wake)
+        self._feed.start()  # last: from here on, the ticker's thread uses the panel
 
     def when_over(self, callback: Callable[[], object]) -> None:
         """Call `callback` once the run has ended and all events were sent to the page, also if that is so already."""

@@ -37,7 +37,7 @@ function strip(spans, position) {
   return { lanes: names, bars, breaks: axis.breaks, marks, turns: turnsOf(spans.turns, axis), times: axis.times, places: axis.places, waited };
 }
 
-const told = positions.map((position) => {
+const folded = positions.map((position) => {
   moment.goTo(rows, position);
   const fresh = new Moment(false);
   fresh.goTo(rows, position);
@@ -48,4 +48,4 @@ const told = positions.map((position) => {
     isSame: JSON.stringify(plain(moment)) === JSON.stringify(plain(fresh)),
   };
 });
-console.log(JSON.stringify(told));
+console.log(JSON.stringify(folded));

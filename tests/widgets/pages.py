@@ -131,6 +131,14 @@ class PanelPage:
         """Let the page draw."""
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
+    def close(self) -> None:
+        """Check that the page had no error, cancel the run and close its panel."""
+        assert self.errors == []
+        assert self.panel is not None
+        if hasattr(self.panel.run, "cancel"):  # a recording cannot be cancelled
+            self.panel.run.cancel()
+        self.panel.close()
+
     def _await_recording(self, length: int) -> None:
         """Wait until the page has all events of a replay, because it cannot go to an event before."""
         slider = self.page.get_by_role("slider", name="Position")

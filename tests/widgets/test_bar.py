@@ -91,10 +91,7 @@ def show(page: Page) -> Iterator[Callable[..., PanelPage]]:
 
     yield make
     for panel_page in shown:
-        assert panel_page.errors == []
-        assert panel_page.panel is not None
-        panel_page.panel.run.cancel()
-        panel_page.panel.close()
+        panel_page.close()
 
 
 def scroll(page: Page, to: int) -> None:

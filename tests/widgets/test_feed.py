@@ -21,6 +21,7 @@ class Fed:
     def __init__(self) -> None:
         self.run, self.outbox, self.settled, self.began = Recording(), Outbox(), [], time.monotonic()
         self.feed = Feed(self.run, self.outbox.send, self.settled.append)
+        self.feed.start()
 
     def has(self, count: int) -> bool:
         return len(self.outbox.rows()) >= count
@@ -47,6 +48,7 @@ def test_events_before_the_creation_of_the_panel_are_sent() -> None:
     run, outbox = Recording(), Outbox()
     run.start()
     feed = Feed(run, outbox.send, lambda over: None)
+    feed.start()
     outbox.until(lambda: outbox.rows())
     feed.close()
     assert outbox.rows()[0]["type"] == "run_start"
@@ -151,6 +153,8 @@ def test_a_panel_that_cannot_send_does_not_affect_other_panels(caplog: pytest.Lo
     run.start()
     broken = Feed(run, fail, lambda over: None, ticker)
     working = Feed(run, outbox.send, lambda over: None, ticker)
+    broken.start()
+    working.start()
     outbox.until(lambda: outbox.rows())
     broken.close()
     working.close()
@@ -179,6 +183,7 @@ def test_watching_costs_a_run_little_for_each_event(fed: Fed) -> None:
 def test_a_closed_feed_sends_no_event() -> None:
     run, outbox = Recording(), Outbox()
     feed = Feed(run, outbox.send, lambda over: None)
+    feed.start()
     feed.close()
     run.start()
     with pytest.raises(AssertionError, match="not within"):

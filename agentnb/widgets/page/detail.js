@@ -34,7 +34,7 @@ export class Detail {
     this.shown = ""; // what the sections were made of
     this.whole = /** @type {Map<string, HTMLElement>} */ (new Map()); // by event and field: data that was loaded
     this.loaded = /** @type {Map<number, Record<string, any>>} */ (new Map()); // by event, the same
-    this.told = /** @type {EventRow | null} */ (null); // the event for which a breakpoint was added
+    this.stops = /** @type {EventRow | null} */ (null); // the event for which a breakpoint was added
     this.stale = false; // whether there is news since the last drawing
     this.timer = this.tick = 0;
     const go = (/** @type {number} */ at) => this.go(at);
@@ -349,7 +349,7 @@ export class Detail {
     this.stop.purpose = visible(`Add a breakpoint: ${what} (B)`);
     const why = store.gone ? GONE : store.replays ? "A recording does not run." : over ? "The run has ended." : known ? "" : `A run cannot pause at ${row.type}.`;
     enable(this.stop, !why, why);
-    say(this.stop.children[1], this.told === row ? "Breakpoint added" : "Break here");
+    say(this.stop.children[1], this.stops === row ? "Breakpoint added" : "Break here");
     const whyNot = store.gone ? GONE : isRecorded ? "" : "The kernel has not sent this event yet.";
     enable(this.what, !whyNot, whyNot);
     this.foot.hidden = store.isFile || (this.stop.hidden && this.what.hidden);
@@ -359,10 +359,10 @@ export class Detail {
     const { row, subject } = this;
     if (!row || !subject || this.stop.getAttribute("aria-disabled") === "true" || this.stop.hidden) return;
     const { kind, span } = subject,
-      tool = kind === "call" && span && OF_CALLS.has(row.type) ? span.name.replace(/[*?[]/g, "[$&]") : ""; // a name, not a pattern
-    this.store.ask({ type: "breakpoint", do: "add", event: row.type, tool }, (answer) => {
+      tool = kind === "call" && span && OF_CALLS.has(row.type) ? span.name : "";
+    this.store.breakAt(row.type, tool, (answer) => {
       say(this.note, answer.ok ? "" : answer.error);
-      if (answer.ok) this.told = row;
+      if (answer.ok) this.stops = row;
       this.draw();
     });
   }

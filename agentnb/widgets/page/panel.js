@@ -259,17 +259,17 @@ function make(store, model) {
   );
   // What the tabs say about their views.
   let counted = 0,
-    told = 0,
+    sent = 0, // the messages among them
     anew = store.anew;
   const tell = () => {
     if (!tabs) return;
     if (anew !== store.anew) {
       anew = store.anew;
-      counted = told = 0;
+      counted = sent = 0;
     }
-    for (; counted < store.rows.length; counted++) if (MESSAGES.has(store.rows[counted].type)) told++;
+    for (; counted < store.rows.length; counted++) if (MESSAGES.has(store.rows[counted].type)) sent++;
     tabs.tell(events, store.rows.length || (store.replays ? 0 : store.total));
-    tabs.tell(messages, told);
+    tabs.tell(messages, sent);
     tabs.offer(compare, Boolean(model.get("branches")?.length));
     tabs.tell(compare, model.get("branches")?.length ?? 0);
     if (compare) compare.side.hidden = !tabs.isSeen(compare);

@@ -356,7 +356,7 @@ export function causeSections({ row, rows, span }, { store, go, question }) {
   /** @param {number} at */
   const link = (at) => {
     const cause = all[at],
-      about = mention(told(cause, store), store.spans),
+      about = mention(endOf(cause, store), store.spans),
       path = cause.path && cause.path !== row.path ? `${cause.path.split("/").at(-1)}: ` : "";
     return el(
       "li",
@@ -373,11 +373,11 @@ export function causeSections({ row, rows, span }, { store, go, question }) {
 }
 
 /**
- * The event that tells most about what an event began: its end, if that has happened.
+ * The event that ended what an event began; the event itself if there is none yet.
  * @param {EventRow} row
  * @param {Store} store
  */
-function told(row, { rows, spans }) {
+function endOf(row, { rows, spans }) {
   const span = spans.of(row);
   if (!span || span.ended === null || span.kind === "loop" || !UNSAID.has(row.type)) return row;
   for (let at = row.seq + 1; at < Math.min(rows.length, row.seq + FORWARD); at++)

@@ -277,6 +277,17 @@ export class Store {
     this.notify("selected");
   }
 
+  /**
+   * Add a breakpoint at events of a type, if it is given also of a tool.
+   * @param {string} event
+   * @param {string} tool
+   * @param {(answer: Done) => void} answered
+   */
+  breakAt(event, tool, answered) {
+    const name = tool.replace(/[*?[]/g, "[$&]"); // not a pattern
+    this.ask({ type: "breakpoint", do: "add", event, tool: name }, answered);
+  }
+
   // -- a replay's position
 
   /**

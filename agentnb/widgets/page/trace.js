@@ -557,12 +557,12 @@ export class Trace {
   breakAt(row) {
     const { store } = this,
       { type } = store.all[row.position],
-      tool = row.kind === "call" ? row.name.replace(/[*?[]/g, "[$&]") : ""; // a name, not a pattern
+      tool = row.kind === "call" ? row.name : "";
     if (store.isFile) this.tell(IN_A_FILE);
     else if (!store.model.get("breakpoints")?.events?.includes(type)) this.tell("Nothing pauses at such events.");
     else
-      store.ask({ type: "breakpoint", do: "add", event: type, tool }, (answer) => {
-        this.tell(answer.ok ? `Breakpoint added: every ${type}${tool ? ` of ${row.name}` : ""}` : answer.error);
+      store.breakAt(type, tool, (answer) => {
+        this.tell(answer.ok ? `Breakpoint added: every ${type}${tool ? ` of ${tool}` : ""}` : answer.error);
       });
   }
 

@@ -29,7 +29,7 @@ BARS = 100
 PAUSE = 0.3
 """The minimum number of seconds between two readings of a run's branches."""
 ANSWER = 24
-"""The maximum number of characters of an answer that stands for the outcome of a branch."""
+"""The maximum number of characters of an answer that is shown as the outcome of a branch."""
 
 
 class Branches:
