@@ -139,7 +139,7 @@ def test_the_bar_names_a_run_whose_question_is_out_of_sight_and_decides(show: Ca
     expect(bar).to_contain_text("waits for you")
     expect(bar).to_contain_text('delete(path="a.txt")')
     expect(button(bar, "Review")).to_be_hidden()
-    assert place(bar) == (553, 1000, 47)
+    shown.until(lambda: place(bar) == (553, 1000, 47), "the bar at the foot of the window")
     button(bar, "Approve").click()
     until_decided(shown, ("c0", "approve", "human"))
     shown.until(lambda: not bar.is_visible(), "the bar goes")

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.browser
 BROKEN = {
     "a part is missing": ".agentnb-diagram { display: none; }",
     "a button is missing": ".agentnb-actions > .agentnb-button { display: none !important; }",
-    "a kind of event has lost its colour": ".agentnb { --call: var(--dim) !important; }",
+    "a kind of row has lost its colour": ".agentnb { --call-bar: var(--dim) !important; }",
     "the accent is another": ".agentnb { --accent: #b3261e !important; }",
-    "the drawing has lost where the run is": ".agentnb-now { all: unset; }",
-    "rows are on top of each other": ".agentnb-row { transform: none !important; }",
+    "the drawing has lost where the run is": ".agentnb-phase.agentnb-now { all: unset !important; }",
+    "rows are on top of each other": ".agentnb-trace-row { transform: none !important; }",
     "nothing is dark": "@media (prefers-color-scheme: dark) { .agentnb { --ground: #fff !important; } }",
 }
 # As another Chromium may draw letters: bolder, spaced, unhinted, larger.

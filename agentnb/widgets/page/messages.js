@@ -76,6 +76,13 @@ export class Messages {
       },
       { passive: true },
     );
+    // The end stays in sight if the place for the messages gets another size.
+    this.sized = new ResizeObserver(() => this.follow && this.toEnd());
+    this.sized.observe(this.log);
+  }
+
+  toEnd() {
+    this.log.scrollTop = this.log.scrollHeight;
   }
 
   /**
@@ -284,11 +291,12 @@ export class Messages {
       if (body.firstChild) say(body.firstChild, line.text.trimStart());
     });
     this.live.hidden = !lines.length;
-    if (this.follow) this.log.scrollTop = this.log.scrollHeight;
+    if (this.follow) this.toEnd();
   }
 
   dispose() {
     clearTimeout(this.timer);
+    this.sized.disconnect();
   }
 }
 
