@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.browser.conftest import Notebooks
@@ -31,6 +31,12 @@ AGAIN = "agentnb.attach()"
 TABLE = "%runs"
 
 
+def approve_the_last(page: Any) -> None:
+    button = page.get_by_role("button", name="Approve", exact=True).last
+    button.scroll_into_view_if_needed()  # a question is read before it is decided
+    button.click()
+
+
 def test_a_run_waits_for_a_person_who_finds_it_again_after_reload_and_restart(notebooks: Notebooks) -> None:
     notebook = notebooks.open(cells=[SETUP, START, WAIT, "", TABLE])
     notebook.run_all()
@@ -52,7 +58,8 @@ def test_a_run_waits_for_a_person_who_finds_it_again_after_reload_and_restart(no
     notebook.run(0, timeout=60)
     notebook.run(3)
     notebook.wait_output(3, "read only. To resume it: agentnb.attach('mine', loop)")
-    notebook.wait_output(3, "Turn 1")
+    notebook.do(lambda page: page.locator(".jp-CodeCell").nth(3).get_by_role("tab", name="Events").click())
+    notebook.wait_output(3, "approval_request")
     notebook.do(
         lambda page: page.locator('[aria-label="State diagram"]:not([data-agentnb-copy] *) svg').nth(1).wait_for()
     )
@@ -67,6 +74,6 @@ def test_a_run_waits_for_a_person_who_finds_it_again_after_reload_and_restart(no
     notebook.set_cell(3, "run = agentnb.attach('mine', loop(TURNS[1:])); run")
     notebook.run(3)
     notebook.wait_output(3, "asks you")  # until then the last button is the dead panel's
-    notebook.do(lambda page: page.get_by_role("button", name="Approve", exact=True).last.click())  # the first is dead
+    notebook.do(approve_the_last)  # the first is dead
     notebook.set_cell(2, "print('got', await run)")
     assert "got It is done." in notebook.run(2)

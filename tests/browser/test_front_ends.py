@@ -64,13 +64,14 @@ def pages(browser: Chromium, server: JupyterServer) -> Iterator[Pages]:
 
 
 def approve(shown: Page | Locator, number: int) -> None:
-    call = shown.locator(".agentnb-call", has=shown.locator("dd", has_text=re.compile(f"^{number}$")))
+    page = getattr(shown, "page", shown)  # what a card has is sought from the card on
+    call = shown.locator(".agentnb-call", has=page.locator("dd", has_text=re.compile(f"^{number}$")))
     call.get_by_role("button", name="Approve", exact=True).click(timeout=START)
 
 
 def run_cell(page: Page, ordinal: int) -> Locator:
     """Run a cell once, as a person does; return the cell when it has started."""
-    cell = page.locator(".jp-CodeCell").nth(ordinal)
+    cell = page.locator(f'.jp-CodeCell[data-windowed-list-index="{ordinal}"]')
     cell.locator(".cm-content").click()
     page.keyboard.press("Control+Enter")
     cell.locator(".jp-InputPrompt", has_text=BEGUN).wait_for(timeout=START)
