@@ -26,12 +26,12 @@ from agentnb.run import Recording, Run
 from agentnb.run.headless import note_page
 from agentnb.widgets import comms
 from agentnb.widgets.branching import BranchHandlers
-from agentnb.widgets.bundle import packed_module
 from agentnb.widgets.display import display_live
 from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.feed import Feed
 from agentnb.widgets.handlers import CommandHandlers, snapshots_of
+from agentnb.widgets.page_source import LOADER, PageSource, page_source, reference, release
 from agentnb.widgets.static.panel import plain_text, static_html
 from agentnb.widgets.views.about import QUESTION, input_text, tools_offered
 from agentnb.widgets.views.branches import Branches
@@ -79,8 +79,10 @@ class Panel(anywidget.AnyWidget):
     Raises UsageError for an unknown part.
     """
 
-    _esm = packed_module()
+    _esm = LOADER
 
+    # The widget that holds the page's module.
+    source = traitlets.Instance(PageSource, allow_none=True).tag(sync=True, to_json=reference)
     key = traitlets.Unicode().tag(sync=True)  # the same for all views of one panel
     parts = traitlets.List(traitlets.Unicode()).tag(sync=True)
     question = traitlets.Unicode().tag(sync=True)  # what the run was started with
@@ -117,8 +119,10 @@ class Panel(anywidget.AnyWidget):
         self._pages: set[str] = set()  # the pages that show the panel
         self._closes_unseen = False
         self._opened: dict[str, InnerPanel] = {}  # the panels of branches inside this one, by the branch's run
+        key = uuid.uuid4().hex
         super().__init__(
-            key=uuid.uuid4().hex,
+            source=page_source(key),
+            key=key,
             parts=list(parts),
             question=repair_text(input_text(run))[:QUESTION],
             offered=tools_offered(run) if not len(run.recording) else [],
@@ -161,6 +165,7 @@ class Panel(anywidget.AnyWidget):
             self._feed.close()
             comms.closed(self.model_id)
             self._shrink()
+            release(self.key)
             self._own_layout.close()
         super().close()
 
@@ -187,6 +192,7 @@ class Panel(anywidget.AnyWidget):
         with self._closing, self.hold_sync():
             self._is_closed = True
             self.set_trait("_esm", "export default { render() {} };")
+            self.source = None
             self.tail, self.diagram, self.tables, self.graphs, self.drawings = "[]", "", [], [], []
             self.tools, self.pending, self.phases, self.question = {}, [], [], ""
             self.offered = []
@@ -329,7 +335,7 @@ class InnerComm:
 
 def _without_own(state: dict[str, Any]) -> dict[str, Any]:
     """Return the state of a widget without the fields that only a front end's model needs."""
-    names = ("layout", "tabbable", "tooltip")
+    names = ("layout", "tabbable", "tooltip", "source")
     return {name: value for name, value in state.items() if not name.startswith("_") and name not in names}
 
 

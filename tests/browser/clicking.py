@@ -135,6 +135,7 @@ def _approve(notebook: Notebook, number: int) -> None:
     def click(page: Any) -> None:
         call = page.locator(".agentnb-call", has=page.locator("dd", has_text=re.compile(f"^{number}$")))
         approve = call.get_by_role("button", name="Approve", exact=True)
+        approve.scroll_into_view_if_needed(timeout=PATIENCE * 1000)  # a call can be approved once its end was in sight
         approve.click(click_count=1 + number % 2, timeout=PATIENCE * 1000)
 
     notebook.do(click)

@@ -456,8 +456,8 @@ def test_an_ended_panel_stays_live_on_the_page_and_the_notebook_has_a_static_one
     assert (heights, words) == (1, [])
     focused = "() => document.activeElement.textContent"
     assert notebook.do(lambda page: page.evaluate(focused)).strip().startswith("Events")
-    notebook.do(lambda page: page.get_by_role("option").filter(has_text="call_start").first.click())
-    notebook.wait_output(SHOW, '"path": "a.txt"')
+    notebook.do(lambda page: page.locator("[role=option]").filter(has_text="call_start").first.click())
+    notebook.wait_output(SHOW, "as recorded")  # in the detail pane
     notebook.do(lambda page: page.get_by_role("tab", name="Messages").click())
     notebook.do(lambda page: page.locator(".agentnb-made", has_text='write(path="a.txt") → wrote a.txt').wait_for())
     assert notebook.do(lambda page: page.get_by_role("button", name="Play", exact=True).is_disabled())
@@ -469,7 +469,7 @@ def test_an_ended_panel_stays_live_on_the_page_and_the_notebook_has_a_static_one
     notebook.do(lambda page: page.locator(".agentnb-panel").wait_for())
     assert notebook.do(lambda page: page.locator(SAVED).is_hidden())
     notebook.do(lambda page: page.get_by_role("tab", name="Events").click())
-    notebook.do(lambda page: page.get_by_role("option").filter(has_text="call_start").first.wait_for())
+    notebook.do(lambda page: page.locator("[role=option]").filter(has_text="call_start").first.wait_for())
     close = "from ipywidgets.widgets.widget import _instances\nfor one in list(_instances.values()): one.close()"
     notebook.set_cell(LOOK, close)
     notebook.run(LOOK)

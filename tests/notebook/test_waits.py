@@ -56,7 +56,7 @@ class Page:
         """Decide about the call of a panel, once it is there; gives the id of the message."""
         self.kernel.until(lambda: bool(self._asked(panel)))
         question = self._asked(panel)[0]
-        assert path in question["arguments"]
+        assert [value["text"] for value in question["values"]] == [path]
         shown = {name: question[name] for name in ("run", "path", "event", "id", "attempt", "digest")}
         return self.send(panel, {"type": "decision", **shown, "decision": decision, "token": decision})
 
