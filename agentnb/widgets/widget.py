@@ -22,7 +22,7 @@ import traitlets
 
 from agentnb.core.errors import UsageError
 from agentnb.core.json import repair_text
-from agentnb.run import Recording, Run
+from agentnb.run import Recording
 from agentnb.run.headless import note_page
 from agentnb.widgets import comms
 from agentnb.widgets.branching import BranchHandlers
@@ -118,7 +118,7 @@ class Panel(anywidget.AnyWidget):
         self._when_over: list[Callable[[], object]] = []
         self._pages: set[str] = set()  # the pages that show the panel
         self._closes_unseen = False
-        self._opened: dict[str, InnerPanel] = {}  # the panels inside this one: of branches, and of the replay of this run
+        self._opened: dict[str, InnerPanel] = {}  # of branches and of the replay, inside this one, by run
         key = uuid.uuid4().hex
         super().__init__(
             source=page_source(key),
