@@ -53,7 +53,16 @@ from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import missing
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.stepping import step
-from agentnb.run.validation import StartOptions, check_name, check_path, check_seconds, check_start_options, check_text
+from agentnb.run.validation import (
+    StartOptions,
+    check_name,
+    check_path,
+    check_seconds,
+    check_start_options,
+    check_text,
+    checked_data,
+    checked_tags,
+)
 from agentnb.run.watchers import Watchers
 
 _INSTEAD = (
@@ -165,7 +174,10 @@ class Run(Decisions, Recording):
         suspended: bool = False,
         again: Mapping[str, list[str]] = MappingProxyType({}),
         judges_open_questions: bool = True,
+        tags: Sequence[str] = (),
+        data: Mapping[str, Any] | None = None,
     ) -> None:
+        tags, data = checked_tags(tags), checked_data(data)
         check_start_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
         self.loop = loop
         self.name = name
@@ -188,7 +200,7 @@ class Run(Decisions, Recording):
                 stacklevel=3,
             )
         self._fork_options = {"store": store, "approve": approve, "limits": limits}
-        self._journal.recorder = self._open_store(store, recording, shared)
+        self._journal.recorder = self._open_store(store, recording, shared, tags)
         # Make the event that this run begins with: its start, or the resumption of its recording if options have
         # changed or it was suspended.
         chosen: dict[str, Any] = {}
@@ -200,7 +212,7 @@ class Run(Decisions, Recording):
         if suspended or again or chosen:
             begin = RunResumed(suspended=suspended, again=dict(again), **chosen)
         if not recording:
-            begin = replace(self._journal.root.begin(input_as_json(input), history), **chosen)
+            begin = replace(self._journal.root.begin(input_as_json(input), history), tags=tags, data=data, **chosen)
         self._input = getattr(recording[0] if recording else begin, "input", None)
         self._journal.root.recorded = len(recording)
         judges_open_questions = judges_open_questions and approve is not None
@@ -215,11 +227,12 @@ class Run(Decisions, Recording):
         _remember(self)
 
     def _open_store(
-        self, store: RunStore | None, recording: Sequence[Event], shared: tuple[str, int] | None
+        self, store: RunStore | None, recording: Sequence[Event], shared: tuple[str, int] | None, tags: Sequence[str]
     ) -> Recorder | None:
         if store is None:
             return None
-        return store.record_run(self._journal.run_id, self.name, self.loop.kind(), recording, shared=shared)
+        tagged = {"tags": tags} if tags else {}
+        return store.record_run(self._journal.run_id, self.name, self.loop.kind(), recording, shared=shared, **tagged)
 
     # -- state and events ------------------------------------------------------------------------------------------
 

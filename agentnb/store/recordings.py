@@ -198,7 +198,7 @@ class NewRun(NamedTuple):
     """A run to be recorded: new, or continued after `recording`.
 
     shared: for a fork, the id of the run that it was forked from, and the number of events at its start that are the
-    events of that run. Only event 0 and the mark `inherited` differ.
+    events of that run. Only event 0 and the mark `inherited` differ. tags: the tags of a new run.
     """
 
     id: str
@@ -207,6 +207,7 @@ class NewRun(NamedTuple):
     recording: Sequence[Event]
     created: float | None
     shared: tuple[str, int] | None
+    tags: tuple[str, ...] = ()
 
 
 def attach_run(database: Database, run: NewRun, now: float) -> int:
@@ -223,6 +224,8 @@ def attach_run(database: Database, run: NewRun, now: float) -> int:
             created = rows.not_before(database, "runs", now) if run.created is None else run.created
             number = rows.add_run(database, run.id, run.name, run.loop, created, origin, shared)
             missing = [*recording[:1], *recording[max(shared, 1) :]]
+            for tag in run.tags:
+                rows.add_tag(database, number, tag)
         else:
             have = position(database, number)
             if have > len(recording):

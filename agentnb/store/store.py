@@ -279,18 +279,20 @@ class Store:
         *,
         created: float | None = None,
         shared: tuple[str, int] | None = None,
+        tags: Sequence[str] = (),
     ) -> RunRecorder:
         """Begin to record a run: a new one, or one that continues after `recording`.
 
         shared: for a fork, the id of the run that it was forked from, and the number of events at its start that are
         the events of that run; only event 0 and the mark `inherited` differ. If the store has them, they are not
-        written again.
+        written again. tags: the tags of a new run.
 
         Raises StoreConflict if the store has more events of the run, or other events. If another process writes at this
         moment, the run is added later, by the next `flush` of the recorder.
         """
         check_name("A run's name", *([] if name is None else [name]), loop)
-        run, now = NewRun(run_id, name, loop, recording, created, shared), time.time()
+        check_name("A run's tags", *tags)
+        run, now = NewRun(run_id, name, loop, recording, created, shared, tuple(tags)), time.time()
         recorder = RunRecorder(self._database, lambda: recordings.attach_run(self._database, run, now))
         with suppress(StoreBusy):
             recorder.attach()
