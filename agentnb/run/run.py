@@ -18,6 +18,7 @@ import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError, printable
-from agentnb.core.events import Delta, Event, Queue, RunResumed
+from agentnb.core.events import Delta, Event, Queue, RunResumed, RunStart
 from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
@@ -200,7 +201,7 @@ class Run(Decisions, Recording):
                 stacklevel=3,
             )
         self._fork_options = {"store": store, "approve": approve, "limits": limits}
-        self._journal.recorder = self._open_store(store, recording, shared, tags)
+        self._journal.recorder = self._open_store(store, recording, shared, tags or _kept_tags(recording, shared))
         # Make the event that this run begins with: its start, or the resumption of its recording if options have
         # changed or it was suspended.
         chosen: dict[str, Any] = {}
@@ -288,6 +289,18 @@ class Run(Decisions, Recording):
         run continues.
         """
         return self._journal.watch(watcher)
+
+    @property
+    def settled(self) -> bool:
+        """True if the run has ended, or waits for `resume()` after a failure of the model, and nothing drives it."""
+        return self._driving.settled
+
+    def waited_for(self) -> AbstractContextManager[None]:
+        """Return a context in which the run counts as one that a caller waits for, as `await run` does.
+
+        Without a person, the questions of such a run are decided earlier (`agentnb.headless`).
+        """
+        return self._driving.driver.unattended.waited_for()
 
     def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
         """Call `changed` whenever `driven` or `pausing` may have changed, in the thread that has changed it.
@@ -455,6 +468,12 @@ class Run(Decisions, Recording):
         where = self.stop_reason or ("paused" if self.state.paused else self.phase)
         names = printable(f"{self.name or self.id} of {self.loop.name}")
         return f"<Run {names}: {where}, {len(self._journal.events)} events>"
+
+
+def _kept_tags(recording: Sequence[Event], shared: tuple[str, int] | None) -> list[str]:
+    """Return the tags of a recording that is continued, for a store that does not have it yet; a fork has none."""
+    first = recording[0] if recording and shared is None else None
+    return first.tags if isinstance(first, RunStart) else []
 
 
 _runs: weakref.WeakValueDictionary[int, Run] = weakref.WeakValueDictionary()

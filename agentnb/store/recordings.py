@@ -150,6 +150,19 @@ def events(database: Database, number: int, end: int, start: int = 0, *, salvage
     return read
 
 
+def first_events(database: Database, tag: str) -> dict[str, Event]:
+    """Return the first event of each run with a tag, by the run's id. Raises RecordingCorrupt if one is damaged."""
+    found: dict[str, Event] = {}
+    sql = (
+        f"SELECT runs.number, id, key, body, events.checksum FROM tags JOIN runs ON tags.run = runs.number"
+        f" JOIN events ON key = runs.number * {SPAN} WHERE tag = ?"
+    )
+    for number, id, key, body, written in database.query(sql, tag):
+        event = decode(key, as_bytes(body), written, run_id=id)
+        found[id] = event if event is not None else events(database, number, 1)[0]  # raises, and says which event
+    return found
+
+
 def _read(database: Database, number: int, start: int, end: int, *, salvage: bool) -> Iterator[Event]:
     run = rows.run_at(database, number, salvage=salvage)
     for segment in segments(run, start, end, lambda number: rows.run_at(database, number)):

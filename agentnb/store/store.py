@@ -16,7 +16,7 @@ from typing import NoReturn, SupportsIndex
 from weakref import WeakSet
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreBusy, StoreConflict, UsageError, printable
-from agentnb.core.events import Event
+from agentnb.core.events import Event, RunStart
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.validation import check_name, check_path, check_position, shown
 from agentnb.store import exchange, recordings, rows
@@ -138,6 +138,16 @@ class Store:
         check_position("events(start=)", start)
         number = self._number_of_id(run_id)
         return [] if number is None else recordings.events(self._database, number, SPAN, start)
+
+    def starts(self, tag: str) -> list[tuple[RunInfo, RunStart]]:
+        """Return the runs with exactly this tag that have events, newest first, each with its first event.
+
+        Raises RecordingCorrupt if one of these events is damaged.
+        """
+        check_name("starts(tag)", tag)
+        first = recordings.first_events(self._database, tag)
+        found = [(info, first[info.id]) for info in self.runs() if info.id in first]
+        return [(info, start) for info, start in found if isinstance(start, RunStart)]
 
     def position(self, run_id: str) -> int:
         """Return the number of events that the store has of a run."""
