@@ -27,7 +27,11 @@ def send(to: str) -> str:
 
 def asking(model: str = "a") -> SessionLoop:
     """Return a loop that asks about one call, and ends."""
-    return SessionLoop(ScriptedLLM([[call("send", {"to": model})], f"{model} is done"]), [send])
+
+    def answer(messages: Sequence[Any]) -> Any:
+        return f"{model} is done" if messages[-1]["role"] == "tool" else call("send", {"to": model})
+
+    return SessionLoop(ScriptedLLM([answer], repeat=True), [send])
 
 
 def talking(model: str = "a") -> SessionLoop:
