@@ -89,6 +89,17 @@ def test_the_analysis_block_runs_after_the_example(tmp_path: Path) -> None:
     assert "1 of 1 questions saved" in told
 
 
+@pytest.mark.kernel
+def test_the_study_block_runs_by_itself(tmp_path: Path) -> None:
+    (block,) = [block for block in blocks("python") if "agentnb.study(" in block]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(block)])
+    execute(notebook, tmp_path)
+    told = "".join(output.text for output in notebook.cells[0].outputs if output.output_type == "stream")
+    assert "<Study levelled: 60 of 60 done>" in told
+    (line,) = [output for output in notebook.cells[0].outputs if output.output_type == "display_data"]
+    assert "60 of 60 done" in line.data["text/plain"]  # the progress line, as a saved notebook keeps it
+
+
 def test_the_example_has_ten_lines_of_code() -> None:
     example = blocks("python")[0]
     assert len([line for line in example.splitlines() if line.strip()]) == 10

@@ -26,7 +26,7 @@ def failing(model: str) -> SessionLoop:
 @pytest.mark.parametrize(
     ("make_loop", "arms", "named"),
     [
-        (talking, {"modle": ["a"]}, r"talking does not take the arm 'modle'.*Its arguments are: model"),
+        (talking, {"warmth": [1]}, r"talking does not take the arm 'warmth'.*Its arguments are: model"),
         (lambda model: talking(), {}, "missing a required argument: 'model'.*make it an arm"),
         (lambda: cached, {}, "the same loop twice.*do not cache it"),
         (lambda: "loop", {}, "must return a loop, not 'loop'"),
