@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
@@ -23,7 +23,7 @@ from agentnb.store import exchange, recordings, rows
 from agentnb.store.database import SPAN
 from agentnb.store.exchange import ExportedRun
 from agentnb.store.opening import is_address, open_store
-from agentnb.store.recordings import NewRun, RunRecorder
+from agentnb.store.recordings import NewRun, RunRecorder, StoredRecording
 from agentnb.store.search import Date, RunInfo, Search, find_runs
 
 _open: WeakSet[Store] = WeakSet()
@@ -148,6 +148,13 @@ class Store:
         first = recordings.first_events(self._database, tag)
         found = [(info, first[info.id]) for info in self.runs() if info.id in first]
         return [(info, start) for info, start in found if isinstance(start, RunStart)]
+
+    def recordings(self, tag: str | None = None) -> Iterator[StoredRecording]:
+        """Yield the runs that have events, oldest first, each with all its events. Many runs are read at a time.
+
+        tag: only the runs with exactly this tag. A damaged run is left out, with a RuntimeWarning.
+        """
+        return recordings.many(self._database, tag)
 
     def position(self, run_id: str) -> int:
         """Return the number of events that the store has of a run."""
