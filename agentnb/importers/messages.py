@@ -68,10 +68,13 @@ def read(file: ForeignFile) -> Iterator[Event]:
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, Mapping) and (
-        (value.get("role") in _ROLES and bool(value.keys() & {"content", "tool_calls", "parts"}))
-        or (value.get("from") in _ROLES and "value" in value)
-        or value.get("type") in ("function_call", "function_call_output")
+    if not isinstance(value, Mapping):
+        return False
+    role, author, kind = (value.get(name) for name in ("role", "from", "type"))
+    return (
+        (isinstance(role, str) and role in _ROLES and bool(value.keys() & {"content", "tool_calls", "parts"}))
+        or (isinstance(author, str) and author in _ROLES and "value" in value)
+        or (isinstance(kind, str) and kind in ("function_call", "function_call_output"))
     )
 
 

@@ -397,8 +397,9 @@ def seconds(value: Any, lost: Counter[str]) -> float:
             found = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         else:
             found = float(value)
-            while found > 1e11:  # after the year 5138 as seconds: a smaller unit
-                found /= 1000
+            for _ in range(3):
+                if found > 1e11:  # after the year 5138 as seconds: a smaller unit
+                    found /= 1000
         if 0 < found <= LATEST:
             return found
     except (ValueError, TypeError, OverflowError):
