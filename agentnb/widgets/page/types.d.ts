@@ -355,6 +355,7 @@ interface Questions {
   shape: { json: string };
   branch: WhatIfChange & { seq: number; kind: string; name: string; approvals: "ask" | "then" };
   open: { id: string };
+  replay: object;
   rename: { id: string; name: string };
   compare: { id: string };
 }
@@ -376,12 +377,16 @@ interface Answers {
   whatif: Failed | { ok: true; options: WhatIfOptions; error?: undefined };
   shape: Failed | { ok: true; editor: WhatIfEditor; error?: undefined };
   branch: Failed | { ok: true; id: string; name: string; error?: undefined };
-  open: Failed | { ok: true; inside: string; state: Traits; error?: undefined };
+  open: Opened;
+  replay: Opened;
   rename: Failed | { ok: true; name: string; error?: undefined };
   compare: Failed | { ok: true; compared: Comparison; error?: undefined };
 }
 
 type Failed = { ok: false; error: string };
+
+/** The state of a panel inside this one. */
+type Opened = Failed | { ok: true; inside: string; state: Traits; error?: undefined };
 
 type Done = { ok: true; note?: string; error?: undefined } | { ok: false; error: string; note?: string };
 
