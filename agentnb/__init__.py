@@ -97,7 +97,10 @@ _WHEN_ASKED_FOR = {
 }
 """The modules of the names that are imported at their first use, because no program needs all of these modules."""
 _PACKAGES = frozenset(
-    {"analysis", "core", "errors", "importers", "llms", "loops", "notebook", "run", "store", "testing", "tools", "widgets"}
+    {
+        *("analysis", "core", "errors", "importers", "llms", "loops", "notebook", "run", "store", "testing"),
+        *("tools", "widgets"),
+    }
 )
 """The packages that are available as attributes without an explicit import."""
 
