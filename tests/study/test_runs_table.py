@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from agentnb import RunFailed, SessionLoop, Store, tool
 from agentnb.analysis import COLUMNS, runs
 from agentnb.store.recordings import AT_A_TIME
 from agentnb.testing import ScriptedLLM, call
-from tests.study.loops import asking, talking
+from tests.study.loops import asking, send, talking
 from tests.worlds import until
 
 
@@ -58,8 +59,6 @@ async def test_a_row_counts_what_happened() -> None:
 
 async def test_a_row_says_how_long_questions_waited_and_who_decided() -> None:
     turn = [call("send", {"to": "a"}), call("send", {"to": "b"})]
-    from tests.study.loops import send
-
     run = SessionLoop(ScriptedLLM([turn, "done"]), [send]).start("go")
     run.play()
     await until(lambda: len(run.pending) == 2)
@@ -67,11 +66,10 @@ async def test_a_row_says_how_long_questions_waited_and_who_decided() -> None:
         run.approve(item)
     await run
     (row,) = runs(run).itertuples()
-    times = {
-        kind: [event.time for event in run.events if event.type == kind]
-        for kind in ("approval_request", "approval_decision")
-    }
-    assert row.waited == pytest.approx(max(times["approval_decision"]) - min(times["approval_request"]))
+    asked, decided = (
+        [event.time for event in run.events if event.type == kind] for kind in ("approval_request", "approval_decision")
+    )
+    assert row.waited == pytest.approx(max(decided) - min(asked))
     assert (row.decisions, row.by_code, row.by_human, row.by_policy) == (2, 2, 0, 0)
 
     by_rule = await agentnb.study(asking, ["go"], approve=lambda call: "approve", progress=False)
@@ -129,9 +127,8 @@ async def test_the_rows_of_a_study_are_those_of_its_store(tmp_path: Path) -> Non
 
 async def test_equal_seeds_give_equal_tables() -> None:
     def make_loop(model: str, seed: int) -> SessionLoop:
-        return SessionLoop(
-            ScriptedLLM([*[[call("divide", {"by": seed % 3})]] * (seed % 4), f"{model} {seed % 7}"]), [divide]
-        )
+        turns = [[call("divide", {"by": seed % 3})]] * (seed % 4)
+        return SessionLoop(ScriptedLLM([*turns, f"{model} {seed % 7}"]), [divide])
 
     def table(at_once: int) -> Any:
         study = agentnb.study(
@@ -155,10 +152,8 @@ async def test_current_tags_are_those_of_the_store(tmp_path: Path) -> None:
 
 async def test_inherited_events_count_once(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs.db")
-    run = SessionLoop(
-        ScriptedLLM([[call("divide", {"by": 1}), used(10, 1, 0.5)], ["done", used(1, 1, 0.25)]][:1] + ["done"]),
-        [divide],
-    )
+    turns = [[call("divide", {"by": 1}), used(10, 1, 0.5)], "done"]
+    run = SessionLoop(ScriptedLLM(turns), [divide])
     first = run.start("go", store=store)
     await first
     fork = first.fork(at=len(first.events) - 2, store=store)
@@ -179,8 +174,6 @@ async def test_more_runs_than_one_statement_reads(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_run_is_left_out_with_a_warning(tmp_path: Path) -> None:
-    import sqlite3
-
     store = Store(tmp_path / "runs.db")
     study = await agentnb.study(talking, ["go"], 3, store=store, progress=False)
     store.close()
