@@ -4,6 +4,8 @@
 // ---- The traits of the widget (widget.py), which a page that is loaded again finds
 
 interface Traits {
+  /** The widget that holds this module; the loader reads it. */
+  source: string;
   key: string;
   parts: string[];
   /** What the run was started with. */
@@ -62,6 +64,8 @@ interface Status {
   id: string;
   loop: string;
   model: string;
+  /** Of a recording of another tool: its format, and what is lost or unknown in it. */
+  imported?: string;
   standing: string;
   /** The state for a person: its sign, and in words. */
   sign: "ready" | "running" | "waiting" | "paused" | "failed" | "done" | "stopped";
