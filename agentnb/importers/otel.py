@@ -180,7 +180,8 @@ class _Trace:
                 self.inside[self._tool_around(span)].append(span)
             elif span.kind not in ("invoke_agent", "create_agent"):
                 self.file.lost["spans of other kinds"] += 1
-        agent = next((span for span in self.spans if span.kind == "invoke_agent"), None)
+        agents = (span for span in self.spans if span.kind == "invoke_agent" and span.parent not in self.by_id)
+        agent = next(agents, None)
         about: dict[str, Any] = {"id": self.spans[0].trace}
         if (tools := next((span.values.get("gen_ai.tool.definitions") for span in self.spans), None)) is not None:
             about["tools"] = to_json_data(_plain(tools))

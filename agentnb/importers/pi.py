@@ -106,14 +106,14 @@ def _answer(file: ForeignFile, message: Mapping[str, Any], writer: Writer, time:
     if isinstance(usage := message.get("usage"), Mapping):
         cost = usage.get("cost")
         parts = [usage.get(key) for key in ("input", "cacheRead", "cacheWrite")]
-        answer.usage = {
+        counts: dict[str, Any] = {
             "input_tokens": sum(part for part in parts if isinstance(part, (int, float))),
             "output_tokens": usage.get("output", 0),
             "cache_read_tokens": usage.get("cacheRead", 0),
             "cache_write_tokens": usage.get("cacheWrite", 0),
             "cost": cost.get("total") if isinstance(cost, Mapping) else 0,
         }
-        answer.usage = {key: value for key, value in answer.usage.items() if value}
+        answer.usage = {key: value for key, value in counts.items() if value}
     if reason in ("error", "aborted") and not texts and not calls:
         words = str(message.get("errorMessage") or reason)
         yield from writer.failure(error_of("ModelError", words), time, 0.0, answer.model or "")
