@@ -87,6 +87,7 @@ class Reply:
         self._used_before: dict[str, float] = {}  # the usage of the requests that ended with a pause
         # The parts that are not text, each with the number of pieces of text before it.
         self._marks: list[tuple[int, dict[str, Any]]] = []
+        self._block_marks: dict[int, dict[str, Any]] = {}  # those of the blocks with an index
         self._call_marks: dict[int, dict[str, Any]] = {}  # those of the calls in fragments, by their index
         self._details: dict[str, Any] = {}
         self._response: dict[str, Any] = {}
@@ -280,8 +281,17 @@ class Reply:
         self._mark("text_end", **fields)
 
     def _keep_block(self, chunk: Mapping[str, Any]) -> None:
-        """Keep a block that only its server can read, at its position in the answer."""
-        self._mark("block", server=str(chunk["server"]), block=readable(dict(chunk["block"])))
+        """Keep a block that only its server can read, at its position in the answer.
+
+        A block with the `index` of an earlier one replaces it, at the position of that one.
+        """
+        block, index = readable(dict(chunk["block"])), chunk.get("index")
+        if index in self._block_marks:
+            self._block_marks[index]["block"] = block
+            return
+        self._mark("block", server=str(chunk["server"]), block=block)
+        if index is not None:
+            self._block_marks[index] = self._marks[-1][1]
 
     def _keep_details(self, chunk: Mapping[str, Any]) -> None:
         self._details = {**self._details, **readable(dict(chunk["details"]))}

@@ -22,7 +22,8 @@ A chunk has a `type`:
     tool_call         id, name, arguments (complete, an object); and item and server, as in tool_call_delta
     text_end          the end of a block of text; and its citations and item, and server, the only one that can read
                       them
-    block             block, an object that only its server can read, and server. It is sent back at its position
+    block             block, an object that only its server can read, and server. It is sent back at its position. If
+                      it has an index, a later chunk with this index replaces it
     details           details, an object of what else came with the answer: logprobs, annotations
     response          about the whole answer: model, response_id, fingerprint, service_tier, upstream, finish_reason,
                       each if it is known

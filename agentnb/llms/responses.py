@@ -29,7 +29,7 @@ from agentnb.llms.conversion import (
     short_id,
 )
 from agentnb.llms.reader import Reader, strict_json
-from agentnb.llms.responses_reader import CUSTOM_ARGUMENT, ResponseReader
+from agentnb.llms.responses_reader import ResponseReader
 
 if TYPE_CHECKING:
     from agentnb.llms.protocol import JsonObject, Message, ToolSpecification
@@ -52,6 +52,8 @@ RESPONSES_ONLY = frozenset(
     {"include", "instructions", "max_output_tokens", "max_tool_calls", "prompt", "reasoning", "text", "truncation"}
 )
 """Options of the Responses API that chat completions do not have."""
+CUSTOM_ARGUMENT = "input"
+"""The argument that has the text of a call of a custom tool, if its tool names no other one."""
 _NEEDS_STATE = {
     "previous_response_id": "agentnb sends the whole conversation with each request",
     "conversation": "agentnb sends the whole conversation with each request",
@@ -170,7 +172,7 @@ class ResponseRequests:
         # A custom tool of the client's options replaces the loop's tool of its name, which performs it.
         given = [_flat(tool) for tool in body.pop("tools", None) or ()]
         named = {tool.get("name"): tool for tool in given if tool.get("type") == "custom"}
-        performed = {tool["name"]: _text_argument(tool) for tool in tools if tool["name"] in named}
+        arguments = {tool["name"]: _text_argument(tool) for tool in tools if tool["name"] in named}
         offered = [*given, *(_tool(tool) for tool in tools if tool["name"] not in named)]
         if offered:
             body["tools"] = offered
@@ -195,7 +197,9 @@ class ResponseRequests:
             if is_strict(schema):  # OpenAI enforces a schema only if asked to, and then rejects other schemas
                 form["strict"] = True
             body["text"] = {"format": form, **body.get("text", {})}
-        return body | {"input": items, "stream": True}, partial(ResponseReader, self._server, performed)
+        return body | {"input": items, "stream": True}, partial(
+            ResponseReader, self._server, dict.fromkeys(map(str, named), CUSTOM_ARGUMENT) | arguments
+        )
 
 
 # Tools.

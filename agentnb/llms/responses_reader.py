@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from agentnb.llms.sse import ServerSentEvent
 
 CALLS = ("function_call", "custom_tool_call")
-CUSTOM_ARGUMENT = "input"
-"""The argument that has the text of a call of a custom tool, if the tool names no other one."""
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _UNANSWERED = {
     "computer_call": "remove the tool",
@@ -52,13 +50,14 @@ class _Item:
     annotations: list[Any] = field(default_factory=list)  # of the part that is open
     part: object = None  # the index of the part that is open
     call: int | None = None  # the number of the call in this answer, once its name is known
+    block: int | None = None  # the number of the block in this answer
 
 
 class ResponseReader:
     """Reads one answer.
 
     server: the server's name, for errors, and for the data that only this server can read.
-    custom: the argument that has the text of a custom tool, by the name of the tool.
+    custom: the argument that has the text of a custom tool, by the name of each custom tool that was offered.
     """
 
     def __init__(self, server: str, custom: Mapping[str, str] | None = None) -> None:
@@ -66,7 +65,7 @@ class ResponseReader:
         self._custom = custom or {}
         self._items: dict[object, _Item] = {}  # the open ones, by their position in the answer
         self._closed: set[object] = set()  # the positions and the ids of those that have ended
-        self._calls = 0
+        self._calls = self._blocks = 0
         self._has_text = self._refused = False
         # What the closing chunks are made of.
         self._response: dict[str, str] = {}
@@ -132,7 +131,9 @@ class ResponseReader:
             case "completed" | "incomplete" | "failed" | "cancelled":
                 return self._read_end(_mapping(payload.get("response")), kind)
             case _ if payload.get("object") == "response":  # a whole answer, as if no stream had been requested
-                return self._read_end(payload, f"response.{payload.get('status')}")
+                status = payload.get("status")  # some servers have another word for "completed"
+                is_end = status in ("incomplete", "failed", "cancelled", "in_progress", "queued")
+                return self._read_end(payload, f"response.{status if is_end else 'completed'}")
             case _:
                 pass
         return []
@@ -196,7 +197,9 @@ class ResponseReader:
         kind = str(given.get("type") or "")
         item = self._items[at] = _Item(kind, dict(given))
         self._closed.discard(at)
-        return [*chunks, *(self._open_call(item) if kind in CALLS else ())]
+        if self._is_call(kind, given):
+            return [*chunks, *self._open_call(item)]
+        return [*chunks, *(self._keep_block(item) if kind not in ("message", "reasoning", "") else ())]
 
     def _close(self, at: object, given: Mapping[str, Any]) -> list[Chunk]:
         """End an item. `given` is all of it."""
@@ -206,16 +209,28 @@ class ResponseReader:
         if item is None or item.kind not in (kind, "function_call"):
             item = _Item(kind, {})
         item.kind = kind
-        item.fields = {name: value for name, value in {**item.fields, **given}.items() if value is not None}
+        item.fields = {**item.fields, **given}
+        if kind in ("message", "reasoning", *CALLS):  # the server rejects null in these, which it sends itself
+            item.fields = {name: value for name, value in item.fields.items() if value is not None}
         self._closed |= {at, str(item.fields.get("id") or f"item {at}")}
         if kind == "message":
             return self._close_message(item)
         if kind == "reasoning":
             return self._close_reasoning(item)
-        if kind in CALLS:
+        if self._is_call(kind, item.fields):
             return self._close_call(item)
         self._refuse_unanswered(item.fields)
-        return [{"type": "block", "block": item.fields, "server": self._server}] if kind else []
+        return self._keep_block(item) if kind else []
+
+    def _is_call(self, kind: str, item: Mapping[str, Any]) -> bool:
+        """Return True for a call of a loop's tool. xAI's own tools are custom tools that were not offered."""
+        return kind == "function_call" or (kind == "custom_tool_call" and item.get("name") in self._custom)
+
+    def _keep_block(self, item: _Item) -> list[Chunk]:
+        """Return the chunk of a block: at its start, which gives it its position, and again with all of it."""
+        if item.block is None:
+            item.block, self._blocks = self._blocks, self._blocks + 1
+        return [{"type": "block", "index": item.block, "block": item.fields, "server": self._server}]
 
     def _refuse_unanswered(self, item: JsonObject) -> None:
         """Raise UsageError for an item that waits for an answer of the client."""
@@ -294,7 +309,7 @@ class ResponseReader:
         item.call, self._calls = self._calls, self._calls + 1
         opening = ""
         if item.kind == "custom_tool_call":  # its text becomes an argument
-            opening = f'{{{json.dumps(self._custom.get(name, CUSTOM_ARGUMENT))}: "'
+            opening = f'{{{json.dumps(self._custom[name])}: "'
         return [
             {
                 "type": "tool_call_delta",
