@@ -9,21 +9,22 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
 from weakref import WeakSet
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreBusy, StoreConflict, UsageError, printable
-from agentnb.core.events import Event
+from agentnb.core.events import Event, RunStart
+from agentnb.run.past.folders import files_of, snapshots_in
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.validation import check_name, check_path, check_position, shown
 from agentnb.store import exchange, recordings, rows
 from agentnb.store.database import SPAN
 from agentnb.store.exchange import ExportedRun
 from agentnb.store.opening import is_address, open_store
-from agentnb.store.recordings import NewRun, RunRecorder
+from agentnb.store.recordings import NewRun, RunRecorder, StoredRecording, is_same
 from agentnb.store.search import Date, RunInfo, Search, find_runs
 
 _open: WeakSet[Store] = WeakSet()
@@ -139,6 +140,23 @@ class Store:
         number = self._number_of_id(run_id)
         return [] if number is None else recordings.events(self._database, number, SPAN, start)
 
+    def starts(self, tag: str) -> list[tuple[RunInfo, RunStart]]:
+        """Return the runs with exactly this tag that have events, newest first, each with its first event.
+
+        Raises RecordingCorrupt if one of these events is damaged.
+        """
+        check_name("starts(tag)", tag)
+        first = recordings.first_events(self._database, tag)
+        found = [(info, first[info.id]) for info in self.runs() if info.id in first]
+        return [(info, start) for info, start in found if isinstance(start, RunStart)]
+
+    def recordings(self, tag: str | None = None) -> Iterator[StoredRecording]:
+        """Yield the runs that have events, oldest first, each with all its events. Many runs are read at a time.
+
+        tag: only the runs with exactly this tag. A damaged run is left out, with a RuntimeWarning.
+        """
+        return recordings.many(self._database, tag)
+
     def position(self, run_id: str) -> int:
         """Return the number of events that the store has of a run."""
         number = self._number_of_id(run_id)
@@ -246,7 +264,7 @@ class Store:
         check_path("import_(path)", path)
         found = exchange.read(Path(path), salvage=salvage)
         for run in found:
-            if not all(map(recordings.is_same, self.events(run.id), run.events)):
+            if not all(map(is_same, self.events(run.id), run.events)):
                 raise StoreConflict(
                     f"{self.where} has a run {run.id} that is not the one in {path}. Import it into another store."
                 )
@@ -254,6 +272,40 @@ class Store:
             with self._database.transaction():  # each is added whole or not at all, whatever happens meanwhile
                 self._add_imported(run)
         return [run.id for run in found]
+
+    def add(self, recordings: Snapshot | str | Path, *, tags: Iterable[str] = ()) -> list[str]:
+        """Add recordings to the store, and return the ids of their runs. Events that the store has already are kept.
+
+        recordings: a snapshot; the path of a saved snapshot or of a recording of another tool (`agentnb.importers`); or
+        a folder or a pattern of such files, of which those that cannot be read are left out with a RuntimeWarning.
+        tags: for each of the runs.
+
+        Raises StoreConflict if the store has another run with the same id, and for a file the errors of
+        `Snapshot.load`.
+        """
+        if isinstance(tags, str) or not isinstance(tags, Iterable):
+            raise UsageError(f"add(tags=) must be a list of tags, not {shown(tags)}.")
+        check_name("add(tags=)", *(given := list(tags)))
+        found: list[Snapshot] = []
+        if isinstance(recordings, Snapshot):
+            found = [recordings]
+        else:
+            check_path("add(recordings), if it is not a snapshot,", recordings)
+            files = files_of(Path(recordings))
+            if files is None:
+                found = Snapshot.load_all(recordings)
+            else:
+                found = [snapshot for _, snapshots in snapshots_in(files) for snapshot in snapshots]
+        for snapshot in found:
+            if not all(map(is_same, self.events(snapshot.run_id), snapshot.events)):
+                raise StoreConflict(f"{self.where} has a run {snapshot.run_id} that is not the one that is added.")
+        for snapshot in found:
+            with self._database.transaction():  # each is added whole or not at all
+                created = snapshot.events[0].time  # 0 if no time is known
+                whole = list(snapshot.events)
+                run = ExportedRun(snapshot.run_id, snapshot.name, snapshot.start.loop, created, tuple(given), whole)
+                self._add_imported(run)
+        return [snapshot.run_id for snapshot in found]
 
     def _add_imported(self, run: ExportedRun) -> None:
         if self.position(run.id) < len(run.events):
@@ -279,18 +331,20 @@ class Store:
         *,
         created: float | None = None,
         shared: tuple[str, int] | None = None,
+        tags: Sequence[str] = (),
     ) -> RunRecorder:
         """Begin to record a run: a new one, or one that continues after `recording`.
 
         shared: for a fork, the id of the run that it was forked from, and the number of events at its start that are
         the events of that run; only event 0 and the mark `inherited` differ. If the store has them, they are not
-        written again.
+        written again. tags: the tags of a new run.
 
         Raises StoreConflict if the store has more events of the run, or other events. If another process writes at this
         moment, the run is added later, by the next `flush` of the recorder.
         """
         check_name("A run's name", *([] if name is None else [name]), loop)
-        run, now = NewRun(run_id, name, loop, recording, created, shared), time.time()
+        check_name("A run's tags", *tags)
+        run, now = NewRun(run_id, name, loop, recording, created, shared, tuple(tags)), time.time()
         recorder = RunRecorder(self._database, lambda: recordings.attach_run(self._database, run, now))
         with suppress(StoreBusy):
             recorder.attach()

@@ -40,22 +40,23 @@ _SameCall = tuple[str, str, bytes]
 class BranchHandlers:
     """Handles the page's messages about branches of `run`. Each handler returns the fields of its answer.
 
-    trace: the trace of the run. open_branch: makes a panel of a branch inside this panel, and returns its state.
+    trace: the trace of the run. open_inside: makes a panel of another run inside this panel, and returns its state.
     """
 
     def __init__(
-        self, run: Recording, branches: Branches, trace: Trace, open_branch: Callable[[Run], dict[str, Any]]
+        self, run: Recording, branches: Branches, trace: Trace, open_inside: Callable[[Recording], dict[str, Any]]
     ) -> None:
         self._run = run
         self._branches = branches
         self._trace = trace
-        self._open_branch = open_branch
+        self._open_inside = open_inside
         self._traces: dict[str, Trace] = {}  # of the branches that were compared
         self.handlers: dict[str, Callable[[Message], Mapping[str, Any]]] = {
             "whatif": self._options,
             "shape": lambda message: {"editor": editor(read_json(str(message.get("json", ""))))},
             "branch": self._start,
-            "open": lambda message: self._open_branch(self._find(message)),
+            "open": lambda message: self._open_inside(self._find(message)),
+            "replay": lambda message: self._open_inside(self._run.at(-1)),
             "rename": self._rename,
             "compare": self._compare,
         }

@@ -22,7 +22,7 @@ import traitlets
 
 from agentnb.core.errors import UsageError
 from agentnb.core.json import repair_text
-from agentnb.run import Recording, Run
+from agentnb.run import Recording
 from agentnb.run.headless import note_page
 from agentnb.widgets import comms
 from agentnb.widgets.branching import BranchHandlers
@@ -118,7 +118,7 @@ class Panel(anywidget.AnyWidget):
         self._when_over: list[Callable[[], object]] = []
         self._pages: set[str] = set()  # the pages that show the panel
         self._closes_unseen = False
-        self._opened: dict[str, InnerPanel] = {}  # the panels of branches inside this one, by the branch's run
+        self._opened: dict[str, InnerPanel] = {}  # of branches and of the replay, inside this one, by run
         key = uuid.uuid4().hex
         super().__init__(
             source=page_source(key),
@@ -136,7 +136,7 @@ class Panel(anywidget.AnyWidget):
         self._commands = CommandHandlers(run, self.send, self._decisions)
         self._feed = Feed(run, self.send, self._settled, recorded=bool(self.place))
         self._branches = Branches(run, self._feed.wake)
-        self._branching = BranchHandlers(run, self._branches, self._feed.trace, self._open_branch)
+        self._branching = BranchHandlers(run, self._branches, self._feed.trace, self._open_inside)
         self._handlers: dict[str, Callable[[dict[str, Any]], object]] = {
             "sync": lambda message: self._feed.rewind(int(message.get("have") or 0)),
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": self.run.clock()}),
@@ -230,15 +230,18 @@ class Panel(anywidget.AnyWidget):
         """Answer a message about branches."""
         self._commands.respond(name, message, self._branching.handlers[name])
 
-    def _open_branch(self, branch: Run) -> dict[str, Any]:
-        """Make the panel of a branch inside this one, unless there is one, and return its state for the page."""
-        inner = self._opened.get(branch.id)
+    def _open_inside(self, run: Recording) -> dict[str, Any]:
+        """Make a panel inside this one, unless there is one, and return its state for the page.
+
+        run: a branch, or a replay of the run of this panel, which has the same id.
+        """
+        inner = self._opened.get(run.id)
         if inner is None:
-            inner = self._opened[branch.id] = InnerPanel(branch, self.send)
+            inner = self._opened[run.id] = InnerPanel(run, self.send)
         return {"inside": inner.model_id, "state": inner.state_for_page()}
 
     def _receive_inside(self, message: dict[str, Any]) -> None:
-        """Pass a message on to the panel of a branch inside this one."""
+        """Pass a message on to a panel inside this one."""
         for inner in self._opened.values():
             if inner.model_id == message.get("id"):
                 inner._receive(inner, message.get("content"), [])
@@ -292,7 +295,7 @@ def _place(run: Recording) -> list[int]:
 
 
 class InnerPanel(Panel):
-    """The panel of a branch inside the panel of its parent, whose comm carries its messages.
+    """The panel of a branch or of a replay inside the panel of its run, whose comm carries its messages.
 
     So it needs nothing of a front end that the parent's panel does not need.
     """

@@ -460,7 +460,7 @@ def test_an_ended_panel_stays_live_on_the_page_and_the_notebook_has_a_static_one
     notebook.wait_output(SHOW, "as recorded")  # in the detail pane
     notebook.do(lambda page: page.get_by_role("tab", name="Messages").click())
     notebook.do(lambda page: page.locator(".agentnb-made", has_text='write(path="a.txt") → wrote a.txt').wait_for())
-    assert notebook.do(lambda page: page.get_by_role("button", name="Play", exact=True).is_disabled())
+    assert notebook.do(lambda page: page.get_by_role("button", name="Replay", exact=True).is_enabled())
     notebook.save()
     assert "widget-view+json" not in notebook.path.read_text(encoding="utf-8")
 

@@ -626,8 +626,7 @@ def test_a_typed_message_can_be_copied_after_the_run_has_ended(show: Callable[..
     box = shown.page.get_by_label("Message to the run")
     box.fill("and then this")
     run.cancel()
-    step = shown.page.get_by_role("button", name="Step", exact=True)
-    shown.until(lambda: step.get_attribute("title") == "The run has ended.", "the end")
+    shown.until(shown.page.get_by_role("button", name="Replay", exact=True).is_visible, "the end")
     expect(box).to_be_focused()
     expect(box).to_have_value("and then this")
     assert not box.is_editable()
@@ -1134,8 +1133,11 @@ def test_a_button_has_a_title_with_its_purpose_or_why_it_is_disabled(
     )
     expect(off["Step"]).to_have_attribute("title", "Run one step, then pause (S)")
     run.cancel()
-    shown.until(off["Step"].is_disabled, "the end")
-    expect(off["Step"]).to_have_attribute("title", "The run has ended.")
+    shown.until(page.get_by_role("button", name="Replay", exact=True).is_visible, "the end")
+    page.get_by_role("button", name="More", exact=True).click()
+    cancel = page.get_by_role("button", name="Cancel", exact=True)
+    expect(cancel).to_be_disabled()
+    expect(cancel).to_have_attribute("title", "The run has ended.")
 
 
 def test_pasted_lines_are_kept_and_enter_sends_them(show: Callable[..., PanelPage]) -> None:

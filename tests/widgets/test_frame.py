@@ -177,6 +177,41 @@ def test_one_button_plays_pauses_and_asks_again(show: Callable[[Any], PanelPage]
     run.cancel()
 
 
+def test_a_run_that_is_over_is_replayed_in_its_panel(show: Callable[[Any], PanelPage]) -> None:
+    run = session([[delay(0.3), call("search", {"query": "a"}, id="s")], [delay(0.3), *text("Found.")]])
+    shown = show(run)
+    page = shown.page
+    assert button(shown, "Replay").count() == 0
+    button(shown, "Play").click()
+    shown.until(lambda: run.state.over and button(shown, "Replay").count(), "the end")
+    assert button(shown, "Step").count() + button(shown, "Play").count() == 0
+    events = len(run.events)
+
+    button(shown, "Replay").click()
+    inner = page.get_by_role("group", name="Panel of the replay")
+    shown.until(inner.is_visible, "the panel of the replay")
+    slider = inner.get_by_role("slider", name="Position")
+    passed: set[str | None] = set()
+    end = str(events - 1)
+
+    def played() -> bool:
+        passed.add(slider.get_attribute("aria-valuenow"))
+        return slider.get_attribute("aria-valuenow") == slider.get_attribute("aria-valuemax") == end
+
+    shown.until(played, "the replay to its end")
+    assert {"-1", end} < passed  # it begins before the first event, and shows some on its way
+    expect(inner.get_by_role("button", name="Step", exact=True)).to_be_visible()
+    shown.until(inner.get_by_role("button", name="Play", exact=True).is_visible, "the stop at the end")
+
+    page.get_by_title("Back to the run").click()
+    expect(button(shown, "Replay")).to_be_focused()
+    button(shown, "Replay").press("Enter")  # again from the first event
+    shown.until(inner.is_visible, "the panel of the replay")
+    shown.until(lambda: slider.get_attribute("aria-valuenow") != end, "its beginning")
+    shown.until(played, "the replay to its end")
+    assert len(run.events) == events
+
+
 def test_a_run_that_has_not_begun_names_its_tools_and_those_that_ask(page: Page) -> None:
     run = scenes.not_started()
     shown = PanelPage(page, RecordedPanel(run), tab="Trace")

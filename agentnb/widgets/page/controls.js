@@ -15,7 +15,8 @@ const IS_PLAYING = "The run is playing. Pause it first.";
 // What the one button that plays and pauses is now: its action, its name, its icon and its purpose.
 const TO_PLAY = /** @type {const} */ (["Play", "Play", "play", "Run until the end, a breakpoint or Pause (Space)"]),
   TO_PAUSE = /** @type {const} */ (["Pause", "Pause", "pause", "Pause before the next step; requests and calls in flight finish first (Space)"]),
-  TO_ASK_AGAIN = /** @type {const} */ (["Play", "Ask again", "play", "Send the request again (Space)"]);
+  TO_ASK_AGAIN = /** @type {const} */ (["Play", "Ask again", "play", "Send the request again (Space)"]),
+  TO_REPLAY = /** @type {const} */ (["Replay", "Replay", "play", "Play the recorded events again, from the first one; nothing is executed (Space)"]);
 // Why each button may be off.
 const WHY_OFF = /** @type {const} */ ([
   ["Step", IS_PLAYING],
@@ -28,15 +29,17 @@ export class Controls {
   /**
    * @param {Store} store
    * @param {import("./help.js").Help} help
+   * @param {(answered: (answer: Answers["replay"]) => void) => void} replay opens the replay of the run
    */
-  constructor(store, help) {
+  constructor(store, help, replay) {
     this.store = store;
+    this.replay = replay;
     this.head = new Head(store);
     this.notices = new Notices(store);
     this.composer = new Composer(store, (answer) => this.notices.answer(answer));
     this.breakpoints = new Breakpoints(store);
     this.busy = new Set();
-    this.action = /** @type {typeof TO_PLAY | typeof TO_PAUSE | typeof TO_ASK_AGAIN} */ (TO_PLAY);
+    this.action = /** @type {typeof TO_PLAY | typeof TO_PAUSE | typeof TO_ASK_AGAIN | typeof TO_REPLAY} */ (TO_PLAY);
     this.unit = el(
       "select",
       { class: "agentnb-select", "aria-label": "Unit of a step" },
@@ -71,7 +74,8 @@ export class Controls {
     );
     this.buttons = { Step: this.step, Cancel: this.cancelling.button, Snapshot: this.snapshot, Fork: this.fork };
     this.dock = new Dock();
-    this.head.actions.append(el("span", { class: "agentnb-joined" }, this.step, this.unit), this.playing, this.dock.button, this.menu.toggle);
+    this.stepping = el("span", { class: "agentnb-joined" }, this.step, this.unit);
+    this.head.actions.append(this.stepping, this.playing, this.dock.button, this.menu.toggle);
     this.menu.el.insertBefore(
       el("div", { class: "agentnb-menu-item" }, el("kbd", { text: "?", "aria-hidden": "true" }), button("Keys", () => {
         this.menu.close();
@@ -85,9 +89,15 @@ export class Controls {
 
   /** @param {string} name the action */
   press(name) {
-    if (this.busy.has(name)) return;
+    if (this.busy.has(name)) return undefined;
     this.busy.add(name);
     this.update();
+    if (name === "Replay")
+      return this.replay((answer) => {
+        this.busy.delete(name);
+        this.notices.answer(answer.ok ? { ok: true } : answer);
+        this.update();
+      });
     const more = { unit: this.unit.value, text: "", name: this.snapshotName.value, at: this.store.selected?.seq };
     this.store.ask({ type: "control", action: name, ...more }, (answer) => {
       this.busy.delete(name);
@@ -96,6 +106,7 @@ export class Controls {
       this.update();
     });
     if (["Snapshot", "Fork", "Cancel"].includes(name)) this.menu.close();
+    return undefined;
   }
 
   /** @param {News} [what] */
@@ -120,13 +131,14 @@ export class Controls {
   }
 
   /**
-   * Give the button that plays and pauses the name of what it does now. It is filled when the run waits for it.
+   * Give the button that plays and pauses the name of what it does now. It is filled when the run waits for it. A run that
+   * is over cannot be stepped: it is replayed.
    * @param {Status} status
    */
   drive(status) {
     const fails = status.sign === "failed" && !status.over && !status.can?.Pause,
-      [action, name, drawn, purpose] = (this.action = status.can?.Pause ? TO_PAUSE : fails ? TO_ASK_AGAIN : TO_PLAY),
-      can = Boolean(status.can?.[action]) && !this.busy.has(action) && !this.store.gone,
+      [action, name, drawn, purpose] = (this.action = status.can?.Pause ? TO_PAUSE : status.over ? TO_REPLAY : fails ? TO_ASK_AGAIN : TO_PLAY),
+      can = Boolean(status.over || status.can?.[action]) && !this.busy.has(action) && !this.store.gone,
       [picture, words] = this.playing.children;
     if (this.playing.dataset.does !== name) {
       this.playing.dataset.does = name;
@@ -134,6 +146,7 @@ export class Controls {
       say(words, name);
       /** @type {Control} */ (this.playing).purpose = purpose;
     }
+    this.stepping.hidden = Boolean(status.over);
     enable(this.playing, can, this.off(action, "The run is already pausing."));
     this.playing.classList.toggle("agentnb-primary", can && action === "Play" && !status.waiting);
     this.playing.classList.toggle("agentnb-busy", this.busy.has(action));

@@ -1,4 +1,4 @@
-// The panel of a branch inside the panel of its parent: its messages travel inside messages of the parent's model, so it
+// The panel of a branch or of a replay inside the panel of its run: its messages travel inside messages of the parent's model, so it
 // works wherever the parent's panel does.
 
 export class InnerModel {

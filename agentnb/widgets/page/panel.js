@@ -135,23 +135,36 @@ function make(store, model) {
     requestAnimationFrame(() => detail?.body.focus({ preventScroll: true })); // it is visible by then
   };
   const help = new Help(store.isFile),
-    controls = has("controls") ? new Controls(store, help) : null,
+    controls = has("controls") ? new Controls(store, help, (answered) => openReplay(answered)) : null,
     replay = has("position") ? new ReplayControls(store) : null,
     strip = has("timeline") || has("position") ? new Strip(store) : null,
     head = controls ?? replay,
     diagram = has("diagram") ? new Diagram(store, events && ((phase) => listPhase(phase))) : null;
-  // The branches of the run: listed, compared, and each shown in this panel's place.
-  let inside = /** @type {{ root: HTMLElement, dispose: () => void } | null} */ (null);
+  // The branches of the run, listed, compared, and each shown in this panel's place; and its replay, shown there too.
+  let inside = /** @type {ReturnType<typeof showInside> | null} */ (null);
   const leave = () => {
     inside?.dispose();
     inside = null;
     root.classList.remove("agentnb-behind");
   };
+  /**
+   * @param {Opened} answer
+   * @param {InnerWords} words
+   */
+  const show = (answer, words) => {
+    if (!answer.ok || inside || !root.isConnected) return null;
+    inside = showInside(store, new InnerModel(store, answer.inside, answer.state), words, root, leave);
+    return inside.store;
+  };
   /** @param {BranchState} branch */
-  const open = (branch) =>
-    store.ask({ type: "open", id: branch.id }, (answer) => {
-      if (!answer.ok || inside || !root.isConnected) return;
-      inside = showInside(store, new InnerModel(store, answer.inside, answer.state), branch, root, leave);
+  const open = ({ id, name, at }) => store.ask({ type: "open", id }, (answer) => show(answer, { name, about: `branch ${name}, from #${at}` }));
+  /** @param {(answer: Answers["replay"]) => void} answered */
+  const openReplay = (answered) =>
+    store.ask({ type: "replay" }, (answer) => {
+      answered(answer);
+      const own = show(answer, { name: "the replay", about: "replay: nothing is executed" });
+      own?.goTo(0);
+      own?.player?.toggle();
     });
   const isWhole = events && (has("controls") || has("position")) && !store.isFile, // and not only some parts of a panel
     branches = isWhole ? new Branches(store, { open, compare: (branch) => compareWith(branch) }, strip) : null,
@@ -165,9 +178,14 @@ function make(store, model) {
    */
   const growForm = (form, event) => {
     const row = trace && store.trace.of(event);
-    if (row) tabs?.choose(tabs.indexOf(trace));
-    if (row) trace.grow("whatif", row.number, form, { under: true, kind: "whatif" });
-    else detail?.hold(form);
+    if (!row) {
+      detail?.hold(form);
+      return;
+    }
+    tabs?.choose(tabs.indexOf(trace));
+    trace.grow("whatif", row.number, form, { under: true, kind: "whatif" });
+    // It has its height with the next drawing. The list then shows it, also if it was at its end, which it follows.
+    requestAnimationFrame(() => requestAnimationFrame(() => trace.reveal(row.number)));
   };
   const shrinkForm = () => {
     trace?.shrink("whatif");
@@ -343,34 +361,37 @@ function make(store, model) {
   return { root, dispose };
 }
 
+/** @typedef {{ name: string, about: string }} InnerWords */
+
 /**
- * Show the panel of a branch in the place of its parent's panel.
+ * Show the panel of a branch or of a replay in the place of the panel of its run.
  * @param {Store} store
  * @param {InnerModel} model
- * @param {BranchState} branch
- * @param {HTMLElement} root the parent's panel
+ * @param {InnerWords} words
+ * @param {HTMLElement} root the panel of the run
  * @param {() => void} leave
  */
-function showInside(store, model, branch, root, leave) {
+function showInside(store, model, { name, about }, root, leave) {
   store.inner.set(model.id, model);
   const own = storeOf(model),
     panel = make(own, model),
     before = document.activeElement,
-    name = store.model.get("status")?.run || "the run",
-    back = button(`\u2039 ${name}`, leave, { class: "agentnb-button agentnb-ghost", title: "Back to the run that this is a branch of" });
+    run = store.model.get("status")?.run || "the run",
+    back = button(`\u2039 ${run}`, leave, { class: "agentnb-button agentnb-ghost", title: "Back to the run" });
   const bar = el(
     "div",
     { class: "agentnb-inside-bar" },
     back,
-    el("span", { class: "agentnb-dim agentnb-cut", text: `branch ${branch.name}, from #${branch.at}` }),
+    el("span", { class: "agentnb-dim agentnb-cut", text: about }),
   );
   const host = el("div", { class: "agentnb-inside" }, bar, panel.root);
-  panel.root.setAttribute("aria-label", `Panel of ${branch.name}`);
+  panel.root.setAttribute("aria-label", `Panel of ${name}`);
   root.append(host);
   root.classList.add("agentnb-behind");
   back.focus({ preventScroll: true });
   return {
     root: host,
+    store: own,
     dispose: () => {
       panel.dispose();
       host.remove();

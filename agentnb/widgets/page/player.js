@@ -37,7 +37,7 @@ export class Player {
   // The position has changed, or events have arrived: set the clock to the time of the current event.
   settle() {
     const { position, all } = this.store;
-    if (position !== this.at) {
+    if (position !== this.at || !this.clock) {
       this.at = position;
       this.clock = all[Math.min(position, all.length) - 1]?.time ?? all[0]?.time ?? 0;
     }
@@ -53,6 +53,11 @@ export class Player {
       rows = store.all,
       now = performance.now(),
       passed = Math.min(ASLEEP, (now - this.ticked) / 1000);
+    if (!store.gone && rows.length <= this.at && (!store.recorded() || rows.length < store.recorded())) {
+      this.ticked = now;
+      this.timer = setTimeout(() => this.tick(), TICK); // the page does not have the next event yet
+      return undefined;
+    }
     if (store.gone || store.position >= store.recorded() || store.model.get("status")?.diverged?.seq === store.position) return this.hold();
     if (this.speed || passed * AT_ONCE >= 1) this.ticked = now;
     const to = this.speed ? this.pass(rows, passed * this.speed) : this.at + Math.floor(passed * AT_ONCE);

@@ -4,6 +4,8 @@
 // ---- The traits of the widget (widget.py), which a page that is loaded again finds
 
 interface Traits {
+  /** The widget that holds this module; the loader reads it. */
+  source: string;
   key: string;
   parts: string[];
   /** What the run was started with. */
@@ -62,6 +64,8 @@ interface Status {
   id: string;
   loop: string;
   model: string;
+  /** Of a recording of another tool: its format, and what is lost or unknown in it. */
+  imported?: string;
   standing: string;
   /** The state for a person: its sign, and in words. */
   sign: "ready" | "running" | "waiting" | "paused" | "failed" | "done" | "stopped";
@@ -353,6 +357,7 @@ interface Questions {
   shape: { json: string };
   branch: WhatIfChange & { seq: number; kind: string; name: string; approvals: "ask" | "then" };
   open: { id: string };
+  replay: object;
   rename: { id: string; name: string };
   compare: { id: string };
 }
@@ -374,12 +379,16 @@ interface Answers {
   whatif: Failed | { ok: true; options: WhatIfOptions; error?: undefined };
   shape: Failed | { ok: true; editor: WhatIfEditor; error?: undefined };
   branch: Failed | { ok: true; id: string; name: string; error?: undefined };
-  open: Failed | { ok: true; inside: string; state: Traits; error?: undefined };
+  open: Opened;
+  replay: Opened;
   rename: Failed | { ok: true; name: string; error?: undefined };
   compare: Failed | { ok: true; compared: Comparison; error?: undefined };
 }
 
 type Failed = { ok: false; error: string };
+
+/** The state of a panel inside this one. */
+type Opened = Failed | { ok: true; inside: string; state: Traits; error?: undefined };
 
 type Done = { ok: true; note?: string; error?: undefined } | { ok: false; error: string; note?: string };
 
