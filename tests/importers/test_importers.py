@@ -507,8 +507,8 @@ def checkpoints(path: Path) -> Path:
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode=WAL")
         database.execute(
-            "CREATE TABLE checkpoints (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, parent_checkpoint_id TEXT,"
-            " type TEXT, checkpoint BLOB, metadata BLOB)"
+            "CREATE TABLE checkpoints (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT,"
+            " parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB)"
         )
         database.execute(
             "CREATE TABLE writes (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, task_id TEXT, idx INTEGER,"
