@@ -163,6 +163,34 @@ def test_cancelling_is_apart_and_asks_first(show: Callable[[Any], PanelPage]) ->
     expect(button(shown, "More")).to_be_focused()
 
 
+def test_a_narrow_panel_has_step_and_follow_up_in_its_menu(page: Page) -> None:
+    run = session([[call("search", {"query": "a"}, id="s")], "Found."])
+    shown = PanelPage(page, RecordedPanel(run), tab="Trace")
+    step, follow_up, menu = button(shown, "Step"), button(shown, "Follow up"), page.get_by_role("group", name="More")
+    expect(step).to_be_visible()
+    expect(follow_up).to_be_visible()
+    page.set_viewport_size({"width": 360, "height": 700})
+    expect(step).to_have_count(0)
+    expect(follow_up).to_have_count(0)
+
+    button(shown, "More").click()
+    expect(menu.get_by_role("button").first).to_have_text("Step")
+    page.get_by_label("Unit of a step").select_option("turn")
+    step.click()
+    shown.until(lambda: run.state.turn == 1 and not run.driven, "the step")
+    page.keyboard.press("Escape")
+    page.get_by_label("Message to the run").fill("and now this")
+    button(shown, "More").click()
+    follow_up.click()
+    shown.until(lambda: run.state.queues["follow_up"], "the message")
+    expect(menu).to_be_hidden()
+
+    page.set_viewport_size({"width": 1000, "height": 700})
+    expect(step).to_be_visible()
+    expect(follow_up).to_be_visible()
+    run.cancel()
+
+
 def test_one_button_plays_pauses_and_asks_again(show: Callable[[Any], PanelPage]) -> None:
     run = session([[*text("Hel"), RuntimeError("429: busy")], [*text("Once"), delay(60)]])
     shown = show(run)

@@ -306,7 +306,7 @@ function make(store, model) {
     whatIf: () => detail?.whatIf(),
     breakHere: () => detail?.breakHere(),
     close: () => {
-      const opened = [help, controls?.menu].find((one) => one && !one.el.hidden);
+      const opened = [help, controls?.menu, replay?.menu].find((one) => one && !one.el.hidden);
       opened?.close();
       return Boolean(opened);
     },
