@@ -16,6 +16,7 @@ The packages, each of which imports only those below it (`ARCHITECTURE.md` says 
     store        where journals are kept: SQLite, PostgreSQL
     loops        the five designs, and loops of your own
     run          a run: driver, effects, approvals, gate, journal, snapshot, fork, replay
+    importers    recordings of other tools, as events
     llms         clients for language models
     tools        tools from functions, loops and MCP servers
     json_schema  checking of arguments against a JSON schema
@@ -96,7 +97,10 @@ _WHEN_ASKED_FOR = {
 }
 """The modules of the names that are imported at their first use, because no program needs all of these modules."""
 _PACKAGES = frozenset(
-    {"analysis", "core", "errors", "llms", "loops", "notebook", "run", "store", "testing", "tools", "widgets"}
+    {
+        *("analysis", "core", "errors", "importers", "llms", "loops", "notebook", "run", "store", "testing"),
+        *("tools", "widgets"),
+    }
 )
 """The packages that are available as attributes without an explicit import."""
 

@@ -89,6 +89,15 @@ def test_the_analysis_block_runs_after_the_example(tmp_path: Path) -> None:
     assert "1 of 1 questions saved" in told
 
 
+@pytest.mark.kernel
+def test_the_block_about_recordings_of_other_tools_runs(tmp_path: Path) -> None:
+    (block,) = (one for one in blocks("python") if "Path(" in one and "chat.json" in one)
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(block)])
+    execute(notebook, tmp_path)
+    told = "".join(one.text for one in notebook.cells[0].outputs if one.output_type == "stream")
+    assert told.splitlines() == ["chat messages {}", "['weather']", "It is cold."]
+
+
 def test_the_example_has_ten_lines_of_code() -> None:
     example = blocks("python")[0]
     assert len([line for line in example.splitlines() if line.strip()]) == 10

@@ -90,8 +90,8 @@ def event_rows(source: Source) -> Iterator[EventRow]:
         yield EventRow(
             run=source.name,
             seq=event.seq,
-            time=event.time,
-            seconds=event.time - source.began,
+            time=NEVER if event.untimed else event.time,
+            seconds=source.seconds(event),
             path=event.path,
             loop=state.name,
             type=event.type,
@@ -216,7 +216,7 @@ def decision_rows(source: Source) -> Iterator[DecisionRow]:
         if isinstance(event, ApprovalDecision) and row is not None and event.seq not in source.elsewhere:
             call: CallState | None = state.calls.get(event.call_id)
             arguments = call.approval.arguments if call is not None and call.approval is not None else row.arguments
-            seconds = event.time - source.began
+            seconds = source.seconds(event)
             yield DecisionRow(
                 run=source.name,
                 seq=event.seq,
@@ -288,7 +288,7 @@ class _Calls:
         row = self.row(event)
         if row is None:
             return
-        key, seconds = (row.path, row.call_id), event.time - self._source.began
+        key, seconds = (row.path, row.call_id), self._source.seconds(event)
         if isinstance(event, ApprovalRequest):
             row.tool, row.arguments, row.asked = event.name, event.arguments, seconds
             if event.unknown:
@@ -311,7 +311,7 @@ class _Calls:
         if row is None or row.turn != state.turn:
             row = CallRow(
                 *(self._source.name, event.path, state.name, state.turn, call.id, call.name, own, call.arguments),
-                proposed=event.time - self._source.began,
+                proposed=self._source.seconds(event),
                 inherited=True,
             )
             self._open[event.path, call.id] = row
@@ -421,7 +421,7 @@ def _message_row(source: Source, event: Event, state: State, message: Message, h
     row = MessageRow(
         run=source.name,
         seq=event.seq,
-        seconds=event.time - source.began,
+        seconds=source.seconds(event),
         path=event.path,
         turn=state.turn,
         role=message.role,
@@ -437,7 +437,7 @@ def _message_row(source: Source, event: Event, state: State, message: Message, h
     row.stop_reason = event.stop_reason if isinstance(event, ModelEnd) else message.stop_reason
     request = history.request
     if request is not None:
-        row.took, row.attempts = event.time - request.time, request.attempt
+        row.took, row.attempts = source.seconds(event) - source.seconds(request), request.attempt
         row.provider, row.model_asked = request.provider or None, request.model or None
     if isinstance(event, ModelEnd):
         usage: Mapping[str, float] = event.usage

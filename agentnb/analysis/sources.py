@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from agentnb.core.errors import RecordingCorrupt, UsageError
 from agentnb.core.events import Event, RunStart
 from agentnb.run import Recording
+from agentnb.run.past.folders import files_of, snapshots_in
 from agentnb.run.past.fork import ancestors_of
 from agentnb.run.past.snapshot import RecordingCheck, Snapshot
 from agentnb.store import RunInfo, Store, is_address, is_store
@@ -42,13 +43,18 @@ class Source(NamedTuple):
         """The time of the first event in seconds since the epoch, 0.0 without events."""
         return self.events[0].time if self.events else 0.0
 
+    def seconds(self, event: Event) -> float:
+        """Return the time of an event in seconds since the first event; NaN if it is not known."""
+        return NEVER if event.untimed else event.time - self.began
+
 
 def sources(of: Any) -> list[Source]:
     """Return the recordings in `of`, each with a unique name.
 
     of: a run, a replay or a snapshot; a `Store`, for all its runs, oldest first; the path or address of a store; the
-    path of a saved snapshot; a mapping of names to these; or a sequence of these. A run of a store that cannot be read
-    is left out, with a RuntimeWarning.
+    path of a saved snapshot or of a recording of another tool; a folder or a pattern of such files (`"logs/*.json"`); a
+    mapping of names to these; or a sequence of these. A run of a store, or a file of a folder, that cannot be read is
+    left out, with a RuntimeWarning.
 
     Raises UsageError for any other argument, and for a file the errors of `Snapshot.load` and `Store`.
     """
@@ -136,12 +142,17 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
                 continue
             yield name, events
     elif isinstance(of, (str, Path)):
-        if is_address(of) or (Path(of).is_file() and is_store(Path(of))):
+        path = Path(of)
+        if is_address(of) or (path.is_file() and is_store(path)):
             with closing(Store(of)) as store:
                 yield from _read(store)
+        elif (files := files_of(path)) is not None:
+            for file, found in snapshots_in(files):
+                for snapshot in found:
+                    yield snapshot.name or file.name.split(".")[0], snapshot.events
         else:
-            snapshot = Snapshot.load(of)
-            yield snapshot.name or Path(of).name.split(".")[0], snapshot.events
+            for snapshot in Snapshot.load_all(path):
+                yield snapshot.name or path.name.split(".")[0], snapshot.events
     elif isinstance(of, Mapping):
         for name, one in of.items():
             yield str(name), one_source(one).events

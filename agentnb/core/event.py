@@ -138,7 +138,8 @@ class Event(_Data, frozen=True, kw_only=True, tag_field="type"):
     """The fields of every event; `seq` is -1 and `time` 0 until the journal has stamped it.
 
     `inherited`: the event happened in the run from which this run was forked, and does not count towards this run's
-    cost.
+    cost. `untimed`: the event was imported from a recording of another tool that does not have its time; `time` is that
+    of the last event before it that has one, or of the first event that has one, or 0.
     """
 
     seq: int = -1
@@ -147,6 +148,7 @@ class Event(_Data, frozen=True, kw_only=True, tag_field="type"):
     path: str = ""
     phase: str | None = None
     inherited: bool = False
+    untimed: bool = False
 
     @property
     def type(self) -> str:

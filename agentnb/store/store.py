@@ -17,13 +17,14 @@ from weakref import WeakSet
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreBusy, StoreConflict, UsageError, printable
 from agentnb.core.events import Event
+from agentnb.run.past.folders import files_of, snapshots_in
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.validation import check_name, check_path, check_position, shown
 from agentnb.store import exchange, recordings, rows
 from agentnb.store.database import SPAN
 from agentnb.store.exchange import ExportedRun
 from agentnb.store.opening import is_address, open_store
-from agentnb.store.recordings import NewRun, RunRecorder
+from agentnb.store.recordings import NewRun, RunRecorder, is_same
 from agentnb.store.search import Date, RunInfo, Search, find_runs
 
 _open: WeakSet[Store] = WeakSet()
@@ -246,7 +247,7 @@ class Store:
         check_path("import_(path)", path)
         found = exchange.read(Path(path), salvage=salvage)
         for run in found:
-            if not all(map(recordings.is_same, self.events(run.id), run.events)):
+            if not all(map(is_same, self.events(run.id), run.events)):
                 raise StoreConflict(
                     f"{self.where} has a run {run.id} that is not the one in {path}. Import it into another store."
                 )
@@ -254,6 +255,40 @@ class Store:
             with self._database.transaction():  # each is added whole or not at all, whatever happens meanwhile
                 self._add_imported(run)
         return [run.id for run in found]
+
+    def add(self, recordings: Snapshot | str | Path, *, tags: Iterable[str] = ()) -> list[str]:
+        """Add recordings to the store, and return the ids of their runs. Events that the store has already are kept.
+
+        recordings: a snapshot; the path of a saved snapshot or of a recording of another tool (`agentnb.importers`); or
+        a folder or a pattern of such files, of which those that cannot be read are left out with a RuntimeWarning.
+        tags: for each of the runs.
+
+        Raises StoreConflict if the store has another run with the same id, and for a file the errors of
+        `Snapshot.load`.
+        """
+        if isinstance(tags, str) or not isinstance(tags, Iterable):
+            raise UsageError(f"add(tags=) must be a list of tags, not {shown(tags)}.")
+        check_name("add(tags=)", *(given := list(tags)))
+        found: list[Snapshot] = []
+        if isinstance(recordings, Snapshot):
+            found = [recordings]
+        else:
+            check_path("add(recordings), if it is not a snapshot,", recordings)
+            files = files_of(Path(recordings))
+            if files is None:
+                found = Snapshot.load_all(recordings)
+            else:
+                found = [snapshot for _, snapshots in snapshots_in(files) for snapshot in snapshots]
+        for snapshot in found:
+            if not all(map(is_same, self.events(snapshot.run_id), snapshot.events)):
+                raise StoreConflict(f"{self.where} has a run {snapshot.run_id} that is not the one that is added.")
+        for snapshot in found:
+            with self._database.transaction():  # each is added whole or not at all
+                created = snapshot.events[0].time  # 0 if no time is known
+                whole = list(snapshot.events)
+                run = ExportedRun(snapshot.run_id, snapshot.name, snapshot.start.loop, created, tuple(given), whole)
+                self._add_imported(run)
+        return [snapshot.run_id for snapshot in found]
 
     def _add_imported(self, run: ExportedRun) -> None:
         if self.position(run.id) < len(run.events):

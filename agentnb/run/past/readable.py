@@ -160,6 +160,19 @@ class ReadableRun(ABC):
         return self.events
 
     @property
+    def imported(self) -> Mapping[str, Any]:
+        """What is known of a recording of another tool besides its events: its `format`, its tools; else empty."""
+        config = getattr(self.recording[0], "config", {}) if self.recording else {}
+        about = config.get("imported")
+        return about if isinstance(about, Mapping) else {}
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """What a recording of another tool has and its events do not, or lacks: counts by kind. Else empty."""
+        lost = self.imported.get("lost")
+        return dict(lost) if isinstance(lost, Mapping) else {}
+
+    @property
     def phase(self) -> str:
         """The current phase of the loop; before the start, its first phase."""
         return self.state.phase if self.state.phase is not None else next(iter(self.loop.phases), "")

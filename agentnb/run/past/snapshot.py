@@ -151,11 +151,25 @@ class Snapshot:
 
     @classmethod
     def load(cls, path: str | Path) -> Snapshot:
-        """Read a snapshot from a file.
+        """Read a snapshot from a file that `save` wrote, or a recording of another tool (`agentnb.importers`).
 
         Raises RecordingMissing if there is no file, StorageError if it cannot be read, RecordingCorrupt if it was
-        changed or is not a snapshot, VersionMismatch if a newer agentnb wrote it, UsageError if it is a store or the
-        export of a store.
+        changed or is not a snapshot, VersionMismatch if a newer agentnb wrote it, UsageError if it is a store, the
+        export of a store, or has several recordings (`load_all` returns them).
+        """
+        found = cls.load_all(path)
+        if len(found) > 1:
+            names = ", ".join(str(one.name) for one in found[:10])
+            raise UsageError(
+                f"{path} has {len(found)} recordings: {names}. Choose one of agentnb.Snapshot.load_all({str(path)!r})."
+            )
+        return found[0]
+
+    @classmethod
+    def load_all(cls, path: str | Path) -> list[Snapshot]:
+        """Read all recordings of a file: the one of a snapshot, or those in a file of another tool.
+
+        Raises the errors of `load`, except for several recordings.
         """
         check_path("Snapshot.load(path)", path)
         if str(path).lstrip().startswith("{"):
@@ -166,15 +180,42 @@ class Snapshot:
             raise RecordingMissing(f"There is no file {path} (looked for from {Path.cwd()}).") from error
         except OSError as error:
             raise StorageError(f"{path} cannot be read as a snapshot: {error.strerror}.") from error
+        if data.startswith(SNAPSHOT):
+            return [_read(data, str(path))]
+        if data.startswith(EXPORT):
+            taken = f"agentnb.Store('runs.db').import_({str(path)!r})"
+            raise UsageError(f"{path} is an export of a store, not a snapshot. {taken} imports its runs.")
+        if (found := _import(Path(path), data)) is not None:
+            return found
         if data.startswith(DATABASE):
             store = f"agentnb.Store({str(path)!r})"
             raise UsageError(
                 f"{path} is a database, not a snapshot. If it is a store, {store}.load(name) returns a snapshot."
             )
-        if data.startswith(EXPORT):
-            taken = f"agentnb.Store('runs.db').import_({str(path)!r})"
-            raise UsageError(f"{path} is an export of a store, not a snapshot. {taken} imports its runs.")
-        return _read(data, str(path))
+        return [_read(data, str(path))]
+
+
+def _import(path: Path, data: bytes) -> list[Snapshot] | None:
+    """Return the recordings in a file of another tool; None if its format is not known."""
+    from agentnb.importers import recordings  # its formats are needed for foreign files only
+
+    def beside(pattern: str) -> list[tuple[str, bytes]]:
+        return [(other.name, read_bytes(other)) for other in sorted(path.parent.glob(pattern)) if other.is_file()]
+
+    imported = recordings(path, data, beside)
+    if imported is None:
+        return None
+    found: list[Snapshot] = []
+    for name, events in imported:
+        check = RecordingCheck()
+        try:
+            for event in events:
+                check.apply(event)
+        except UsageError as error:
+            words = f"{path} cannot be read as a recording: event {check.state.position} of {name}. {error}"
+            raise RecordingCorrupt(words) from error
+        found.append(Snapshot(events, name, [check.state]))
+    return found
 
 
 def _chain(lines: Sequence[bytes]) -> list[str]:

@@ -41,7 +41,7 @@ export class Head {
       status = store.status();
     this.showState(status);
     say(this.name, status.name);
-    const about = [store.replays ? `${status.loop}, recorded` : status.loop, status.model].filter(Boolean).join(" \u00b7 ");
+    const about = [store.replays ? `${status.loop}, recorded` : status.loop, status.model, status.imported].filter(Boolean).join(" \u00b7 ");
     say(this.about, about);
     this.name.title = visible(`${status.name}: ${about}`);
     const facts = asked(status).join(" \u00b7 "),

@@ -62,6 +62,8 @@ interface Status {
   id: string;
   loop: string;
   model: string;
+  /** Of a recording of another tool: its format, and what is lost or unknown in it. */
+  imported?: string;
   standing: string;
   /** The state for a person: its sign, and in words. */
   sign: "ready" | "running" | "waiting" | "paused" | "failed" | "done" | "stopped";

@@ -115,7 +115,7 @@ def static_html(run: Recording, note: str = "") -> str:
 
 def _head(now: Mapping[str, Any], events: Sequence[Event], drawn: Strip) -> str:
     recorded = ", recorded" if now["position"] is not None else ""
-    design = " · ".join(part for part in (now["loop"] + recorded, now["model"]) if part)
+    design = " · ".join(part for part in (now["loop"] + recorded, now["model"], now["imported"]) if part)
     facts = []
     if now["requests"] or now["calls"]:
         facts += [count(now["requests"], "turn"), count(now["calls"], "call")]

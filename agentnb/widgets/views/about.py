@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from agentnb.core.events import Event
+from agentnb.core.json import repair_text
 from agentnb.core.messages import text_of
 from agentnb.run import Recording
 from agentnb.tools import as_tools
@@ -24,6 +25,8 @@ RECENT = 500
 """The number of events, the newest first, that are searched for the name of the model."""
 NAME = 80
 """Characters of a name."""
+LOST = 300
+"""The maximum number of characters about an imported recording."""
 QUESTION = 20_000
 """The maximum number of characters of the question of a run that a page gets."""
 
@@ -69,6 +72,17 @@ def display_name(run: Recording) -> str:
         if run.id not in _numbers:
             _numbers[run.id] = design, 1 + sum(one == design for one, _ in _numbers.values())
         return "{} {}".format(*_numbers[run.id])
+
+
+def imported_text(run: Recording) -> str:
+    """Return the format of a recording of another tool, and what is lost or unknown in it; empty for other runs."""
+    if not (about := run.imported):
+        return ""
+    lost = [f"{amount:,} {kind}" for kind, amount in run.lost.items()]
+    if untimed := int(about.get("untimed") or 0):
+        lost.append("times unknown" if untimed == len(run.recording) else f"{untimed:,} times unknown")
+    words = f"from {about.get('format')}" + (f" ({'; '.join(lost)})" if lost else "")
+    return one_line(repair_text(words), LOST)
 
 
 def input_text(run: Recording) -> str:

@@ -18,7 +18,7 @@ from agentnb.run import Recording
 from agentnb.run.gate.breakpoints import NEVER
 from agentnb.run.gate.conditions import OPERATORS
 from agentnb.widgets.text import as_json, one_line, pretty
-from agentnb.widgets.views.about import display_name, model_name, state_in_words
+from agentnb.widgets.views.about import display_name, imported_text, model_name, state_in_words
 from agentnb.widgets.views.loops import Loops, arrows_of, latest_of, nested_status
 from agentnb.widgets.views.rows import ROW_LIMIT, STAMPS, clip
 
@@ -77,6 +77,7 @@ def status(run: Recording, loops: Loops) -> dict[str, Any]:
         "loop": one_line(run.loop.kind()),
         "id": str(run.id),
         "model": repair_text(model_name(run.events)),
+        "imported": imported_text(run),
         "standing": word,
         "sign": sign,
         "words": words,

@@ -1,0 +1,207 @@
+"""Content: messages and answers in the formats of OpenAI and Anthropic, which most recordings use inside their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import to_json
+
+from agentnb.core.json import to_json_data
+from agentnb.core.messages import Content, Message
+from agentnb.importers.writer import Answer, Call
+
+ANTHROPIC = "api.anthropic.com"
+"""The server of blocks that only Anthropic's models can read (`Message.order`)."""
+
+
+def content_of(value: Any) -> Content:
+    """Return content as text or blocks. A value that is neither becomes JSON text."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        value = [value]
+    if not isinstance(value, list):
+        return to_json(value).decode()
+    if len(value) == 1 and (text := plain_text(value[0])) is not None:
+        return text
+    blocks = []
+    for block in value:
+        if isinstance(block, Mapping):
+            text = plain_text(block)
+            blocks.append({"type": "text", "text": text} if text is not None else to_json_data(dict(block)))
+        else:
+            blocks.append({"type": "text", "text": block if isinstance(block, str) else to_json(block).decode()})
+    return blocks
+
+
+def plain_text(block: Any) -> str | None:
+    """Return the text of a block that has nothing but text; None for any other block."""
+    if isinstance(block, str):
+        return block
+    if not isinstance(block, Mapping) or block.get("type", "text") not in ("text", "input_text", "output_text"):
+        return None
+    text = block.get("text")
+    extra = {name for name, value in block.items() if value not in (None, [], {})} - {"type", "text"}
+    return text if isinstance(text, str) and not extra else None
+
+
+def message_of(given: Mapping[str, Any], role: str | None = None) -> Message:
+    """Return a message of the user or the system; the name of its author is kept."""
+    name = given.get("name")
+    return Message(
+        role=role or str(given.get("role") or "user"),
+        content=content_of(given.get("content")),
+        name=name if isinstance(name, str) else None,
+    )
+
+
+def openai_calls(calls: Any, lost: Counter[str]) -> list[Call]:
+    """Return the calls of an answer in OpenAI's format, or in one with `id`, `name` (or `function`), `arguments`."""
+    found: list[Call] = []
+    for call in calls if isinstance(calls, list) else ():
+        if not isinstance(call, Mapping):
+            lost["calls that are not objects"] += 1
+            continue
+        function = call.get("function")
+        inner: Mapping[str, Any] = function if isinstance(function, Mapping) else call
+        custom = call.get("custom")
+        if isinstance(custom, Mapping):
+            inner = {"name": custom.get("name"), "arguments": {"input": custom.get("input")}}
+        name = inner.get("name") if not isinstance(function, str) else function
+        arguments = next((inner[key] for key in ("arguments", "args", "input") if key in inner), None)
+        found.append(
+            Call(id=str(call.get("id") or call.get("call_id") or ""), name=str(name or ""), arguments=arguments)
+        )
+    return found
+
+
+def openai_answer(given: Mapping[str, Any], lost: Counter[str]) -> Answer:
+    """Return an answer in OpenAI's format, with the fields that other servers add for reasoning."""
+    reasoning: list[dict[str, Any]] = []
+    for field in ("reasoning_content", "reasoning", "thinking"):
+        value = given.get(field)
+        if isinstance(value, str) and value:
+            reasoning.append({"text": value})
+            break
+    for block in given.get("thinking_blocks") or ():
+        if isinstance(block, Mapping) and not reasoning:
+            reasoning.append(thought(block))
+    kept = {name: given[name] for name in ("refusal", "annotations", "audio", "logprobs") if given.get(name)}
+    calls = openai_calls(given.get("tool_calls"), lost)
+    if isinstance(old := given.get("function_call"), Mapping):  # before tools
+        calls.append(Call(id="", name=str(old.get("name") or ""), arguments=old.get("arguments")))
+    content = given.get("content")
+    if isinstance(content, list) and any(_kind(block) in _ANSWER_BLOCKS for block in content):
+        answer = anthropic_answer(content)
+        answer.calls = [*answer.calls, *calls]
+        answer.reasoning = reasoning + answer.reasoning
+        if calls or reasoning:
+            answer.order = []
+    else:
+        answer = Answer(content=content_of(content), calls=calls, reasoning=reasoning)
+    answer.details = to_json_data(kept) if kept else None
+    return answer
+
+
+_ANSWER_BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking", "server_tool_use"})
+
+
+def anthropic_answer(content: Any) -> Answer:
+    """Return an answer from its blocks in Anthropic's format."""
+    if not isinstance(content, list):
+        return Answer(content=content_of(content))
+    texts: list[str] = []
+    reasoning: list[dict[str, Any]] = []
+    calls: list[Call] = []
+    order: list[dict[str, Any]] = []
+    for block in content:
+        kind = _kind(block)
+        if isinstance(block, str):
+            texts.append(block)
+            order.append({"type": "text", "length": len(block)})
+        elif kind in ("text", "output_text") and isinstance(block.get("text"), str):
+            cited = {"citations": block["citations"], "server": ANTHROPIC} if block.get("citations") else {}
+            texts.append(block["text"])
+            order.append({"type": "text", "length": len(block["text"]), **cited})
+        elif kind in ("thinking", "redacted_thinking", "reasoning"):
+            reasoning.append(thought(block))
+            order.append({"type": "reasoning"})
+        elif kind in ("tool_use", "tool_call"):
+            arguments = block.get("input", block.get("args", block.get("arguments")))
+            calls.append(Call(id=str(block.get("id") or ""), name=str(block.get("name") or ""), arguments=arguments))
+            order.append({"type": "call"})
+        else:
+            kept = to_json_data(dict(block)) if isinstance(block, Mapping) else {"type": "text", "text": str(block)}
+            order.append({"type": "block", "server": ANTHROPIC, "block": kept})
+    usual = ["reasoning"] * len(reasoning) + ["text"] * bool(texts) + ["call"] * len(calls)
+    is_usual = [part["type"] for part in order] == usual and not any("citations" in part for part in order)
+    return Answer(content="".join(texts), calls=calls, reasoning=reasoning, order=[] if is_usual else order)
+
+
+def thought(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a block of reasoning: its text, and what its provider needs to be sent again."""
+    text = block.get("thinking", block.get("reasoning", block.get("text")))
+    found: dict[str, Any] = {"text": text if isinstance(text, str) else ""}
+    if block.get("signature"):
+        found["signature"] = str(block["signature"])
+    if block.get("type") == "redacted_thinking" and block.get("data"):
+        found["redacted"] = str(block["data"])
+    return found
+
+
+def _kind(block: Any) -> str:
+    kind = block.get("type") if isinstance(block, Mapping) else None
+    return kind if isinstance(kind, str) else ""
+
+
+# -- usage -----------------------------------------------------------------------------------------------------------
+
+
+def anthropic_usage(given: Any) -> dict[str, Any]:
+    """Return usage in Anthropic's format. As elsewhere in agentnb, `input_tokens` includes the cached tokens."""
+    if not isinstance(given, Mapping):
+        return {}
+    read, written = given.get("cache_read_input_tokens"), given.get("cache_creation_input_tokens")
+    found = {
+        "input_tokens": _sum(given.get("input_tokens"), read, written),
+        "output_tokens": given.get("output_tokens"),
+        "cache_read_tokens": read or None,
+        "cache_write_tokens": written or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def openai_usage(given: Any) -> dict[str, Any]:
+    """Return usage in one of OpenAI's formats, or in a format with the names of `input_tokens`, `output_tokens`."""
+    if not isinstance(given, Mapping):
+        return {}
+    inputs = _part(given, "prompt_tokens_details", "input_tokens_details")
+    outputs = _part(given, "completion_tokens_details", "output_tokens_details")
+    found = {
+        "input_tokens": _first(given, "input_tokens", "prompt_tokens"),
+        "output_tokens": _first(given, "output_tokens", "completion_tokens"),
+        "cache_read_tokens": _first(inputs, "cached_tokens")
+        or _first(given, "cached_input_tokens", "cached_tokens", "input_tokens_cache_read"),
+        "cache_write_tokens": _first(given, "input_tokens_cache_write"),
+        "reasoning_tokens": _first(outputs, "reasoning_tokens")
+        or _first(given, "reasoning_output_tokens", "reasoning_tokens"),
+        "cost": _first(given, "cost", "cost_usd", "total_cost"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _part(given: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    return next((part for name in names if isinstance(part := given.get(name), Mapping)), {})
+
+
+def _first(given: Mapping[str, Any], *names: str) -> Any:
+    return next((given[name] for name in names if isinstance(given.get(name), (int, float))), None)
+
+
+def _sum(*amounts: Any) -> Any:
+    known = [amount for amount in amounts if isinstance(amount, (int, float))]
+    return sum(known) if known else None

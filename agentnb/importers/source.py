@@ -1,0 +1,106 @@
+"""ForeignFile: the content of a file of another tool, decoded as far as a format asks for it.
+
+A file is read once. Its lines and its JSON are decoded at the first access and kept, because several formats look at
+the same file to recognise it. Nothing in the content is executed, and no path or address in it is opened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic_core import from_json
+
+from agentnb.core.errors import RecordingCorrupt
+from agentnb.core.json import repair_texts
+
+_HEAD = 64_000
+"""The maximum length of the first line of a file of JSON lines; a longer one is decoded only if it is asked for."""
+_BOM = b"\xef\xbb\xbf"
+
+
+class ForeignFile:
+    """The content of a file. `lost` counts, by kind, what the format could not carry into events.
+
+    path: where the content comes from; used in messages and to find files beside it. data: the content. beside: returns
+    the content of the other files of the same folder whose names match a pattern.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        data: bytes,
+        beside: Callable[[str], list[tuple[str, bytes]]] = lambda pattern: [],
+    ) -> None:
+        self.path = path
+        self.data = data.removeprefix(_BOM)
+        self.beside = beside
+        self.lost: Counter[str] = Counter()
+        self.damage: list[str] = []
+        """The places that could not be read, for the warning."""
+
+    @cached_property
+    def document(self) -> Any:
+        """The JSON value of the whole file; None if it is not one JSON object or list."""
+        if self.data.lstrip()[:1] not in (b"{", b"["):
+            return None
+        try:
+            return decode(self.data)
+        except ValueError:
+            return None
+
+    @cached_property
+    def first(self) -> Any:
+        """The JSON value of the first line that is not empty; of a file that is one JSON value, this value."""
+        line = self.data.lstrip()[:_HEAD].split(b"\n", 1)[0]
+        try:
+            return decode(line)
+        except ValueError:
+            return self.document
+
+    def lines(self) -> Iterator[tuple[int, Any]]:
+        """Yield the JSON value of each line with the line's number. A damaged line is counted and left out."""
+        for number, line in enumerate(self.data.split(b"\n"), 1):
+            if not line or line.isspace():
+                continue
+            try:
+                value = decode(line)
+            except ValueError as error:
+                self.damaged(f"line {number}: {error}", "damaged lines")
+                continue
+            if isinstance(value, dict):
+                yield number, value
+            else:
+                self.damaged(f"line {number} is not an object", "damaged lines")
+
+    def damaged(self, place: str, kind: str) -> None:
+        """Count a part of the file that cannot be read. place: where it is, for the warning."""
+        self.lost[kind] += 1
+        self.damage.append(place)
+
+    def refused(self, why: str) -> RecordingCorrupt:
+        """Return the error that refuses the file."""
+        return RecordingCorrupt(f"{self.path}: {why}")
+
+
+def decode(text: bytes) -> Any:
+    """Return the value of JSON text. Text that is not Unicode is repaired. Raises ValueError with the reason."""
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):  # it may have numbers or text that msgspec refuses
+        pass
+    try:
+        return repair_texts(from_json(text))
+    except (ValueError, RecursionError) as error:
+        if b"\\u" not in text and b"\\U" not in text:
+            raise ValueError(str(error)) from error
+    import json  # only for text with halves of characters
+
+    try:
+        return repair_texts(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(str(error)) from error

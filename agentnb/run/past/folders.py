@@ -1,0 +1,37 @@
+"""Folders of recordings: the files in a folder, or those that match a pattern, and the recordings in each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agentnb.core.errors import AgentnbError, RecordingMissing
+from agentnb.run.past.snapshot import Snapshot
+
+
+def files_of(path: Path) -> list[Path] | None:
+    """Return the files in a folder, or those that match a pattern such as `logs/*.json`, in order of their names.
+
+    None if the path is neither. Hidden files are left out. Raises RecordingMissing if no file matches.
+    """
+    if path.is_dir():
+        found = [file for file in path.iterdir() if file.is_file()]
+    elif any(sign in str(path) for sign in "*?[") and not path.exists():
+        root = Path(path.anchor) if path.anchor else Path()
+        found = [file for file in root.glob(str(path.relative_to(root))) if file.is_file()]
+    else:
+        return None
+    files = sorted(file for file in found if not file.name.startswith("."))
+    if not files:
+        raise RecordingMissing(f"There are no files in {path} (looked for from {Path.cwd()}).")
+    return files
+
+
+def snapshots_in(files: Sequence[Path]) -> Iterator[tuple[Path, list[Snapshot]]]:
+    """Yield each file with its recordings. A file that cannot be read is left out, with a RuntimeWarning."""
+    for file in files:
+        try:
+            yield file, Snapshot.load_all(file)
+        except AgentnbError as error:  # one file must not hide the others
+            warnings.warn(f"{file} is left out: {error}", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,417 @@
+"""What each format carries and counts, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentnb
+from agentnb import SessionLoop, Snapshot, Store, UsageError, importers
+from agentnb.analysis import calls, events, messages
+from agentnb.core.events import Event
+from agentnb.core.messages import Message
+from agentnb.errors import RecordingCorrupt, RecordingMismatch, RecordingMissing, VersionMismatch
+from agentnb.importers import Answer, Call, ForeignFile, Writer
+from agentnb.testing import Recorded, ScriptedLLM
+from tests.importers.files import ANTHROPIC, ATIF, CHAT, CLAUDE, claude_line, document, lines, written
+
+
+def opened(path: Path, content: bytes) -> agentnb.run.Replay:
+    path.write_bytes(content)
+    recorded = agentnb.replay(path)
+    return recorded.to(len(recorded.recording) - 1)
+
+
+def types(recorded: Any) -> list[str]:
+    return [event.type for event in recorded.recording]
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_time_that_the_file_lacks_is_unknown_and_not_made_up(tmp_path: Path) -> None:
+    path = written(tmp_path, "ATIF")
+    table = events(path)
+    known = table[table["type"] == "model_end"]
+    assert list(known["seconds"]) == [1.0, 2.0]
+    assert all(map(math.isnan, table[table["type"] == "model_start"]["seconds"]))
+    assert all(map(math.isnan, calls(path)["took"]))
+    answers = messages(path)
+    assert all(map(math.isnan, answers[answers["role"] == "assistant"]["took"]))
+
+
+def test_a_file_without_times_has_none(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "chat.json", document(CHAT))
+    assert all(event.untimed for event in recorded.recording)
+    assert recorded.imported["untimed"] == len(recorded.recording)
+
+
+@pytest.mark.parametrize("time", ["yesterday", "99999-01-01T00:00:00Z", -5, 1e300, [], "2026-13-40"])
+def test_an_impossible_time_is_counted_and_left_unknown(tmp_path: Path, time: Any) -> None:
+    steps = [dict(step, timestamp=time) for step in ATIF["steps"]]
+    recorded = opened(tmp_path / "t.json", document({**ATIF, "steps": steps}))
+    assert all(event.untimed for event in recorded.recording)
+    assert recorded.lost == {"impossible times": 4}
+
+
+def test_times_that_run_backwards_are_counted(tmp_path: Path) -> None:
+    steps = [dict(step, timestamp=f"2026-01-0{9 - step['step_id']}T00:00:00Z") for step in ATIF["steps"]]
+    recorded = opened(tmp_path / "t.json", document({**ATIF, "steps": steps}))
+    assert recorded.lost["times out of order"] == 3
+    times = [event.time for event in recorded.recording]
+    assert times == sorted(times)
+
+
+# -- ATIF --------------------------------------------------------------------------------------------------------------
+
+
+def test_atif_carries_usage_thinking_and_details(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "t.json", document(ATIF))
+    assert recorded.usage == {"input_tokens": 10, "output_tokens": 3, "cost": 0.5}
+    answer = next(message for message in recorded.messages if message.role == "assistant")
+    assert answer.reasoning == [{"text": "Ask the tool."}]
+    assert answer.details == {"metrics": {"logprobs": [-0.1]}}
+    assert recorded.messages[0] == {"role": "system", "content": "Be short."}
+    assert recorded.imported["version"] == "ATIF-v1.7"
+    assert recorded.imported["tools"] == [{"type": "function"}]
+
+
+@pytest.mark.parametrize("minor", range(8))
+def test_every_published_version_of_atif_is_read(tmp_path: Path, minor: int) -> None:
+    assert opened(tmp_path / "t.json", document({**ATIF, "schema_version": f"ATIF-v1.{minor}"})).lost == {}
+
+
+def test_a_newer_version_of_atif_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(VersionMismatch, match=r"ATIF-v2\.0; agentnb reads"):
+        opened(tmp_path / "t.json", document({**ATIF, "schema_version": "ATIF-v2.0"}))
+
+
+def embedded(levels: int) -> dict[str, Any]:
+    """Return a trajectory whose agent calls a sub-agent, which calls another, and so on."""
+    inside: dict[str, Any] = {**ATIF, "trajectory_id": "t0"}
+    for level in range(1, levels + 1):
+        ref = {"trajectory_id": f"t{level - 1}"}
+        step = {
+            "step_id": 1,
+            "source": "agent",
+            "message": "",
+            "tool_calls": [{"tool_call_id": "d", "function_name": "delegate", "arguments": {}}],
+            "observation": {"results": [{"source_call_id": "d", "content": "ok", "subagent_trajectory_ref": [ref]}]},
+        }
+        inside = {
+            "schema_version": "ATIF-v1.7",
+            "trajectory_id": f"t{level}",
+            "agent": {"name": "boss", "version": "1"},
+            "steps": [step],
+            "subagent_trajectories": [inside],
+        }
+    return inside
+
+
+def test_an_embedded_sub_agent_is_a_nested_loop(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "t.json", document(embedded(1)))
+    assert {event.path for event in recorded.recording} == {"", "harbor-agent"}
+    inside = [event.type for event in recorded.recording if event.path]
+    assert inside[0] == "run_start"
+    assert inside[-1] == "run_end"
+    assert list(calls(recorded)["tool"]) == ["delegate", "weather"]
+
+
+def test_sub_agents_nested_too_deeply_are_counted(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "t.json", document(embedded(40)))
+    assert recorded.lost["sub-agents nested too deeply"] == 1
+
+
+def test_three_hundred_levels_are_refused_with_the_place(tmp_path: Path) -> None:
+    with pytest.raises(RecordingCorrupt, match=r"t\.json"):
+        opened(tmp_path / "t.json", b'{"schema_version": "ATIF-v1.7", "steps": ' + b"[" * 100_000)
+    deep: Any = "x"
+    for _ in range(300):
+        deep = [deep]
+    steps = json.loads(json.dumps(ATIF["steps"]))
+    steps[2]["tool_calls"][0]["arguments"] = {"deep": deep}
+    recorded = opened(tmp_path / "t.json", document({**ATIF, "steps": steps}))
+    assert calls(recorded)["tool"][0] == "weather"
+    Snapshot.load(recorded.snapshot().save(tmp_path / "kept.json"))
+
+
+def test_a_reference_to_another_file_is_counted_and_not_opened(tmp_path: Path) -> None:
+    steps = json.loads(json.dumps(ATIF["steps"]))
+    ref = {"session_id": "x", "trajectory_path": str(tmp_path / "secret.json")}
+    steps[2]["observation"]["results"][0]["subagent_trajectory_ref"] = [ref]
+    recorded = opened(tmp_path / "t.json", document({**ATIF, "steps": steps}))
+    assert recorded.lost == {"sub-agents in other files": 1}
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_logged_request_of_anthropic_carries_usage_and_thinking(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "r.json", document(ANTHROPIC))
+    assert recorded.usage == {"input_tokens": 15, "output_tokens": 3, "cache_read_tokens": 5}
+    answer = recorded.messages[2]
+    assert answer.reasoning == [{"text": "Ask the tool.", "signature": "s"}]
+    assert recorded.recording[-1].model == "claude-x-1"  # type: ignore[attr-defined]
+
+
+def test_a_log_of_requests_is_read_as_its_conversations(tmp_path: Path) -> None:
+    first = {"model": "m", "messages": CHAT[:2]}
+    second = {"model": "m", "messages": CHAT}
+    other = {"model": "m", "messages": [{"role": "user", "content": "Another."}]}
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(lines([first, second, other]))
+    with pytest.raises(UsageError, match="has 2 recordings: log, log#2"):
+        agentnb.replay(path)
+    one, two = Snapshot.load_all(path)
+    assert len(one.state.messages) == 5
+    assert [message.content for message in two.state.messages] == ["Another."]
+    assert set(calls(path)["run"]) == {"log"}
+    assert one.run_id != two.run_id
+
+
+def test_blocks_of_an_answer_keep_their_order(tmp_path: Path) -> None:
+    blocks = [
+        {"type": "text", "text": "one"},
+        {"type": "tool_use", "id": "c", "name": "t", "input": {}},
+        {"type": "text", "text": "two"},
+        {"type": "server_tool_use", "id": "x", "name": "search", "input": {}},
+    ]
+    recorded = opened(
+        tmp_path / "c.json", document([{"role": "user", "content": "?"}, {"role": "assistant", "content": blocks}])
+    )
+    answer = recorded.messages[-1]
+    assert answer.content == "onetwo"
+    assert [part["type"] for part in answer.order] == ["text", "call", "text", "block"]
+
+
+def test_a_missing_result_is_counted(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "c.json", document([*CHAT[:3], CHAT[4]]))
+    assert recorded.lost == {"missing results": 1}
+    assert list(calls(recorded)["outcome"]) == ["aborted"]
+
+
+def test_a_result_without_a_call_and_a_repeated_result_are_counted(tmp_path: Path) -> None:
+    stray = {"role": "tool", "tool_call_id": "other", "content": "?"}
+    recorded = opened(tmp_path / "c.json", document([*CHAT[:4], CHAT[3], stray, CHAT[4]]))
+    assert recorded.lost == {"repeated results": 1, "results of unknown calls": 1}
+
+
+def test_the_same_id_in_two_answers_stays_two_calls(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "c.json", document([*CHAT, *CHAT[1:]]))
+    assert list(calls(recorded)["call_id"]) == ["c1", "c1#2"]
+    assert recorded.lost == {}
+
+
+def test_arguments_that_are_not_an_object_are_kept_as_text(tmp_path: Path) -> None:
+    broken = json.loads(json.dumps(CHAT))
+    broken[2]["tool_calls"][0]["function"]["arguments"] = '{"city": '
+    recorded = opened(tmp_path / "c.json", document(broken))
+    assert recorded.messages[2].tool_calls[0].malformed == '{"city": '
+
+
+def test_text_that_is_not_unicode_is_repaired(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "c.json", rb'[{"role": "user", "content": "\ud800 half"}]')
+    assert recorded.messages[0].content == "\ufffd half"
+
+
+def test_a_damaged_line_is_named_and_left_out(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning, match="line 6"):
+        recorded = opened(tmp_path / "c.jsonl", lines(CHAT) + b'{"role": "user", "con')
+    assert recorded.lost == {"damaged lines": 1}
+    assert len(recorded.messages) == 5
+
+
+# -- Claude Code -------------------------------------------------------------------------------------------------------
+
+
+def test_the_lines_of_one_answer_are_one_request(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "s.jsonl", lines(CLAUDE))
+    assert types(recorded).count("model_start") == 2
+    assert recorded.messages[1].reasoning == [{"text": "Ask the tool.", "signature": "s"}]
+    assert recorded.usage == {"input_tokens": 24, "output_tokens": 4, "cache_read_tokens": 4}
+    assert recorded.imported["version"] == "2.0.0"
+
+
+def test_a_call_that_the_user_refused_is_a_decision(tmp_path: Path) -> None:
+    refused = (
+        "The user doesn't want to proceed with this tool use. The tool use was rejected, the user said:\nNot there."
+    )
+    block = {"type": "tool_result", "tool_use_id": "c1", "content": refused, "is_error": True}
+    recorded = opened(tmp_path / "s.jsonl", lines([*CLAUDE[:3], claude_line(4, "user", [block])]))
+    (decision,) = (event for event in recorded.recording if event.type == "approval_decision")
+    assert (decision.by, decision.decision, decision.reason) == ("human", "reject", "Not there.")  # type: ignore[attr-defined]
+    assert list(calls(recorded)["outcome"]) == ["rejected"]
+
+
+def with_agent(**fields: Any) -> list[dict[str, Any]]:
+    """Return a session in which a call was performed by the sub-agent `a1`."""
+    return [*CLAUDE[:3], {**CLAUDE[3], "toolUseResult": {"agentId": "a1", "prompt": "Look."}, **fields}, CLAUDE[4]]
+
+
+def side(number: int, kind: str, content: Any, **fields: Any) -> dict[str, Any]:
+    parent = f"side{number - 1}" if number > 1 else None
+    own = {"isSidechain": True, "uuid": f"side{number}", "parentUuid": parent}
+    return claude_line(number, kind, content, **own, timestamp="2026-01-01T10:00:03.500Z", **fields)
+
+
+AGENT = [side(1, "user", "Look."), side(2, "assistant", [{"type": "text", "text": "Seen."}])]
+
+
+def test_a_sub_agent_in_the_same_file_is_a_nested_loop(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "s.jsonl", lines([*AGENT, *with_agent()]))
+    assert {event.path for event in recorded.recording} == {"", "agent"}
+    assert recorded.lost == {}
+
+
+def test_a_sub_agent_in_a_file_of_the_same_folder_is_a_nested_loop(tmp_path: Path) -> None:
+    (tmp_path / "agent-a1.jsonl").write_bytes(lines(AGENT))
+    recorded = opened(tmp_path / "s.jsonl", lines(with_agent()))
+    assert {event.path for event in recorded.recording} == {"", "agent"}
+    assert recorded.lost == {}
+
+
+def test_a_sub_agent_that_is_nowhere_is_counted(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "s.jsonl", lines(with_agent()))
+    assert recorded.lost == {"sub-agents in other files": 1}
+
+
+def test_an_id_of_a_sub_agent_is_no_path(tmp_path: Path) -> None:
+    (tmp_path / "secret.jsonl").write_bytes(lines(AGENT))
+    result = {"agentId": "/../secret", "prompt": "Other."}
+    recorded = opened(tmp_path / "s.jsonl", lines(with_agent(toolUseResult=result)))
+    assert recorded.lost == {"sub-agents in other files": 1}
+
+
+async def test_a_fork_inside_a_sub_agent_is_refused_with_the_reason(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "s.jsonl", lines([*AGENT, *with_agent()]))
+    inside = next(event.seq for event in recorded.recording if event.path)
+    with pytest.raises(RecordingMismatch, match="inside the nested loop 'agent'"):
+        recorded.fork(at=inside, loop=SessionLoop(ScriptedLLM(["x"])))
+
+
+def test_the_branch_that_ends_last_is_read(tmp_path: Path) -> None:
+    other = claude_line(6, "assistant", [{"type": "text", "text": "Colder."}], parentUuid="u4")
+    recorded = opened(tmp_path / "s.jsonl", lines([*CLAUDE, other]))
+    assert recorded.messages[-1].content == "Colder."
+    assert recorded.lost == {"lines of other branches": 1}
+
+
+def test_a_cycle_of_parents_and_a_repeated_line_end(tmp_path: Path) -> None:
+    turned = [{**CLAUDE[0], "parentUuid": "u5"}, *CLAUDE[1:], CLAUDE[2]]
+    with pytest.warns(RuntimeWarning, match="line 6 repeats the uuid u3"):
+        recorded = opened(tmp_path / "s.jsonl", lines(turned))
+    assert recorded.lost == {"repeated lines": 1}
+    assert len(recorded.messages) == 4
+
+
+def test_a_compaction_and_notes_are_carried_or_counted(tmp_path: Path) -> None:
+    compact = claude_line(6, "system", "", subtype="compact_boundary", compactMetadata={"preTokens": 5})
+    recorded = opened(
+        tmp_path / "s.jsonl", lines([{"type": "summary", "summary": "x", "sessionId": "s"}, *CLAUDE, compact])
+    )
+    assert recorded.state.values["compaction"] == {"preTokens": 5}
+    assert recorded.lost == {"lines of type summary": 1}
+
+
+def test_a_failed_request_and_the_one_after_it(tmp_path: Path) -> None:
+    failed = claude_line(2, "assistant", [{"type": "text", "text": "Overloaded"}], isApiErrorMessage=True)
+    again = claude_line(3, "assistant", [{"type": "text", "text": "Hello."}])
+    recorded = opened(tmp_path / "s.jsonl", lines([CLAUDE[0], failed, again]))
+    assert "model_error" in types(recorded)
+    assert recorded.messages[-1].content == "Hello."
+    assert recorded.result() is None or recorded.state.failure is None
+
+
+# -- continuing --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_recorded_tools_answer_the_calls_of_a_fork(tmp_path: Path) -> None:
+    path = written(tmp_path, "Claude Code")
+    recorded = agentnb.replay(path)
+    answer = next(event.seq for event in recorded.recording if event.type == "model_end")
+    run = recorded.fork(at=answer, loop=SessionLoop(ScriptedLLM(["Warm."]), Recorded(path).tools))
+    await run
+    assert [message.content for message in run.messages][-2:] == ["21 degrees", "Warm."]
+
+
+async def test_a_fork_continues_with_another_result(tmp_path: Path) -> None:
+    recorded = agentnb.replay(written(tmp_path, "ATIF"))
+    end = next(event.seq for event in recorded.recording if event.type == "call_end")
+    llm = ScriptedLLM(["Cold."])
+    run = recorded.fork(at=end, result="3 degrees", loop=SessionLoop(llm))
+    assert await run == "Cold."
+    assert llm.requests[0].messages[-1]["content"] == "3 degrees"
+    assert llm.requests[0].messages[0]["content"] == "Be short."
+
+
+# -- folders, stores, other formats ------------------------------------------------------------------------------------
+
+
+def test_a_folder_and_a_pattern_are_read_without_the_files_that_cannot_be(tmp_path: Path) -> None:
+    written(tmp_path, "ATIF")
+    written(tmp_path, "Claude Code")
+    assert set(calls(str(tmp_path / "*.json*"))["run"]) == {"trajectory", "session"}
+    (tmp_path / "notes.txt").write_text("no recording")
+    with pytest.warns(RuntimeWarning, match=r"notes\.txt is left out"):
+        assert len(calls(tmp_path)) == 2
+    store = Store(tmp_path / ".runs.db")
+    with pytest.warns(RuntimeWarning, match=r"notes\.txt is left out"):
+        assert len(store.add(tmp_path)) == 2
+    store.close()
+    with pytest.raises(RecordingMissing):
+        calls(str(tmp_path / "*.none"))
+
+
+def test_a_thousand_files_are_added_to_a_store_in_time(tmp_path: Path) -> None:
+    rounds = [CHAT[0], *(message for _ in range(5) for message in CHAT[1:])]
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for number in range(100):
+        (folder / f"{number:04}.json").write_bytes(document([*rounds, {"role": "user", "content": str(number)}]))
+    store = Store(tmp_path / "runs.db")
+    began = time.perf_counter()
+    assert len(store.add(folder)) == 100
+    assert time.perf_counter() - began < 10
+    store.close()
+
+
+class Haiku:
+    """A format of another package."""
+
+    name = "haiku"
+
+    def recognises(self, file: ForeignFile) -> bool:
+        return file.data.startswith(b"haiku")
+
+    def read(self, file: ForeignFile) -> Iterator[Event]:
+        writer = Writer(file.lost, name="poet")
+        yield from writer.message(Message(role="user", content="A poem."))
+        yield from writer.answer(Answer(calls=[Call("c", "rhyme", {"word": "moon"})]))
+        yield from writer.result("c", "June")
+
+
+def test_another_package_adds_a_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("haiku", "tests.importers.test_importers:HAIKU", importers.GROUP)
+    broken = EntryPoint("broken", "no_such_module:x", importers.GROUP)
+    monkeypatch.setattr(importers, "entry_points", lambda group: [broken, point])
+    with pytest.warns(RuntimeWarning, match="'broken' cannot be loaded"):
+        recorded = opened(tmp_path / "x.haiku", b"haiku")
+    assert list(calls(recorded)["tool"]) == ["rhyme"]
+    assert recorded.imported["format"] == "haiku"
+
+
+HAIKU = Haiku()
+
+
+def test_a_file_of_no_known_format_is_refused_as_before(tmp_path: Path) -> None:
+    for content in (b"", b"text", b"{}", b"[]", b"[1]", b'{"a": 1}\n{"b": 2}\n', b"\x00\x01"):
+        (tmp_path / "x").write_bytes(content)
+        with pytest.raises(RecordingCorrupt, match="is not a snapshot"):
+            agentnb.replay(tmp_path / "x")
