@@ -13,6 +13,7 @@ The packages, each of which imports only those below it (`ARCHITECTURE.md` says 
     notebook     kernel integration: a thread for runs, clicks while a cell runs, magics
     analysis     recordings as tables, figures and differences
     widgets      the panel and its parts, live and static
+    studies      many runs over a grid of arms, inputs and repeats
     store        where journals are kept: SQLite, PostgreSQL
     loops        the five designs, and loops of your own
     run          a run: driver, effects, approvals, gate, journal, snapshot, fork, replay
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from agentnb.notebook.attaching import attach
     from agentnb.notebook.runs_table import runs
     from agentnb.store import Store
+    from agentnb.studies import Study, study
 
 __version__ = "0.1.0"
 
@@ -77,6 +79,7 @@ __all__ = [
     "SessionLoop",
     "Snapshot",
     "Store",
+    "Study",
     "ToolError",
     "UsageError",
     "attach",
@@ -86,20 +89,23 @@ __all__ = [
     "restore",
     "reviewer",
     "runs",
+    "study",
     "tool",
 ]
 
 _WHEN_ASKED_FOR = {
     **DESIGNS,
     "Store": "agentnb.store",
+    "Study": "agentnb.studies",
     "attach": "agentnb.notebook.attaching",
     "runs": "agentnb.notebook.runs_table",
+    "study": "agentnb.studies",
 }
 """The modules of the names that are imported at their first use, because no program needs all of these modules."""
 _PACKAGES = frozenset(
     {
-        *("analysis", "core", "errors", "importers", "llms", "loops", "notebook", "run", "store", "testing"),
-        *("tools", "widgets"),
+        *("analysis", "core", "errors", "importers", "llms", "loops", "notebook", "run", "store"),
+        *("studies", "testing", "tools", "widgets"),
     }
 )
 """The packages that are available as attributes without an explicit import."""

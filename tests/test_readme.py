@@ -90,6 +90,18 @@ def test_the_analysis_block_runs_after_the_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.kernel
+def test_the_study_block_runs_by_itself(tmp_path: Path) -> None:
+    (block,) = [block for block in blocks("python") if "agentnb.study(" in block]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(block)])
+    execute(notebook, tmp_path)
+    told = "".join(output.text for output in notebook.cells[0].outputs if output.output_type == "stream")
+    assert "<Study levelled: 60 of 60 done>" in told
+    assert "There is no step." in told  # from the table
+    (line,) = [output for output in notebook.cells[0].outputs if output.output_type == "display_data"]
+    assert "60 of 60 done" in line.data["text/plain"]  # the progress line, as a saved notebook keeps it
+
+
+@pytest.mark.kernel
 def test_the_block_about_recordings_of_other_tools_runs(tmp_path: Path) -> None:
     (block,) = (one for one in blocks("python") if "Path(" in one and "chat.json" in one)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(block)])

@@ -2,6 +2,7 @@
 
 from agentnb.analysis import calls, diff, timeline
 
+runs(study)                # a pandas DataFrame: one row for each run
 calls(run)                 # a pandas DataFrame: one row for each call
 timeline(run).figure       # what ran when
 diff(run, fork)            # the differences, side by side
@@ -14,7 +15,7 @@ from agentnb.core.lazy import lazy_exports
 if TYPE_CHECKING:
     from agentnb.analysis.difference import Difference, diff
     from agentnb.analysis.figures import approvals, dwell_times, latency, timeline, tokens
-    from agentnb.analysis.frames import COLUMNS, calls, decisions, events, messages
+    from agentnb.analysis.frames import COLUMNS, calls, decisions, events, messages, runs
     from agentnb.analysis.policies import Backtest, backtest
     from agentnb.analysis.tree import branches
 
@@ -32,6 +33,7 @@ __all__ = [
     "events",
     "latency",
     "messages",
+    "runs",
     "timeline",
     "tokens",
 ]
@@ -39,7 +41,7 @@ __all__ = [
 _WHERE = {
     "difference": ("Difference", "diff"),
     "figures": ("approvals", "dwell_times", "latency", "timeline", "tokens"),
-    "frames": ("COLUMNS", "calls", "decisions", "events", "messages"),
+    "frames": ("COLUMNS", "calls", "decisions", "events", "messages", "runs"),
     "policies": ("Backtest", "backtest"),
     "tree": ("branches",),
 }

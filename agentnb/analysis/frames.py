@@ -21,6 +21,7 @@ from agentnb.analysis.rows import (
     event_rows,
     message_rows,
 )
+from agentnb.analysis.run_rows import RunRow, arm_of, row_without_events, run_row, tagged_sources
 from agentnb.analysis.sources import Source, sources
 from agentnb.core.errors import UsageError
 from agentnb.core.json import to_plain
@@ -34,6 +35,7 @@ _WHERE = {
     "loop": "the name of the loop it happened in",
     "turn": "the number of the model request it belongs to, from 1; 0 before the first",
 }
+_ARM = "of a run of a study: "
 _INHERITED = "whether it happened in the run that this run was forked from; if both are read, it is counted only there"
 COLUMNS: dict[str, dict[str, str]] = {
     "events": {
@@ -130,6 +132,38 @@ COLUMNS: dict[str, dict[str, str]] = {
         "arguments_text": "the arguments as JSON text, for grouping",
         "inherited": _INHERITED,
     },
+    "runs": {
+        "run": _WHERE["run"],
+        "id": "the id of the run",
+        "study": f"{_ARM}the name of the study",
+        "loop": "the kind of the loop",
+        "outcome": "done, failed, cancelled, open (not ended), or not started",
+        "stop_reason": "the reason for the end: completed, limit, max_turns, error, ...; missing for an open run",
+        "output": "the output, a JSON value",
+        "error": "the type and the message of the error that the run failed with",
+        "turns": "the number of requests to models, without repeated attempts",
+        "calls": "the number of calls that were started",
+        "retries": "the number of those that repeat an earlier call: the same tool with the same arguments",
+        "call_errors": "the number of results that the model received as errors",
+        "model_errors": "the number of failures of the model",
+        "input_tokens": "the tokens that the models read; NaN if none were reported",
+        "output_tokens": "the tokens that they wrote; NaN if none were reported",
+        "cost": "the cost, as reported by the models; NaN if none was reported",
+        "began": "the time of the first event, UTC",
+        "seconds": "from the first to the last event, s",
+        "waited": "the time in which at least one question waited for a decision, s",
+        "decisions": "the number of decisions about calls",
+        "by_human": "those by a person with a panel",
+        "by_code": "those by code that decides for a person",
+        "by_policy": "those by rules, functions, deadlines and remembered decisions",
+        "model": "the models that answered, as reported by the servers",
+        "events": "the number of events",
+        "tags": "the tags, a list",
+        "arm": f"{_ARM}the labels of its arm as text; each factor also has a column of its own, arm_FACTOR",
+        "input": f"{_ARM}the number of its input, from 0",
+        "repeat": f"{_ARM}the number of its repeat, from 0",
+        "seed": f"{_ARM}its seed",
+    },
 }
 """The meaning of each column of each frame, with its unit (s: seconds)."""
 
@@ -168,6 +202,31 @@ def decisions(of: Any) -> DataFrame:
     of: one recording or several. Raises UsageError as `events` does.
     """
     return _frame("decisions", of, decision_rows, DecisionRow)
+
+
+def runs(of: Any) -> DataFrame:
+    """Return a row for each run, oldest first; of a study, in its order. `COLUMNS["runs"]` describes the columns.
+
+        table = agentnb.analysis.runs(study)
+        table.groupby("arm_model").cost.mean()
+
+    Each factor of a study has a column of its own, `arm_` and its name. A run of a study that was not started, or whose
+    loop could not be made, has a row too.
+
+    of: a study, a store, or any other recording or recordings. Raises UsageError as `events` does.
+    """
+    pandas = _pandas()
+    found, without_events = tagged_sources(of)
+    rows = [run_row(one.source, one.tags) for one in found]
+    arms = [arm_of(one.source) for one in found]
+    rows += [row_without_events(run, of.name) for run in without_events]
+    arms += [run.arm for run in without_events]
+    frame = frame_of(rows, RunRow, COLUMNS["runs"])
+    frame["began"] = pandas.to_datetime(frame["began"], unit="s", utc=True).dt.as_unit("ns")
+    for factor in dict.fromkeys(factor for arm in arms for factor in arm):
+        frame[f"arm_{factor}"] = [arm.get(factor) for arm in arms]
+        frame.attrs["columns"][f"arm_{factor}"] = f"the label of the factor {factor}"
+    return frame
 
 
 def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> DataFrame:

@@ -65,7 +65,7 @@ def sources(of: Any) -> list[Source]:
         found.append(
             Source(name if times == 1 else f"{name}#{times}", _with_inherited_marked(_in_order_of_time(events)))
         )
-    return _counted_once(found)
+    return counted_once(found)
 
 
 def _in_order_of_time(events: Sequence[Event]) -> Sequence[Event]:
@@ -87,7 +87,7 @@ def _with_inherited_marked(events: Sequence[Event]) -> Sequence[Event]:
     return [replace(event, inherited=True) if event.seq < inherited else event for event in events]
 
 
-def _counted_once(found: list[Source]) -> list[Source]:
+def counted_once(found: list[Source]) -> list[Source]:
     """Return the sources with `elsewhere` set: an inherited event is counted once, in the run that recorded it.
 
     If that run is not among the sources, the event is counted in the first of its forks.

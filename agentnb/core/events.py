@@ -115,7 +115,7 @@ class RunStart(Event, frozen=True, tag="run_start"):
     policy of the whole run: rules, True or False, or `{"function": name}` for a function, which cannot be recorded.
     `limits` are the limits of the whole run. `ancestors`: in a fork, the runs from which its first events were
     inherited, the oldest run first. Each is followed by a number: of the first event after those that were inherited
-    from that run.
+    from that run. `tags` and `data` are those that the run was started with; only the outermost loop has them.
     """
 
     loop: str
@@ -134,6 +134,8 @@ class RunStart(Event, frozen=True, tag="run_start"):
     approve: Any = None
     limits: dict[str, float | int] = {}
     ancestors: list[tuple[str, int]] = []
+    tags: list[str] = []
+    data: dict[str, Any] = {}
 
 
 class PhaseChange(Event, frozen=True, tag="phase_change"):

@@ -74,11 +74,13 @@ class RunStore(Protocol):
         recording: Sequence[Event],
         *,
         shared: tuple[str, int] | None = None,
+        tags: Sequence[str] = (),
     ) -> Recorder:
         """Begin to record a run: a new one, or one that continues after `recording`.
 
         shared: for a fork, the id of the run that it was forked from, and the number of events at its start that are
-        the events of that run, and need not be stored twice. Only event 0 and the mark `inherited` differ.
+        the events of that run, and need not be stored twice. Only event 0 and the mark `inherited` differ. tags: the
+        tags of a new run; the argument is not passed if there are none.
         """
 
     def position(self, run_id: str) -> int:

@@ -112,6 +112,8 @@ class Loop(Design):
         approve: Any = None,
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
+        tags: Sequence[str] = (),
+        data: Mapping[str, Any] | None = None,
     ) -> Run:
         """Return a new run on this input. The run has no events yet.
 
@@ -128,8 +130,20 @@ class Loop(Design):
         Tokens and cost are the values that the server reports. OpenRouter reports the cost; OpenAI and Anthropic do
         not. If a server reports tokens but no cost, a run with a cost limit ends. If a server reports nothing (`usage`
         stays empty), the limits of tokens and cost have no effect.
+
+        tags, data: what is recorded about the run, in its first event: texts, by which `store.find(tag=)` finds the
+        run, and a mapping with JSON values. agentnb does not interpret them.
         """
-        return self._start(input=input, name=name, store=store, approve=approve, breakpoints=breakpoints, limits=limits)
+        return self._start(
+            input=input,
+            name=name,
+            store=store,
+            approve=approve,
+            breakpoints=breakpoints,
+            limits=limits,
+            tags=tags,
+            data=data,
+        )
 
     def run(self, *input: Any, **options: Any) -> Any:  # untyped: a design may override it with another signature
         """Run on this input to the end. Return a coroutine that returns the output.

@@ -21,6 +21,8 @@ from agentnb.run.host import call_in
 
 STOPPED = "The run was cancelled with the cell. Its events are kept: agentnb.restore(run.snapshot(), loop) resumes it."
 """The message after Stop in a cell that waits for a run."""
+STOPPED_STUDY = "The study was cancelled with the cell. study.start() continues each run from its last event."
+"""The message after Stop in a cell that waits for a study."""
 STEP_STOPPED = "The step continues in the background; wait for its end before the next one. run.cancel() ends the run."
 """The message after Stop in a cell that waits for a step."""
 

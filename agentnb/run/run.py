@@ -18,6 +18,7 @@ import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError, printable
-from agentnb.core.events import Delta, Event, Queue, RunResumed
+from agentnb.core.events import Delta, Event, Queue, RunResumed, RunStart
 from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
@@ -53,7 +54,16 @@ from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import missing
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.stepping import step
-from agentnb.run.validation import StartOptions, check_name, check_path, check_seconds, check_start_options, check_text
+from agentnb.run.validation import (
+    StartOptions,
+    check_name,
+    check_path,
+    check_seconds,
+    check_start_options,
+    check_text,
+    checked_data,
+    checked_tags,
+)
 from agentnb.run.watchers import Watchers
 
 _INSTEAD = (
@@ -165,7 +175,10 @@ class Run(Decisions, Recording):
         suspended: bool = False,
         again: Mapping[str, list[str]] = MappingProxyType({}),
         judges_open_questions: bool = True,
+        tags: Sequence[str] = (),
+        data: Mapping[str, Any] | None = None,
     ) -> None:
+        tags, data = checked_tags(tags), checked_data(data)
         check_start_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
         self.loop = loop
         self.name = name
@@ -188,7 +201,7 @@ class Run(Decisions, Recording):
                 stacklevel=3,
             )
         self._fork_options = {"store": store, "approve": approve, "limits": limits}
-        self._journal.recorder = self._open_store(store, recording, shared)
+        self._journal.recorder = self._open_store(store, recording, shared, tags or _kept_tags(recording, shared))
         # Make the event that this run begins with: its start, or the resumption of its recording if options have
         # changed or it was suspended.
         chosen: dict[str, Any] = {}
@@ -200,7 +213,7 @@ class Run(Decisions, Recording):
         if suspended or again or chosen:
             begin = RunResumed(suspended=suspended, again=dict(again), **chosen)
         if not recording:
-            begin = replace(self._journal.root.begin(input_as_json(input), history), **chosen)
+            begin = replace(self._journal.root.begin(input_as_json(input), history), tags=tags, data=data, **chosen)
         self._input = getattr(recording[0] if recording else begin, "input", None)
         self._journal.root.recorded = len(recording)
         judges_open_questions = judges_open_questions and approve is not None
@@ -215,11 +228,12 @@ class Run(Decisions, Recording):
         _remember(self)
 
     def _open_store(
-        self, store: RunStore | None, recording: Sequence[Event], shared: tuple[str, int] | None
+        self, store: RunStore | None, recording: Sequence[Event], shared: tuple[str, int] | None, tags: Sequence[str]
     ) -> Recorder | None:
         if store is None:
             return None
-        return store.record_run(self._journal.run_id, self.name, self.loop.kind(), recording, shared=shared)
+        tagged = {"tags": tags} if tags else {}
+        return store.record_run(self._journal.run_id, self.name, self.loop.kind(), recording, shared=shared, **tagged)
 
     # -- state and events ------------------------------------------------------------------------------------------
 
@@ -275,6 +289,18 @@ class Run(Decisions, Recording):
         run continues.
         """
         return self._journal.watch(watcher)
+
+    @property
+    def settled(self) -> bool:
+        """True if the run has ended, or waits for `resume()` after a failure of the model, and nothing drives it."""
+        return self._driving.settled
+
+    def waited_for(self) -> AbstractContextManager[None]:
+        """Return a context in which the run counts as one that a caller waits for, as `await run` does.
+
+        Without a person, the questions of such a run are decided earlier (`agentnb.headless`).
+        """
+        return self._driving.driver.unattended.waited_for()
 
     def watch_driving(self, changed: Callable[[], object]) -> Callable[[], None]:
         """Call `changed` whenever `driven` or `pausing` may have changed, in the thread that has changed it.
@@ -442,6 +468,12 @@ class Run(Decisions, Recording):
         where = self.stop_reason or ("paused" if self.state.paused else self.phase)
         names = printable(f"{self.name or self.id} of {self.loop.name}")
         return f"<Run {names}: {where}, {len(self._journal.events)} events>"
+
+
+def _kept_tags(recording: Sequence[Event], shared: tuple[str, int] | None) -> list[str]:
+    """Return the tags of a recording that is continued, for a store that does not have it yet; a fork has none."""
+    first = recording[0] if recording and shared is None else None
+    return first.tags if isinstance(first, RunStart) else []
 
 
 _runs: weakref.WeakValueDictionary[int, Run] = weakref.WeakValueDictionary()

@@ -13,8 +13,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from agentnb.core.errors import UsageError
-from agentnb.core.json import repair_text
+from agentnb.core.errors import NotSerializable, UsageError
+from agentnb.core.json import repair_text, require_json
 from agentnb.core.protocols import RunStore
 
 SHOWN = 80
@@ -45,6 +45,27 @@ def check_start_options(*, name: Any, store: Any, breakpoints: Any, limits: Any)
         raise UsageError(f"breakpoints= takes a list, not {shown(breakpoints)}.")
     if not isinstance(limits, (Mapping, type(None))):
         raise UsageError(f'limits= takes a mapping, for example {{"turns": 5}}, not {shown(limits)}.')
+
+
+def checked_tags(tags: Any) -> list[str]:
+    """Return the tags of a new run, each once. Raises UsageError unless they are a list of texts."""
+    if isinstance(tags, (str, Mapping)) or not isinstance(tags, Iterable):
+        raise UsageError(f"tags= takes a list of texts, not {shown(tags)}.")
+    tags = list(tags)
+    check_name("Each of tags=", *tags)
+    return list(dict.fromkeys(tags))
+
+
+def checked_data(data: Any) -> dict[str, Any]:
+    """Return the data of a new run as JSON data. Raises UsageError unless it is a mapping from texts to JSON values."""
+    if data is None:
+        return {}
+    if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
+        raise UsageError(f'data= takes a mapping with text keys, for example {{"dose": 5}}, not {shown(data)}.')
+    try:
+        return require_json(dict(data), "data=")  # type: ignore[no-any-return]  # a dict stays a dict
+    except NotSerializable as error:
+        raise UsageError(f"data= takes JSON values, not {shown(data)}. {error}") from None
 
 
 def check_seconds(what: str, value: Any) -> None:

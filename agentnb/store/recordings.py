@@ -14,13 +14,14 @@ This is the only module of the store that encodes and decodes events, also for e
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy, StoreConflict
+from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy, StoreConflict, printable
 from agentnb.core.events import Event, RunStart, decode_body, decode_event, encode_body, encode_event
 from agentnb.store import rows
 from agentnb.store.database import SPAN, Database, as_bytes, checksum, keys
@@ -150,6 +151,73 @@ def events(database: Database, number: int, end: int, start: int = 0, *, salvage
     return read
 
 
+def first_events(database: Database, tag: str) -> dict[str, Event]:
+    """Return the first event of each run with a tag, by the run's id. Raises RecordingCorrupt if one is damaged."""
+    found: dict[str, Event] = {}
+    sql = (
+        f"SELECT runs.number, id, key, body, events.checksum FROM tags JOIN runs ON tags.run = runs.number"
+        f" JOIN events ON key = runs.number * {SPAN} WHERE tag = ?"
+    )
+    for number, id, key, body, written in database.query(sql, tag):
+        event = decode(key, as_bytes(body), written, run_id=id)
+        found[id] = event if event is not None else events(database, number, 1)[0]  # raises, and says which event
+    return found
+
+
+class StoredRecording(NamedTuple):
+    """A run of a store, with its tags and all its events."""
+
+    id: str
+    name: str | None
+    tags: tuple[str, ...]
+    events: list[Event]
+
+
+AT_A_TIME = 500
+"""The number of runs whose events are read by one statement."""
+
+
+def many(database: Database, tag: str | None = None) -> Iterator[StoredRecording]:
+    """Yield the runs with a tag, or all, that have events, oldest first. `Store.recordings` documents it."""
+    runs = [run for run in reversed(rows.all_runs(database)) if tag is None or tag in run.tags]
+    for first in range(0, len(runs), AT_A_TIME):
+        chunk = runs[first : first + AT_A_TIME]
+
+        # One statement reads all rows between the first and the last run; those of other runs are not decoded.
+        numbers = {run.number for run in chunk}
+        sql = "SELECT key, body, checksum FROM events WHERE key BETWEEN ? AND ? ORDER BY key"
+        try:
+            found = database.query(sql, keys(min(numbers))[0], keys(max(numbers))[1])
+        except RecordingCorrupt:
+            found = []  # each run is read separately, so that only the damaged one is left out
+        by_number: dict[int, list[tuple[int, Any, Any]]] = {}
+        for row in found:
+            if (number := row[0] // SPAN) in numbers:
+                by_number.setdefault(number, []).append(row)
+
+        for run in chunk:
+            read = None if run.shared or run.is_damaged else _whole(run, by_number.get(run.number, []))
+            try:  # a fork, a run that has not ended, and whatever is not as it should be
+                read = events(database, run.number, SPAN) if read is None else read
+            except RecordingCorrupt as error:
+                name = printable(run.name or run.id)
+                warnings.warn(f"The run {name!r} is left out: {error}", RuntimeWarning, stacklevel=2)
+                continue
+            if read:
+                yield StoredRecording(run.id, run.name, run.tags, read)
+
+
+def _whole(run: RunRow, found: Sequence[tuple[int, Any, Any]]) -> list[Event] | None:
+    """Return the events in the rows of a run, if they are complete up to its end, and none is damaged; else None."""
+    read: list[Event] = []
+    for seq, (key, body, written) in enumerate(found):
+        event = decode(key, as_bytes(body), written, run_id=run.id)
+        if key % SPAN != seq or event is None:
+            return None
+        read.append(event)
+    return read if read and read[-1].terminal else None
+
+
 def _read(database: Database, number: int, start: int, end: int, *, salvage: bool) -> Iterator[Event]:
     run = rows.run_at(database, number, salvage=salvage)
     for segment in segments(run, start, end, lambda number: rows.run_at(database, number)):
@@ -198,7 +266,7 @@ class NewRun(NamedTuple):
     """A run to be recorded: new, or continued after `recording`.
 
     shared: for a fork, the id of the run that it was forked from, and the number of events at its start that are the
-    events of that run. Only event 0 and the mark `inherited` differ.
+    events of that run. Only event 0 and the mark `inherited` differ. tags: the tags of a new run.
     """
 
     id: str
@@ -207,6 +275,7 @@ class NewRun(NamedTuple):
     recording: Sequence[Event]
     created: float | None
     shared: tuple[str, int] | None
+    tags: tuple[str, ...] = ()
 
 
 def attach_run(database: Database, run: NewRun, now: float) -> int:
@@ -223,6 +292,8 @@ def attach_run(database: Database, run: NewRun, now: float) -> int:
             created = rows.not_before(database, "runs", now) if run.created is None else run.created
             number = rows.add_run(database, run.id, run.name, run.loop, created, origin, shared)
             missing = [*recording[:1], *recording[max(shared, 1) :]]
+            for tag in run.tags:
+                rows.add_tag(database, number, tag)
         else:
             have = position(database, number)
             if have > len(recording):

@@ -9,14 +9,14 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
 from weakref import WeakSet
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreBusy, StoreConflict, UsageError, printable
-from agentnb.core.events import Event
+from agentnb.core.events import Event, RunStart
 from agentnb.run.past.folders import files_of, snapshots_in
 from agentnb.run.past.snapshot import Snapshot
 from agentnb.run.validation import check_name, check_path, check_position, shown
@@ -24,7 +24,7 @@ from agentnb.store import exchange, recordings, rows
 from agentnb.store.database import SPAN
 from agentnb.store.exchange import ExportedRun
 from agentnb.store.opening import is_address, open_store
-from agentnb.store.recordings import NewRun, RunRecorder, is_same
+from agentnb.store.recordings import NewRun, RunRecorder, StoredRecording, is_same
 from agentnb.store.search import Date, RunInfo, Search, find_runs
 
 _open: WeakSet[Store] = WeakSet()
@@ -139,6 +139,23 @@ class Store:
         check_position("events(start=)", start)
         number = self._number_of_id(run_id)
         return [] if number is None else recordings.events(self._database, number, SPAN, start)
+
+    def starts(self, tag: str) -> list[tuple[RunInfo, RunStart]]:
+        """Return the runs with exactly this tag that have events, newest first, each with its first event.
+
+        Raises RecordingCorrupt if one of these events is damaged.
+        """
+        check_name("starts(tag)", tag)
+        first = recordings.first_events(self._database, tag)
+        found = [(info, first[info.id]) for info in self.runs() if info.id in first]
+        return [(info, start) for info, start in found if isinstance(start, RunStart)]
+
+    def recordings(self, tag: str | None = None) -> Iterator[StoredRecording]:
+        """Yield the runs that have events, oldest first, each with all its events. Many runs are read at a time.
+
+        tag: only the runs with exactly this tag. A damaged run is left out, with a RuntimeWarning.
+        """
+        return recordings.many(self._database, tag)
 
     def position(self, run_id: str) -> int:
         """Return the number of events that the store has of a run."""
@@ -314,18 +331,20 @@ class Store:
         *,
         created: float | None = None,
         shared: tuple[str, int] | None = None,
+        tags: Sequence[str] = (),
     ) -> RunRecorder:
         """Begin to record a run: a new one, or one that continues after `recording`.
 
         shared: for a fork, the id of the run that it was forked from, and the number of events at its start that are
         the events of that run; only event 0 and the mark `inherited` differ. If the store has them, they are not
-        written again.
+        written again. tags: the tags of a new run.
 
         Raises StoreConflict if the store has more events of the run, or other events. If another process writes at this
         moment, the run is added later, by the next `flush` of the recorder.
         """
         check_name("A run's name", *([] if name is None else [name]), loop)
-        run, now = NewRun(run_id, name, loop, recording, created, shared), time.time()
+        check_name("A run's tags", *tags)
+        run, now = NewRun(run_id, name, loop, recording, created, shared, tuple(tags)), time.time()
         recorder = RunRecorder(self._database, lambda: recordings.attach_run(self._database, run, now))
         with suppress(StoreBusy):
             recorder.attach()

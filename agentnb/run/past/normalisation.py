@@ -21,20 +21,21 @@ _MESSAGE = {
     "event": {"id", "timestamp", "invocation_id"},
     # Only the provider can read these, and it makes new ones for each request.
     "reasoning": {"__all__": {"signature", "redacted", "provider"}},
-    "order": {"__all__": {"server", "block", "citations"}},
+    "order": {"__all__": {"server", "block", "citations", "item"}},
 }
 _ERROR = {"traceback"}
 _EVENT: dict[str, Any] = {
     **dict.fromkeys(("seq", "time", "run_id", "timing", "deadline", "fingerprint", "response_id"), True),
     **dict.fromkeys(("forked_from", "ancestors", "inherited", "seen"), True),
     **dict.fromkeys(("question", "seconds", "shown", "tool_fingerprint", "tools", "approve", "limits"), True),
+    **dict.fromkeys(("tags", "data"), True),
     "message": _MESSAGE,
     "error": _ERROR,
 }
 """The fields of an event that are not compared, in the form of pydantic's `exclude=`.
 
 They are stamped or measured, and new in each run. A fingerprint is computed from other fields or from a tool. A policy
-and limits are visible in their decisions.
+and limits are visible in their decisions. Tags and data only describe a run.
 """
 _STATE = frozenset({"run_id", "started", "position", "reply"})
 """The values of a state that are not compared. `reply` is left out because it is also a message."""

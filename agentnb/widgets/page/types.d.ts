@@ -4,6 +4,8 @@
 // ---- The traits of the widget (widget.py), which a page that is loaded again finds
 
 interface Traits {
+  /** The widget that holds this module; the loader reads it. */
+  source: string;
   key: string;
   parts: string[];
   /** What the run was started with. */

@@ -1,0 +1,258 @@
+"""Rows of runs: what happened in each run of a study or a store, in one row.
+
+A row is computed in one pass over the events, without a fold, and a store is read in bulk, so that thousands of runs
+take seconds. Events of nested loops count for their run. Events that are counted in another source do not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from agentnb.analysis.rows import arguments_text
+from agentnb.analysis.sources import NEVER, Source, counted_once, sources
+from agentnb.core.events import (
+    ApprovalDecision,
+    ApprovalRequest,
+    CallEnd,
+    CallStart,
+    ErrorInfo,
+    Event,
+    ModelEnd,
+    ModelFailed,
+    ModelStart,
+    RunEnd,
+    RunStart,
+)
+from agentnb.store import Store
+from agentnb.studies import Study, StudyRun
+
+_PEOPLE = frozenset({"human", "code"})
+"""The authors of decisions that are no policy: a person with a panel, and code that decides for a person."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRow:
+    """One run; the fields are the columns of `agentnb.analysis.runs`."""
+
+    run: str
+    id: str = ""
+    study: str | None = None
+    loop: str = ""
+    outcome: str
+    stop_reason: str | None = None
+    output: Any = None
+    error: str | None = None
+    turns: int = 0
+    calls: int = 0
+    retries: int = 0
+    call_errors: int = 0
+    model_errors: int = 0
+    input_tokens: float = NEVER
+    output_tokens: float = NEVER
+    cost: float = NEVER
+    began: float = NEVER
+    seconds: float = NEVER
+    waited: float = NEVER
+    decisions: int = 0
+    by_human: int = 0
+    by_code: int = 0
+    by_policy: int = 0
+    model: str | None = None
+    events: int = 0
+    tags: list[str] = field(default_factory=list)
+    arm: str = ""
+    input: int | None = None
+    repeat: int | None = None
+    seed: int | None = None
+
+
+class TaggedSource(NamedTuple):
+    """A recorded run with its current tags in the store, or None if the tags are those of its start."""
+
+    source: Source
+    tags: tuple[str, ...] | None = None
+
+
+def tagged_sources(of: Any) -> tuple[list[TaggedSource], list[StudyRun]]:
+    """Return the recordings in `of`, read in bulk from a store or a study, and a study's runs without events.
+
+    Otherwise as `sources`. Damaged runs of a store are left out, with a warning.
+    """
+    if isinstance(of, Study):
+        without = [run for run in of.runs if run.id is None and run.run is None]
+        if of.store is not None:
+            stored = {one.source.events[0].run_id: one for one in _stored(of.store, f"study:{of.name}")}
+            return [stored[run.id] for run in of.runs if run.id in stored], without
+        found = [Source(run.name, run.run.recording) for run in of.runs if run.run is not None and run.run.recording]
+        return [TaggedSource(source) for source in found], without
+    if isinstance(of, Store):
+        return list(_stored(of)), []
+    return [TaggedSource(source) for source in sources(of)], []
+
+
+def _stored(store: Store, tag: str | None = None) -> Iterator[TaggedSource]:
+    used: dict[str, int] = {}
+    found, tags = [], []
+    for recording in store.recordings(tag=tag):
+        name = recording.name or recording.id
+        times = used[name] = used.get(name, 0) + 1
+        found.append(Source(name if times == 1 else f"{name}#{times}", recording.events))
+        tags.append(recording.tags)
+    return map(TaggedSource, counted_once(found), tags)
+
+
+# -- one run -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What is counted in one pass over the events of a run."""
+
+    turns: int = 0
+    calls: int = 0
+    retries: int = 0
+    call_errors: int = 0
+    model_errors: int = 0
+    usage: dict[str, float] = field(default_factory=dict)
+    models: dict[str, None] = field(default_factory=dict)
+    decisions: dict[str, int] = field(default_factory=dict)
+    questions: list[tuple[float, float]] = field(default_factory=list)
+    """The times of each question and of its decision."""
+    failure: ErrorInfo | None = None
+    """The failure of the newest request, until the model is asked again."""
+
+
+def run_row(source: Source, tags: tuple[str, ...] | None = None) -> RunRow:
+    """Return the row of a recording that has events. tags: None for the tags that the run was started with."""
+    events = source.events
+    start, last = events[0], events[-1]
+    assert isinstance(start, RunStart)
+    end = last if isinstance(last, RunEnd) and last.terminal else None
+    counts = _counts(events, source.elsewhere, last.time)
+    error = end.error if end is not None else counts.failure
+    by = counts.decisions
+    place = _place_in_study(start.data)
+    return RunRow(
+        run=source.name,
+        id=start.run_id,
+        study=place.get("study"),
+        loop=start.loop,
+        outcome=_outcome(end, counts.failure),
+        stop_reason=end.reason if end is not None else None,
+        output=end.output if end is not None else None,
+        error=f"{error.type}: {error.message}" if error is not None else None,
+        turns=counts.turns,
+        calls=counts.calls,
+        retries=counts.retries,
+        call_errors=counts.call_errors,
+        model_errors=counts.model_errors,
+        input_tokens=counts.usage.get("input_tokens", NEVER),
+        output_tokens=counts.usage.get("output_tokens", NEVER),
+        cost=counts.usage.get("cost", NEVER),
+        began=start.time,
+        seconds=last.time - start.time,
+        waited=_covered(counts.questions),
+        decisions=sum(by.values()),
+        by_human=by.get("human", 0),
+        by_code=by.get("code", 0),
+        by_policy=sum(number for author, number in by.items() if author not in _PEOPLE),
+        model=", ".join(counts.models) or None,
+        events=len(events),
+        tags=sorted(start.tags if tags is None else tags),
+        arm=_arm_text(place.get("arm", {})),
+        input=place.get("input"),
+        repeat=place.get("repeat"),
+        seed=place.get("seed"),
+    )
+
+
+def row_without_events(run: StudyRun, study: str) -> RunRow:
+    """Return the row of a study's run that was not started, or whose loop could not be made."""
+    return RunRow(
+        run=run.name,
+        study=study,
+        outcome="failed" if run.status == "failed" else "not started",
+        error=run.error,
+        arm=_arm_text(run.arm),
+        input=run.cell.input_number,
+        repeat=run.repeat,
+        seed=run.seed,
+    )
+
+
+def arm_of(source: Source) -> Mapping[str, Any]:
+    """Return the arm of a run of a study; empty for other runs."""
+    start = source.events[0]
+    assert isinstance(start, RunStart)
+    arm = _place_in_study(start.data).get("arm", {})
+    return arm if isinstance(arm, Mapping) else {}
+
+
+def _place_in_study(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the data of a run if a study recorded them; a user's own data have no `study_seed`."""
+    return data if "study_seed" in data else {}
+
+
+def _arm_text(arm: Mapping[str, Any]) -> str:
+    return ", ".join(f"{factor}={label}" for factor, label in arm.items())
+
+
+def _outcome(end: RunEnd | None, failure: ErrorInfo | None) -> str:
+    if end is None:
+        return "open" if failure is None else "failed"
+    return {"error": "failed", "cancelled": "cancelled"}.get(end.reason, "done")
+
+
+def _counts(events: Iterable[Event], elsewhere: frozenset[int], until: float) -> _Counts:
+    """Count the events that are not counted elsewhere. `until` is the time at which open questions still wait."""
+    counts = _Counts()
+    called: set[tuple[str, str, str]] = set()
+    own: set[tuple[str, str]] = set()
+    asked: dict[tuple[str, str], float] = {}
+    for event in events:
+        if event.seq in elsewhere:
+            continue
+        match event:
+            case ModelStart():
+                counts.turns += event.attempt == 1
+                counts.failure = None
+            case ModelEnd():
+                for name, amount in event.usage.items():
+                    counts.usage[name] = counts.usage.get(name, 0) + amount
+                if event.model is not None:
+                    counts.models[event.model] = None
+            case ModelFailed():
+                counts.model_errors += 1
+                counts.failure = event.error
+            case CallStart() if event.own:
+                own.add((event.path, event.call_id))
+            case CallStart():
+                counts.calls += 1
+                made = event.path, event.name, arguments_text(event.arguments)
+                counts.retries += made in called
+                called.add(made)
+            case CallEnd():
+                counts.call_errors += event.is_error and (event.path, event.call_id) not in own
+            case ApprovalRequest():
+                asked[event.path, event.call_id] = event.time
+            case ApprovalDecision():
+                counts.decisions[event.by] = counts.decisions.get(event.by, 0) + 1
+                began = asked.pop((event.path, event.call_id), None)
+                if began is not None:
+                    counts.questions.append((began, event.time))
+            case _:
+                pass
+    counts.questions += [(began, until) for began in asked.values()]
+    return counts
+
+
+def _covered(intervals: list[tuple[float, float]]) -> float:
+    """Return the seconds that are in at least one interval: two questions at the same time wait once."""
+    covered, reached = 0.0, -math.inf
+    for began, ended in sorted(intervals):
+        covered += max(0.0, ended - max(began, reached))
+        reached = max(reached, ended)
+    return covered

@@ -1,0 +1,441 @@
+"""Studies: many runs of a loop over a grid of arms, inputs and repeats, as one object.
+
+`agentnb.study` checks the grid and finds the runs that a store has already. The runs are driven by
+`agentnb.studies.driving`; decisions about their calls are made here, for all runs in one list.
+
+What a store knows about a study is in the first event of each run: its tags (`study:NAME` and one for each factor) and,
+in its data, the arm, the input, the repeat, the seed and the labels of all arms. Nothing else is stored, so a study can
+be continued by any process that calls `agentnb.study` with the same arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any, Self
+from weakref import WeakSet
+
+from agentnb.core.errors import AlreadyDecided, UsageError, printable
+from agentnb.core.events import Remember, RunEnd, RunStart
+from agentnb.core.loop import Design
+from agentnb.run import Pending, Run, environment, restore
+from agentnb.run import host as hosting
+from agentnb.run.environment import STOPPED_STUDY
+from agentnb.run.validation import check_seconds, check_text, checked_tags, shown
+from agentnb.store import RunInfo, Store
+from agentnb.studies.driving import CANCELLED, STATUSES, Driving, StudyRun, status_of
+from agentnb.studies.grid import Grid, Label, arm_text, at_once_of, cell_key, check_options
+from agentnb.studies.progress import PERIOD, ProgressLine, summary
+
+TAG = "study:{}"
+"""The tag of all runs of a study in a store."""
+
+_running: WeakSet[Study] = WeakSet()
+"""The studies of this process that are being driven."""
+
+
+def study(
+    make_loop: Callable[..., Design],
+    inputs: Sequence[Any],
+    repeats: int = 1,
+    *,
+    arms: Mapping[str, Any] | None = None,
+    name: str = "study",
+    store: Store | None = None,
+    at_once: int = 8,
+    seed: int = 0,
+    approve: Any = None,
+    limits: Mapping[str, float] | None = None,
+    tags: Sequence[str] = (),
+    add: bool = False,
+    progress: bool = True,
+) -> Study:
+    """Return a study: a run for each combination of an arm, an input and a repeat. No run is started yet.
+
+        def analyst(model, policy):
+            return SessionLoop(OpenAI(model), tools, system_prompt=PROMPTS[policy])
+
+
+        study = agentnb.study(
+            analyst,
+            ["Is there a step in the table?"],
+            repeats=30,
+            arms={"model": ["small", "large"], "policy": ["plain", "sceptic"]},
+            store=Store("runs.db"),
+            name="levelled",
+        )
+        await study  # or study.start(), in the background
+        agentnb.analysis.runs(study)  # a row for each run
+
+    make_loop: a function that returns a new loop. It is called for each run, with the values of the run's arm and, if
+    it takes an argument `seed`, with the seed of the run.
+
+    inputs: the list of inputs. repeats: the number of runs for each arm and input.
+
+    arms: a mapping from an argument of `make_loop` to the list of its values, or to a mapping from a label to each
+    value; all combinations are run. The arms `approve` and `limits` are options of `start`, unless `make_loop` takes
+    them.
+
+    store, name: the store that keeps the runs, and the name of the study in it. A study of this name continues: runs
+    that have ended are not run again, and others go on from their last event. More repeats or inputs than before are
+    added. Without a store, the runs are kept in memory.
+
+    at_once: the maximum number of runs that work at the same time. A run that waits for a person does not count.
+
+    seed: the seed from which the seed of each run is computed. Equal studies have runs with equal seeds.
+
+    approve, limits: as for `start`, for each run. tags: tags of all runs, in addition to those of the study. add: add
+    to a study of this name even if it has other arms or inputs. progress: show a progress line.
+
+    Raises UsageError, before any run is started, if an argument is not valid, if `make_loop` does not take an arm,
+    fails, or returns the same loop twice, and if the store has a study of this name with other arms, other inputs,
+    another seed or another kind of loop.
+    """
+    grid = Grid(name, make_loop, inputs, repeats, arms, seed)
+    if store is not None and not isinstance(store, Store):
+        raise UsageError(f"store= takes an agentnb.Store, not {shown(store)}. Assign it to a variable, and pass that.")
+    check_options(approve=approve, limits=limits)
+    return Study(
+        grid,
+        store=store,
+        at_once=at_once_of(at_once),
+        options={"approve": approve, "limits": limits},
+        tags=checked_tags(tags),
+        add=add,
+        progress=progress,
+    )
+
+
+class Study:
+    """The runs of a grid. `agentnb.study` creates it. All methods are safe from every thread.
+
+    `await study` or `study.result()` waits for the end of all runs, and returns the study. A run that fails does not
+    end the study. `study.start()` starts the runs in the background. Iterate over a study for its runs.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        *,
+        store: Store | None,
+        at_once: int,
+        options: Mapping[str, Any],
+        tags: Sequence[str],
+        add: bool,
+        progress: bool,
+    ) -> None:
+        self.name = grid.name
+        self.store = store
+        self._grid = grid
+        self._options = options
+        self._tags = tags
+        self._shows_progress = progress
+        self.runs = [StudyRun(cell, store) for cell in grid.cells]
+        """The runs of the grid, in the order in which they start."""
+        if store is not None:
+            self._find_recorded_runs(store, add=add)
+        self._driving = Driving(self.runs, self._make, at_once)
+        self._future: concurrent.futures.Future[None] | None = None
+        self._was_started = False
+
+    @property
+    def arms(self) -> dict[str, list[Label]]:
+        """The labels of each factor."""
+        return self._grid.labels
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of runs by status: not started, interrupted, running, waiting, done, failed, cancelled."""
+        return {status: self._driving.counts[status] for status in STATUSES}
+
+    # -- driving -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start the runs in the background, and return the study at once. Continue those that have not ended.
+
+        A run has not ended if it was cancelled, if its model has failed, or if its loop could not be made. If the study
+        is being driven already, nothing changes. Raises UsageError if another study of this name runs in this process.
+        """
+        self._was_started = True
+        self._begin()
+        return self
+
+    def result(self, timeout: float | None = None) -> Self:
+        """Block until all runs have ended, and return the study. A keyboard interrupt (Stop in a notebook) cancels it.
+
+        timeout: in seconds; None for no limit. Raises TimeoutError when it has passed; the study continues.
+        """
+        check_seconds("result(timeout=...)", timeout)
+        future = self._future or self._begin()
+        self._driving.wait_begins()
+        try:
+            environment.current.wait(future, timeout)
+        except TimeoutError:
+            raise TimeoutError(f"The study {self.name!r} has not ended after {timeout:g} s: {self._summary}.") from None
+        except KeyboardInterrupt as stop:
+            self.cancel("interrupted")
+            environment.current.stopped(stop, STOPPED_STUDY)
+            raise
+        finally:
+            self._driving.wait_ends()
+        future.result()
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Wait until all runs have ended, and return the study. It is started if it was not."""
+        return self._ended().__await__()
+
+    async def _ended(self) -> Self:
+        future = self._future or self._begin()
+        self._driving.wait_begins()
+        try:
+            await environment.current.wait_async(future)
+        except asyncio.CancelledError as stop:
+            if environment.current.hosted or not self._was_started:  # Stop in the cell, or no one else waits for it
+                self.cancel("interrupted")
+                environment.current.stopped(stop, STOPPED_STUDY)
+            raise
+        finally:
+            self._driving.wait_ends()
+        future.result()
+        return self
+
+    def cancel(self, reason: str = CANCELLED) -> bool:
+        """Cancel all runs that are active, and start no others. Returns False if the study is not being driven.
+
+        `start()` continues the study later, each run from its last event.
+        """
+        check_text("cancel(reason)", reason)
+        if self._future is None or self._future.done():
+            return False
+        self._driving.cancel(reason)
+        return True
+
+    def _begin(self) -> concurrent.futures.Future[None]:
+        """Drive the runs on the host thread, unless that is the case already, and return the future of their end."""
+        if self._future is not None and not self._future.done():
+            return self._future
+        for other in list(_running):
+            if other is not self and other.name == self.name and other.store is self.store is not None:
+                raise UsageError(
+                    f"Another study {self.name!r} runs in this process, with the same store. Use that one, or call its"
+                    " cancel() first."
+                )
+        driving = self._driving = Driving(self.runs, self._make, self._driving.at_once)
+        if self._shows_progress and (left := sum(not run.is_over for run in self.runs)):
+            line = ProgressLine(self.name, len(self.runs), len(self.runs) - left)
+        else:
+            line = None
+        _running.add(self)
+        self._future = hosting.host.submit(self._drive(driving, line))
+        return self._future
+
+    async def _drive(self, driving: Driving, line: ProgressLine | None) -> None:
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle | None = None
+
+        def draw() -> None:
+            nonlocal timer
+            timer = None
+            assert line is not None
+            line.update(driving.counts)
+
+        def changed() -> None:
+            nonlocal timer
+            if timer is None:
+                timer = loop.call_later(PERIOD, draw)
+
+        if line is not None:
+            driving.changed = changed
+        try:
+            await driving.drive()
+        finally:
+            _running.discard(self)
+            if timer is not None:
+                timer.cancel()
+            if line is not None:
+                line.update(driving.counts, last=True)
+
+    def _make(self, one: StudyRun) -> Run:
+        """Return the run of a cell: a new one, or one that continues from its last event."""
+        loop, options = self._grid.make(one.cell)
+        options = {**self._options, **options}
+        if (recording := one.recording) is not None:
+            return restore(recording, loop, store=self.store, name=one.name, **options)
+        cell = one.cell
+        factors = [f"{factor}:{label}" for factor, label in cell.arm.items()]
+        data = {
+            "study": self.name,
+            "arm": dict(cell.arm),
+            "input": cell.input_number,
+            "repeat": cell.repeat,
+            "seed": cell.seed,
+            "input_key": cell.input_key,
+            "study_seed": self._grid.seed,
+            "arms": self._grid.labels,
+        }
+        tags = [TAG.format(self.name), *factors, *self._tags]
+        return loop.start(cell.input, name=one.name, store=self.store, tags=tags, data=data, **options)
+
+    # -- recorded runs -----------------------------------------------------------------------------------------------
+
+    def _find_recorded_runs(self, store: Store, *, add: bool) -> None:
+        """Find the runs of this study that the store has. Raises UsageError if they are of another study."""
+        cells = {run.cell.key: run for run in self.runs}
+        for info, start in reversed(
+            store.starts(TAG.format(self.name))
+        ):  # of several runs of a cell, the newest counts
+            data = start.data
+            if start.ancestors or data.get("study") != self.name:  # a fork of a run, or a run that a user has tagged
+                continue
+            self._check_same_study(info, start, add=add)
+            one = cells.get(cell_key(data["arm"], data["input_key"], data["repeat"]))
+            if one is None:
+                continue
+            one.id, one.stop_reason, one.error = info.id, info.stop_reason, None
+            one.status = "interrupted" if info.stop_reason is None else status_of(info.stop_reason)
+            if one.status == "failed":
+                end = store.events(info.id, info.events - 1)[-1]
+                if isinstance(end, RunEnd) and end.error is not None:
+                    one.error = f"{end.error.type}: {end.error.message}"
+
+    def _check_same_study(self, info: RunInfo, start: RunStart, *, add: bool) -> None:
+        data, grid = start.data, self._grid
+        where = f"{self.store.where if self.store is not None else ''} has a study {self.name!r}"
+        if data["study_seed"] != grid.seed:
+            raise UsageError(
+                f"{where} with seed={data['study_seed']}, not {grid.seed}. Pass that seed, or another name="
+                " for a study with other seeds."
+            )
+        kind = grid.kinds.get(json.dumps(data["arm"]))
+        if kind is not None and kind != start.loop:
+            raise UsageError(
+                f"{where} whose arm {arm_text(data['arm'])} has runs of {start.loop}, but make_loop returns"
+                f" {kind}. Pass another name= for a study of this loop."
+            )
+        if add:
+            return
+        if data["arms"] != grid.labels:
+            raise UsageError(
+                f"{where} with other arms: {_arms_text(data['arms'])}, not {_arms_text(grid.labels)}. Pass another"
+                " name=, or add=True to add these arms to that study."
+            )
+        if data["input_key"] not in grid.input_keys:
+            raise UsageError(
+                f"{where} with other inputs: the input of its run {info.name!r} is not among these. Pass another name=,"
+                " or add=True to add these inputs to that study."
+            )
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> list[Pending]:
+        """The calls of all runs that wait for a person, the run that was started first at the beginning.
+
+        `study.run_of(item)` returns the run of one of them, with its arm.
+        """
+        runs = [one.run for one in self._driving.active if one.status != "done"]
+        return [item for run in runs if run is not None for item in run.pending]
+
+    def run_of(self, item: Pending | str) -> StudyRun:
+        """Return the run of the study to which a pending call, or the id of a run, belongs. Raises UsageError."""
+        id = item.run_id if isinstance(item, Pending) else item
+        for one in self.runs:
+            if one.id == id:
+                return one
+        raise UsageError(f"The study {self.name!r} has no run with the id {shown(id)}.")
+
+    def approve(
+        self, items: Pending | Iterable[Pending], *, remember: Remember | None = None, reviewer: str | None = None
+    ) -> int:
+        """Approve one call or several of `pending`, of any runs, and return how many were approved.
+
+            study.approve(study.pending)
+            study.approve(item for item in study.pending if item.name == "read")
+
+        Calls that were decided meanwhile are not counted; if that is so for a single item, AlreadyDecided is raised.
+        remember, reviewer: as for `run.approve`; a decision is remembered in the run of the call.
+        """
+        return self._decide(items, lambda run, item: run.approve(item, remember=remember, reviewer=reviewer))
+
+    def reject(
+        self,
+        items: Pending | Iterable[Pending],
+        reason: str = "",
+        *,
+        remember: Remember | None = None,
+        reviewer: str | None = None,
+    ) -> int:
+        """Reject one call or several of `pending`, and return how many were rejected. Otherwise as `approve`."""
+        return self._decide(items, lambda run, item: run.reject(item, reason, remember=remember, reviewer=reviewer))
+
+    def edit(self, item: Pending, arguments: Mapping[str, Any], *, reviewer: str | None = None) -> None:
+        """Approve a call of `pending` with other arguments. Raises as `run.edit` does."""
+        self._decide(item, lambda run, item: run.edit(item, dict(arguments), reviewer=reviewer))
+
+    def answer(self, item: Pending, result: Any, *, reviewer: str | None = None) -> None:
+        """Record the result of a call of `pending`, which then does not run. Raises as `run.answer` does."""
+        self._decide(item, lambda run, item: run.answer(item, result, reviewer=reviewer))
+
+    def _decide(self, items: Pending | Iterable[Pending], decide: Callable[[Run, Pending], object]) -> int:
+        is_single = isinstance(items, Pending)
+        listed: list[Any] = [items] if is_single else list(items) if isinstance(items, Iterable) else [None]
+        if others := [item for item in listed if not isinstance(item, Pending)]:
+            raise UsageError(f"Pass items of study.pending, not {shown(others[0])}.")
+        decided = 0
+        for item in listed:
+            run = self.run_of(item).run
+            try:
+                if run is None:
+                    raise AlreadyDecided(f"The run of the call {item.name} has ended; nothing was decided.")
+                decide(run, item)
+                decided += 1
+            except AlreadyDecided:
+                if is_single:
+                    raise
+        return decided
+
+    # -- showing -----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[StudyRun]:
+        return iter(self.runs)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def _summary(self) -> str:
+        return summary(self._driving.counts, len(self.runs))
+
+    def __repr__(self) -> str:
+        return printable(f"<Study {self.name}: {self._summary}>")
+
+    def _repr_html_(self) -> str:
+        """Return a table with a row for each arm."""
+        arms: dict[str, dict[str, int]] = {}
+        for run in self.runs:
+            row = arms.setdefault(arm_text(run.cell.arm), dict.fromkeys(STATUSES, 0))
+            row[run.status] += 1
+        shown_statuses = [status for status in STATUSES if any(row[status] for row in arms.values())]
+        cells = ["arm", "runs", *shown_statuses]
+        head = "".join(f'<th style="text-align: left">{escape(cell)}</th>' for cell in cells)
+        body = ""
+        for arm, row in arms.items():
+            numbers = [sum(row.values()), *(row[status] for status in shown_statuses)]
+            columns = "".join(f'<td style="text-align: right">{number}</td>' for number in numbers)
+            body += f'<tr><td style="text-align: left">{escape(printable(arm))}</td>{columns}</tr>'
+        title = escape(printable(f"{self.name}: {self._summary}"))
+        return (
+            f'<table aria-label="Study"><caption>{title}</caption><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table>"
+        )
+
+
+def _arms_text(arms: Mapping[str, Sequence[Label]]) -> str:
+    return "; ".join(f"{factor}: {', '.join(map(str, labels))}" for factor, labels in arms.items()) or "none"

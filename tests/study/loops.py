@@ -1,0 +1,80 @@
+"""Loops for the tests of studies, and the process that is killed in the middle of one.
+
+Models answer by the messages, not by a position, so that a process that continues a run gets the same answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import agentnb
+from agentnb import SessionLoop, Store, tool
+from agentnb.studies import Study
+from agentnb.testing import ScriptedLLM, call
+
+CALLS = 4
+
+
+@tool(approve=True)
+def send(to: str) -> str:
+    """Send it."""
+    return f"sent to {to}"
+
+
+def asking(model: str = "a") -> SessionLoop:
+    """Return a loop that asks about one call, and ends."""
+
+    def answer(messages: Sequence[Any]) -> Any:
+        return f"{model} is done" if messages[-1]["role"] == "tool" else call("send", {"to": model})
+
+    return SessionLoop(ScriptedLLM([answer], repeat=True), [send])
+
+
+def talking(model: str = "a") -> SessionLoop:
+    """Return a loop that answers once."""
+    return SessionLoop(ScriptedLLM([f"{model} is done"]), [])
+
+
+def writing(file: Path) -> Any:
+    """Return a factory of loops that each write `CALLS` lines to a file, one call a turn."""
+
+    def make_loop(model: str, seed: int) -> SessionLoop:
+        @tool(idempotent=False)
+        async def write(line: str) -> str:
+            with file.open("a") as open_file:
+                open_file.write(f"{line}\n")
+            return line
+
+        def answer(messages: Sequence[Any]) -> Any:
+            done = sum(message["role"] == "tool" for message in messages)
+            return "done" if done == CALLS else call("write", {"line": f"{model} {seed} {done}"}, id=f"c{done}")
+
+        return SessionLoop(ScriptedLLM([answer], repeat=True), [write])
+
+    return make_loop
+
+
+def written_study(database: Path, file: Path) -> Study:
+    """Return the study of the killed process, and of the process that continues it."""
+    return agentnb.study(
+        writing(file),
+        ["go"],
+        repeats=10,
+        arms={"model": ["small", "large"]},
+        store=Store(database),
+        name="written",
+        at_once=4,
+        progress=False,
+    )
+
+
+async def drive(database: str, file: str) -> None:
+    await written_study(Path(database), Path(file))
+
+
+if __name__ == "__main__":
+    asyncio.run(drive(*sys.argv[1:]))

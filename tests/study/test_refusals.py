@@ -1,0 +1,136 @@
+"""What cannot be a study is refused before any run is started, with what is wrong and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentnb
+from agentnb import Agent, SessionLoop, Store, UsageError
+from agentnb.testing import ScriptedLLM
+from tests.study.loops import asking, talking
+
+cached = talking()
+
+
+async def later() -> SessionLoop:
+    return talking()
+
+
+def failing(model: str) -> SessionLoop:
+    raise OSError(f"no {model}")
+
+
+@pytest.mark.parametrize(
+    ("make_loop", "arms", "named"),
+    [
+        (talking, {"warmth": [1]}, r"talking does not take the arm 'warmth'.*Its arguments are: model"),
+        (lambda model: talking(), {}, "missing a required argument: 'model'.*make it an arm"),
+        (lambda: cached, {}, "the same loop twice.*do not cache it"),
+        (lambda: "loop", {}, "must return a loop, not 'loop'"),
+        (talking(), {}, "not a loop: lambda"),
+        ("talking", {}, "must be a function that returns a new loop"),
+        (later, {}, "later is a coroutine function"),
+        (failing, {"model": ["a", "b"]}, "failing failed for the arm model=.*: OSError: no .*No run was started"),
+        (talking, {"model": "small"}, r"arms\['model'\] must be a list of values"),
+        (talking, {"model": []}, r"arms\['model'\] is empty"),
+        (talking, ["small"], "a mapping from an argument to a list"),
+        (talking, {"model": ["a", "a"]}, r"two values with the label 'a'"),
+        (talking, {"model": [1, "1"]}, r"two values with the label '1'"),
+        (talking, {"model": [object()]}, "a value without a name"),
+        (talking, {"model": [lambda: 1]}, "a value without a name"),
+        (talking, {"seed": [1]}, "cannot be named seed"),
+        (talking, {"approve": {"bad": 5}}, "approve"),
+        (talking, {"limits": {"few": {"turnz": 1}}}, "no limit 'turnz'"),
+    ],
+)
+def test_a_factory_and_its_arms_must_fit(make_loop: Any, arms: Any, named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        agentnb.study(make_loop, ["go"], arms=arms)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"inputs": "go"}, r"inputs must be a list.*pass \['go'\]"),
+        ({"inputs": {"a": 1}}, r"inputs must be a list.*Pass list\(...\)"),
+        ({"inputs": iter(["go"])}, r"inputs must be a list"),
+        ({"inputs": 5}, "inputs must be a list"),
+        ({"inputs": []}, "inputs is empty"),
+        ({"inputs": ["a", "b", "a"]}, r"inputs\[0\] and inputs\[2\] are equal"),
+        ({"repeats": 0}, "repeats= must be a whole number of at least 1"),
+        ({"repeats": 2.5}, "repeats="),
+        ({"at_once": 0}, "at_once= must be a whole number of at least 1"),
+        ({"seed": "x"}, "seed= must be a whole number"),
+        ({"name": ""}, r"study\(name=\)"),
+        ({"store": "runs.db"}, "takes an agentnb.Store"),
+        ({"tags": "pilot"}, "tags= takes a list"),
+        ({"approve": 5}, "approve"),
+        ({"limits": {"turnz": 1}}, "no limit 'turnz'"),
+    ],
+)
+def test_other_arguments_must_be_valid(options: Any, named: str) -> None:
+    inputs = options.pop("inputs", ["go"])
+    with pytest.raises(UsageError, match=named):
+        agentnb.study(talking, inputs, **options)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Store:
+    """A store with a study of two arms and one input."""
+    store = Store(tmp_path / "runs.db")
+    await agentnb.study(talking, ["go"], 2, arms={"model": ["a", "b"]}, store=store, name="pilot", progress=False)
+    return store
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"arms": {"model": ["a", "c"]}}, "with other arms: model: a, b, not model: a, c.*add=True"),
+        ({"arms": {"model": ["a"]}}, "with other arms"),
+        ({"inputs": ["stop"]}, "with other inputs.*add=True"),
+        ({"seed": 5}, "with seed=0, not 5"),
+        (
+            {"make_loop": lambda model: Agent(ScriptedLLM(["x"]))},
+            "has runs of SessionLoop, but .* returns Agent",
+        ),
+    ],
+)
+async def test_a_study_with_the_name_of_another_is_refused(store: Store, change: Any, named: str) -> None:
+    arguments: dict[str, Any] = {"make_loop": talking, "inputs": ["go"], "arms": {"model": ["a", "b"]}, **change}
+    with pytest.raises(UsageError, match=named):
+        agentnb.study(repeats=2, store=store, name="pilot", **arguments)
+    assert len(store.runs()) == 4
+
+
+async def test_arms_are_added_on_request(store: Store) -> None:
+    options: Any = {"store": store, "name": "pilot", "progress": False, "add": True}
+    done = await agentnb.study(talking, ["go"], 2, arms={"model": ["a", "b", "c"]}, **options)
+    assert done.counts["done"] == 6
+    assert len(store.find(tag="study:pilot")) == 6
+
+
+async def test_repeats_and_inputs_are_added_without_a_request(store: Store) -> None:
+    options: Any = {"store": store, "name": "pilot", "progress": False, "arms": {"model": ["a", "b"]}}
+    more = agentnb.study(talking, ["first", "go"], 3, **options)
+    assert more.counts["done"] == 4
+    await more
+    assert len(store.runs()) == 12
+
+
+async def test_a_study_of_another_name_is_another_study(store: Store) -> None:
+    other = agentnb.study(talking, ["go"], 2, arms={"model": ["c"]}, store=store, name="pilot 2", progress=False)
+    assert other.counts["not started"] == 2
+
+
+async def test_two_studies_of_one_name_do_not_run_at_the_same_time(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    options: Any = {"store": store, "name": "pilot", "progress": False}
+    first, second = agentnb.study(asking, ["go"], **options), agentnb.study(asking, ["go"], **options)
+    first.start()
+    with pytest.raises(UsageError, match="Another study 'pilot' runs in this process"):
+        second.start()
+    first.cancel()
+    await first
