@@ -260,10 +260,8 @@ async def test_a_client_with_other_options(peer: Peer, kind: Any) -> None:
 @CLIENTS
 def test_an_unknown_option_of_a_client_is_refused(kind: Any) -> None:
     llm = kind("m", "http://127.0.0.1:9")
-    with pytest.raises(
-        UsageError, match=r"temprature is not an option of .* 127\.0\.0\.1:9\. Did you mean temperature"
-    ):
-        llm.with_options(temprature=0)
+    with pytest.raises(UsageError, match=r"max_token is not an option of .* 127\.0\.0\.1:9\. Did you mean max_tokens"):
+        llm.with_options(max_token=9)
     with pytest.raises(UsageError, match="API keys are read from the environment"):
         llm.with_options(api_key="sk")
     with pytest.raises(UsageError, match=r"extra_body=\{'strange_field': \.\.\.\}"):
