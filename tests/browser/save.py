@@ -30,8 +30,12 @@ METADATA = {
 }
 PATIENCE = 180.0
 LIVE = "application/vnd.jupyter.widget-view+json"
-AT_REST = """() => [...document.querySelectorAll(".jp-NotebookPanel .agentnb-panel")].every((panel) =>
-    panel.querySelector(".agentnb-position") && panel.closest(".jp-OutputArea").querySelector("[data-agentnb-copy]"))"""
+# Below each live panel is its static one, which of a run that has ended is the last.
+AT_REST = """() => [...document.querySelectorAll(".jp-NotebookPanel .agentnb-panel")].every((panel) => {
+    const hasEnded = ["done", "stopped", "failed"].includes(panel.querySelector(".agentnb-state")?.dataset.sign);
+    const isRecorded = panel.querySelector(".agentnb-about-run")?.textContent.includes("recorded");
+    const saved = hasEnded && !isRecorded ? "[data-agentnb-ended]" : "[data-agentnb-copy]";
+    return panel.closest(".jp-OutputArea").querySelector(saved); })"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -62,7 +66,7 @@ def run_and_save(browser: Chromium, server: JupyterServer, name: str) -> Any:
     cells = [cell for cell in nbformat.read(folder / name, 4).cells if cell.cell_type == "code"]
     notebook.run_all()
     notebook.wait_cell(len(cells) - 1, timeout=PATIENCE)
-    # The panel of a run is static after its end. That of a recording stays live, with a hidden copy below it.
+    # A panel stays live, also after the end of its run, with a hidden static one below it.
     notebook.do(lambda page: page.wait_for_function(AT_REST, timeout=1000 * PATIENCE))
     notebook.save()
     notebook.close()

@@ -14,13 +14,43 @@ import pytest
 
 import agentnb
 from agentnb import SessionLoop, Snapshot, Store, UsageError, importers
-from agentnb.analysis import calls, events, messages
+from agentnb.analysis import calls, decisions, events, messages
 from agentnb.core.events import Event
 from agentnb.core.messages import Message
 from agentnb.errors import RecordingCorrupt, RecordingMismatch, RecordingMissing, VersionMismatch
 from agentnb.importers import Answer, Call, ForeignFile, Writer
 from agentnb.testing import Recorded, ScriptedLLM
-from tests.importers.files import ANTHROPIC, ATIF, CHAT, CLAUDE, claude_line, document, lines, written
+from tests.importers.files import (
+    ANSWERED,
+    ANTHROPIC,
+    ASKED,
+    ATIF,
+    CALLED,
+    CHAT,
+    CLAUDE,
+    CODEX,
+    INSPECT_CALL,
+    INSPECT_EVENTS,
+    OPENAI_AGENTS,
+    OTEL,
+    PI,
+    SWE_AGENT,
+    TOLD,
+    agents_span,
+    at,
+    claude_line,
+    codex_line,
+    document,
+    inspect_archive,
+    inspect_log,
+    inspect_model,
+    inspect_sample,
+    lines,
+    otel_span,
+    otlp,
+    parts,
+    written,
+)
 
 
 def opened(path: Path, content: bytes) -> agentnb.run.Replay:
@@ -327,6 +357,136 @@ def test_a_failed_request_and_the_one_after_it(tmp_path: Path) -> None:
     assert "model_error" in types(recorded)
     assert recorded.messages[-1].content == "Hello."
     assert recorded.result() is None or recorded.state.failure is None
+
+
+# -- Inspect -----------------------------------------------------------------------------------------------------------
+
+
+def approval(decision: str, approver: str = "guard", **fields: Any) -> dict[str, Any]:
+    asked = {"event": "approval", "timestamp": at(3), "call": INSPECT_CALL, "approver": approver}
+    return {**asked, "decision": decision, "explanation": "because", **fields}
+
+
+def test_decisions_of_approvers_are_decisions(tmp_path: Path) -> None:
+    edited = approval("modify", "human", modified={"arguments": {"city": "Oslo"}})
+    changed = [*INSPECT_EVENTS[:2], edited, *INSPECT_EVENTS[2:]]
+    path = tmp_path / "log.eval"
+    approved = [*INSPECT_EVENTS[:2], approval("approve")]
+    path.write_bytes(inspect_archive(inspect_sample(changed), inspect_sample(approved)))
+    one, two = Snapshot.load_all(path)
+    table = decisions([one, two])
+    assert list(table["by"]) == ["human", "guard"]
+    assert list(table["decision"]) == ["edit", "approve"]
+    assert list(table["reason"]) == ["because", "because"]
+    assert [event.type for event in one.events].count("approval_request") == 1
+
+
+def test_a_rejected_call_did_not_run(tmp_path: Path) -> None:
+    refused = {**INSPECT_EVENTS[3], "result": "", "error": {"type": "approval", "message": "because"}}
+    log = inspect_log(inspect_sample([INSPECT_EVENTS[1], approval("reject"), refused]))
+    recorded = opened(tmp_path / "l.json", document(log))
+    assert list(calls(recorded)["outcome"]) == ["rejected"]
+    assert "call_start" not in types(recorded)
+
+
+def test_a_sub_agent_of_inspect_is_a_nested_loop_and_scores_are_values(tmp_path: Path) -> None:
+    inner = inspect_model(4, [{"role": "user", "content": "Look."}], {"role": "assistant", "content": "Seen."})
+    score = {"event": "score", "timestamp": at(9), "score": {"value": 1}}
+    nested = [*INSPECT_EVENTS[:4], inner, *INSPECT_EVENTS[4:], score, {"event": "info", "data": 1}]
+    recorded = opened(tmp_path / "l.json", document(inspect_log(inspect_sample(nested))))
+    assert {event.path for event in recorded.recording} == {"", "weather"}
+    assert recorded.state.values == {"score": {"value": 1}}
+    assert recorded.lost == {"events of type info": 1}
+    assert recorded.stop_reason == "completed"
+
+
+def test_a_sample_that_failed_and_one_without_events(tmp_path: Path) -> None:
+    failed = inspect_sample(INSPECT_EVENTS, error={"message": "no memory"})
+    plain = inspect_sample([], messages=[ASKED, CALLED, TOLD, ANSWERED])
+    path = tmp_path / "l.json"
+    path.write_bytes(document(inspect_log(failed, plain)))
+    one, two = Snapshot.load_all(path)
+    assert one.state.error is not None
+    assert one.state.error.message == "no memory"
+    assert [message.role for message in two.state.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_a_damaged_sample_is_named(tmp_path: Path) -> None:
+    data = inspect_archive(inspect_sample(INSPECT_EVENTS), inspect_sample(INSPECT_EVENTS))
+    place = data.index(b"samples/2") + 40
+    with pytest.warns(RuntimeWarning, match="samples/2_epoch_1.json"):
+        recorded = opened(tmp_path / "l.eval", data[:place] + b"\0\0\0\0" + data[place + 4 :])
+    assert recorded.lost == {"damaged samples": 1}
+
+
+# -- traces and events -------------------------------------------------------------------------------------------------
+
+
+def test_requests_in_the_span_of_a_tool_are_a_nested_loop(tmp_path: Path) -> None:
+    inner = json.dumps([parts("user", type="text", content="Look.")])
+    told = json.dumps([parts("assistant", type="text", content="Seen.")])
+    spans = [
+        *OTEL,
+        otel_span(2, "invoke_agent", "s2", "agent"),
+        otel_span(2, "chat", "agent", "inner", input__messages=inner, output__messages=told),
+    ]
+    recorded = opened(tmp_path / "o.json", document(otlp(spans)))
+    assert [event.type for event in recorded.recording if event.path == "weather"][-2:] == ["model_end", "run_end"]
+    assert recorded.lost == {}
+
+
+def test_a_cycle_of_spans_and_a_repeated_span_end(tmp_path: Path) -> None:
+    cycle = [otel_span(4, "invoke_agent", "y", "x"), otel_span(5, "invoke_agent", "x", "y")]
+    cycle.append(otel_span(6, "chat", "x", "z"))
+    with pytest.warns(RuntimeWarning, match="span s1 is repeated"):
+        recorded = opened(tmp_path / "o.json", document(otlp([*OTEL, *cycle, OTEL[0]])))
+    assert recorded.lost == {"contents of answers": 1, "repeated spans": 1}
+
+
+def test_two_equal_messages_stay_two(tmp_path: Path) -> None:
+    yes = parts("user", type="text", content="yes")
+    ok = parts("assistant", type="text", content="ok")
+    spans = [
+        otel_span(1, "chat", input__messages=json.dumps([yes]), output__messages=json.dumps([ok])),
+        otel_span(2, "chat", input__messages=json.dumps([yes, ok, yes]), output__messages=json.dumps([ok])),
+    ]
+    recorded = opened(tmp_path / "o.json", document(otlp(spans)))
+    assert [message.content for message in recorded.messages] == ["yes", "ok", "yes", "ok"]
+
+
+def test_a_hundred_thousand_spans_of_one_trace_are_read(tmp_path: Path) -> None:
+    spans = [{"traceId": "t", "spanId": str(n), "parentSpanId": str(n - 1), "name": "x"} for n in range(100_000)]
+    recorded = opened(tmp_path / "o.json", document(otlp([*spans, *OTEL])))
+    assert recorded.lost == {"spans of other kinds": 100_000}
+
+
+def test_spans_without_contents_are_counted(tmp_path: Path) -> None:
+    turn = agents_span(1, type="response", response_id="r", usage={"input_tokens": 4})
+    recorded = opened(tmp_path / "t.json", document([turn, OPENAI_AGENTS[2]]))
+    assert recorded.lost == {"contents of answers": 1}
+    assert recorded.usage == {"input_tokens": 4}
+    assert list(calls(recorded)["tool"]) == ["weather"]
+    assert list(calls(recorded)["own"]) == [True]
+
+
+def test_a_rollout_keeps_usage_and_thinking(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "r.jsonl", lines([*CODEX, codex_line(9, "response_item", type="new_kind")]))
+    assert recorded.usage == {"input_tokens": 7, "output_tokens": 2}
+    assert recorded.messages[1].reasoning == [{"text": "Ask the tool."}]
+    assert recorded.lost == {"items of type new_kind": 1}
+
+
+def test_a_session_of_pi_keeps_usage_and_the_branch_that_ends_last(tmp_path: Path) -> None:
+    other = {"type": "message", "id": "5", "parentId": "1", "timestamp": at(9), "message": PI[4]["message"]}
+    recorded = opened(tmp_path / "p.jsonl", lines([*PI, other]))
+    assert recorded.lost == {"entries of other branches": 3}
+    recorded = opened(tmp_path / "p.jsonl", lines(PI))
+    assert recorded.usage == {"input_tokens": 6, "output_tokens": 2, "cache_read_tokens": 1, "cost": 0.25}
+
+
+def test_the_output_of_swe_agent_is_its_patch(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "x.traj", document(SWE_AGENT))
+    assert (recorded.output, recorded.stop_reason) == ("a patch", "completed")
 
 
 # -- continuing --------------------------------------------------------------------------------------------------------

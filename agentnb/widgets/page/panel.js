@@ -178,9 +178,14 @@ function make(store, model) {
    */
   const growForm = (form, event) => {
     const row = trace && store.trace.of(event);
-    if (row) tabs?.choose(tabs.indexOf(trace));
-    if (row) trace.grow("whatif", row.number, form, { under: true, kind: "whatif" });
-    else detail?.hold(form);
+    if (!row) {
+      detail?.hold(form);
+      return;
+    }
+    tabs?.choose(tabs.indexOf(trace));
+    trace.grow("whatif", row.number, form, { under: true, kind: "whatif" });
+    // It has its height with the next drawing. The list then shows it, also if it was at its end, which it follows.
+    requestAnimationFrame(() => requestAnimationFrame(() => trace.reveal(row.number)));
   };
   const shrinkForm = () => {
     trace?.shrink("whatif");

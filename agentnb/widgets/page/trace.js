@@ -281,7 +281,8 @@ export class Trace {
     say(this.empty, length ? "" : this.query ? "No row has this text." : store.nothing("rows").replace(/^No rows/, "Nothing has happened"));
     this.empty.hidden = length > 0;
     this.grid.setAttribute("aria-rowcount", String(length));
-    this.latest.hidden = this.follow || layout.height <= room;
+    const formIsOpen = [...this.grown.values()].some(({ under, isShown }) => under && isShown);
+    this.latest.hidden = this.follow || layout.height <= room || formIsOpen; // it would cover the form's words
     if (scale.grows) this.timer = setTimeout(() => this.drawSoon(), TICKS_EVERY);
   }
 
