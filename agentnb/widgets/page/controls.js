@@ -84,6 +84,8 @@ export class Controls {
       this.cancelling.el,
     );
     this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu.el, this.breakpoints.el);
+    this.menu.take(this.el, this.stepping, this.composer.followUp);
+    this.composer.followUp.addEventListener("click", () => this.menu.close());
     this.update();
   }
 
@@ -171,6 +173,6 @@ export class Controls {
 
   dispose() {
     this.head.dispose();
-    this.menu.show(false);
+    this.menu.dispose();
   }
 }
