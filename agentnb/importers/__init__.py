@@ -53,6 +53,7 @@ _MODULES = (
     "inspect_log",
     "codex",
     "pi",
+    "langgraph",
     "ag_ui",
     "openai_agents",
     "otel",

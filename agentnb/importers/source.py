@@ -6,6 +6,7 @@ the same file to recognise it. Nothing in the content is executed, and no path o
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -80,7 +81,7 @@ class ForeignFile:
 
     def lines(self) -> Iterator[tuple[int, Any]]:
         """Yield the JSON value of each line with the line's number. A damaged line is counted and left out."""
-        for number, line in enumerate(self.data.split(b"\n"), 1):
+        for number, line in enumerate(io.BytesIO(self.data), 1):
             if not line or line.isspace():
                 continue
             try:

@@ -338,3 +338,20 @@ FILES |= {
     "OpenTelemetry": ("spans.json", lambda: document(otlp(OTEL))),
     "SWE-agent": ("x.traj", lambda: document(SWE_AGENT)),
 }
+
+
+def langgraph_state(second: int, messages: list[Json], **fields: Any) -> Json:
+    """Return a state of a thread of LangGraph."""
+    config = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": f"{second:04}"}}
+    return {"config": config, "created_at": at(second), "next": [], "values": {"messages": messages}, **fields}
+
+
+LANGCHAIN: list[Json] = [
+    {"type": "human", "id": "1", "content": "How warm is it?"},
+    {"type": "ai", "id": "2", "content": "", "tool_calls": [{"id": "c1", "name": "weather", "args": {"city": "Rome"}}]},
+    {"type": "tool", "id": "3", "content": "21 degrees", "tool_call_id": "c1", "status": "success"},
+    {"type": "ai", "id": "4", "content": ANSWER, "usage_metadata": {"input_tokens": 4}},
+]
+LANGGRAPH = [langgraph_state(number, LANGCHAIN[:number]) for number in (4, 3, 2, 1)]
+
+FILES |= {"LangGraph": ("states.json", lambda: document(LANGGRAPH))}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import agentnb
@@ -31,6 +34,7 @@ from tests.importers.files import (
     CODEX,
     INSPECT_CALL,
     INSPECT_EVENTS,
+    LANGCHAIN,
     OPENAI_AGENTS,
     OTEL,
     PI,
@@ -45,6 +49,7 @@ from tests.importers.files import (
     inspect_log,
     inspect_model,
     inspect_sample,
+    langgraph_state,
     lines,
     otel_span,
     otlp,
@@ -487,6 +492,84 @@ def test_a_session_of_pi_keeps_usage_and_the_branch_that_ends_last(tmp_path: Pat
 def test_the_output_of_swe_agent_is_its_patch(tmp_path: Path) -> None:
     recorded = opened(tmp_path / "x.traj", document(SWE_AGENT))
     assert (recorded.output, recorded.stop_reason) == ("a patch", "completed")
+
+
+# -- LangGraph, states of runs -----------------------------------------------------------------------------------------
+
+
+def packed(name: str, fields: Any) -> msgspec.msgpack.Ext:
+    """Return an object as LangGraph packs it: the names of its module and its class, and its fields."""
+    return msgspec.msgpack.Ext(5, msgspec.msgpack.encode(["no_such_module", name, fields, "model_validate_json"]))
+
+
+def checkpoints(path: Path) -> Path:
+    """Write the database of a checkpointer: a run that stopped at a question, which a person answered."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute(
+            "CREATE TABLE checkpoints (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT,"
+            " parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB)"
+        )
+        database.execute(
+            "CREATE TABLE writes (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, task_id TEXT, idx INTEGER,"
+            " channel TEXT, type TEXT, value BLOB)"
+        )
+        for number in (1, 2, 3, 4):
+            said = [packed("Message", message) for message in LANGCHAIN[:number]]
+            state = {"v": 4, "ts": at(number), "id": f"{number}", "channel_values": {"messages": said}}
+            row = ("t", "", f"{number}", None, "msgpack", msgspec.msgpack.encode(state), b"")
+            database.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        asked = {"value": {"action_requests": [{"name": "weather", "args": {}, "description": "May it?"}]}}
+        answered = {"decisions": [{"type": "approve"}]}
+        for channel, value in (("__interrupt__", [packed("Interrupt", asked)]), ("__resume__", [answered])):
+            written = ("t", "", "2", "k", 0, channel, "msgpack", msgspec.msgpack.encode(value))
+            database.execute("INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", written)
+        database.commit()
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
+async def test_a_database_of_a_checkpointer_opens_with_the_decision_of_a_person(tmp_path: Path) -> None:
+    path = checkpoints(tmp_path / "threads.sqlite")
+    before = path.read_bytes()
+    recorded = agentnb.replay(path)
+    assert recorded.lost == {}
+    assert list(decisions(path)["by"]) == ["human"]
+    assert list(calls(path)["result"]) == ["21 degrees"]
+    question = next(event.seq for event in recorded.recording if event.type == "approval_request")
+    run = recorded.fork(at=question, decision="reject", loop=SessionLoop(ScriptedLLM(["As you wish."])))
+    assert await run == "As you wish."
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_database_is_refused_or_read_in_part(tmp_path: Path) -> None:
+    path = checkpoints(tmp_path / "threads.sqlite")
+    data = path.read_bytes()
+    with pytest.raises(RecordingCorrupt, match="damaged database"):
+        opened(path, data[: len(data) // 2])
+
+
+def test_the_values_of_a_state_and_an_interrupt_of_another_kind(tmp_path: Path) -> None:
+    states = [langgraph_state(1, LANGCHAIN[:2], interrupts=["Interrupt(...)"])]
+    states[0]["values"]["plan"] = "look"
+    recorded = opened(tmp_path / "s.json", document(states))
+    assert recorded.state.values == {"values": {"plan": "look"}}
+    assert recorded.lost == {"interrupts of other kinds": 1}
+
+
+def test_a_saved_run_of_openai_agents_waits_at_its_question(tmp_path: Path) -> None:
+    item = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Rome"}'}
+    state = {
+        "$schemaVersion": "1.21",
+        "current_agent": {"name": "a"},
+        "original_input": "How warm is it?",
+        "model_responses": [{"output": [item], "usage": {"input_tokens": 3, "output_tokens": 1}}],
+        "generated_items": [{"type": "tool_call_item", "raw_item": item}],
+        "current_step": {"data": {"interruptions": [{"raw_item": item}]}},
+    }
+    recorded = opened(tmp_path / "state.json", document(state))
+    assert [pending.name for pending in recorded.pending] == ["weather"]
+    assert recorded.usage == {"input_tokens": 3, "output_tokens": 1}
 
 
 # -- continuing --------------------------------------------------------------------------------------------------------

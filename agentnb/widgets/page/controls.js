@@ -121,7 +121,7 @@ export class Controls {
     this.composer.update();
     this.exporting.update();
     this.drive(status);
-    this.dock.update();
+    this.dock.update(Boolean(status.over));
     for (const [name, why] of WHY_OFF) {
       const control = this.buttons[name];
       enable(control, status.can?.[name] && !this.busy.has(name) && !store.gone, this.off(name, why));
