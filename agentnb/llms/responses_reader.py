@@ -131,9 +131,11 @@ class ResponseReader:
             case "completed" | "incomplete" | "failed" | "cancelled":
                 return self._read_end(_mapping(payload.get("response")), kind)
             case _ if payload.get("object") == "response":  # a whole answer, as if no stream had been requested
-                status = payload.get("status")  # some servers have another word for "completed"
-                is_end = status in ("incomplete", "failed", "cancelled", "in_progress", "queued")
-                return self._read_end(payload, f"response.{status if is_end else 'completed'}")
+                has_ended = payload.get("status") not in (
+                    "in_progress",
+                    "queued",
+                )  # there are other words for completed
+                return self._read_end(payload, "response.completed" if has_ended else "response.in_progress")
             case _:
                 pass
         return []
@@ -160,6 +162,8 @@ class ResponseReader:
 
     def _read_end(self, response: Mapping[str, Any], kind: str) -> list[Chunk]:
         self._read_response(response)
+        if (status := response.get("status")) in ("incomplete", "failed", "cancelled"):  # its event may be "completed"
+            kind = f"response.{status}"
         if response.get("error") or kind not in _ENDS[:2]:
             if isinstance(error := response.get("error"), Mapping):
                 raise errors.from_payload({"error": error}, self._server)

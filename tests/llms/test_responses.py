@@ -271,6 +271,14 @@ async def test_an_incomplete_answer_has_its_reason(peer: Peer, reason: str, ours
     assert (text(chunks), stop(chunks)) == ("It was a", ours)
 
 
+async def test_the_status_of_an_answer_counts_more_than_the_name_of_its_last_event(peer: Peer) -> None:
+    end = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": []}
+    said = {"type": "response.output_text.delta", "output_index": 0, "delta": "It was a"}
+    peer.replies(events(said, {"type": "response.completed", "response": end}))
+    chunks = await ask(client(peer))
+    assert (text(chunks), stop(chunks)) == ("It was a", "length")
+
+
 @pytest.mark.parametrize(
     ("last", "expected"),
     [
