@@ -19,6 +19,9 @@ from tests.widgets.support import until
 BEGAN = 1_767_000_000.0  # 29 December 2025, 9:20 in the morning, UTC
 TICK = 0.37
 AGES = 600  # seconds: longer than any test
+REST = 0.1  # seconds without a reading of the clock, after which a run is at rest
+
+_readings: list[float] = []  # what `tick` has returned
 
 
 @tool
@@ -58,6 +61,7 @@ def ticking() -> Iterator[Callable[[], float]]:
     def tick() -> float:
         nonlocal now
         now += TICK
+        _readings.append(now)
         return now
 
     zone = patch.dict("os.environ", {"TZ": "UTC"})
@@ -79,7 +83,15 @@ def _play(run: Any, condition: Callable[[], Any]) -> Any:
     playing.start()
     playing.join()
     until(condition)
+    until(_is_at_rest)
     return run
+
+
+def _is_at_rest() -> bool:
+    """Return True if the thread that drives the run has stopped reading the clock."""
+    before = len(_readings)
+    time.sleep(REST)
+    return len(_readings) == before
 
 
 def not_started() -> Any:

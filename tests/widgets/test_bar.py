@@ -110,6 +110,7 @@ def button(scope: Locator, name: str) -> Locator:
 
 def place(locator: Locator) -> tuple[float, float, float]:
     """Return the top, the right edge and the height of an element."""
+    expect(locator).to_be_visible()
     box = locator.bounding_box()
     assert box is not None
     return box["y"], box["x"] + box["width"], box["height"]
@@ -353,6 +354,7 @@ def test_the_last_cell_is_not_covered(show: Callable[..., PanelPage]) -> None:
     shown = show(short())
     bar_of(shown)
     scroll(shown.page, FAR)
+    shown.draw()  # the bar follows the scrolling in the next frame
     top, _, height = place(shown.page.locator("#last"))
     assert top + height <= place(bar_of(shown))[0]
 
