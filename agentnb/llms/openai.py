@@ -7,14 +7,15 @@ reasoning again by the Responses API only. `tool_calls="native"` sends tools as 
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from agentnb.core.errors import UsageError
-from agentnb.llms.client import MAX_RETRIES, HttpModel, base_address, endpoint
+from agentnb.llms.client import MAX_RETRIES, HttpModel, base_address, check_known, endpoint
 from agentnb.llms.conversion import (
     MessageCache,
     Picture,
@@ -58,10 +59,42 @@ if TYPE_CHECKING:
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_HOST = "api.openai.com"
 KEY_VARIABLE = "OPENAI_API_KEY"
+_PATHS: Mapping[Literal["chat", "responses"], str] = {"chat": "/chat/completions", "responses": "/responses"}
 OPENAI_ID_LENGTH = 40
 """The maximum number of characters that OpenAI accepts in the id of a call. Ids from vLLM have 46. Ids are shortened
 for OpenAI's own server only, because some proxies store data in their ids that they need later.
 """
+
+
+_OPTIONS = frozenset(
+    {
+        *(
+            "audio",
+            "frequency_penalty",
+            "function_call",
+            "functions",
+            "logit_bias",
+            "logprobs",
+            "max_completion_tokens",
+        ),
+        *("max_tokens", "metadata", "modalities", "moderation", "n", "parallel_tool_calls", "prediction"),
+        *("presence_penalty", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+        *("reasoning_effort", "response_format", "safety_identifier", "seed", "service_tier", "stop", "store"),
+        *("stream_options", "temperature", "tool_choice", "tools", "top_logprobs", "top_p", "user", "verbosity"),
+        *("web_search_options",),
+        # The Responses API.
+        *("context_management", "include", "instructions", "max_output_tokens", "max_tool_calls", "prompt"),
+        *("reasoning", "text", "truncation"),
+        # vLLM, llama.cpp, Ollama, OpenRouter and other servers.
+        *("cache_prompt", "chat_template_kwargs", "enable_thinking", "grammar", "guided_choice", "guided_grammar"),
+        *("guided_json", "guided_regex", "ignore_eos", "include_reasoning", "keep_alive", "length_penalty", "min_p"),
+        *("min_tokens", "mirostat", "mirostat_eta", "mirostat_tau", "models", "num_ctx", "options", "plugins"),
+        *("provider", "random_seed", "repeat_last_n", "repeat_penalty", "repetition_penalty", "route", "safe_prompt"),
+        *("search_parameters", "skip_special_tokens", "stop_token_ids", "structured_outputs", "think", "thinking"),
+        *("top_a", "top_k", "transforms", "typical_p", "usage"),
+    }
+)
+"""The options of OpenAI's two APIs, and those that other servers add."""
 
 
 class OpenAI(HttpModel):
@@ -89,7 +122,7 @@ class OpenAI(HttpModel):
     """
 
     provider = "openai"
-    _base_url_hint = "; most servers need a base_url that ends with /v1"
+    known_options = _OPTIONS
 
     def __init__(
         self,
@@ -112,28 +145,20 @@ class OpenAI(HttpModel):
         base = base_address(base_url, "OPENAI_BASE_URL", OPENAI_URL)
         is_own = base == OPENAI_URL or is_at(base, OPENAI_HOST)
 
-        # Choose the API.
-        self.api: Literal["chat", "responses"]
-        self._api_reason: str | None = None
         self._server = _server_name(base)
-        if api == "auto":
-            in_schema = tool_calls == "schema"
-            self.api, self._api_reason = choose_api(
-                str(model), base, self._server, options, is_own=is_own, in_schema=in_schema
-            )
-        else:
-            self.api = api
-        uses_responses = self.api == "responses"
-        if uses_responses and tool_calls == "schema":
-            raise UsageError('tool_calls="schema" needs api="chat": the Responses API has tool calls.')
-        if uses_responses:
-            self._base_url_hint += ', and some have chat completions only: OpenAI(..., api="chat")'
+        self._given = dict(options)
         self._wants_encrypted = not is_own or is_reasoning_model(str(model))  # OpenAI refuses it for the other models
-        if uses_responses:
-            defaults: JsonObject = {"store": False} | ({"include": [ENCRYPTED]} if self._wants_encrypted else {})
-        else:
-            defaults = {"stream_options": {"include_usage": True}}
-        url = endpoint(base, "/responses" if uses_responses else "/chat/completions")
+
+        # Choose the API.
+        in_schema = tool_calls == "schema"
+        self._choose_api = partial(
+            choose_api, str(model), base, self._server, is_own=is_own, in_schema=in_schema, chosen=api
+        )
+        self.api: Literal["chat", "responses"]
+        self.api, self._api_reason = self._choose_api(options)
+        if self.api == "responses" and in_schema:
+            raise UsageError('tool_calls="schema" needs api="chat": the Responses API has tool calls.')
+        url = endpoint(base, _PATHS[self.api])
         super().__init__(
             model,
             url,
@@ -143,8 +168,9 @@ class OpenAI(HttpModel):
             headers=headers,
             timeout=timeout,
             max_retries=max_retries,
-            options=defaults | options,
+            options=self._defaults() | options,
         )
+        self._endpoints = {api: endpoint(base, path) for api, path in _PATHS.items()}
         self._responses = ResponseRequests(self._transport.server, is_own=is_own, images=images)
         self._in_schema = tool_calls == "schema"
         self._images = images
@@ -156,6 +182,37 @@ class OpenAI(HttpModel):
             images=images,
         )
         self._messages: MessageCache[list[JsonObject]] = MessageCache(_plain if self._in_schema else native)
+
+    def with_options(self, **options: Any) -> Self:
+        """Return a client for the same model with these options, in addition to those of this client.
+
+        Both use the same connections. None removes an option. With `api="auto"`, the API is chosen again.
+
+            exact = llm.with_options(temperature=0, seed=7)
+
+        Raises UsageError for an option that is not known, or not valid. `extra_body` has other fields.
+        """
+        where = f"{type(self).__name__}.with_options(...)"
+        check_known(options, self.known_options, where, self._server)
+        made = copy.copy(self)
+        made._given = self._given | options
+        made.api, made._api_reason = self._choose_api(made._given)
+        made.options = made._defaults() | made._given
+        made._check_options(made.options, where)
+        if made.api != self.api:
+            made._transport = self._transport.at(self._endpoints[made.api])
+        return made
+
+    def _defaults(self) -> JsonObject:
+        """Return the options that a request of this API has unless others are given."""
+        if self.api == "chat":
+            return {"stream_options": {"include_usage": True}}
+        return {"store": False} | ({"include": [ENCRYPTED]} if self._wants_encrypted else {})
+
+    @property
+    def _base_url_hint(self) -> str:
+        hint = "; most servers need a base_url that ends with /v1"
+        return hint + (', and some have chat completions only: OpenAI(..., api="chat")' * (self.api == "responses"))
 
     def describe(self, **options: Any) -> JsonObject:
         """Return what a run records of a request with these options: `provider`, `model` and `options`.

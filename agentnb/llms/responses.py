@@ -62,13 +62,22 @@ _NEEDS_STATE = {
 
 
 def choose_api(
-    model: str, base: str, server: str, options: Mapping[str, Any], *, is_own: bool, in_schema: bool
-) -> tuple[Literal["chat", "responses"], str]:
-    """Return the API that a client uses if none was chosen, "chat" or "responses", and the reason.
+    model: str,
+    base: str,
+    server: str,
+    options: Mapping[str, Any],
+    *,
+    is_own: bool,
+    in_schema: bool,
+    chosen: Literal["auto", "chat", "responses"] = "auto",
+) -> tuple[Literal["chat", "responses"], str | None]:
+    """Return the API that a client uses, and the reason if it was not chosen by the user.
 
     base: the base URL. server: the server's name, for the reason. is_own: True for OpenAI's own server.
-    in_schema: True if calls are made in the text of a reply.
+    in_schema: True if calls are made in the text of a reply. chosen: the user's choice.
     """
+    if chosen != "auto":
+        return chosen, None
     path = base.partition("?")[0].rstrip("/")
     chat_only = [name for name in options if name in CHAT_ONLY and options[name] is not None]
     responses_only = [name for name in options if name in RESPONSES_ONLY and options[name] is not None]
