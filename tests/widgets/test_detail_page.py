@@ -270,3 +270,15 @@ def test_diagrams_side_by_side_are_shown_in_full(show: Callable[[Any], PanelPage
     summary = made.bounding_box()
     assert summary is not None
     assert summary["width"] > 300  # below the text of its message, and not beside it
+
+
+def test_what_is_folded_is_open_on_paper(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(surveyed())
+    page = shown.page
+    page.get_by_role("tab", name="Messages").click()
+    shown.until(page.locator(".agentnb-made").count, "the messages")
+    whole = page.locator(".agentnb-made pre").first
+    is_visible = "node => node.checkVisibility({ contentVisibilityAuto: true })"
+    assert not whole.evaluate(is_visible)
+    page.emulate_media(media="print")
+    assert whole.evaluate(is_visible)
