@@ -1317,3 +1317,50 @@ def test_a_narrow_table_shows_the_whole_name_of_a_tool(page: Page) -> None:
     assert shown.panel is not None
     shown.panel.close()
     page.set_viewport_size({"width": 1000, "height": 1000})
+
+
+# -- the layout of a table of calls ------------------------------------------------------------------------------------
+
+
+def test_a_decided_row_is_one_line_of_the_table(show: Callable[..., PanelPage]) -> None:
+    shown = show(waiting(*deletes("/a", "/b")))
+    press(row(shown, 0), "Reject")
+    was = shown.page.locator(".agentnb-was")
+    shown.until(was.count, "the decision")
+    assert was.bounding_box()["height"] < 50  # type: ignore[index]
+    assert was.evaluate("row => row.scrollHeight <= row.clientHeight")
+
+
+def test_the_fields_of_a_form_are_below_each_other(show: Callable[..., PanelPage]) -> None:
+    shown = show(
+        waiting(call("move_file", {"path": "/a", "to": "/b"}, id="m1"), call("delete_file", {"path": "/c"}, id="d"))
+    )
+    form = row(shown, tool="move_file")
+    press(form, "Details of move_file")
+    press(form, "Edit")
+    boxes = [form.get_by_label(name, exact=True).bounding_box() for name in ("path", "to")]
+    assert boxes[0]
+    assert boxes[1]
+    assert boxes[0]["x"] == boxes[1]["x"]
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
+
+
+def test_edit_shows_its_form_below_long_arguments(show: Callable[..., PanelPage]) -> None:
+    long = call("delete_file", {"path": "\n".join(f"/line {n}" for n in range(60))}, id="long")
+    shown = show(waiting(long, *deletes("/b")), "controls", "trace", "approvals")
+    card = row(shown)
+    press(card, "Details of delete_file")
+    press(card, "Edit")
+    first = card.get_by_label("path", exact=True)
+    expect(first).to_be_focused()
+    expect(first).to_be_in_viewport()
+
+
+def test_review_gives_the_keys_to_the_call_that_it_opens(show: Callable[..., PanelPage]) -> None:
+    long = call("delete_file", {"path": "/a/very/long/path/" * 20}, id="long")
+    run = waiting(long, *deletes("/b"))
+    shown = show(run)
+    press(row(shown), "Review")
+    shown.page.keyboard.press("r")
+    expect(row(shown).get_by_label("Reason", exact=True)).to_be_focused()
+    assert len(run.pending) == 2

@@ -13,7 +13,9 @@ from agentnb import replay
 from agentnb.core import events as e
 from agentnb.core.events import Delta
 from agentnb.core.messages import Message, ToolCall
-from agentnb.testing import call
+from agentnb.loops.session_loop import SessionLoop
+from agentnb.testing import ScriptedLLM, call
+from agentnb.tools import tool
 from agentnb.widgets.bundle import module
 from agentnb.widgets.text import duration
 from agentnb.widgets.views.rows import encode_rows
@@ -452,3 +454,28 @@ def test_a_live_run_can_be_seen_as_it_was_and_its_bars_are_to_the_scale_of_the_s
     # And live again.
     slider.press("End")
     shown.until(lambda: row(page, "Done.").count() == 1, "the end, once more")
+
+
+def test_rows_of_one_tool_can_be_told_apart_by_their_arguments(trace: Callable[..., PanelPage]) -> None:
+    @tool
+    def read(id: str) -> str:
+        return f"a long text about {id}, " * 20
+
+    run = SessionLoop(ScriptedLLM([[call("read", {"id": "p1"}), call("read", {"id": "p2"})], "Done."]), [read]).start(
+        "Read."
+    )
+    run.result(30)
+    shown = trace(run)
+    shown.page.set_viewport_size({"width": 720, "height": 900})
+    shown.settle()
+    for words in ("p1", "p2"):
+        given = row(shown.page, f'read(id="{words}")').locator(".agentnb-given")
+        assert given.evaluate("node => node.scrollWidth <= node.clientWidth")
+
+
+def test_a_run_that_began_without_a_turn_is_not_told_to_start(trace: Callable[..., PanelPage]) -> None:
+    run = SessionLoop(ScriptedLLM(["Done."]), []).start("Hello.")
+    run.submit_step("event").result(30)
+    shown = trace(run)
+    expect(shown.page.get_by_text("No turn or call yet.", exact=True)).to_be_visible()
+    expect(shown.page.get_by_text("Nothing has happened")).to_be_hidden()

@@ -117,6 +117,9 @@ def test_a_decision_is_changed_in_a_branch_which_asks_in_its_own_panel(show: Sho
     shown.until(lambda: "asks" in FORKS and FORKS["asks"].pending, "the question")
     line = page.get_by_role("list", name="Branches").get_by_role("listitem").filter(has_text="asks")
     shown.until(lambda: line.count() and "waits for you" in line.inner_text(), "its outcome")
+    words = line.locator(".agentnb-branch-label > .agentnb-dim")
+    assert words.inner_text().startswith("waits for you")
+    assert words.evaluate("node => node.scrollWidth <= node.clientWidth"), "it is not cut off, however long the name is"
     page.get_by_role("button", name="Open asks").click()
     question = page.get_by_role("group", name="write_report")
     shown.until(question.is_visible, "the question in its panel")

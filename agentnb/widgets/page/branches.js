@@ -152,7 +152,9 @@ class BranchLine {
     this.branch = branch;
     say(this.name, branch.name);
     this.name.title = branch.name;
-    say(this.words, `from #${branch.at} \u00b7 ${branch.outcome}`);
+    const parts = [`from #${branch.at}`, branch.outcome];
+    if (branch.waiting) parts.reverse(); // a lane may have room for the first words only
+    say(this.words, parts.join(" \u00b7 "));
     this.words.title = count(branch.events, "event");
     this.el.dataset.waits = String(branch.waiting > 0);
     for (const [control, words] of /** @type {[HTMLElement, string][]} */ ([[this.open, "Open"], [this.compare, "Compare"], [this.rename, "Rename"]]))

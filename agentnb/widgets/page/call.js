@@ -318,6 +318,7 @@ export class Call {
   }
 
   unfold() {
+    const reviewed = document.activeElement === this.review;
     this.opened = this.isClosed();
     if (this.opened) {
       this.approvals.concern(this);
@@ -325,6 +326,7 @@ export class Call {
     } else if (this.open) this.toggle(this.open);
     this.lay();
     this.approvals.reveal(this);
+    if (this.opened && reviewed) this.more.focus({ preventScroll: true }); // the button is gone, and the keys are for this call
   }
 
   // Close what is unfolded, else the row.
@@ -417,6 +419,7 @@ export class Call {
     this.update(this.item);
     this.approvals.reveal(this);
     /** @type {HTMLElement | null} */ (first)?.focus({ preventScroll: true });
+    if (form && !this.given.el.hidden) first?.scrollIntoView({ block: "nearest" }); // it is below the arguments
   }
 
   /**

@@ -379,7 +379,7 @@ export class Store {
    * @param {string} what in the plural
    */
   nothing(what) {
-    if (this.replays) return `No ${what} yet.${this.recorded() && !this.model.get("status")?.diverged ? " Play or Step shows the next ones." : ""}`;
+    if (this.replays) return `No ${what} yet.${this.recorded() && !this.model.get("status")?.diverged ? " Play or Step shows the next events." : ""}`;
     const { can, over } = this.model.get("status") ?? {},
       begin = this.model.get("parts")?.includes("controls") ? "Step or Play starts the run." : "run.play() starts the run.";
     return `No ${what}${over ? "" : " yet"}.${can?.Play && !this.gone ? ` ${begin}` : ""}`;

@@ -278,7 +278,7 @@ export class Trace {
     this.streams.draw(scale);
     this.known = store.trace.all.length;
     this.point();
-    say(this.empty, length ? "" : this.query ? "No row has this text." : store.nothing("rows").replace(/^No rows/, "Nothing has happened"));
+    say(this.empty, length ? "" : this.query ? "No row has this text." : store.rows.length ? "No turn or call yet." : store.nothing("rows").replace(/^No rows/, "Nothing has happened"));
     this.empty.hidden = length > 0;
     this.grid.setAttribute("aria-rowcount", String(length));
     const formIsOpen = [...this.grown.values()].some(({ under, isShown }) => under && isShown);

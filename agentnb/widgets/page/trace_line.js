@@ -6,6 +6,7 @@ import { worked } from "./spans.js";
 
 const MERGED = 300; // parts of a strip that are nearer to each other than this share of all that worked are one
 const MOST = 1200; // parts of a strip
+const LEAST_GIVEN = 10; // of the characters of a call's arguments, before its result is cut
 const BRIEF = 0.0005; // seconds: what takes less is "<1 ms"
 const DRAWING = "http://www.w3.org/2000/svg";
 
@@ -91,7 +92,9 @@ export class Line {
     // What it is: a call as in code, anything else with the first line of its text.
     sayOrHide(this.lead, isCode ? "" : row.kind === "loop" || row.kind === "message" ? row.name : capital(row.name));
     sayOrHide(this.tool, isCode ? row.name : "");
-    sayOrHide(this.given, isCode ? `(${row.arguments})` : "");
+    const given = isCode ? `(${row.arguments})` : "";
+    sayOrHide(this.given, given);
+    this.given.style.setProperty("--least", `${Math.min(given.length, LEAST_GIVEN)}ch`);
     const counts = [row.turns ? count(row.turns, "turn") : "", row.calls ? count(row.calls, "call") : ""].filter(Boolean).join(", ");
     sayOrHide(this.facts, [isLoop ? counts : "", progress?.text ?? "", row.outcome].filter(Boolean).join(", "));
     sayOrHide(this.result, row.kind === "call" && row.status === "done" && row.result ? `→ ${row.result}` : "");
