@@ -22,12 +22,13 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from agentnb.widgets import static_html
 from tests.browser.chromium import FLAGS, find_chromium
 from tests.widgets.pages import PanelPage, RecordedPanel
-from tests.widgets.scenes import BEGAN, SCENES, TABS, THEN, ticking
+from tests.widgets.scenes import BEGAN, SCENES, TABS, THEN, Clock, ticking
 
 FOLDER = Path(__file__).parents[2] / ".github" / "images" / "panel"
 WIDTHS = (1000, 480)
 THEMES = ("light", "dark")
 COLOURS = 200
+WAITED = 5.0  # seconds from the last event of a run at rest to its picture
 STYLE = """:root { --jp-ui-font-family: "DejaVu Sans"; --jp-code-font-family: "DejaVu Sans Mono"; }
 body { margin: 0; } .agentnb.agentnb { margin: 0; }
 .agentnb-static { font-family: "DejaVu Sans" !important; } * { caret-color: transparent !important; }"""
@@ -60,9 +61,11 @@ def take(context: BrowserContext, state: str, extra_style: str = "") -> Generato
     """Show the panel in this state and yield its pictures by name. Close the generator if not all are needed."""
     page = context.new_page()
     page.clock.set_fixed_time(BEGAN + 3600)
-    with ticking():
+    with ticking() as clock:
         run = SCENES[state]()
-        shown = _show(page, run, state)
+        if state not in THEN:
+            clock.stop(after=WAITED)
+        shown = _show(page, run, state, clock)
         try:
             page.add_style_tag(content=STYLE + extra_style)
             for width in WIDTHS:
@@ -81,20 +84,21 @@ def take(context: BrowserContext, state: str, extra_style: str = "") -> Generato
     page.close()
 
 
-def _show(page: Page, run: Any, state: str) -> PanelPage | None:
+def _show(page: Page, run: Any, state: str, clock: Clock) -> PanelPage | None:
     if state != "frozen":
-        return _live(page, run, state)
+        return _live(page, run, state, clock)
     themes = '<meta name=color-scheme content="light dark">'  # it has the colours of the page
     page.set_content(f"<!doctype html><meta charset=utf-8>{themes}{static_html(run)}")
     return None
 
 
-def _live(page: Page, run: Any, state: str) -> PanelPage:
+def _live(page: Page, run: Any, state: str, clock: Clock) -> PanelPage:
     panel = RecordedPanel(run)
     shown = PanelPage(page, panel, kernel={"status": "idle"}, tab=TABS.get(state, "Trace"))
     if state in THEN:
         THEN[state](run)
         shown.until(lambda: "23%, and" in page.inner_text("#here"), "the text on its way")
+        clock.stop()
     shown.until(lambda: page.locator(".agentnb-diagram svg").count(), "the diagram")
     shown.until(panel.is_told, "all there is to tell of them")
     _come_to_rest(shown)

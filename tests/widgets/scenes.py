@@ -21,7 +21,7 @@ TICK = 0.37
 AGES = 600  # seconds: longer than any test
 REST = 0.1  # seconds without a reading of the clock, after which a run is at rest
 
-_readings: list[float] = []  # what `tick` has returned
+_readings: list[float] = []  # of the clock, while it advances
 
 
 @tool
@@ -53,23 +53,36 @@ CALLS = [  # each waits for the one before, so that there is only one order; one
 ]
 
 
+class Clock:
+    """A clock for runs that advances at each reading, because a run reads it for each event, until it is stopped."""
+
+    def __init__(self) -> None:
+        self.now = BEGAN
+        self._is_stopped = False
+
+    def tick(self) -> float:
+        """Return the time, after one tick."""
+        if not self._is_stopped:
+            self.now += TICK
+            _readings.append(self.now)
+        return self.now
+
+    def stop(self, after: float = 0.0) -> None:
+        """Stop the clock `after` seconds from now: the panel reads it as often as it has time to."""
+        self._is_stopped = True
+        self.now += after
+
+
 @contextmanager
-def ticking() -> Iterator[Callable[[], float]]:
-    """Install a clock for runs that advances by one for each event. Return a function that reads it."""
-    now = BEGAN
-
-    def tick() -> float:
-        nonlocal now
-        now += TICK
-        _readings.append(now)
-        return now
-
+def ticking() -> Iterator[Clock]:
+    """Install a clock for runs, and return it."""
+    clock = Clock()
     zone = patch.dict("os.environ", {"TZ": "UTC"})
-    journal = patch("agentnb.run.journal.time", SimpleNamespace(time=lambda: now, monotonic=tick))
+    journal = patch("agentnb.run.journal.time", SimpleNamespace(time=lambda: clock.now, monotonic=clock.tick))
     try:
-        with zone, journal, patch("time.time", lambda: now):
+        with zone, journal, patch("time.time", lambda: clock.now):
             time.tzset()
-            yield lambda: now
+            yield clock
     finally:
         time.tzset()
 
