@@ -99,17 +99,17 @@ def format_of(file: ForeignFile) -> Format | None:
 
 
 def recordings(
-    path: Path, data: bytes, beside: Callable[[str], list[tuple[str, bytes]]] = lambda pattern: []
+    path: Path, data: bytes, in_folder: Callable[[str], list[tuple[str, bytes]]] = lambda pattern: []
 ) -> list[Imported] | None:
     """Return the recordings in a foreign file; None if its format is not known.
 
-    path: of the file, for names and messages. data: its content. beside: returns the content of other files of the same
-    folder whose names match a pattern.
+    path: of the file, for names and messages. data: its content. in_folder: returns the names and the contents of
+    the files in the same folder whose names match a pattern.
 
     Warns if a part of the file is damaged and left out. Raises RecordingCorrupt if nothing can be read, VersionMismatch
     if the file is of a version that cannot be read.
     """
-    file = ForeignFile(path, data, beside)
+    file = ForeignFile(path, data, in_folder)
     format = format_of(file)
     if format is None:
         return None

@@ -130,7 +130,7 @@ class _SubAgents:
         self._file = file
         self._session = session
         self._by_agent: dict[str, list[Line]] = {}
-        self._beside: dict[str, bytes] | None = None
+        self._other_files: dict[str, bytes] | None = None
         roots: dict[str, str] = {}
         for line in side:
             id, parent = str(line["uuid"]), str(line.get("parentUuid") or "")
@@ -150,9 +150,9 @@ class _SubAgents:
         """Return the lines of the file of a sub-agent in the same folder."""
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}", agent):
             return []
-        if self._beside is None:
-            self._beside = dict(self._file.beside("agent-*.jsonl"))
-        data = self._beside.pop(f"agent-{agent}.jsonl", None)
+        if self._other_files is None:
+            self._other_files = dict(self._file.in_folder("agent-*.jsonl"))
+        data = self._other_files.pop(f"agent-{agent}.jsonl", None)
         if data is None:
             return []
         lines = []

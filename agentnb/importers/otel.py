@@ -105,15 +105,19 @@ def _list(value: Any, field: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a span or an event: a mapping, or the list of keys and values of OTLP JSON."""
+    attributes = given.get("attributes")
+    if isinstance(attributes, Mapping):
+        return dict(attributes)
+    pairs = [pair for pair in _list(given, "attributes") if isinstance(pair, Mapping)]
+    return {str(pair.get("key")): _value(pair.get("value")) for pair in pairs}
+
+
 def _span(file: ForeignFile, given: Mapping[str, Any]) -> _Span:
     own = given.get("context")
     context: Mapping[str, Any] = own if isinstance(own, Mapping) else {}
-    attributes = given.get("attributes")
-    if isinstance(attributes, Mapping):
-        values = dict(attributes)
-    else:
-        pairs = [pair for pair in _list(given, "attributes") if isinstance(pair, Mapping)]
-        values = {str(pair.get("key")): _value(pair.get("value")) for pair in pairs}
+    values = _attributes(given)
     own_status = given.get("status")
     status: Mapping[str, Any] = own_status if isinstance(own_status, Mapping) else {}
     is_error = status.get("code") in (2, "STATUS_CODE_ERROR") or status.get("status_code") == "ERROR"
@@ -195,7 +199,7 @@ class _Trace:
         yield from writer.start()
 
     def _tool_around(self, span: _Span) -> str:
-        """Return the id of the nearest span of a tool around a span; "" if there is none."""
+        """Return the id of the call of the nearest tool span among the ancestors of a span; "" without one."""
         passed: list[str] = []
         parent, seen = span.parent, {span.id}
         found = ""
@@ -292,12 +296,7 @@ def _messages(span: _Span) -> tuple[list[Mapping[str, Any]], list[Mapping[str, A
         title = str(event.get("name") or "") if isinstance(event, Mapping) else ""
         role = title.removeprefix("gen_ai.").removesuffix(".message")
         if role in ("system", "user", "assistant", "tool") or title == "gen_ai.choice":
-            own = event.get("attributes")
-            if isinstance(own, Mapping):
-                body = dict(own)
-            else:
-                pairs = [pair for pair in _list(event, "attributes") if isinstance(pair, Mapping)]
-                body = {str(pair.get("key")): _value(pair.get("value")) for pair in pairs}
+            body = _attributes(event)
             body = {key: _plain(value) if key in ("tool_calls", "message") else value for key, value in body.items()}
             if title == "gen_ai.choice":
                 inner = body.get("message")

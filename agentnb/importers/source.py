@@ -27,19 +27,19 @@ _BOM = b"\xef\xbb\xbf"
 class ForeignFile:
     """The content of a file. `lost` counts, by kind, what the format could not carry into events.
 
-    path: where the content comes from; used in messages and to find files beside it. data: the content. beside: returns
-    the content of the other files of the same folder whose names match a pattern.
+    path: where the content comes from; used in messages. data: the content. in_folder: returns the names and the
+    contents of the files in the same folder whose names match a pattern.
     """
 
     def __init__(
         self,
         path: Path,
         data: bytes,
-        beside: Callable[[str], list[tuple[str, bytes]]] = lambda pattern: [],
+        in_folder: Callable[[str], list[tuple[str, bytes]]] = lambda pattern: [],
     ) -> None:
         self.path = path
         self.data = data.removeprefix(_BOM)
-        self.beside = beside
+        self.in_folder = in_folder
         self._losts: list[Counter[str]] = [Counter()]
         self._begun = 0
         self.damage: list[str] = []

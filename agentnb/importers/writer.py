@@ -398,7 +398,7 @@ def stamped(events: Iterable[Event], run_id: str, lost: Counter[str]) -> list[Ev
 
 
 def seconds(value: Any, lost: Counter[str]) -> float:
-    """Return a time of a file in seconds since the epoch; 0 if there is none, or if it is not possible.
+    """Return a time of a file in seconds since the epoch; 0 if it is missing or impossible.
 
     value: ISO text, or a number of seconds, milliseconds, microseconds or nanoseconds since the epoch.
     """

@@ -100,7 +100,7 @@ class Grid:
     def make(self, cell: Cell) -> tuple[Loop, dict[str, Any]]:
         """Return a new loop for a cell, and the options of `start` that are part of its arm.
 
-        Raises UsageError if the factory returns something else than a loop, and whatever the factory raises.
+        Raises UsageError if the factory does not return a loop. Errors of the factory itself are raised unchanged.
         """
         options = {name: cell.values[name] for name in self._options}
         arguments = {name: value for name, value in cell.values.items() if name not in options}

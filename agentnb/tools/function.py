@@ -177,7 +177,7 @@ class FunctionTool:
         """
         try:
             values = self._values(arguments)
-        except Exception:
+        except Exception:  # not valid, or a user's validator failed: `bind` raises the same error for the call
             return arguments
         return {**arguments, **{name: value for name, value in values.items() if value is not None and is_json(value)}}
 

@@ -199,10 +199,10 @@ def _import(path: Path, data: bytes) -> list[Snapshot] | None:
     """Return the recordings in a file of another tool; None if its format is not known."""
     from agentnb.importers import recordings  # its formats are needed for foreign files only
 
-    def beside(pattern: str) -> list[tuple[str, bytes]]:
+    def in_folder(pattern: str) -> list[tuple[str, bytes]]:
         return [(other.name, read_bytes(other)) for other in sorted(path.parent.glob(pattern)) if other.is_file()]
 
-    imported = recordings(path, data, beside)
+    imported = recordings(path, data, in_folder)
     if imported is None:
         return None
     found: list[Snapshot] = []
