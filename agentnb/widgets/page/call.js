@@ -508,11 +508,16 @@ export class Call {
     this.el.dataset.decision = decision.decision;
     for (const name of ["role", "aria-label", "aria-describedby"]) this.el.removeAttribute(name);
     this.more.remove();
-    const words = decision.reason ? `${decision.words}: ${decision.reason}` : decision.words;
+    if (decision.before) {
+      say(this.tool, decision.name);
+      say(this.brief, `(${decision.ran})`); // what runs, and not what was asked about
+    }
+    const words = decision.reason ? `${decision.words}: ${decision.reason}` : decision.words,
+      title = decision.before ? `${words}; it asked about ${decision.before}` : words;
     this.el.replaceChildren(
       icon(decision.decision === "reject" ? "cross" : "check"),
       this.text,
-      el("span", { class: "agentnb-decided-words agentnb-cut", text: words, title: words }),
+      el("span", { class: "agentnb-decided-words agentnb-cut", text: words, title }),
       undo,
     );
   }
