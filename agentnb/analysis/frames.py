@@ -8,7 +8,9 @@ column; a frame has the same texts in `frame.attrs["columns"]`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
@@ -260,7 +262,20 @@ def _without_none(hint: Any) -> Any:
 
 def _frame(kind: str, of: Any, rows_of: Callable[[Source], Iterable[Any]], row: type) -> DataFrame:
     read = sources if kind == "messages" else outlined_sources
-    return frame_of([one for source in read(of) for one in rows_of(source)], row, COLUMNS[kind])
+    with _collector_paused():
+        return frame_of([one for source in read(of) for one in rows_of(source)], row, COLUMNS[kind])
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the garbage collector: it would visit all rows again and again, and rows are never part of a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _pandas() -> Any:

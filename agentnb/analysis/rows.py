@@ -77,6 +77,7 @@ class EventRow:
 
 def event_rows(source: Source) -> Iterator[EventRow]:
     """Yield a row for each event of a recording, in order."""
+    began = source.began
     for event, state in _walked(source):
         if event.seq in source.elsewhere:
             continue
@@ -89,7 +90,7 @@ def event_rows(source: Source) -> Iterator[EventRow]:
             run=source.name,
             seq=event.seq,
             time=NEVER if event.untimed else event.time,
-            seconds=source.seconds(event),
+            seconds=NEVER if event.untimed else event.time - began,
             path=event.path,
             loop=state.name,
             type=kind,
@@ -195,11 +196,16 @@ class DecisionRow:
     inherited: bool = False
 
 
+_OF_CALLS = frozenset({"model_end", "call_proposed", "approval_request", "approval_decision", "call_start", "call_end"})
+"""The types of the events that change the row of a call."""
+
+
 def call_rows(source: Source) -> list[CallRow]:
     """Return a row for each call of a recording, in the order of their proposals."""
     calls = _Calls(source)
     for event, state in _walked(source):
-        calls.add(event, state)
+        if event.type in _OF_CALLS:
+            calls.add(event, state)
     return calls.counted()
 
 

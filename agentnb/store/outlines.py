@@ -186,11 +186,12 @@ def outlines_of(run: RunRow, found: Sequence[tuple[int, Any, Any]]) -> list[Outl
     first = run.number * SPAN
     try:
         for seq, (key, body, written) in enumerate(found):
-            body = as_bytes(body)
+            if type(body) is not bytes:
+                body = as_bytes(body)
             if key != first + seq or written != checksum(key, body):
                 return None
             outline = _decode(body)
-            if outline.time < latest or not _can_follow(outline):
+            if outline.time < latest or (type(outline) in _LIMITED and not _can_follow(outline)):
                 return None
             outline.seq, latest = seq, outline.time
             outlines.append(outline)
@@ -215,6 +216,10 @@ def _can_follow(outline: Outline) -> bool:
             return True
 
 
+_LIMITED = frozenset({_RunStart, _ApprovalDecision, _CallStart})
+"""The events that an outline can follow only with some values."""
+
+
 class LoopOutline:
     """The state of a loop, as far as a table needs it: its name, its phase, its turn, its calls of this turn."""
 
@@ -227,22 +232,35 @@ class LoopOutline:
         self.calls: dict[str, _Call] = {}
 
 
+_FOLLOWED = frozenset({_RunStart, _ModelStart, _ModelEnd, _CallProposed})
+
+
 def follow(outlines: Iterable[Outline]) -> Iterator[tuple[Outline, LoopOutline]]:
     """Yield each event with the state of its loop right after it, as `agentnb.core.evolve.walk` does."""
     loops: dict[str, LoopOutline] = {}
     for event in outlines:
-        if isinstance(event, _RunStart):
-            loops[event.path] = LoopOutline(event.name)
+        if type(event) in _FOLLOWED:
+            _follow_one(loops, event)
         loop = loops[event.path]
-        if isinstance(event, _ModelStart):
-            loop.turn = event.turn
-            if event.attempt == 1:
-                loop.calls = {}
-        elif isinstance(event, _ModelEnd):
-            for call in event.message.tool_calls:
-                loop.calls.setdefault(call.id, call)
-        elif isinstance(event, _CallProposed):
-            loop.calls[event.call.id] = event.call
         if event.phase is not None:
             loop.phase = event.phase
         yield event, loop
+
+
+def _follow_one(loops: dict[str, LoopOutline], event: Outline) -> None:
+    """Change the state of the event's loop, except for its phase."""
+    match event:
+        case _RunStart():
+            loops[event.path] = LoopOutline(event.name)
+        case _ModelStart():
+            loop = loops[event.path]
+            loop.turn = event.turn
+            if event.attempt == 1:
+                loop.calls = {}
+        case _ModelEnd():
+            for call in event.message.tool_calls:
+                loops[event.path].calls.setdefault(call.id, call)
+        case _CallProposed():
+            loops[event.path].calls[event.call.id] = event.call
+        case _:
+            pass
