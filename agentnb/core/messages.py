@@ -159,8 +159,9 @@ class Message(_Fields):
     `order` has the parts of a model's answer in the order of their arrival, if that is not reasoning, text and calls:
     `{"type": "reasoning"}` is the next block of `reasoning`, `{"type": "call"}` the next of `tool_calls`, `{"type":
     "text", "length": n}` the next n characters of `content`, with their `citations` and the `server` of these, and
-    `{"type": "block", "server": ..., "block": ...}` a block that only that server can read. `details` of an answer has
-    the other data that came with it: `logprobs`, `annotations`.
+    `{"type": "block", "server": ..., "block": ...}` a block that only that server can read. A text or a call may have
+    an `item`: the rest of the item that its `server` wants to be sent again. `details` of an answer has the other data
+    that came with it: `logprobs`, `annotations`.
 
     Only `role` and `content` are always present: a field of `OPTIONAL` that is None, False or an empty list is left
     out.

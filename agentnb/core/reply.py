@@ -87,6 +87,8 @@ class Reply:
         self._used_before: dict[str, float] = {}  # the usage of the requests that ended with a pause
         # The parts that are not text, each with the number of pieces of text before it.
         self._marks: list[tuple[int, dict[str, Any]]] = []
+        self._block_marks: dict[int, dict[str, Any]] = {}  # those of the blocks with an index
+        self._call_marks: dict[int, dict[str, Any]] = {}  # those of the calls in fragments, by their index
         self._details: dict[str, Any] = {}
         self._response: dict[str, Any] = {}
         self._finish_reason: str | None = None
@@ -217,7 +219,7 @@ class Reply:
         """Return True if all reasoning arrived before the text, all calls after it, and nothing else did."""
         calls_have_begun = False
         for position, mark in self._marks:
-            if mark["type"] == "call" and position == len(self._text):
+            if mark["type"] == "call" and position == len(self._text) and "item" not in mark:
                 calls_have_begun = True
             elif mark["type"] != "reasoning" or position > 0 or calls_have_begun:
                 return False
@@ -241,7 +243,7 @@ class Reply:
         kinds = [part["type"] for part in order]
         count = {kind: kinds.count(kind) for kind in ("reasoning", "call")}
         usual = ["reasoning"] * count["reasoning"] + ["text"] * bool(texts) + ["call"] * count["call"]
-        is_usual = kinds == usual and not any("citations" in part for part in order)
+        is_usual = kinds == usual and not any("citations" in part or "item" in part for part in order)
         # A design that parses calls from the text has other calls than those that arrived as such.
         is_consistent = count["call"] == len(self._calls) and count["reasoning"] == len(self._reasoning)
         return "".join(texts), [] if is_usual or not is_consistent else order
@@ -254,7 +256,8 @@ class Reply:
         sent_back = {name: chunk[name] for name in _SENT_BACK if chunk.get(name)}
         # A field that must be sent back closes its block of reasoning (Anthropic's signature comes last).
         is_closed = not self._reasoning or len(self._reasoning[-1]) > 1
-        if is_closed and not content and sent_back.keys() == {"provider"}:
+        is_item = "item" in (sent_back.get("provider") or ())  # an item of the answer, perhaps without a text
+        if is_closed and not content and sent_back.keys() == {"provider"} and not is_item:
             # There is no reasoning here: the field is about the whole answer, or about its calls.
             self._marks.insert(0, (0, {"type": "reasoning"}))
             self._reasoning.insert(0, {"text": []})
@@ -273,13 +276,22 @@ class Reply:
         return mark["type"] == "reasoning" and not any(self._text[position:])
 
     def _end_text(self, chunk: Mapping[str, Any]) -> None:
-        """End a block of text. `citations` are those of this block, in the format of `server`."""
-        fields = {name: readable(chunk[name]) for name in ("citations", "server") if chunk.get(name)}
+        """End a block of text. `citations` are those of this block, `item` is its item, in the format of `server`."""
+        fields = {name: readable(chunk[name]) for name in ("citations", "item", "server") if chunk.get(name)}
         self._mark("text_end", **fields)
 
     def _keep_block(self, chunk: Mapping[str, Any]) -> None:
-        """Keep a block that only its server can read, at its position in the answer."""
-        self._mark("block", server=str(chunk["server"]), block=readable(dict(chunk["block"])))
+        """Keep a block that only its server can read, at its position in the answer.
+
+        A block with the `index` of an earlier one replaces it, at the position of that one.
+        """
+        block, index = readable(dict(chunk["block"])), chunk.get("index")
+        if index in self._block_marks:
+            self._block_marks[index]["block"] = block
+            return
+        self._mark("block", server=str(chunk["server"]), block=block)
+        if index is not None:
+            self._block_marks[index] = self._marks[-1][1]
 
     def _keep_details(self, chunk: Mapping[str, Any]) -> None:
         self._details = {**self._details, **readable(dict(chunk["details"]))}
@@ -294,6 +306,9 @@ class Reply:
         index = int(chunk.get("index") or 0)
         if index not in self._fragments:
             self._mark("call")
+            self._call_marks[index] = self._marks[-1][1]
+        if chunk.get("item"):
+            self._call_marks[index] |= {"server": str(chunk["server"]), "item": readable(dict(chunk["item"]))}
         call = self._fragments.setdefault(index, {"id": "", "name": "", "arguments": []})
         call["id"] = chunk.get("id") or call["id"]
         call["name"] = chunk.get("name") or call["name"]
@@ -315,7 +330,8 @@ class Reply:
 
     def _add_complete_call(self, call: Mapping[str, Any]) -> None:
         """Add a call that arrived in one piece. Its order among the calls that are still in fragments is kept."""
-        self._mark("call")
+        fields = {name: readable(call[name]) for name in ("server", "item") if call.get("item")}
+        self._mark("call", **fields)
         if self._fragments:
             self._complete_after.setdefault(max(self._fragments), []).append(call)
         else:

@@ -47,7 +47,19 @@ __all__ = [
 ]
 
 GROUP = "agentnb.importers"
-_MODULES = ("atif", "claude_code", "messages")
+_MODULES = (
+    "atif",
+    "claude_code",
+    "inspect_log",
+    "codex",
+    "pi",
+    "langgraph",
+    "ag_ui",
+    "openai_agents",
+    "otel",
+    "swe_agent",
+    "messages",
+)
 """The modules of the formats, in the order in which they are asked: those that accept many files come last."""
 
 
@@ -108,18 +120,19 @@ def recordings(
     def complete() -> None:
         """Add the recording of the events so far, with what was lost."""
         run_id = digest if not found else f"{digest}-{len(found) + 1}"
-        whole = stamped(events, run_id, file.lost)
+        lost = file.lost_in(len(found))
+        whole = stamped(events, run_id, lost)
         start = cast("RunStart", whole[0])
         about: dict[str, Any] = {"format": format.name, **start.config.get("imported", {})}
         if untimed := sum(event.untimed for event in whole):
             about["untimed"] = untimed
-        if file.lost:
-            about["lost"] = dict(sorted(file.lost.items()))
+        if lost:
+            about["lost"] = dict(sorted(lost.items()))
         whole[0] = replace(start, config={**start.config, "imported": about})
         title = path.name.split(".")[0] or path.name
         found.append(Imported(title if not found else f"{title}#{len(found) + 1}", tuple(whole)))
         events.clear()
-        file.lost.clear()
+        lost.clear()
 
     try:
         for event in format.read(file):

@@ -36,7 +36,7 @@ def recognises(file: ForeignFile) -> bool:
         return False
     if "sessionId" in first and first.keys() & {"parentUuid", "uuid", "isSidechain"}:
         return True
-    if first.get("type") in _NOTES:
+    if str(first.get("type")) in _NOTES:
         return b'"sessionId"' in file.data and b'"parentUuid"' in file.data
     return False
 

@@ -107,7 +107,7 @@ def openai_answer(given: Mapping[str, Any], lost: Counter[str]) -> Answer:
     return answer
 
 
-_ANSWER_BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking", "server_tool_use"})
+_ANSWER_BLOCKS = frozenset({"tool_use", "thinking", "redacted_thinking", "reasoning", "server_tool_use"})
 
 
 def anthropic_answer(content: Any) -> Answer:

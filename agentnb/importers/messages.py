@@ -7,20 +7,14 @@ In a log of requests whose messages continue each other, the last request has th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentnb.core.events import Event
 from agentnb.core.json import to_json_data
 from agentnb.core.messages import Message
-from agentnb.importers.content import (
-    anthropic_answer,
-    anthropic_usage,
-    content_of,
-    message_of,
-    openai_answer,
-    openai_usage,
-)
+from agentnb.importers.content import anthropic_answer, content_of, openai_answer
+from agentnb.importers.conversation import said, usage_of
 from agentnb.importers.source import ForeignFile
 from agentnb.importers.writer import Writer, seconds
 
@@ -28,7 +22,6 @@ name = "chat messages"
 
 _LISTS = ("messages", "traj", "conversation", "conversations", "trajectory", "history", "input")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function", "human", "gpt", "ai", "model"})
-_SAME = {"human": "user", "gpt": "assistant", "ai": "assistant", "model": "assistant", "function": "tool"}
 
 
 def recognises(file: ForeignFile) -> bool:
@@ -110,6 +103,7 @@ def _continues(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
 
 def _conversation(file: ForeignFile, value: Mapping[str, Any]) -> Iterator[Event]:
     """Yield the events of one conversation. value: the object that has its messages, and perhaps a response."""
+    file.begin()
     request = _request(value)
     messages = _messages_in(value) or []
     about: dict[str, Any] = {
@@ -135,73 +129,6 @@ _READ = frozenset(
 )
 
 
-def said(file: ForeignFile, messages: Sequence[Any], writer: Writer, model: str | None = None) -> Iterator[Event]:
-    """Yield the events of messages. model: the model of those that name none."""
-    for number, given in enumerate(messages):
-        if not isinstance(given, Mapping):
-            file.damaged(f"message {number} is not an object", "damaged messages")
-            continue
-        if "from" in given and "value" in given and "role" not in given:
-            given = {"role": given["from"], "content": given["value"]}
-        role = str(given.get("role") or "")
-        role = _SAME.get(role, role)
-        time = seconds(given.get("timestamp") or given.get("created_at"), file.lost)
-        if given.get("type") == "function_call":  # an item of OpenAI's Responses
-            given = {"role": "assistant", "tool_calls": [{**given, "id": given.get("call_id")}]}
-            role = "assistant"
-        elif given.get("type") == "function_call_output":
-            given = {"role": "tool", "tool_call_id": given.get("call_id"), "content": given.get("output")}
-            role = "tool"
-        if role == "assistant":
-            content = given.get("content")
-            answer = openai_answer(given, file.lost)
-            if not answer.calls and not given.get("tool_calls") and isinstance(content, list):
-                answer = anthropic_answer(content)
-            named = given.get("model")
-            answer.model = named if isinstance(named, str) else model
-            answer.usage = _usage(given.get("usage"))
-            reason = given.get("stop_reason") or given.get("finish_reason")
-            answer.finish_reason = reason if isinstance(reason, str) else None
-            for index, call in enumerate(answer.calls):
-                call.id = call.id or f"message_{number}_{index + 1}"
-            yield from writer.answer(answer, time)
-        elif role == "tool":
-            yield from _result(given, writer, time)
-        else:
-            yield from _user(file, given, role or "user", writer, time)
-
-
-def _result(given: Mapping[str, Any], writer: Writer, time: float) -> Iterator[Event]:
-    """Yield the result that a message of the role `tool` has. Without an id it is that of the first open call."""
-    id = str(given.get("tool_call_id") or given.get("call_id") or "")
-    if not id and len(writer.open_calls) >= 1:
-        id = writer.open_calls[0]
-    is_error = bool(given.get("is_error")) or given.get("status") == "error"
-    yield from writer.result(id, content_of(given.get("content")), time, is_error=is_error)
-
-
-def _user(file: ForeignFile, given: Mapping[str, Any], role: str, writer: Writer, time: float) -> Iterator[Event]:
-    """Yield the results in a message of the user, as Anthropic has them, and the message without them."""
-    content = given.get("content")
-    if isinstance(content, list):
-        results = [one for one in content if isinstance(one, Mapping) and one.get("type") == "tool_result"]
-        for one in results:
-            id, is_error = str(one.get("tool_use_id") or ""), bool(one.get("is_error"))
-            yield from writer.result(id, content_of(one.get("content")), time, is_error=is_error)
-        rest = [one for one in content if one not in results] if results else content
-        if not rest:
-            return
-        given = {**given, "content": rest}
-    yield from writer.message(message_of(given, role), time)
-
-
-def _usage(given: Any) -> dict[str, Any]:
-    has_cache = isinstance(given, Mapping) and bool(
-        given.keys() & {"cache_read_input_tokens", "cache_creation_input_tokens"}
-    )
-    return anthropic_usage(given) if has_cache else openai_usage(given)
-
-
 def _response(file: ForeignFile, response: Mapping[str, Any], writer: Writer) -> Iterator[Event]:
     """Yield the answer in the response of a logged request, in the format of OpenAI or Anthropic."""
     body = response.get("body") if isinstance(response.get("body"), Mapping) else response
@@ -211,13 +138,14 @@ def _response(file: ForeignFile, response: Mapping[str, Any], writer: Writer) ->
         message = choices[0].get("message")
         answer = openai_answer(message if isinstance(message, Mapping) else {}, file.lost)
         reason = choices[0].get("finish_reason")
-        file.lost["alternative answers"] += len(choices) - 1
+        if len(choices) > 1:
+            file.lost["alternative answers"] += len(choices) - 1
     elif isinstance(body.get("content"), list):
         answer, reason = anthropic_answer(body["content"]), body.get("stop_reason")
     else:
         file.lost["responses of an unknown format"] += 1
         return
-    answer.usage = _usage(body.get("usage"))
+    answer.usage = usage_of(body.get("usage"))
     answer.model = body["model"] if isinstance(body.get("model"), str) else None
     answer.response_id = body["id"] if isinstance(body.get("id"), str) else None
     answer.finish_reason = reason if isinstance(reason, str) else None

@@ -6,6 +6,7 @@ the same file to recognise it. Nothing in the content is executed, and no path o
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -39,9 +40,25 @@ class ForeignFile:
         self.path = path
         self.data = data.removeprefix(_BOM)
         self.beside = beside
-        self.lost: Counter[str] = Counter()
+        self._losts: list[Counter[str]] = [Counter()]
+        self._begun = 0
         self.damage: list[str] = []
         """The places that could not be read, for the warning."""
+
+    @property
+    def lost(self) -> Counter[str]:
+        """What could not be carried into the events of the current recording: counts by kind."""
+        return self._losts[-1]
+
+    def begin(self) -> None:
+        """Begin another recording: what is lost from now on belongs to it. A file with one recording needs no call."""
+        self._begun += 1
+        if self._begun > 1:
+            self._losts.append(Counter())
+
+    def lost_in(self, number: int) -> Counter[str]:
+        """Return what was lost in a recording of the file, by its position from 0."""
+        return self._losts[number] if number < len(self._losts) else self._losts[-1]
 
     @cached_property
     def document(self) -> Any:
@@ -64,7 +81,7 @@ class ForeignFile:
 
     def lines(self) -> Iterator[tuple[int, Any]]:
         """Yield the JSON value of each line with the line's number. A damaged line is counted and left out."""
-        for number, line in enumerate(self.data.split(b"\n"), 1):
+        for number, line in enumerate(io.BytesIO(self.data), 1):
             if not line or line.isspace():
                 continue
             try:

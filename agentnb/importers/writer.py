@@ -23,6 +23,7 @@ from agentnb.core.events import (
     ApprovalDecision,
     ApprovalRequest,
     CallEnd,
+    CallProposed,
     CallStart,
     Decision,
     ErrorInfo,
@@ -246,6 +247,18 @@ class Writer:
     def open_calls(self) -> list[str]:
         """The ids in the file of the calls that wait for their results, in their order."""
         return list(self._open)
+
+    def name_of(self, id: str) -> str:
+        """Return the name of the tool of an open call."""
+        return self._open[id].call.name
+
+    def own_call(self, id: str, name: str, arguments: Any, time: float = 0.0) -> Iterator[Event]:
+        """Add a call that no answer of the file has made: a call of the loop itself."""
+        yield from self.start(time)
+        given, malformed = parse_arguments(arguments)
+        made = ToolCall(id=self._new_id(id), name=name, arguments=given, malformed=malformed)
+        self._open[id] = _Open(made)
+        yield self._event(CallProposed(call=made, hidden=True), time)
 
     def begin(self, id: str, time: float = 0.0, arguments: Any = None) -> Iterator[Event]:
         """Start a call. arguments: those that it ran with, if they differ from those of the model."""

@@ -3,10 +3,11 @@
 A model is any object with the one method of `Model` (see `protocol`). `OpenAI`, `Anthropic` and `Local` are such
 objects. They are imported at first use, so that the import of agentnb loads neither httpx nor stamina.
 
-A request passes through these modules: `conversion` (messages, tools and schemas), a dialect (`openai`, `anthropic`;
-`schema_tools` for models without tools), `client` (options, retries), `transport` (HTTP; with `keys`), `sse` (events),
-the dialect's reader (with `reader`) and `errors`. `adapt` turns other objects into models, `description` says what is
-recorded of a request, `recorded` answers from a recording, and `local` runs a model in this process.
+A request passes through these modules: `conversion` (messages, tools and schemas), a dialect (`openai` with
+`responses`, `anthropic`; `schema_tools` for models without tools), `client` (options, retries), `transport` (HTTP; with
+`keys`), `sse` (events), the dialect's reader (with `reader`) and `errors`. `adapt` turns other objects into models,
+`description` says what is recorded of a request, `recorded` answers from a recording, and `local` runs a model in this
+process.
 """
 
 from __future__ import annotations

@@ -73,6 +73,13 @@ class Anthropic(HttpModel):
 
     provider = "anthropic"
     required_options = frozenset({"max_tokens"})
+    known_options = frozenset(
+        {
+            *("cache_control", "container", "context_management", "inference_geo", "max_tokens", "mcp_servers"),
+            *("metadata", "output_config", "service_tier", "speed", "stop_sequences", "temperature", "thinking"),
+            *("tool_choice", "tools", "top_k", "top_p"),
+        }
+    )
 
     def __init__(
         self,

@@ -6,12 +6,14 @@ turns the events of the answer into chunks.
 
 from __future__ import annotations
 
+import copy
+import difflib
 import logging
 import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import stamina
 
@@ -66,8 +68,8 @@ class HttpModel(ABC):
     provider: str
     required_options: frozenset[str] = frozenset()
     """Options that every request must have."""
-    _base_url_hint: str = ""
-    """The usual fault of a base_url, for errors."""
+    known_options: frozenset[str] = frozenset()
+    """The fields of a request's body that `with_options` accepts."""
 
     def __init__(
         self,
@@ -212,6 +214,22 @@ class HttpModel(ABC):
             model = extra["model"]
         return {"provider": self.provider, "model": model, "options": recorded_options(given)}
 
+    def with_options(self, **options: Any) -> Self:
+        """Return a client for the same model with these options, in addition to those of this client.
+
+        Both use the same connections. None removes an option.
+
+            exact = llm.with_options(temperature=0)
+
+        Raises UsageError for an option that is not known, or not valid. `extra_body` has other fields.
+        """
+        where = f"{type(self).__name__}.with_options(...)"
+        check_known(options, self.known_options, where, self._transport.server)
+        made = copy.copy(self)
+        made.options = self.options | options
+        made._check_options(made.options, where)
+        return made
+
     async def aclose(self) -> None:
         """Close the connections of this event loop. The model can still be used: it opens new ones."""
         await self._transport.close()
@@ -232,6 +250,11 @@ class HttpModel(ABC):
         where: the call that has the options, for the error.
         """
         check_options(options, where, self._usual_variable)
+
+    @property
+    def _base_url_hint(self) -> str:
+        """The usual fault of a base_url, for errors."""
+        return ""
 
     def _advice(self, message: str, body: JsonObject) -> list[str]:
         """Return what the user can do about a request that the server refused with this message."""
@@ -346,6 +369,26 @@ def check_options(options: Mapping[str, Any], where: str, variable: str) -> None
                 raise UsageError(f"extra_body cannot have {name!r}: the client sets that field itself.")
     _checked_headers(options.get("headers"))
     _checked_headers(options.get("extra_headers"))
+
+
+OPTIONS_OF_REQUESTS = frozenset({"extra_body", "extra_headers", "max_retries", "timeout"})
+"""The options of every client that are not fields of the body of a request."""
+
+
+def check_known(options: Mapping[str, Any], known: frozenset[str], where: str, server: str) -> None:
+    """Raise UsageError for an option that is not known, because some servers ignore what they do not know.
+
+    known: the fields of the body. where: the call that has the options. server: the server's name.
+    """
+    for name in options:
+        if name in known or name in OPTIONS_OF_REQUESTS or name in _NOT_OPTIONS or name in ("api_key", "key"):
+            continue
+        close = difflib.get_close_matches(name, sorted(known | OPTIONS_OF_REQUESTS), 1)
+        guess = f" Did you mean {close[0]}?" if close else ""
+        raise UsageError(
+            f"{name} is not an option of {where} for {server}.{guess} If the server has it, pass"
+            f" extra_body={{{name!r}: ...}}."
+        )
 
 
 def _check_request(model: object, timeout: Any, max_retries: object) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -65,6 +66,13 @@ class MessageCache(Generic[T]):
 def safe_name(name: str) -> str:
     """Return a tool's name in the characters that providers allow. The name may be one that a model has invented."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "unnamed"
+
+
+def short_id(call_id: str, length: int | None) -> str:
+    """Return the id of a call in at most `length` characters, None for no limit. Different ids stay different."""
+    if length is None or len(call_id) <= length:
+        return call_id
+    return f"{call_id[: length - 9]}_{zlib.crc32(call_id.encode()):08x}"
 
 
 def name_and_arguments(call: Mapping[str, Any]) -> tuple[str, Any]:

@@ -53,10 +53,13 @@ _TYPES: dict[str, type[ModelError]] = {
     "invalid_request_error": ModelRequestError,
     "not_found_error": ModelRequestError,
     "request_too_large": ModelRequestError,
+    "invalid_prompt": ModelRequestError,
     "overloaded": ModelOverloaded,  # text-generation-inference
     "overloaded_error": ModelOverloaded,
     "rate_limit_error": ModelOverloaded,
     "rate_limit_exceeded": ModelOverloaded,
+    "server_is_overloaded": ModelOverloaded,
+    "slow_down": ModelOverloaded,
 }
 _TOO_LONG = re.compile(
     # Most providers have no code for this, and each has its own message.
@@ -174,7 +177,9 @@ def not_a_stream(body: str, server: str) -> ModelError | None:
     payload = _parse(body)
     if payload is not None and _is_error(payload):
         return from_payload(payload, server)
-    if payload is not None and (payload.get("choices") or payload.get("type") == "message"):
+    if payload is not None and (
+        payload.get("choices") or payload.get("type") == "message" or payload.get("object") == "response"
+    ):
         return None
     return ModelProtocolError(
         f"{server} answered with something that is not an event stream: {server_message(body)};"

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelUnavailable, UsageError
 from agentnb.core.maybe_async import InnerGenerator
-from agentnb.llms.client import MAX_RETRIES, check_options
+from agentnb.llms.client import MAX_RETRIES, check_known, check_options
 from agentnb.llms.description import recorded_options
 from agentnb.llms.openai import OpenAI
 from agentnb.llms.transport import READ_TIMEOUT
@@ -134,6 +134,16 @@ class Local:
             "model": self.model,
             "options": recorded_options(given | {"context_size": self._settings.context_size}),
         }
+
+    def with_options(self, **options: Any) -> Local:
+        """Return a client for the same model with these options, in addition to those of this one; None removes one.
+
+        Both use the same server. Raises UsageError for an option that is not known, or not valid.
+        """
+        check_known(options, OpenAI.known_options, "Local.with_options(...)", "llama.cpp")
+        make, (path,) = self.__reduce__()
+        made: Local = make(path, **options)
+        return made
 
     def close(self) -> None:
         """Stop using the server. It stops when no model uses it any longer; a later request starts it again."""

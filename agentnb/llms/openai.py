@@ -1,19 +1,21 @@
-"""OpenAI's chat completions, and the many servers that speak them (vLLM, llama.cpp, Ollama, OpenRouter): the requests.
+"""OpenAI's client: which API a request uses, and the requests of chat completions (those of `responses` are there).
 
-`tool_calls="native"` sends tools as the API defines them. `tool_calls="schema"` is for servers that ignore tools (see
-`schema_tools`).
+Many servers speak chat completions (vLLM, llama.cpp, Ollama, OpenRouter). OpenAI's models that reason are sent their
+reasoning again by the Responses API only. `tool_calls="native"` sends tools as the API defines them.
+`tool_calls="schema"` is for servers that ignore tools (see `schema_tools`).
 """
 
 from __future__ import annotations
 
+import copy
 import re
-import zlib
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from agentnb.core.errors import UsageError
-from agentnb.llms.client import MAX_RETRIES, HttpModel, base_address, endpoint
+from agentnb.llms.client import MAX_RETRIES, HttpModel, base_address, check_known, endpoint
 from agentnb.llms.conversion import (
     MessageCache,
     Picture,
@@ -25,10 +27,19 @@ from agentnb.llms.conversion import (
     picture,
     provider_schema,
     safe_name,
+    short_id,
 )
 from agentnb.llms.keys import is_at, key_for
 from agentnb.llms.openai_reader import ChatCompletionReader
 from agentnb.llms.reader import Reader, strict_json
+from agentnb.llms.responses import (
+    ENCRYPTED,
+    ResponseRequests,
+    check_responses_options,
+    choose_api,
+    is_reasoning_model,
+    response_options,
+)
 from agentnb.llms.schema_tools import (
     ReplyReader,
     choose_tools,
@@ -48,10 +59,42 @@ if TYPE_CHECKING:
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_HOST = "api.openai.com"
 KEY_VARIABLE = "OPENAI_API_KEY"
+_PATHS: Mapping[Literal["chat", "responses"], str] = {"chat": "/chat/completions", "responses": "/responses"}
 OPENAI_ID_LENGTH = 40
 """The maximum number of characters that OpenAI accepts in the id of a call. Ids from vLLM have 46. Ids are shortened
 for OpenAI's own server only, because some proxies store data in their ids that they need later.
 """
+
+
+_OPTIONS = frozenset(
+    {
+        *(
+            "audio",
+            "frequency_penalty",
+            "function_call",
+            "functions",
+            "logit_bias",
+            "logprobs",
+            "max_completion_tokens",
+        ),
+        *("max_tokens", "metadata", "modalities", "moderation", "n", "parallel_tool_calls", "prediction"),
+        *("presence_penalty", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+        *("reasoning_effort", "response_format", "safety_identifier", "seed", "service_tier", "stop", "store"),
+        *("stream_options", "temperature", "tool_choice", "tools", "top_logprobs", "top_p", "user", "verbosity"),
+        *("web_search_options",),
+        # The Responses API.
+        *("context_management", "include", "instructions", "max_output_tokens", "max_tool_calls", "prompt"),
+        *("reasoning", "text", "truncation"),
+        # vLLM, llama.cpp, Ollama, OpenRouter and other servers.
+        *("cache_prompt", "chat_template_kwargs", "enable_thinking", "grammar", "guided_choice", "guided_grammar"),
+        *("guided_json", "guided_regex", "ignore_eos", "include_reasoning", "keep_alive", "length_penalty", "min_p"),
+        *("min_tokens", "mirostat", "mirostat_eta", "mirostat_tau", "models", "num_ctx", "options", "plugins"),
+        *("provider", "random_seed", "repeat_last_n", "repeat_penalty", "repetition_penalty", "route", "safe_prompt"),
+        *("search_parameters", "skip_special_tokens", "stop_token_ids", "structured_outputs", "think", "thinking"),
+        *("top_a", "top_k", "transforms", "typical_p", "usage"),
+    }
+)
+"""The options of OpenAI's two APIs, and those that other servers add."""
 
 
 class OpenAI(HttpModel):
@@ -62,6 +105,9 @@ class OpenAI(HttpModel):
         own.
     api_key_env: the environment variable that has the API key, read for each request. By default OpenAI's own host is
         sent the key in OPENAI_API_KEY, and any other server, including one on this machine, is sent no key.
+    api: "responses" for OpenAI's Responses API, "chat" for chat completions, or "auto": the Responses API for OpenAI's
+        own server and a model that reasons, chat completions otherwise. An option that only one of the two has decides,
+        and so does a base_url that ends with the path of one. The recording of a run has the choice and its reason.
     tool_calls: "schema" for servers that ignore tools: the model makes calls as JSON in its reply.
     images: False for models that accept no pictures; a placeholder is sent in place of each.
     timeout: the longest silence in seconds (300), None for no limit.
@@ -69,19 +115,21 @@ class OpenAI(HttpModel):
     headers: headers of every request, as a gateway may require them.
     options: fields of the body of every request: `temperature=0`, `max_tokens=500`, `tool_choice="required"`,
         `extra_body={...}`. None leaves out a field that a server rejects, such as `stream_options=None`. In a run,
-        `tool_choice="required"` applies until the model has made a call; then the choice is "auto".
+        `tool_choice="required"` applies until the model has made a call; then the choice is "auto". The Responses API
+        is sent `store=False` unless another value is given, and options of chat completions under its own names.
 
     Raises UsageError if an argument is not valid.
     """
 
     provider = "openai"
-    _base_url_hint = "; most servers need a base_url that ends with /v1"
+    known_options = _OPTIONS
 
     def __init__(
         self,
         model: str,
         base_url: str | None = None,
         *,
+        api: Literal["auto", "chat", "responses"] = "auto",
         api_key_env: str | None = None,
         tool_calls: Literal["native", "schema"] = "native",
         images: bool = True,
@@ -92,9 +140,25 @@ class OpenAI(HttpModel):
     ) -> None:
         if tool_calls not in ("native", "schema"):
             raise UsageError(f'tool_calls must be "native" or "schema", not {tool_calls!r}')
+        if api not in ("auto", "chat", "responses"):
+            raise UsageError(f'api must be "auto", "chat" or "responses", not {api!r}')
         base = base_address(base_url, "OPENAI_BASE_URL", OPENAI_URL)
-        url = endpoint(base, "/chat/completions")
         is_own = base == OPENAI_URL or is_at(base, OPENAI_HOST)
+
+        self._server = _server_name(base)
+        self._given = dict(options)
+        self._wants_encrypted = not is_own or is_reasoning_model(str(model))  # OpenAI refuses it for the other models
+
+        # Choose the API.
+        in_schema = tool_calls == "schema"
+        self._choose_api = partial(
+            choose_api, str(model), base, self._server, is_own=is_own, in_schema=in_schema, chosen=api
+        )
+        self.api: Literal["chat", "responses"]
+        self.api, self._api_reason = self._choose_api(options)
+        if self.api == "responses" and in_schema:
+            raise UsageError('tool_calls="schema" needs api="chat": the Responses API has tool calls.')
+        url = endpoint(base, _PATHS[self.api])
         super().__init__(
             model,
             url,
@@ -104,8 +168,10 @@ class OpenAI(HttpModel):
             headers=headers,
             timeout=timeout,
             max_retries=max_retries,
-            options={"stream_options": {"include_usage": True}} | options,
+            options=self._defaults() | options,
         )
+        self._endpoints = {api: endpoint(base, path) for api, path in _PATHS.items()}
+        self._responses = ResponseRequests(self._transport.server, is_own=is_own, images=images)
         self._in_schema = tool_calls == "schema"
         self._images = images
         native = partial(
@@ -117,8 +183,59 @@ class OpenAI(HttpModel):
         )
         self._messages: MessageCache[list[JsonObject]] = MessageCache(_plain if self._in_schema else native)
 
+    def with_options(self, **options: Any) -> Self:
+        """Return a client for the same model with these options, in addition to those of this client.
+
+        Both use the same connections. None removes an option. With `api="auto"`, the API is chosen again.
+
+            exact = llm.with_options(temperature=0, seed=7)
+
+        Raises UsageError for an option that is not known, or not valid. `extra_body` has other fields.
+        """
+        where = f"{type(self).__name__}.with_options(...)"
+        check_known(options, self.known_options, where, self._server)
+        made = copy.copy(self)
+        made._given = self._given | options
+        made.api, made._api_reason = self._choose_api(made._given)
+        made.options = made._defaults() | made._given
+        made._check_options(made.options, where)
+        if made.api != self.api:
+            made._transport = self._transport.at(self._endpoints[made.api])
+        return made
+
+    def _defaults(self) -> JsonObject:
+        """Return the options that a request of this API has unless others are given."""
+        if self.api == "chat":
+            return {"stream_options": {"include_usage": True}}
+        return {"store": False} | ({"include": [ENCRYPTED]} if self._wants_encrypted else {})
+
+    @property
+    def _base_url_hint(self) -> str:
+        hint = "; most servers need a base_url that ends with /v1"
+        return hint + (', and some have chat completions only: OpenAI(..., api="chat")' * (self.api == "responses"))
+
+    def describe(self, **options: Any) -> JsonObject:
+        """Return what a run records of a request with these options: `provider`, `model` and `options`.
+
+        The options have the API that is used, and, if `api` is "auto", the reason for that choice.
+        """
+        description = super().describe(**options)
+        chosen = {"api": self.api} | ({"api_reason": self._api_reason} if self._api_reason is not None else {})
+        return description | {"options": description["options"] | chosen}
+
+    def _check_options(self, options: Mapping[str, Any], where: str) -> None:
+        super()._check_options(options, where)
+        if self.api == "responses":
+            check_responses_options(options, where, self._server)
+
     def _advice(self, message: str, body: JsonObject) -> list[str]:
         advice = []
+        if "messages" in body and re.search("v1/responses|responses api", message, re.IGNORECASE):
+            advice.append('OpenAI(..., api="responses") uses that API')
+        if "include" in body and re.search("encrypted", message, re.IGNORECASE):
+            advice.append("include=None asks for no encrypted reasoning")
+        if self.api == "responses":
+            return advice
         if "tools" in body and re.search("tool|function", message, re.IGNORECASE):
             advice.append('OpenAI(..., tool_calls="schema") works with servers that do not support tools')
         if "response_format" in body and re.search("response_format|json_schema", message):  # DeepSeek
@@ -132,6 +249,9 @@ class OpenAI(HttpModel):
         schema: Mapping[str, Any] | None,
         options: dict[str, Any],
     ) -> tuple[JsonObject, Callable[[], Reader]]:
+        if self.api == "responses":
+            renamed = response_options(options, encrypted=self._wants_encrypted)
+            return self._responses.prepare(messages, tools, schema, renamed)
         keep_logprobs = bool(options.get("logprobs") or options.get("top_logprobs"))
         new_reader: Callable[[], Reader] = partial(
             ChatCompletionReader,
@@ -192,6 +312,14 @@ class _SchemaReader:
         return [*rest, *chunks, last]
 
 
+def _server_name(base: str) -> str:
+    """Return the host and the port of an address, for texts."""
+    try:
+        return urlsplit(base).netloc.rpartition("@")[2]
+    except ValueError:  # not an address, which the transport reports
+        return ""
+
+
 def _plain(message: Message) -> list[JsonObject]:
     return [message_without_tools(message)]
 
@@ -218,7 +346,7 @@ def _native_message(
         text = all_text_of(parts) if pictures else all_text_of(content)
         result = {
             "role": "tool",
-            "tool_call_id": _id(message["tool_call_id"], id_length),
+            "tool_call_id": short_id(message["tool_call_id"], id_length),
             "content": f"Error: {text}" if message.get("is_error") else text,
         }
         if not (pictures and images):
@@ -234,7 +362,7 @@ def _native_message(
         name, arguments = name_and_arguments(call)
         text = arguments if isinstance(arguments, str) else strict_json(arguments)
         function = {"name": safe_name(name), "arguments": text}
-        native = {"id": _id(call["id"], id_length), "type": "function", "function": function}
+        native = {"id": short_id(call["id"], id_length), "type": "function", "function": function}
         converted.setdefault("tool_calls", []).append(native)
     # What the server wants to be sent again: its reasoning, and its signatures of calls (see `openai_reader`).
     for thought in message.get("reasoning") or ():
@@ -277,12 +405,6 @@ def _content_part(block: object, images: bool) -> object:
 
 def _image_part(shown: Picture) -> JsonObject:
     return {"type": "image_url", "image_url": {"url": shown.address}}
-
-
-def _id(call_id: str, length: int | None) -> str:
-    if length is None or len(call_id) <= length:
-        return call_id
-    return f"{call_id[: length - 9]}_{zlib.crc32(call_id.encode()):08x}"
 
 
 def _native_tool(tool: ToolSpecification) -> JsonObject:

@@ -96,7 +96,7 @@ class ChatCompletionReader:
                 raise errors.from_payload(groq, self._server)
             usage = usage or groq.get("usage")
         if isinstance(usage, Mapping):
-            self._usage = _usage_chunk(usage)
+            self._usage = openai_usage(usage)
 
         if not isinstance(choices, list):
             if not isinstance(usage, Mapping):
@@ -166,7 +166,7 @@ class ChatCompletionReader:
         if choice.get("finish_reason"):
             self._reason = str(choice["finish_reason"])
         if isinstance(usage := choice.get("usage"), Mapping):  # Moonshot
-            self._usage = _usage_chunk(usage)
+            self._usage = openai_usage(usage)
         if self._keep_logprobs and isinstance(logprobs := choice.get("logprobs"), Mapping):
             known = self._details.setdefault("logprobs", {})
             for name, piece in logprobs.items():
@@ -226,7 +226,9 @@ class ChatCompletionReader:
         return chunks
 
 
-def _usage_chunk(usage: Mapping[str, Any]) -> Chunk:
+def openai_usage(usage: Mapping[str, Any]) -> Chunk:
+    """Return the chunk of the usage that a server reports, in chat completions or in responses."""
+
     def first(*paths: str) -> int | None:
         """Return the first count at these paths, each a field of the usage or of a group in it (`group.field`)."""
         for path in paths:

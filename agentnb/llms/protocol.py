@@ -17,10 +17,13 @@ A chunk has a `type`:
 
     text_delta        content
     reasoning_delta   content; and signature, redacted or provider if one came, which ends a block of reasoning
-    tool_call_delta   index, arguments (a fragment of JSON text); and id and name once they are known
-    tool_call         id, name, arguments (complete, an object)
-    text_end          the end of a block of text; and its citations, and server, the only one that can read them
-    block             block, an object that only its server can read, and server. It is sent back at its position
+    tool_call_delta   index, arguments (a fragment of JSON text); and id and name once they are known; and item, what
+                      else the server wants to be sent again with the call, and server, the only one that can read it
+    tool_call         id, name, arguments (complete, an object); and item and server, as in tool_call_delta
+    text_end          the end of a block of text; and its citations and item, and server, the only one that can read
+                      them
+    block             block, an object that only its server can read, and server. It is sent back at its position. If
+                      it has an index, a later chunk with this index replaces it
     details           details, an object of what else came with the answer: logprobs, annotations
     response          about the whole answer: model, response_id, fingerprint, service_tier, upstream, finish_reason,
                       each if it is known

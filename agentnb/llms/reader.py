@@ -45,7 +45,10 @@ DONE = "[DONE]"
 
 _STOP_REASONS = {
     "stop": ("stop", "end_turn", "stop_sequence", "eos", "eos_token"),
-    "length": ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"),
+    "length": (
+        *("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"),
+        "incomplete",  # a status of responses, if the server adds no reason
+    ),
     "tool_calls": ("tool_calls", "tool_call", "tool_use", "function_call"),
     "content_filter": (
         *("content_filter", "safety", "sensitive", "guardrail_intervened"),  # the last two: Z.AI, Bedrock

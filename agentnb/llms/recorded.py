@@ -188,7 +188,8 @@ def _chunks(answer: ModelEnd) -> Iterator[tuple[int, Chunk]]:
         elif part["type"] == "call":
             call = part["call"]
             arguments = call.get("malformed", call["arguments"])
-            yield passed, {"type": "tool_call", "id": call["id"], "name": call["name"], "arguments": arguments}
+            item: Chunk = {name: part[name] for name in ("server", "item") if name in part}
+            yield passed, {"type": "tool_call", "id": call["id"], "name": call["name"], "arguments": arguments, **item}
         elif part["type"] == "block":
             yield passed, part
         else:

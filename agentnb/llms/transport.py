@@ -136,6 +136,17 @@ class Transport:
         in_address = secrets_in_address(address.username, address.password, address.params.multi_items())
         return masked(error, [*(key for key in keys if len(key) >= SHORTEST_SECRET), *in_address])
 
+    def at(self, url: str) -> Transport:
+        """Return a transport for another address of the same server, with connections of its own."""
+        return Transport(
+            str(_parse(url)),
+            key=self._key,
+            variables=self._variables,
+            secrets=self._secrets,
+            headers=self._headers,
+            timeout=self._timeout,
+        )
+
     async def close(self) -> None:
         """Close the connections of this event loop. The next request opens new ones."""
         with self._lock:

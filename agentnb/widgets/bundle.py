@@ -41,7 +41,7 @@ _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 NEED_A_KERNEL = frozenset(
     [
-        *("form", "breakpoints", "composer", "menu", "exporting", "controls", "asking", "call", "decisions"),
+        *("form", "breakpoints", "composer", "exporting", "controls", "asking", "call", "decisions"),
         *(
             "approvals",
             "dock",

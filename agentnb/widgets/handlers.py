@@ -237,7 +237,8 @@ class CommandHandlers:
         names = (plain, *(f"{plain} ({number})" for number in range(2, len(FORKS) + 2)))
         name = next(name for name in names if name not in FORKS)
         FORKS[name] = self._run.fork(at=at, name=name)
-        return f"Forked at event {at}: agentnb.widgets.FORKS[{name!r}]"
+        where = "Its line below the strip opens it; in code it is"
+        return f"Branch {name}, from #{at}. {where} agentnb.widgets.FORKS[{name!r}]."
 
     def _withdraw(self, message: Message) -> dict[str, Any]:
         """Withdraw the queued message that was shown."""

@@ -41,7 +41,8 @@ def browser() -> Iterator[Chromium]:
 def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the screen and the logs of the server and its kernels to the report of a failing test."""
     report = yield
-    if report.failed and isinstance(browser := item.funcargs.get("browser"), Chromium):
+    is_open = report.when != "teardown"  # the browser may have been closed
+    if report.failed and is_open and isinstance(browser := item.funcargs.get("browser"), Chromium):
         report.sections += browser.evidence(item.nodeid)
     if report.failed and isinstance(server := item.funcargs.get("server"), JupyterServer):
         report.sections.append(("JupyterLab's log, its end", server.log()[-3000:]))

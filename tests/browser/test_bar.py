@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from playwright.sync_api import expect
+
 from tests.browser.test_panel import SETUP
 
 if TYPE_CHECKING:
@@ -76,3 +78,25 @@ def test_during_run_all_the_bar_is_seen_and_decides_and_nothing_jumps(notebooks:
     assert "after ['a.txt']" in notebook.outputs(after)
     notebook.save()
     assert "waits for a decision" not in json.dumps(json.loads(notebook.path.read_text())["cells"][waits])
+
+
+def test_of_two_runs_that_wait_the_bar_names_the_oldest_and_then_the_other(notebooks: Notebooks) -> None:
+    name = "run = agentnb.SessionLoop(ScriptedLLM([[call('write', {'path': '%s.txt'})], 'Done.']), [write])"
+    cells = [f"{name % one}.start('go', name='{one}'); run.play(); run" for one in ("first", "second")]
+    notebook = notebooks.open(kernel="ipykernel7", cells=[SETUP, *cells, *[FILLING] * 8, "print(ran)"])
+    for cell in range(3):
+        notebook.run(cell)
+        notebook.wait_output(cell, "asks you" if cell else "ready")
+
+    def decide(page: Any) -> None:
+        page.evaluate(TO_THE_CELL, 10)
+        bar = page.locator(BAR)
+        for one, words in (("first", "1 more"), ("second", "waits for you")):
+            expect(bar).to_contain_text(f'write(path="{one}.txt")')
+            expect(bar).to_contain_text(words)
+            bar.get_by_role("button", name="Approve", exact=True).click()
+        expect(bar).not_to_be_visible()
+
+    notebook.do(decide)
+    notebook.set_cell(11, "import time\nwhile len(ran) < 2: time.sleep(0.01)\nprint(ran)")
+    assert notebook.run(11).strip() == "['first.txt', 'second.txt']"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.widgets.pages import CONTRAST
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from playwright.sync_api import Page
 
     from tests.browser.conftest import Notebooks
     from tests.browser.notebook import Notebook
@@ -99,6 +105,45 @@ def test_runs_of_ten_thousand_events_add_little_to_a_saved_notebook(
     again = notebooks.open_file(kept)
     for run in RUNS:
         again.wait_output(run, "search")
+
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+IS_TRUSTED = "() => lab.cells.every((cell) => cell.model.trusted)"
+PICTURES = "all => all.map((image) => [image.alt.split(':')[0], image.naturalWidth > 0 && image.clientWidth > 0])"
+DROPPED = ".jp-OutputArea :is(style, script, svg)"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_first_notebook_reads_well_before_anything_was_run(
+    notebooks: Notebooks, server: JupyterServer, theme: Any
+) -> None:
+    """JupyterLab does not trust it, so it drops style sheets and drawings in the page."""
+    content = json.loads((NOTEBOOKS / "01_first_loop.ipynb").read_text(encoding="utf-8"))
+    content["metadata"]["kernelspec"]["name"] = "ipykernel7"
+    path = server.root / f"fresh-{theme}.ipynb"
+    path.write_text(json.dumps(content))
+    notebook = notebooks.open_file(path)
+    notebook.theme(theme)
+
+    def look(page: Page) -> None:
+        assert not page.evaluate(IS_TRUSTED)
+        assert page.locator(".agentnb-static").locator(DROPPED).count() == 0
+        panel = page.locator(".agentnb-static").first
+        panel.scroll_into_view_if_needed()
+        if shots := os.environ.get("AGENTNB_SCREENSHOTS"):
+            page.screenshot(path=f"{shots}/fresh-{theme}.png")
+        shown = panel.inner_text()
+        words = ("done", "Somewhere between 1871 and 1970", "Turn 1", "compare_splits", "19 rows", "write_report")
+        assert [word for word in (*words, "The level changed in 1899", "Saved copy of") if word not in shown] == []
+        assert panel.locator("img").evaluate_all(PICTURES) == [["Timeline", True], ["State diagram", True]]
+        output = panel.locator("details", has_text="19 rows").first
+        output.locator("summary").click()
+        assert "0.5634" in output.inner_text()
+        page.evaluate(CONTRAST.read_text())
+        poor = page.evaluate("window.poorContrast('.agentnb-static')")
+        assert [words for words in poor if re.search(r"\w", words)] == []  # a mark is no text
+
+    notebook.do(look)
 
 
 def as_text(html: str) -> list[str]:

@@ -4,23 +4,58 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import agentnb
 from agentnb import SessionLoop, Snapshot, Store, UsageError, importers
-from agentnb.analysis import calls, events, messages
+from agentnb.analysis import calls, decisions, events, messages
 from agentnb.core.events import Event
 from agentnb.core.messages import Message
 from agentnb.errors import RecordingCorrupt, RecordingMismatch, RecordingMissing, VersionMismatch
 from agentnb.importers import Answer, Call, ForeignFile, Writer
 from agentnb.testing import Recorded, ScriptedLLM
-from tests.importers.files import ANTHROPIC, ATIF, CHAT, CLAUDE, claude_line, document, lines, written
+from tests.importers.files import (
+    ANSWERED,
+    ANTHROPIC,
+    ASKED,
+    ATIF,
+    CALLED,
+    CHAT,
+    CLAUDE,
+    CODEX,
+    INSPECT_CALL,
+    INSPECT_EVENTS,
+    LANGCHAIN,
+    OPENAI_AGENTS,
+    OTEL,
+    PI,
+    SWE_AGENT,
+    TOLD,
+    agents_span,
+    at,
+    claude_line,
+    codex_line,
+    document,
+    inspect_archive,
+    inspect_log,
+    inspect_model,
+    inspect_sample,
+    langgraph_state,
+    lines,
+    otel_span,
+    otlp,
+    parts,
+    written,
+)
 
 
 def opened(path: Path, content: bytes) -> agentnb.run.Replay:
@@ -327,6 +362,214 @@ def test_a_failed_request_and_the_one_after_it(tmp_path: Path) -> None:
     assert "model_error" in types(recorded)
     assert recorded.messages[-1].content == "Hello."
     assert recorded.result() is None or recorded.state.failure is None
+
+
+# -- Inspect -----------------------------------------------------------------------------------------------------------
+
+
+def approval(decision: str, approver: str = "guard", **fields: Any) -> dict[str, Any]:
+    asked = {"event": "approval", "timestamp": at(3), "call": INSPECT_CALL, "approver": approver}
+    return {**asked, "decision": decision, "explanation": "because", **fields}
+
+
+def test_decisions_of_approvers_are_decisions(tmp_path: Path) -> None:
+    edited = approval("modify", "human", modified={"arguments": {"city": "Oslo"}})
+    changed = [*INSPECT_EVENTS[:2], edited, *INSPECT_EVENTS[2:]]
+    path = tmp_path / "log.eval"
+    approved = [*INSPECT_EVENTS[:2], approval("approve")]
+    path.write_bytes(inspect_archive(inspect_sample(changed), inspect_sample(approved)))
+    one, two = Snapshot.load_all(path)
+    table = decisions([one, two])
+    assert list(table["by"]) == ["human", "guard"]
+    assert list(table["decision"]) == ["edit", "approve"]
+    assert list(table["reason"]) == ["because", "because"]
+    assert [event.type for event in one.events].count("approval_request") == 1
+
+
+def test_a_rejected_call_did_not_run(tmp_path: Path) -> None:
+    refused = {**INSPECT_EVENTS[3], "result": "", "error": {"type": "approval", "message": "because"}}
+    log = inspect_log(inspect_sample([INSPECT_EVENTS[1], approval("reject"), refused]))
+    recorded = opened(tmp_path / "l.json", document(log))
+    assert list(calls(recorded)["outcome"]) == ["rejected"]
+    assert "call_start" not in types(recorded)
+
+
+def test_a_sub_agent_of_inspect_is_a_nested_loop_and_scores_are_values(tmp_path: Path) -> None:
+    inner = inspect_model(4, [{"role": "user", "content": "Look."}], {"role": "assistant", "content": "Seen."})
+    score = {"event": "score", "timestamp": at(9), "score": {"value": 1}}
+    nested = [*INSPECT_EVENTS[:4], inner, *INSPECT_EVENTS[4:], score, {"event": "info", "data": 1}]
+    recorded = opened(tmp_path / "l.json", document(inspect_log(inspect_sample(nested))))
+    assert {event.path for event in recorded.recording} == {"", "weather"}
+    assert recorded.state.values == {"score": {"value": 1}}
+    assert recorded.lost == {"events of type info": 1}
+    assert recorded.stop_reason == "completed"
+
+
+def test_a_sample_that_failed_and_one_without_events(tmp_path: Path) -> None:
+    failed = inspect_sample(INSPECT_EVENTS, error={"message": "no memory"})
+    plain = inspect_sample([], messages=[ASKED, CALLED, TOLD, ANSWERED])
+    path = tmp_path / "l.json"
+    path.write_bytes(document(inspect_log(failed, plain)))
+    one, two = Snapshot.load_all(path)
+    assert one.state.error is not None
+    assert one.state.error.message == "no memory"
+    assert [message.role for message in two.state.messages] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_a_damaged_sample_is_named(tmp_path: Path) -> None:
+    data = inspect_archive(inspect_sample(INSPECT_EVENTS), inspect_sample(INSPECT_EVENTS))
+    place = data.index(b"samples/2") + 40
+    with pytest.warns(RuntimeWarning, match="samples/2_epoch_1.json"):
+        recorded = opened(tmp_path / "l.eval", data[:place] + b"\0\0\0\0" + data[place + 4 :])
+    assert recorded.lost == {"damaged samples": 1}
+
+
+# -- traces and events -------------------------------------------------------------------------------------------------
+
+
+def test_requests_in_the_span_of_a_tool_are_a_nested_loop(tmp_path: Path) -> None:
+    inner = json.dumps([parts("user", type="text", content="Look.")])
+    told = json.dumps([parts("assistant", type="text", content="Seen.")])
+    spans = [
+        *OTEL,
+        otel_span(2, "invoke_agent", "s2", "agent"),
+        otel_span(2, "chat", "agent", "inner", input__messages=inner, output__messages=told),
+    ]
+    recorded = opened(tmp_path / "o.json", document(otlp(spans)))
+    assert [event.type for event in recorded.recording if event.path == "weather"][-2:] == ["model_end", "run_end"]
+    assert recorded.lost == {}
+
+
+def test_a_cycle_of_spans_and_a_repeated_span_end(tmp_path: Path) -> None:
+    cycle = [otel_span(4, "invoke_agent", "y", "x"), otel_span(5, "invoke_agent", "x", "y")]
+    cycle.append(otel_span(6, "chat", "x", "z"))
+    with pytest.warns(RuntimeWarning, match="span s1 is repeated"):
+        recorded = opened(tmp_path / "o.json", document(otlp([*OTEL, *cycle, OTEL[0]])))
+    assert recorded.lost == {"contents of answers": 1, "repeated spans": 1}
+
+
+def test_two_equal_messages_stay_two(tmp_path: Path) -> None:
+    yes = parts("user", type="text", content="yes")
+    ok = parts("assistant", type="text", content="ok")
+    spans = [
+        otel_span(1, "chat", input__messages=json.dumps([yes]), output__messages=json.dumps([ok])),
+        otel_span(2, "chat", input__messages=json.dumps([yes, ok, yes]), output__messages=json.dumps([ok])),
+    ]
+    recorded = opened(tmp_path / "o.json", document(otlp(spans)))
+    assert [message.content for message in recorded.messages] == ["yes", "ok", "yes", "ok"]
+
+
+def test_a_hundred_thousand_spans_of_one_trace_are_read(tmp_path: Path) -> None:
+    spans = [{"traceId": "t", "spanId": str(n), "parentSpanId": str(n - 1), "name": "x"} for n in range(100_000)]
+    recorded = opened(tmp_path / "o.json", document(otlp([*spans, *OTEL])))
+    assert recorded.lost == {"spans of other kinds": 100_000}
+
+
+def test_spans_without_contents_are_counted(tmp_path: Path) -> None:
+    turn = agents_span(1, type="response", response_id="r", usage={"input_tokens": 4})
+    recorded = opened(tmp_path / "t.json", document([turn, OPENAI_AGENTS[2]]))
+    assert recorded.lost == {"contents of answers": 1}
+    assert recorded.usage == {"input_tokens": 4}
+    assert list(calls(recorded)["tool"]) == ["weather"]
+    assert list(calls(recorded)["own"]) == [True]
+
+
+def test_a_rollout_keeps_usage_and_thinking(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "r.jsonl", lines([*CODEX, codex_line(9, "response_item", type="new_kind")]))
+    assert recorded.usage == {"input_tokens": 7, "output_tokens": 2}
+    assert recorded.messages[1].reasoning == [{"text": "Ask the tool."}]
+    assert recorded.lost == {"items of type new_kind": 1}
+
+
+def test_a_session_of_pi_keeps_usage_and_the_branch_that_ends_last(tmp_path: Path) -> None:
+    other = {"type": "message", "id": "5", "parentId": "1", "timestamp": at(9), "message": PI[4]["message"]}
+    recorded = opened(tmp_path / "p.jsonl", lines([*PI, other]))
+    assert recorded.lost == {"entries of other branches": 3}
+    recorded = opened(tmp_path / "p.jsonl", lines(PI))
+    assert recorded.usage == {"input_tokens": 6, "output_tokens": 2, "cache_read_tokens": 1, "cost": 0.25}
+
+
+def test_the_output_of_swe_agent_is_its_patch(tmp_path: Path) -> None:
+    recorded = opened(tmp_path / "x.traj", document(SWE_AGENT))
+    assert (recorded.output, recorded.stop_reason) == ("a patch", "completed")
+
+
+# -- LangGraph, states of runs -----------------------------------------------------------------------------------------
+
+
+def packed(name: str, fields: Any) -> msgspec.msgpack.Ext:
+    """Return an object as LangGraph packs it: the names of its module and its class, and its fields."""
+    return msgspec.msgpack.Ext(5, msgspec.msgpack.encode(["no_such_module", name, fields, "model_validate_json"]))
+
+
+def checkpoints(path: Path) -> Path:
+    """Write the database of a checkpointer: a run that stopped at a question, which a person answered."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute(
+            "CREATE TABLE checkpoints (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT,"
+            " parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB)"
+        )
+        database.execute(
+            "CREATE TABLE writes (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT, task_id TEXT, idx INTEGER,"
+            " channel TEXT, type TEXT, value BLOB)"
+        )
+        for number in (1, 2, 3, 4):
+            said = [packed("Message", message) for message in LANGCHAIN[:number]]
+            state = {"v": 4, "ts": at(number), "id": f"{number}", "channel_values": {"messages": said}}
+            row = ("t", "", f"{number}", None, "msgpack", msgspec.msgpack.encode(state), b"")
+            database.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        asked = {"value": {"action_requests": [{"name": "weather", "args": {}, "description": "May it?"}]}}
+        answered = {"decisions": [{"type": "approve"}]}
+        for channel, value in (("__interrupt__", [packed("Interrupt", asked)]), ("__resume__", [answered])):
+            written = ("t", "", "2", "k", 0, channel, "msgpack", msgspec.msgpack.encode(value))
+            database.execute("INSERT INTO writes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", written)
+        database.commit()
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path
+
+
+async def test_a_database_of_a_checkpointer_opens_with_the_decision_of_a_person(tmp_path: Path) -> None:
+    path = checkpoints(tmp_path / "threads.sqlite")
+    before = path.read_bytes()
+    recorded = agentnb.replay(path)
+    assert recorded.lost == {}
+    assert list(decisions(path)["by"]) == ["human"]
+    assert list(calls(path)["result"]) == ["21 degrees"]
+    question = next(event.seq for event in recorded.recording if event.type == "approval_request")
+    run = recorded.fork(at=question, decision="reject", loop=SessionLoop(ScriptedLLM(["As you wish."])))
+    assert await run == "As you wish."
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_database_is_refused_or_read_in_part(tmp_path: Path) -> None:
+    path = checkpoints(tmp_path / "threads.sqlite")
+    data = path.read_bytes()
+    with pytest.raises(RecordingCorrupt, match="damaged database"):
+        opened(path, data[: len(data) // 2])
+
+
+def test_the_values_of_a_state_and_an_interrupt_of_another_kind(tmp_path: Path) -> None:
+    states = [langgraph_state(1, LANGCHAIN[:2], interrupts=["Interrupt(...)"])]
+    states[0]["values"]["plan"] = "look"
+    recorded = opened(tmp_path / "s.json", document(states))
+    assert recorded.state.values == {"values": {"plan": "look"}}
+    assert recorded.lost == {"interrupts of other kinds": 1}
+
+
+def test_a_saved_run_of_openai_agents_waits_at_its_question(tmp_path: Path) -> None:
+    item = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Rome"}'}
+    state = {
+        "$schemaVersion": "1.21",
+        "current_agent": {"name": "a"},
+        "original_input": "How warm is it?",
+        "model_responses": [{"output": [item], "usage": {"input_tokens": 3, "output_tokens": 1}}],
+        "generated_items": [{"type": "tool_call_item", "raw_item": item}],
+        "current_step": {"data": {"interruptions": [{"raw_item": item}]}},
+    }
+    recorded = opened(tmp_path / "state.json", document(state))
+    assert [pending.name for pending in recorded.pending] == ["weather"]
+    assert recorded.usage == {"input_tokens": 3, "output_tokens": 1}
 
 
 # -- continuing --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 PACKAGE = "@copilotkit/aimock@1.43.0"
 HOME = Path(__file__).parents[1] / ".cache" / "aimock-1.43.0"
 
-OPENAI_MODEL, ANTHROPIC_MODEL = "o3", "claude-sonnet-4-5"  # in strict mode only reasoning models reason
+OPENAI_MODEL, RESPONSES_MODEL, ANTHROPIC_MODEL = (
+    "o3",
+    "o4-mini",
+    "claude-sonnet-4-5",
+)  # in strict mode only reasoning models reason
 WEATHER = {"name": "get_weather", "arguments": {"city": "Zürich"}}
 TIME = {"name": "get_time", "arguments": {"zone": "日本"}}
 BUSY = {"error": {"message": "Slow down.", "type": "rate_limit_error"}, "status": 429}
@@ -30,7 +34,7 @@ FIXTURES = {
         {"match": {"userMessage": "too long"}, "response": {"content": "It was a", "finishReason": "length"}},
         *(
             {"match": {"userMessage": "busy once", "model": model, "sequenceIndex": index}, "response": response}
-            for model in (OPENAI_MODEL, ANTHROPIC_MODEL)
+            for model in (OPENAI_MODEL, RESPONSES_MODEL, ANTHROPIC_MODEL)
             for index, response in enumerate([BUSY, {"content": "Now."}])
         ),
         {
@@ -39,12 +43,15 @@ FIXTURES = {
         },
         {"match": {"userMessage": "garbled"}, "response": {"content": "x"}, "chaos": {"malformedRate": 1}},
         {"match": {"userMessage": "hang up"}, "response": {"content": "x"}, "chaos": {"disconnectRate": 1}},
-        {
-            "match": {"userMessage": "die"},
-            "response": {"content": "This sentence is cut off in the middle of it."},
-            "truncateAfterChunks": 5,
-            "latency": 30,  # without it, the connection is closed before the first chunk is sent
-        },
+        *(
+            {
+                "match": {"userMessage": "die", "model": model},
+                "response": {"content": "This sentence is cut off in the middle of it."},
+                "truncateAfterChunks": chunks,
+                "latency": 30,  # without it, the connection is closed before the first chunk is sent
+            }
+            for model, chunks in ((OPENAI_MODEL, 5), (RESPONSES_MODEL, 12), (ANTHROPIC_MODEL, 5))
+        ),
     ]
 }
 

@@ -236,3 +236,54 @@ async def test_a_call_without_arguments_may_be_followed_by_an_empty_delta() -> N
     )
     await (started := run.start("go"))
     assert [one.result for one in started.events if one.type == "call_end"] == ["noon"]
+
+
+# Options of a client like another one.
+
+
+@CLIENTS
+async def test_a_client_with_other_options(peer: Peer, kind: Any) -> None:
+    peer.replies(WHOLE[kind], WHOLE[kind], WHOLE[kind])
+    llm = kind("m", peer.url, temperature=1, top_p=0.5)
+    exact = llm.with_options(temperature=0, top_p=None, timeout=7)
+    run = SessionLoop(exact).start("Hi.")
+    await run
+    await ask(llm)
+    first, second = (request.body for request in peer.requests)
+    assert (first["temperature"], "top_p" in first, "timeout" in first) == (0, False, False)
+    assert (second["temperature"], second["top_p"]) == (1, 0.5)
+    (asked,) = [event for event in run.events if event.type == "model_start"]
+    assert (asked.options["temperature"], asked.model) == (0, "m")
+    assert peer.connections == 1
+
+
+@CLIENTS
+def test_an_unknown_option_of_a_client_is_refused(kind: Any) -> None:
+    llm = kind("m", "http://127.0.0.1:9")
+    with pytest.raises(UsageError, match=r"max_token is not an option of .* 127\.0\.0\.1:9\. Did you mean max_tokens"):
+        llm.with_options(max_token=9)
+    with pytest.raises(UsageError, match="API keys are read from the environment"):
+        llm.with_options(api_key="sk")
+    with pytest.raises(UsageError, match=r"extra_body=\{'strange_field': \.\.\.\}"):
+        llm.with_options(strange_field=1)
+    assert llm.with_options(extra_body={"strange_field": 1}).options["extra_body"] == {"strange_field": 1}
+
+
+def test_the_api_is_chosen_again_for_other_options() -> None:
+    llm = OpenAI("gpt-5-mini", "https://api.openai.com/v1")
+    chat = llm.with_options(seed=7)
+    assert (llm.api, chat.api, chat.with_options(seed=None).api) == ("responses", "chat", "responses")
+    assert "seed" in chat.describe()["options"]["api_reason"]
+    assert {"stream_options", "seed"} <= chat.options.keys()
+    assert "store" not in chat.options
+    with pytest.raises(UsageError, match=r"seed is not an option of OpenAI\.with_options.*api\.openai\.com"):
+        OpenAI("gpt-5-mini", api="responses").with_options(seed=7)
+
+
+async def test_a_client_of_the_other_api_uses_its_address(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentnb.llms.openai.OPENAI_URL", peer.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-real-key")
+    peer.replies(HELLO)
+    llm = OpenAI("gpt-5-mini", peer.url)
+    await ask(llm.with_options(seed=7))
+    assert (llm.api, peer.requests[0].path, peer.requests[0].body["seed"]) == ("responses", "/chat/completions", 7)

@@ -1,4 +1,4 @@
-"""Both protocols against aimock, a server that was not written for these tests."""
+"""All protocols against aimock, a server that was not written for these tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from agentnb.core.errors import AuthenticationError, ModelProtocolError, ModelUnavailable
 from agentnb.llms import Anthropic, Message, OpenAI
-from tests.llms.aimock import ANTHROPIC_MODEL, OPENAI_MODEL, TIME, WEATHER, AIMock
+from tests.llms.aimock import ANTHROPIC_MODEL, OPENAI_MODEL, RESPONSES_MODEL, TIME, WEATHER, AIMock
 from tests.llms.collecting import ask, calls, collect, only, stop, text, until_failure
 
 pytestmark = pytest.mark.wire
@@ -17,10 +17,12 @@ Client = OpenAI | Anthropic
 TOOLS = [{"name": name, "description": "", "parameters": {"type": "object"}} for name in ("get_weather", "get_time")]
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "responses", "anthropic"])
 def model(request: pytest.FixtureRequest, aimock: AIMock) -> Client:
     if request.param == "openai":
         return OpenAI(OPENAI_MODEL, f"{aimock.url}/v1")
+    if request.param == "responses":
+        return OpenAI(RESPONSES_MODEL, f"{aimock.url}/v1", api="responses")
     return Anthropic(ANTHROPIC_MODEL, aimock.url)
 
 

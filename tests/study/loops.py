@@ -39,14 +39,19 @@ def talking(model: str = "a") -> SessionLoop:
     return SessionLoop(ScriptedLLM([f"{model} is done"]), [])
 
 
-def writing(file: Path) -> Any:
-    """Return a factory of loops that each write `CALLS` lines to a file, one call a turn."""
+def writing(file: Path, hang_after: int | None = None) -> Any:
+    """Return a factory of loops that each write `CALLS` lines to a file, one call a turn.
+
+    hang_after: once the file has so many lines, each call writes its line and does not return.
+    """
 
     def make_loop(model: str, seed: int) -> SessionLoop:
         @tool(idempotent=False)
         async def write(line: str) -> str:
             with file.open("a") as open_file:
                 open_file.write(f"{line}\n")
+            if hang_after is not None and _lines_in(file) >= hang_after:
+                await asyncio.Event().wait()
             return line
 
         def answer(messages: Sequence[Any]) -> Any:
@@ -58,10 +63,14 @@ def writing(file: Path) -> Any:
     return make_loop
 
 
-def written_study(database: Path, file: Path) -> Study:
+def _lines_in(file: Path) -> int:
+    return len(file.read_text().splitlines())
+
+
+def written_study(database: Path, file: Path, hang_after: int | None = None) -> Study:
     """Return the study of the killed process, and of the process that continues it."""
     return agentnb.study(
-        writing(file),
+        writing(file, hang_after),
         ["go"],
         repeats=10,
         arms={"model": ["small", "large"]},
@@ -72,8 +81,8 @@ def written_study(database: Path, file: Path) -> Study:
     )
 
 
-async def drive(database: str, file: str) -> None:
-    await written_study(Path(database), Path(file))
+async def drive(database: str, file: str, hang_after: str) -> None:
+    await written_study(Path(database), Path(file), int(hang_after))
 
 
 if __name__ == "__main__":

@@ -105,8 +105,8 @@ async def test_a_study_continues_after_its_process_was_killed(tmp_path: Path) ->
 
 
 def _kill_after(lines: int, database: Path, file: Path) -> None:
-    """Let a process drive the study until the file has so many lines, and kill it."""
-    command = [sys.executable, "-m", "tests.study.loops", str(database), str(file)]
+    """Let a process drive the study until the file has so many lines, and kill it. It does not get much further."""
+    command = [sys.executable, "-m", "tests.study.loops", str(database), str(file), str(lines)]
     with subprocess.Popen(command) as process:
         patience = time.monotonic() + 60
         while len(_lines(file)) < lines and time.monotonic() < patience:

@@ -293,6 +293,15 @@ async def test_a_policy_decides_for_all_runs() -> None:
     assert done.counts["done"] == 3
 
 
+async def test_without_a_person_the_declared_policy_decides_once_a_caller_waits_for_the_study() -> None:
+    agentnb.headless("approve", after=0.01)
+    made = study(asking, repeats=3).start()
+    await waiting_for(made, 3)  # in the background the questions are left to later code for a minute
+    async with asyncio.timeout(30):
+        await made
+    assert {run.output for run in made} == {"a is done"}
+
+
 async def test_limits_hold_for_each_run() -> None:
     done = await study(asking, repeats=2, approve=True, limits={"turns": 1})
     assert [run.stop_reason for run in done] == ["limit", "limit"]

@@ -1204,7 +1204,10 @@ def test_a_fork_is_made_at_the_newest_event_or_at_the_selected_one(
     press_in_menu(shown.page, "Fork")
     shown.until(lambda: "tidy fork@2" in FORKS, "the fork at the event")
     note = shown.page.locator(".agentnb-answer > .agentnb-note")
-    expect(note).to_have_text("Forked at event 2: agentnb.widgets.FORKS['tidy fork@2']")
+    expect(note).to_have_text(
+        "Branch tidy fork@2, from #2. Its line below the strip opens it; in code it is"
+        " agentnb.widgets.FORKS['tidy fork@2']."
+    )
     newest, earlier = FORKS.pop("tidy fork@4"), FORKS.pop("tidy fork@2")
     assert [fork.events[0].forked_from for fork in (newest, earlier)] == [f"{run.id}@4", f"{run.id}@2"]
     newest.approve("c0")

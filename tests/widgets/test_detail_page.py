@@ -11,9 +11,10 @@ from playwright.sync_api import Locator, Page, expect
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.tools import tool
+from tests.widgets import scenes
 from tests.widgets.axe import faults
 from tests.widgets.pages import PanelPage
-from tests.widgets.support import delete_file, session
+from tests.widgets.support import delete_file, session, waiting
 
 pytestmark = pytest.mark.browser
 
@@ -191,3 +192,93 @@ def test_it_has_no_accessibility_faults(show: Callable[[Any], PanelPage], width:
         )
         shown.settle()
         assert faults(page) == [], words
+
+
+def test_in_one_column_it_unfolds_under_its_row(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(surveyed())
+    page, pane = shown.page, detail(shown.page)
+    page.get_by_role("tab", name="Trace").click()
+    page.set_viewport_size({"width": 600, "height": 800})
+    trace = page.get_by_role("treegrid", name="Trace")
+    row = trace.locator(".agentnb-trace-row", has_text="splits")
+    row.click()
+    expect(trace.get_by_role("region", name="Detail", exact=True)).to_be_visible()
+    shown.draw()
+    above, below = row.bounding_box(), pane.bounding_box()
+    assert above is not None
+    assert below is not None
+    assert 0 <= below["y"] - above["y"] - above["height"] < 8
+    trace.focus()
+    page.keyboard.press("Enter")
+    expect(pane.get_by_role("group", name="Data of the event")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(pane).to_be_hidden()
+    expect(trace).to_be_focused()
+
+    row.click()
+    page.get_by_role("tab", name="Usage").click()
+    expect(pane).to_be_visible()
+    assert trace.count() == 0  # it is at the foot of the other views
+    page.get_by_role("tab", name="Trace").click()
+    expect(trace.get_by_role("region", name="Detail", exact=True)).to_be_visible()
+    page.set_viewport_size({"width": 1000, "height": 800})
+    expect(pane).to_be_visible()
+    expect(trace.get_by_role("region", name="Detail", exact=True)).to_have_count(0)
+
+
+def test_one_of_several_calls_is_decided_in_its_foot(show: Callable[[Any], PanelPage]) -> None:
+    run = waiting("/a", "/b", "/c")
+    shown = show(run)
+    page, pane = shown.page, detail(shown.page)
+    page.get_by_role("tab", name="Trace").click()
+    calls = page.get_by_role("group", name="Waiting calls").get_by_role("group", name="delete_file")
+    expect(pane.get_by_role("button", name="Approve")).to_have_count(0)
+    for at, key in ((1, "Enter"), (0, "r")):
+        calls.nth(at).get_by_role("button", name="Details of delete_file").focus()
+        approve = pane.get_by_role("button", name="Approve", exact=True)
+        expect(approve).to_be_enabled()
+        expect(pane).to_contain_text(f"#{run.pending[at].event}")
+        if key == "Enter":
+            approve.press(key)
+            shown.until(lambda: len(run.pending) == 2, "the decision")
+            assert [item.arguments["path"] for item in run.pending] == ["/a", "/c"]
+            page.evaluate("() => new Promise((done) => setTimeout(done, 100))")
+        else:
+            approve.press(key)  # the reason is given in the row of the call
+            expect(page.get_by_label("Reason", exact=True).locator("visible=true")).to_be_focused()
+            expect(approve).to_have_count(0)
+    assert len(shown.sent("decision")) == 1
+
+
+@pytest.mark.parametrize("width", [1200, 1000])
+def test_diagrams_side_by_side_are_shown_in_full(show: Callable[[Any], PanelPage], width: int) -> None:
+    run = scenes.completed()
+    shown = show(run)
+    page = shown.page
+    page.set_viewport_size({"width": width, "height": 800})
+    shown.until(lambda: page.locator(".agentnb-nested .agentnb-drawn svg").count(), "the inner diagram")
+    shown.settle()
+    cut = """() => [...document.querySelectorAll(".agentnb-drawn svg")].map((drawn) =>
+      drawn.getBoundingClientRect().right - drawn.closest(".agentnb-states").getBoundingClientRect().right)"""
+    assert max(page.evaluate(cut)) <= 0
+    below = page.get_by_role("group", name="Data of the event").bounding_box()
+    assert below is not None
+    assert below["height"] > 60
+    page.get_by_role("tab", name="Messages").click()
+    made = page.locator(".agentnb-made > summary").first
+    shown.until(made.count, "the messages")
+    summary = made.bounding_box()
+    assert summary is not None
+    assert summary["width"] > 300  # below the text of its message, and not beside it
+
+
+def test_what_is_folded_is_open_on_paper(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(surveyed())
+    page = shown.page
+    page.get_by_role("tab", name="Messages").click()
+    shown.until(page.locator(".agentnb-made").count, "the messages")
+    whole = page.locator(".agentnb-made pre").first
+    is_visible = "node => node.checkVisibility({ contentVisibilityAuto: true })"
+    assert not whole.evaluate(is_visible)
+    page.emulate_media(media="print")
+    assert whole.evaluate(is_visible)

@@ -163,6 +163,46 @@ def test_cancelling_is_apart_and_asks_first(show: Callable[[Any], PanelPage]) ->
     expect(button(shown, "More")).to_be_focused()
 
 
+def test_a_narrow_panel_has_step_and_follow_up_in_its_menu(page: Page) -> None:
+    run = session([[call("search", {"query": "a"}, id="s")], "Found."])
+    shown = PanelPage(page, RecordedPanel(run), tab="Trace")
+    step, follow_up, menu = button(shown, "Step"), button(shown, "Follow up"), page.get_by_role("group", name="More")
+    expect(step).to_be_visible()
+    expect(follow_up).to_be_visible()
+    page.set_viewport_size({"width": 360, "height": 700})
+    expect(step).to_have_count(0)
+    expect(follow_up).to_have_count(0)
+
+    button(shown, "More").click()
+    expect(menu.get_by_role("button").first).to_have_text("Step")
+    page.get_by_label("Unit of a step").select_option("turn")
+    step.click()
+    shown.until(lambda: run.state.turn == 1 and not run.driven, "the step")
+    page.keyboard.press("Escape")
+    page.get_by_label("Message to the run").fill("and now this")
+    button(shown, "More").click()
+    follow_up.click()
+    shown.until(lambda: run.state.queues["follow_up"], "the message")
+    expect(menu).to_be_hidden()
+
+    page.set_viewport_size({"width": 1000, "height": 700})
+    expect(step).to_be_visible()
+    expect(follow_up).to_be_visible()
+    run.cancel()
+
+
+def test_events_that_were_lost_are_mentioned_until_they_are_there(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    notice = page.get_by_text("Some events have not arrived: asking again for #10 to #19.")
+    shown.deliver(rows_message(0, rows(0, 10)))
+    shown.deliver(rows_message(20, rows(20, 5)))
+    expect(notice).to_be_visible()
+    shown.until(lambda: shown.sent("sync")[-1]["have"] == 10, "the question for them")
+    shown.deliver(rows_message(10, rows(10, 15)))
+    expect(notice).to_be_hidden()
+    expect(page.get_by_role("tab", name="Events")).to_have_text("Events 25")
+
+
 def test_one_button_plays_pauses_and_asks_again(show: Callable[[Any], PanelPage]) -> None:
     run = session([[*text("Hel"), RuntimeError("429: busy")], [*text("Once"), delay(60)]])
     shown = show(run)
@@ -170,6 +210,7 @@ def test_one_button_plays_pauses_and_asks_again(show: Callable[[Any], PanelPage]
     again = button(shown, "Ask again")
     shown.until(again.is_visible, "the failure")
     expect(shown.page.get_by_text("Nothing is lost: Ask again repeats the request.")).to_be_visible()
+    expect(shown.page.get_by_text("after 1 attempt")).to_be_visible()
     assert button(shown, "Play").count() + button(shown, "Pause").count() == 0
     again.click()
     shown.until(button(shown, "Pause").is_visible, "the second request")

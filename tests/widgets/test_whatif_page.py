@@ -209,6 +209,20 @@ def test_branches_of_code_are_listed_and_renamed(show: Show) -> None:
     field.press("Enter")
     shown.until(lambda: "the last" in listed.last.inner_text(), "the new name")
     assert branches[-1].name == "the last"
+
+    # The same by the context menu of its line.
+    menu = page.get_by_role("menu", name="Branch")
+    listed.last.click(button="right")
+    expect(menu.get_by_role("menuitem")).to_have_text(["Open", "Compare", "Rename"])
+    expect(menu.get_by_role("menuitem", name="Open")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(menu).to_be_hidden()
+    expect(page.get_by_role("button", name="Open the last")).to_be_focused()
+    listed.last.click(button="right")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(field).to_be_focused()
+    field.press("Escape")
     assert faults(page) == []
 
 

@@ -21,7 +21,7 @@ _MESSAGE = {
     "event": {"id", "timestamp", "invocation_id"},
     # Only the provider can read these, and it makes new ones for each request.
     "reasoning": {"__all__": {"signature", "redacted", "provider"}},
-    "order": {"__all__": {"server", "block", "citations"}},
+    "order": {"__all__": {"server", "block", "citations", "item"}},
 }
 _ERROR = {"traceback"}
 _EVENT: dict[str, Any] = {

@@ -368,6 +368,13 @@ export class Approvals {
     this.current = call;
     before?.lay();
     call.lay();
+    if (this.table) this.store.notify("selected"); // the detail pane shows it
+  }
+
+  // The call of several that had the focus last, if it is one line: the detail pane shows and decides it.
+  asked() {
+    const { current } = this;
+    return this.table && current && !current.settled && current.isClosed() && !current.item.unknown ? current : null;
   }
 
   /**

@@ -28,7 +28,17 @@ export class Branches {
     this.lines = /** @type {BranchLine[]} */ ([]);
     this.list = el("ul", { class: "agentnb-branch-list", "aria-label": "Branches" });
     this.more = button("", () => this.toggle(), { class: "agentnb-link agentnb-more-branches", hidden: true });
-    this.el = el("div", { class: "agentnb-branches", hidden: true }, this.list, this.more);
+    this.menu = new BranchMenu();
+    this.el = el("div", { class: "agentnb-branches", hidden: true }, this.list, this.more, this.menu.el);
+    this.list.addEventListener("contextmenu", (event) => {
+      const target = /** @type {Element} */ (event.target),
+        line = this.lines.find((one) => one.el.contains(target));
+      if (!line || target.matches("input")) return;
+      event.preventDefault();
+      const { left, top } = this.el.getBoundingClientRect(),
+        { clientX = 0, clientY = 0 } = event;
+      this.menu.open(line, clientX - left, clientX ? clientY - top : line.el.offsetTop);
+    });
     this.update();
   }
 
@@ -48,6 +58,55 @@ export class Branches {
     this.more.hidden = all.length <= NEWEST;
     this.more.setAttribute("aria-expanded", String(this.whole));
     say(this.more, this.whole ? "show the newest three only" : `and ${all.length - NEWEST} more`);
+  }
+}
+
+// The context menu of a branch: what its buttons do, which a lane shows only under the pointer.
+class BranchMenu {
+  constructor() {
+    this.line = /** @type {BranchLine | null} */ (null);
+    const item = { class: "agentnb-strip-menu-item", role: "menuitem", tabindex: "-1" };
+    this.items = /** @type {const} */ (["Open", "Compare", "Rename"]).map((name) => button(name, () => this.choose(name), item));
+    this.el = el("div", { class: "agentnb-strip-menu", role: "menu", "aria-label": "Branch", hidden: true }, ...this.items);
+    this.el.addEventListener("keydown", (event) => this.key(event));
+    this.el.addEventListener("focusout", ({ relatedTarget }) => {
+      if (!this.el.contains(/** @type {Node | null} */ (relatedTarget))) this.el.hidden = true;
+    });
+  }
+
+  /**
+   * @param {BranchLine} line
+   * @param {number} x
+   * @param {number} y
+   */
+  open(line, x, y) {
+    this.line = line;
+    this.el.hidden = false;
+    const { width } = /** @type {Element} */ (this.el.parentElement).getBoundingClientRect();
+    this.el.style.left = `${Math.max(4, Math.min(x, width - this.el.offsetWidth - 4))}px`;
+    this.el.style.top = `${y}px`;
+    this.items[0].focus({ preventScroll: true });
+  }
+
+  /** @param {"Open" | "Compare" | "Rename"} name */
+  choose(name) {
+    const { line } = this;
+    line?.open.focus({ preventScroll: true }); // a button that is on the page when the menu is closed
+    this.el.hidden = true;
+    if (name === "Open") line?.open.click();
+    else if (name === "Compare") line?.compare.click();
+    else line?.rename.click();
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const at = this.items.findIndex((one) => one === document.activeElement),
+      by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape" || event.key === "Tab") this.line?.open.focus({ preventScroll: true });
+    else if (by) this.items[(at + by + this.items.length) % this.items.length].focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
   }
 }
 

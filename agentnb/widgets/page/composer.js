@@ -35,7 +35,8 @@ export class Composer {
     });
     this.buttons = QUEUES.map(([name, title]) => button(name, () => this.send(name), { title }));
     this.buttons[0].append(el("kbd", { text: "\u21b5", "aria-hidden": "true" }));
-    this.buttons[1].classList.add("agentnb-ghost");
+    this.followUp = this.buttons[1]; // a narrow panel has it in its menu
+    this.followUp.classList.add("agentnb-ghost");
     this.bar = el("div", { class: "agentnb-composer" }, this.text, ...this.buttons);
     this.sum = new Sum(store);
     this.el = el("div", {}, this.bar, this.sum.el);
@@ -59,7 +60,7 @@ export class Composer {
     const { store } = this,
       status = store.model.get("status") ?? {},
       over = status.over && !this.text.value; // typed text can still be copied
-    this.bar.hidden = over;
+    this.bar.hidden = this.followUp.hidden = over;
     this.sum.el.hidden = !over;
     if (over) this.sum.update();
     this.text.readOnly = !status.can?.Steer || store.gone;

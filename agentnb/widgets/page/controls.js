@@ -84,6 +84,8 @@ export class Controls {
       this.cancelling.el,
     );
     this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu.el, this.breakpoints.el);
+    this.menu.take(this.el, this.stepping, this.composer.followUp);
+    this.composer.followUp.addEventListener("click", () => this.menu.close());
     this.update();
   }
 
@@ -119,7 +121,7 @@ export class Controls {
     this.composer.update();
     this.exporting.update();
     this.drive(status);
-    this.dock.update();
+    this.dock.update(Boolean(status.over));
     for (const [name, why] of WHY_OFF) {
       const control = this.buttons[name];
       enable(control, status.can?.[name] && !this.busy.has(name) && !store.gone, this.off(name, why));
@@ -171,6 +173,6 @@ export class Controls {
 
   dispose() {
     this.head.dispose();
-    this.menu.show(false);
+    this.menu.dispose();
   }
 }

@@ -6,9 +6,10 @@ import { StateHere } from "./here.js";
 import { Subjects, isByPerson } from "./subject.js";
 import { arrivals, causeSections, inputOf, sectionsOf } from "./sections.js";
 import { drawData } from "./data.js";
+import { isTyping } from "./focus.js";
 import { icon } from "./icons.js";
 import { worked } from "./spans.js";
-import { GONE, IN_A_FILE, button, capital, duration, el, enable, number, say, visible } from "./text.js";
+import { BUSY, GONE, IN_A_FILE, allow, button, capital, duration, el, enable, number, say, visible } from "./text.js";
 
 const OF_CALLS = new Set(["call_proposed", "approval_request", "approval_decision", "call_start", "call_end"]);
 const PAUSE_DETAIL = 120, // milliseconds between two drawings
@@ -20,13 +21,15 @@ export class Detail {
    * @param {Store} store
    * @param {object} options
    * @param {boolean} options.follows whether it shows what runs now while no event is chosen; otherwise it is hidden then
+   * @param {() => Call | null} [options.asked] the call of several waiting ones that a person looks at
    * @param {() => void} options.left called when a person has closed it
    * @param {((phase: null) => void) | null} [options.toMessages] shows the messages
    */
-  constructor(store, { follows, left, toMessages = null }) {
+  constructor(store, { follows, left, asked = () => null, toMessages = null }) {
     this.store = store;
     this.follows = follows;
     this.left = left;
+    this.asked = asked;
     this.toMessages = toMessages && (() => toMessages(null));
     this.subjects = new Subjects(store);
     this.row = /** @type {EventRow | null} */ (null); // the shown event
@@ -69,7 +72,14 @@ export class Detail {
       el("kbd", { text: "W", "aria-hidden": "true" }),
     );
     this.note = el("p", { class: "agentnb-note agentnb-error", role: "alert" });
-    this.foot = el("footer", { class: "agentnb-detail-foot" }, this.what, this.stop);
+    // The decision about one of several calls. Edit and Reject unfold in its row, where the values and the reason are given.
+    this.call = /** @type {Call | null} */ (null);
+    this.approve = decides("Approve", "A", "Run the call (A)", () => this.call?.decide("approve"));
+    this.approve.classList.add("agentnb-primary");
+    this.edit = decides("Edit", "E", "Change the arguments before it runs (E)", () => this.call?.press(this.call.toggles.Edit));
+    this.reject = decides("Reject", "R", "Do not run the call; the model is informed (R)", () => this.call?.press(this.call.rejects));
+    this.reject.firstChild?.after(el("span", { class: "agentnb-dots", "aria-hidden": "true", text: "\u2026" }));
+    this.foot = el("footer", { class: "agentnb-detail-foot" }, this.what, this.stop, this.approve, this.edit, this.reject);
     this.el = el(
       "section",
       { class: "agentnb-detail", "aria-label": "Detail", hidden: !follows },
@@ -109,7 +119,7 @@ export class Detail {
   draw() {
     const { store } = this,
       selected = this.chosen(),
-      row = selected ?? (this.follows ? this.subjects.current() : null);
+      row = selected ?? (this.follows ? (this.focused() ?? this.subjects.current()) : null);
     this.el.hidden = !row && !this.follows;
     this.el.classList.toggle("agentnb-chosen", Boolean(selected));
     if (this.el.hidden) return;
@@ -131,6 +141,12 @@ export class Detail {
     this.recorded.show(row, subject.kind === "event");
     this.state.show(row);
     this.offer(row, subject);
+  }
+
+  // The question that a person looks at among several.
+  focused() {
+    const event = this.store.isLive ? this.asked()?.item.event : null;
+    return event === null || event === undefined ? null : (this.store.rows[event] ?? null);
   }
 
   // The chosen event, if it has happened by the shown moment.
@@ -344,15 +360,26 @@ export class Detail {
       known = model.get("breakpoints")?.events?.includes(row.type),
       over = model.get("status")?.over,
       isRecorded = store.all[row.seq] === row; // and not a row of a saved page
+    const asked = this.asked(),
+      held = this.foot.contains(document.activeElement);
+    this.call = asked && asked.item.event === row.seq && store.isLive && !store.replays ? asked : null;
+    for (const control of [this.approve, this.edit, this.reject]) control.hidden = !this.call;
+    this.what.hidden = Boolean(this.call);
+    if (this.call) {
+      const unread = this.call.unread();
+      allow(this.approve, store, !this.call.busy && !unread, this.call.busy ? BUSY : unread);
+      for (const control of [this.edit, this.reject]) allow(control, store, !this.call.busy, BUSY);
+    }
     const what = `every ${row.type}${tool ? ` of ${tool}` : ""}`;
-    this.stop.hidden = !store.replays && !model.get("parts")?.includes("controls");
+    this.stop.hidden = Boolean(this.call) || (!store.replays && !model.get("parts")?.includes("controls"));
     this.stop.purpose = visible(`Add a breakpoint: ${what} (B)`);
     const why = store.gone ? GONE : store.replays ? "A recording does not run." : over ? "The run has ended." : known ? "" : `A run cannot pause at ${row.type}.`;
     enable(this.stop, !why, why);
     say(this.stop.children[1], this.stops === row ? "Breakpoint added" : "Break here");
     const whyNot = store.gone ? GONE : isRecorded ? "" : "The kernel has not sent this event yet.";
     enable(this.what, !whyNot, whyNot);
-    this.foot.hidden = store.isFile || (this.stop.hidden && this.what.hidden);
+    this.foot.hidden = store.isFile || (this.stop.hidden && this.what.hidden && !this.call);
+    if (held && !this.foot.contains(document.activeElement)) this.body.focus({ preventScroll: true }); // the button is gone
   }
 
   breakHere() {
@@ -399,9 +426,28 @@ export class Detail {
 
   /** @param {KeyboardEvent} event */
   key(event) {
+    const control = { a: this.approve, e: this.edit, r: this.reject }[event.key.toLowerCase()];
+    if (control && this.call && !isTyping(/** @type {Element} */ (event.target)) && !event.repeat && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      if (control.getAttribute("aria-disabled") !== "true") control.click();
+      event.preventDefault();
+      return;
+    }
     if (event.key !== "Escape" || event.defaultPrevented || !this.store.selected) return;
     this.leave();
     event.preventDefault();
     event.stopPropagation();
   }
+}
+
+/**
+ * Make a button that decides about a call, with its key.
+ * @param {string} name
+ * @param {string} key
+ * @param {string} title
+ * @param {() => void} act
+ */
+function decides(name, key, title, act) {
+  const made = button(name, act, { title, "aria-keyshortcuts": key, hidden: true });
+  made.append(el("kbd", { "aria-hidden": "true", text: key }));
+  return made;
 }

@@ -150,6 +150,7 @@ class Drawing {
     const drawn = this.image.querySelector("svg"),
       [left = "0", width = "92"] = (drawn?.getAttribute("data-column") ?? "").split(" ");
     this.el.style.setProperty("--left", `${parseFloat(left)}px`);
+    this.el.style.setProperty("--drawn", `${parseFloat(drawn?.getAttribute("width") ?? "92")}px`);
     this.el.style.setProperty("--phase", `${parseFloat(width)}px`);
     this.marked = "";
   }

@@ -20,9 +20,12 @@ export class Dock {
     this.button = iconOnly("dock", "Dock", () => this.open(), { title: "Open the panel in a view of its own", hidden: true });
   }
 
-  // A panel that is in such a view already needs no button.
-  update() {
-    this.button.hidden = !this.button.closest(".jp-NotebookPanel") || !application();
+  /**
+   * A panel that is in such a view already needs no button. The output of a run that is over is the static panel.
+   * @param {boolean} isOver
+   */
+  update(isOver) {
+    this.button.hidden = isOver || !this.button.closest(".jp-NotebookPanel") || !application();
   }
 
   open() {

@@ -4,8 +4,8 @@ import { icon, iconOnly } from "./icons.js";
 import { count, duration, el, number, say, unique, visible } from "./text.js";
 
 const A_SECOND = 1000; // milliseconds between two drawings of the time while nothing happens
-/** @type {Record<Status["sign"], string>} */
-const STATE_ICONS = { ready: "ring", running: "", waiting: "", paused: "pause", failed: "cross", done: "check", stopped: "square" };
+/** @type {Record<Status["sign"] | "past", string>} */
+const STATE_ICONS = { ready: "ring", running: "", waiting: "", paused: "pause", past: "past", failed: "cross", done: "check", stopped: "square" };
 
 export class Head {
   /** @param {Store} store */
@@ -61,13 +61,13 @@ export class Head {
       [sign, words] = store.gone
         ? ["failed", "kernel gone"]
         : past
-          ? ["paused", `as it was at #${number(store.position - 1)}`]
+          ? ["past", `as it was at #${number(store.position - 1)}`]
           : [status.sign, status.words ?? ""];
     this.state.dataset.sign = visible(sign);
     this.state.dataset.standing = visible(store.gone ? "gone" : status.standing);
     if (this.marked !== sign) {
       this.marked = sign;
-      const drawn = STATE_ICONS[/** @type {Status["sign"]} */ (sign)],
+      const drawn = STATE_ICONS[/** @type {Status["sign"] | "past"} */ (sign)],
         kind = sign === "waiting" ? "person" : "";
       this.mark.replaceChildren(drawn ? icon(drawn) : el("i", { class: kind ? "agentnb-glyph" : "agentnb-ring", "data-kind": kind || null }));
     }

@@ -3,11 +3,15 @@
 import { iconOnly } from "./icons.js";
 import { button, el, say, unique } from "./text.js";
 
+const ROOM_FOR_ALL = 480; // pixels: a narrower panel keeps in its menu what it has no room for
+
 export class Menu {
   /**
    * @param {...(HTMLElement | null)} items
    */
   constructor(...items) {
+    this.taken = /** @type {{ node: HTMLElement, item: HTMLElement, home: Comment }[]} */ ([]); // what a narrow panel has here
+    this.sized = new ResizeObserver(([{ contentRect }]) => this.fit(contentRect.width));
     this.el = el("div", { class: "agentnb-menu", role: "group", "aria-label": "More", id: `agentnb-${unique()}`, hidden: true }, ...items);
     this.toggle = iconOnly("more", "More", () => this.show(Boolean(this.el.hidden)), {
       "aria-expanded": "false",
@@ -24,6 +28,39 @@ export class Menu {
     this.elsewhere = ({ target }) => {
       if (!this.holds(/** @type {Node} */ (target))) this.show(false);
     };
+  }
+
+  /**
+   * Keep elements in the menu while the panel is narrow. They are where they should be in a wide one.
+   * @param {HTMLElement} panel an element as wide as the panel
+   * @param {...HTMLElement} nodes
+   */
+  take(panel, ...nodes) {
+    for (const node of nodes.reverse()) {
+      const home = document.createComment(""),
+        item = el("div", { class: "agentnb-menu-item", hidden: true });
+      node.before(home);
+      this.el.prepend(item);
+      this.taken.push({ node, item, home });
+    }
+    this.sized.observe(panel);
+  }
+
+  /** @param {number} width */
+  fit(width) {
+    if (!width) return; // it has no layout
+    for (const { node, item, home } of this.taken) {
+      const isNarrow = width < ROOM_FOR_ALL;
+      if (item.hidden === !isNarrow) continue;
+      item.hidden = !isNarrow;
+      if (isNarrow) item.append(node);
+      else home.after(node);
+    }
+  }
+
+  dispose() {
+    this.show(false);
+    this.sized.disconnect();
   }
 
   /** @param {Node} node */

@@ -233,7 +233,7 @@ export class Messages {
 
   /** @param {ShownMessage} message */
   make(message) {
-    const body = el("div", { class: "agentnb-body" });
+    const body = el("div", { class: "agentnb-message-body" });
     if (message.reasoning) body.append(fold("reasoning", "agentnb-reasoning", block(message.reasoning)));
     if (message.text) body.append(block(message.text));
     for (const call of message.calls) body.append(this.makeCall(call));
@@ -283,7 +283,7 @@ export class Messages {
     const now = this.begun === null || this.latest.get(this.path)?.position === this.begun;
     const lines = over || !now ? [] : this.store.live.filter((line) => line.path === this.path && SPEAKS[line.kind]);
     const made = fit(this.live, lines.length, () =>
-      el("div", { class: "agentnb-message" }, el("div", { class: "agentnb-role" }), el("div", { class: "agentnb-body" }, el("pre"))),
+      el("div", { class: "agentnb-message" }, el("div", { class: "agentnb-role" }), el("div", { class: "agentnb-message-body" }, el("pre"))),
     );
     lines.forEach((line, i) => {
       const [role, body] = made[i].children;

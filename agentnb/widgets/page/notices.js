@@ -2,7 +2,8 @@
 // messages that the run has not taken yet.
 
 import { icon, iconOnly } from "./icons.js";
-import { button, el, enable, say, GONE } from "./text.js";
+import { button, count, duration, el, enable, number, say, GONE } from "./text.js";
+import { worked } from "./spans.js";
 import { Queue } from "./queue.js";
 
 export class Notices {
@@ -18,8 +19,10 @@ export class Notices {
     this.note = el("p", { class: "agentnb-note agentnb-isolated", role: "status" });
     this.done = iconOnly("cross", "Close", () => this.answer({ ok: true }), { title: "Remove this notice" });
     this.noted = el("div", { class: "agentnb-notice agentnb-answer", hidden: true }, this.note, this.done);
+    this.missing = el("p", { role: "status" });
+    this.repaired = el("div", { class: "agentnb-notice", hidden: true }, icon("ring"), this.missing);
     this.queue = new Queue(store, (answer) => this.answer(answer));
-    this.el = el("div", { class: "agentnb-notices" }, this.failed, this.paused, this.noted, this.queue.el);
+    this.el = el("div", { class: "agentnb-notices" }, this.repaired, this.failed, this.paused, this.noted, this.queue.el);
   }
 
   /**
@@ -37,7 +40,10 @@ export class Notices {
       status = store.status(),
       again = status.problem && !status.over && !store.replays;
     say(this.problem, status.problem);
-    say(this.again, again ? "Nothing is lost: Ask again repeats the request." : "");
+    say(this.again, again ? `${this.tries()}Nothing is lost: Ask again repeats the request.` : "");
+    const gap = store.gap();
+    say(this.missing, gap ? `Some events have not arrived: asking again for #${number(gap[0])} to #${number(gap[1])}.` : "");
+    this.repaired.hidden = !gap;
     this.failed.hidden = !status.problem;
     const stops = status.paused_for?.startsWith("breakpoint");
     say(this.stopped, stops ? `Stopped by the ${status.paused_for}` : "");
@@ -45,6 +51,17 @@ export class Notices {
     this.remove.hidden = !this.breakpoint();
     enable(this.remove, !store.gone, GONE);
     this.queue.update();
+  }
+
+  // How often the request that has failed was sent, and how long that took.
+  tries() {
+    const { rows, spans } = this.store,
+      failed = rows.findLast(({ type }) => type === "model_error"),
+      span = failed && spans.of(failed);
+    if (!span) return "";
+    const asked = rows.findLast((row) => row.type === "model_start" && row.span === failed.span),
+      took = worked(span, failed.time);
+    return `after ${count(asked?.data?.attempt ?? 1, "attempt")}${took >= 0.001 ? ` in ${duration(took)}` : ""}. `;
   }
 
   // The breakpoint that has stopped the run.

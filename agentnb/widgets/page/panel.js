@@ -37,6 +37,7 @@ const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "m
 /** @type {Record<string, string>} */
 const VIEWS = { trace: "Trace", events: "Events", messages: "Messages", usage: "Usage", graph: "Graph", compare: "Compare" }; // the tabs, in this order; one is visible
 const CHOOSES = new Set(["trace", "timeline", "position", "messages", "usage"]); // the parts in which an event can be chosen, apart from the list of events
+const ONE_COLUMN = 760; // pixels: in a narrower panel the details of an event unfold under its row (frame.css)
 const MESSAGES = new Set(["message", "model_end", "call_end"]); // the events that add to the messages
 /**
  * The news for which each part is drawn again.
@@ -203,6 +204,7 @@ function make(store, model) {
       has("detail") || choosable
         ? new Detail(store, {
             follows: has("detail"),
+            asked: () => approvals?.asked() ?? null,
             left: () => [trace?.grid, events?.list.spacer].find((list) => list?.getClientRects().length)?.focus({ preventScroll: true }),
             toMessages: messages && (() => tabs?.choose(tabs.indexOf(messages))),
           })
@@ -295,6 +297,16 @@ function make(store, model) {
     tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
     if (controls) controls.composer.el.hidden = tabs.at > 0;
   };
+  // Where the details of the chosen event are: in the side column; in one column under its row, if that is shown.
+  const placeDetail = () => {
+    if (!trace || !detail || !diagram) return;
+    const row = root.clientWidth < ONE_COLUMN && seen("trace") && detail.chosen() ? store.trace.of(/** @type {EventRow} */ (store.selected)) : undefined;
+    if (row) trace.detail(row.number, detail.el);
+    else if (detail.el.parentElement !== side) {
+      side.insertBefore(detail.el, compare?.side ?? null);
+      trace.shrink("detail");
+    }
+  };
   const begin = () => {
     if (!ready) return;
     ready.update();
@@ -311,7 +323,7 @@ function make(store, model) {
     whatIf: () => detail?.whatIf(),
     breakHere: () => detail?.breakHere(),
     close: () => {
-      const opened = [help, controls?.menu].find((one) => one && !one.el.hidden);
+      const opened = [help, controls?.menu, replay?.menu].find((one) => one && !one.el.hidden);
       opened?.close();
       return Boolean(opened);
     },
@@ -335,6 +347,7 @@ function make(store, model) {
     }
     tell();
     begin();
+    placeDetail();
     news.clear();
   };
   /** @param {News} what */

@@ -40,12 +40,14 @@ export class ReplayControls {
     this.head = new Head(store);
     this.notices = new Notices(store);
     this.exporting = store.isFile ? null : new Exporting(store, (answer) => this.notices.answer(answer));
-    this.menu = this.exporting && new Menu(this.exporting.el);
-    if (this.menu) this.menu.toggle.title = "Export";
+    this.menu = new Menu(this.exporting?.el ?? null);
+    this.menu.toggle.title = this.exporting ? "Export" : "Step";
+    if (store.isFile) this.menu.toggle.classList.add("agentnb-only-narrow");
     this.departs = el("section", { class: "agentnb-departs", role: "status", "aria-label": "Difference from the recording", hidden: true });
-    this.head.actions.append(this.back, el("span", { class: "agentnb-joined" }, this.step, this.unit), this.play, this.speed);
-    if (this.menu) this.head.actions.append(this.menu.toggle);
-    this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu?.el, this.departs);
+    this.stepping = el("span", { class: "agentnb-joined" }, this.step, this.unit);
+    this.head.actions.append(this.back, this.stepping, this.play, this.speed, this.menu.toggle);
+    this.el = el("div", { class: "agentnb-top" }, this.head.el, this.menu.el, this.departs);
+    this.menu.take(this.el, this.stepping);
     this.update();
   }
 
@@ -89,7 +91,7 @@ export class ReplayControls {
 
   dispose() {
     this.head.dispose();
-    this.menu?.show(false);
+    this.menu.dispose();
   }
 
   /**

@@ -14,6 +14,8 @@ const PING_EVERY = 5000,
 const GONE_TEXT =
   "The kernel is gone: this is the last state that it sent. In a new kernel, agentnb.attach() finds the runs that are in a store.";
 const KEEP = 32 * 1024 * 1024; // characters of JSON; the data of earlier events is dropped, and asked for when needed
+const SYNC_EVERY = 1000; // milliseconds between two questions for missing events, at least
+const LOST_FOR = 400; // milliseconds after which missing events are mentioned: usually they come sooner
 const FOLDING = 12; // milliseconds of folding at a time
 const DEAD = new Set(["dead", "terminating", "restarting", "autorestarting"]);
 
@@ -55,6 +57,8 @@ export class Store {
     this.trouble = "";
     this.gone = false;
     this.syncing = 0;
+    this.lost = 0; // events up to here are missing, and were asked for again
+    this.lostSince = 0;
     this.ended = /** @type {Ended | null} */ (null);
     model.on("msg:custom", (message) => this.receive(message));
     for (const name of TRAITS) {
@@ -139,7 +143,29 @@ export class Store {
    * @param {number} total
    */
   repair(total) {
-    if (total > this.all.length && Date.now() - this.syncing > 1000) this.sync();
+    if (total <= this.all.length) return;
+    this.lost = total;
+    if (!this.lostSince) {
+      this.lostSince = Date.now();
+      setTimeout(() => this.remind(), LOST_FOR);
+    }
+    if (Date.now() - this.syncing > SYNC_EVERY) this.sync();
+  }
+
+  // Mention the missing events, and ask again, until they are here.
+  remind() {
+    this.notify("rows");
+    if (!this.lostSince || this.gone) return;
+    this.repair(this.lost);
+    setTimeout(() => this.remind(), SYNC_EVERY);
+  }
+
+  /**
+   * The first and the last event that are missing and on their way again.
+   * @returns {[first: number, last: number] | null}
+   */
+  gap() {
+    return this.lostSince && !this.gone && Date.now() - this.lostSince >= LOST_FOR ? [this.all.length, this.lost - 1] : null;
   }
 
   /** @param {FromKernel} message */
@@ -165,6 +191,7 @@ export class Store {
     if (message.from > have) return this.repair(message.from);
     const rows = JSON.parse(message.rows);
     for (let i = have - message.from; i < rows.length; i++) this.all.push(rows[i]);
+    if (this.all.length >= this.lost) this.lostSince = 0;
     this.newest.goTo(this.all, this.all.length);
     this.hold(message.rows.length);
     if (this.isLive) this.position = this.all.length;

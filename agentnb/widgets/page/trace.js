@@ -444,6 +444,19 @@ export class Trace {
     this.follow = this.atEnd();
   }
 
+  /**
+   * Show the details of an event under its row.
+   * @param {number} number the number of the row
+   * @param {HTMLElement} details
+   */
+  detail(number, details) {
+    const known = this.grown.get("detail");
+    if (known?.number === number && known.node.contains(details)) return;
+    this.grow("detail", number, details, { under: true, kind: "detail" });
+    this.draw(); // there is room for it now
+    this.reveal(number);
+  }
+
   // -- what a person does
 
   /** @param {MouseEvent} event */
@@ -536,7 +549,7 @@ export class Trace {
    * @param {TraceRow} row
    */
   open(row) {
-    const grown = [...this.grown.values()].find(({ number, isShown }) => isShown && number === row.number),
+    const grown = [...this.grown].find(([key, { number, isShown }]) => isShown && number === row.number && key !== "detail")?.[1],
       field = /** @type {HTMLElement | null | undefined} */ (grown?.node.querySelector("button, input, select, textarea, summary, [tabindex]"));
     if (field) field.focus();
     else this.go(row.position);

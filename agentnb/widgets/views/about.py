@@ -76,9 +76,12 @@ def display_name(run: Recording) -> str:
 
 def imported_text(run: Recording) -> str:
     """Return the format of a recording of another tool, and what is lost or unknown in it; empty for other runs."""
-    if not (about := run.imported):
+    first: Any = run.recording[0] if run.recording else None
+    about = getattr(first, "config", {}).get("imported")
+    if not isinstance(about, Mapping):
         return ""
-    lost = [f"{amount:,} {kind}" for kind, amount in run.lost.items()]
+    counts = about.get("lost")
+    lost = [f"{amount:,} {kind}" for kind, amount in counts.items()] if isinstance(counts, Mapping) else []
     if untimed := int(about.get("untimed") or 0):
         lost.append("times unknown" if untimed == len(run.recording) else f"{untimed:,} times unknown")
     words = f"from {about.get('format')}" + (f" ({'; '.join(lost)})" if lost else "")

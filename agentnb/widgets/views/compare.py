@@ -36,14 +36,26 @@ _MEASURED = frozenset({"turns", "calls", "asked you", "model", "tools", "input t
 """The lines of the sum that are measures of a run, and not what came of it: a difference is not marked."""
 
 
-class _Line(NamedTuple):
-    """A row of a trace on one line. depth: how far it is indented. code: a call, and not what somebody said."""
+class _Place(NamedTuple):
+    """A row of a trace, and how far it is indented. Its text is made only if a page gets it."""
 
     row: Row
-    lead: str
-    text: str
     depth: int
-    code: bool
+
+
+class _Both(NamedTuple):
+    """A row of each trace; None if this side lacks it. about: the events of each."""
+
+    left: _Place | None
+    right: _Place | None
+    about: tuple[set[int], set[int]]
+
+    @property
+    def either(self) -> _Place:
+        """The row of the left if there is one."""
+        place = self.left or self.right
+        assert place is not None
+        return place
 
 
 def compared(
@@ -68,21 +80,19 @@ def compared(
     pairs = [Pair("same", *both) for both in zip(left[:begin], right[:begin], strict=True)]
     pairs += aligned(left[begin:], right[begin:])
     common = next((number for number, pair in enumerate(pairs) if pair.how != "same"), len(pairs))
-    rows = list(_paired(pairs, list(_lines(traces[0])), list(_lines(traces[1])), traces))
+    rows = list(_paired(pairs, list(_places(traces[0])), list(_places(traces[1])), traces))
 
     # The rows whose events are all in the common part are folded.
     before = next((n for n, row in enumerate(rows) if _ends(row) >= common), len(rows))
     same, differing = rows[:before], rows[before:]
-    fork = next((n for n, row in enumerate(differing) if row["about"][0] and at in row["about"][0]), -1)
-    for row in rows:
-        del row["about"]
+    fork = next((n for n, row in enumerate(differing) if at in row.about[0]), -1)
     return {
         "names": [one_line(repair_text(name), 80) for name in names],
         "at": at,
         "common": common,
         "words": _same_words(common, len(pairs), same),
-        "same": same[:SAME],
-        "rows": differing[:ROWS],
+        "same": [_row(both) for both in same[:SAME]],
+        "rows": [_row(both) for both in differing[:ROWS]],
         "more": max(0, len(differing) - ROWS),
         "fork": fork,
         "sum": list(_sum(left, right, traces)),
@@ -100,11 +110,11 @@ def _inherited(left: Sequence[Event], right: Sequence[Event], at: int) -> int:
     return next(own, min(at, len(left), len(right)))
 
 
-def _same_words(common: int, total: int, rows: Sequence[Mapping[str, Any]]) -> str:
+def _same_words(common: int, total: int, rows: Sequence[_Both]) -> str:
     if not common:
         return "Nothing is the same in both from the start."
-    turns = sum(row["kind"] in ("turn", "answer") for row in rows)
-    calls = sum(row["kind"] == "call" for row in rows)
+    turns = sum(both.either.row.kind == "turn" for both in rows)
+    calls = sum(both.either.row.kind == "call" for both in rows)
     counts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((turns, "turn"), (calls, "call")) if n]
     which = "All events are" if common == total else "#0 is" if common == 1 else f"#0 to #{common - 1} are"
     return f"{which} the same in both{': ' if counts else ''}{', '.join(counts)}"
@@ -113,19 +123,13 @@ def _same_words(common: int, total: int, rows: Sequence[Mapping[str, Any]]) -> s
 # -- pairs of rows -----------------------------------------------------------------------------------------------------
 
 
-def _lines(trace: Trace) -> Iterator[_Line]:
+def _places(trace: Trace) -> Iterator[_Place]:
     """Return all rows of a trace, each before those inside it."""
     waiting = [(row, 0) for row in reversed(trace.rows())]
     while waiting:
         row, depth = waiting.pop()
-        yield _line(row, depth)
+        yield _Place(row, depth)
         waiting += [(inner, depth + 1) for inner in reversed(row.inside)]
-
-
-def _line(row: Row, depth: int) -> _Line:
-    if row.kind == "call":
-        return _Line(row, "", _call_text(row), depth, True)
-    return _Line(row, row.name, one_line(row.text, LINE), depth, False)
 
 
 def _call_text(row: Row, *, arguments: bool = True, result: bool = True) -> str:
@@ -137,8 +141,8 @@ def _call_text(row: Row, *, arguments: bool = True, result: bool = True) -> str:
 
 
 def _paired(
-    pairs: Sequence[Pair], left: list[_Line], right: list[_Line], traces: tuple[Trace, Trace]
-) -> Iterator[dict[str, Any]]:
+    pairs: Sequence[Pair], left: list[_Place], right: list[_Place], traces: tuple[Trace, Trace]
+) -> Iterator[_Both]:
     """Return the rows in pairs, in the order of the recordings."""
     about = _about(left, traces[0]), _about(right, traces[1])
     others: dict[int, int] = {}  # by the row of the left: the row of the right
@@ -156,23 +160,23 @@ def _paired(
     # Rows of the right that have no pair come where they are, before the next pair.
     events = _events_of(about[0]), _events_of(about[1])
     next_right = 0
-    for number, line in enumerate(left):
+    for number, place in enumerate(left):
         with_pair = others.get(number, -1)
         for alone in range(next_right, with_pair):
             if alone not in taken:
-                yield _row(None, right[alone], (set(), events[1].get(alone, set())))
+                yield _Both(None, right[alone], (set(), events[1].get(alone, set())))
         next_right = max(next_right, with_pair + 1)
         there = right[with_pair] if with_pair >= 0 else None
-        yield _row(line, there, (events[0].get(number, set()), events[1].get(with_pair, set())))
+        yield _Both(place, there, (events[0].get(number, set()), events[1].get(with_pair, set())))
     for alone in range(next_right, len(right)):
         if alone not in taken:
-            yield _row(None, right[alone], (set(), events[1].get(alone, set())))
+            yield _Both(None, right[alone], (set(), events[1].get(alone, set())))
 
 
-def _about(lines: Sequence[_Line], trace: Trace) -> dict[int, int]:
+def _about(places: Sequence[_Place], trace: Trace) -> dict[int, int]:
     """Return the row that each event is about, by their numbers."""
-    by_span = {line.row.span: number for number, line in enumerate(lines) if line.row.span >= 0}
-    by_position = {line.row.position: number for number, line in enumerate(lines) if line.row.kind == "message"}
+    by_span = {row.span: number for number, (row, _) in enumerate(places) if row.span >= 0}
+    by_position = {row.position: number for number, (row, _) in enumerate(places) if row.kind == "message"}
     found: dict[int, int] = {}
     for position, span in enumerate(trace.spans.causes.spans):
         number = by_position.get(position, by_span.get(span))
@@ -188,55 +192,55 @@ def _events_of(about: Mapping[int, int]) -> dict[int, set[int]]:
     return found
 
 
-def _ends(row: Mapping[str, Any]) -> int:
+def _ends(both: _Both) -> int:
     """Return the last event of a row; one that only one side has is never in the common part."""
-    one, other = row["about"]
+    one, other = both.about
     return max(one) if one and other else 1 << 60
 
 
-def _row(left: _Line | None, right: _Line | None, about: tuple[set[int], set[int]]) -> dict[str, Any]:
-    line = left or right
-    assert line is not None
-    if left is not None and right is not None and line.row.kind == "call":
-        left, right = _calls_apart(left, right)
-    row = line.row
+def _row(both: _Both) -> dict[str, Any]:
+    """Return a row of both traces, as the page gets it."""
+    left, right = both.left, both.right
+    row, depth = both.either
+    texts = [_text(place.row) if place else "" for place in (left, right)]
+    if left and right and row.kind == "call":
+        texts = _calls_apart(left.row, right.row)
     is_answer = row.kind == "turn" and not row.inside and row.status == "done"
-    both = left is not None and right is not None
     return {
         "kind": "answer" if is_answer else row.kind,
         "person": row.by_person,
-        "lead": repair_text(line.lead),
-        "depth": line.depth,
-        "code": line.code,
+        "lead": repair_text(row.name) if row.kind != "call" else "",
+        "depth": depth,
+        "code": row.kind == "call",
         "failed": row.status == "failed",
         "positions": [left.row.position if left else None, right.row.position if right else None],
-        "left": [[left.text, False]] if left else None,
-        "right": _marked(left.text if both and left else "", right.text, both) if right else None,
-        "about": about,
+        "left": [[texts[0], False]] if left else None,
+        "right": _marked(texts[0], texts[1], left is not None) if right else None,
     }
 
 
-def _calls_apart(left: _Line, right: _Line) -> tuple[_Line, _Line]:
-    """Return two calls without what is equal in both: their arguments, or their results."""
-    given = left.row.arguments != right.row.arguments
-    returned = (left.row.result, left.row.text) != (right.row.result, right.row.text)
-    texts = [_call_text(line.row, arguments=given, result=returned or not given) for line in (left, right)]
-    if texts[0] == texts[1] and returned:
-        return _apart(left, right)
-    return left._replace(text=texts[0]), right._replace(text=texts[1])
+def _text(row: Row) -> str:
+    return _call_text(row) if row.kind == "call" else one_line(row.text, LINE)
 
 
-def _apart(left: _Line, right: _Line) -> tuple[_Line, _Line]:
-    """Return two rows that look the same with what differs in their results: the first cell, or the first part."""
-    results = left.row.result, right.row.result
+def _calls_apart(left: Row, right: Row) -> list[str]:
+    """Return two calls on one line each, without what is equal in both: their arguments, or their results."""
+    given = left.arguments != right.arguments
+    returned = (left.result, left.text) != (right.result, right.text)
+    texts = [_call_text(row, arguments=given, result=returned or not given) for row in (left, right)]
+    return _apart(left, right) if texts[0] == texts[1] and returned else texts
+
+
+def _apart(left: Row, right: Row) -> list[str]:
+    """Return two calls that look the same with what differs in their results: the first cell, or the first part."""
+    results = left.result, right.result
     where, shown = "", [on_a_line(result) for result in results]
     if (cell := _first_cell(*results)) is not None:
         row, name = cell
         where = f" (row {row + 1}, {one_line(repair_text(str(name)), 40)})"
         shown = [brief(result[row][name], LINE // 4) for result in results]
     begin = max(0, common_start(*shown) - BEFORE) if not where else 0
-    texts = [f"{left.row.name} → {'…' if begin else ''}{one_line(text[begin:], LINE // 2)}{where}" for text in shown]
-    return left._replace(text=texts[0]), right._replace(text=texts[1])
+    return [f"{left.name} → {'…' if begin else ''}{one_line(text[begin:], LINE // 2)}{where}" for text in shown]
 
 
 def _first_cell(left: Any, right: Any) -> tuple[int, Any] | None:

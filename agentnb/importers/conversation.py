@@ -1,0 +1,145 @@
+"""Conversations: messages in the formats of OpenAI and Anthropic, as the events of a loop."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agentnb.core.events import Event
+from agentnb.core.messages import Message
+from agentnb.importers.content import (
+    anthropic_answer,
+    anthropic_usage,
+    content_of,
+    message_of,
+    openai_answer,
+    openai_usage,
+)
+from agentnb.importers.source import ForeignFile
+from agentnb.importers.writer import Writer, seconds
+
+SAME_ROLES = {"human": "user", "gpt": "assistant", "ai": "assistant", "model": "assistant", "function": "tool"}
+"""Other names of the roles."""
+
+
+def said(file: ForeignFile, messages: Sequence[Any], writer: Writer, model: str | None = None) -> Iterator[Event]:
+    """Yield the events of messages. model: the model of those that name none."""
+    for number, given in enumerate(messages):
+        if not isinstance(given, Mapping):
+            file.damaged(f"message {number} is not an object", "damaged messages")
+            continue
+        if "from" in given and "value" in given and "role" not in given:
+            given = {"role": given["from"], "content": given["value"]}
+        role = str(given.get("role") or "")
+        role = SAME_ROLES.get(role, role)
+        time = seconds(given.get("timestamp") or given.get("created_at"), file.lost)
+        if given.get("type") == "function_call":  # an item of OpenAI's Responses
+            given = {"role": "assistant", "tool_calls": [{**given, "id": given.get("call_id")}]}
+            role = "assistant"
+        elif given.get("type") == "function_call_output":
+            given = {"role": "tool", "tool_call_id": given.get("call_id"), "content": given.get("output")}
+            role = "tool"
+        if role == "assistant":
+            content = given.get("content")
+            answer = openai_answer(given, file.lost)
+            if not answer.calls and not given.get("tool_calls") and isinstance(content, list):
+                answer = anthropic_answer(content)
+            named = given.get("model")
+            answer.model = named if isinstance(named, str) else model
+            answer.usage = usage_of(given.get("usage"))
+            reason = given.get("stop_reason") or given.get("finish_reason")
+            answer.finish_reason = reason if isinstance(reason, str) else None
+            for index, call in enumerate(answer.calls):
+                call.id = call.id or f"message_{number}_{index + 1}"
+            yield from writer.answer(answer, time)
+        elif role == "tool":
+            yield from _result(given, writer, time)
+        else:
+            yield from _user(file, given, role or "user", writer, time)
+
+
+def _result(given: Mapping[str, Any], writer: Writer, time: float) -> Iterator[Event]:
+    """Yield the result that a message of the role `tool` has. Without an id it is that of the first open call."""
+    id = str(given.get("tool_call_id") or given.get("call_id") or "")
+    if not id and len(writer.open_calls) >= 1:
+        id = writer.open_calls[0]
+    is_error = bool(given.get("is_error")) or given.get("status") == "error"
+    yield from writer.result(id, content_of(given.get("content")), time, is_error=is_error)
+
+
+def _user(file: ForeignFile, given: Mapping[str, Any], role: str, writer: Writer, time: float) -> Iterator[Event]:
+    """Yield the results in a message of the user, as Anthropic has them, and the message without them."""
+    content = given.get("content")
+    if isinstance(content, list):
+        results = [one for one in content if isinstance(one, Mapping) and one.get("type") == "tool_result"]
+        for one in results:
+            id, is_error = str(one.get("tool_use_id") or ""), bool(one.get("is_error"))
+            yield from writer.result(id, content_of(one.get("content")), time, is_error=is_error)
+        rest = [one for one in content if one not in results] if results else content
+        if not rest:
+            return
+        given = {**given, "content": rest}
+    yield from writer.message(message_of(given, role), time)
+
+
+def usage_of(given: Any) -> dict[str, Any]:
+    """Return usage in the format of Anthropic or of OpenAI."""
+    has_cache = isinstance(given, Mapping) and bool(
+        given.keys() & {"cache_read_input_tokens", "cache_creation_input_tokens"}
+    )
+    return anthropic_usage(given) if has_cache else openai_usage(given)
+
+
+class Known:
+    """The messages that a loop has sent or received. Requests repeat the messages of earlier ones.
+
+    A message that a request has more often than the loop knows it is new, so that two equal messages stay two.
+    """
+
+    def __init__(self) -> None:
+        self._times: Counter[str] = Counter()
+
+    def new(self, messages: Sequence[Any]) -> list[Mapping[str, Any]]:
+        """Return the messages of a request that are new, and note them."""
+        times: Counter[str] = Counter()
+        found: list[Mapping[str, Any]] = []
+        for message in messages:
+            if isinstance(message, Mapping):
+                key = _key(message)
+                times[key] += 1
+                if times[key] > self._times[key]:
+                    self._times[key] = times[key]
+                    found.append(message)
+        return found
+
+    def add(self, message: Mapping[str, Any]) -> None:
+        """Note an answer, which later requests repeat."""
+        self._times[_key(message)] += 1
+
+
+def _key(message: Mapping[str, Any]) -> str:
+    """Return what identifies a message among those of a conversation."""
+    calls = message.get("tool_calls")
+    ids = [call.get("id") for call in calls if isinstance(call, Mapping)] if isinstance(calls, list) else []
+    if message.get("role") == "tool":
+        return json.dumps(["tool", message.get("tool_call_id")], default=str)
+    return json.dumps([message.get("role"), message.get("content") or "", ids], default=str)
+
+
+def sent(file: ForeignFile, messages: Sequence[Any], writer: Writer, known: Known) -> Iterator[Event]:
+    """Yield the messages that a request sent for the first time, with the results of calls among them.
+
+    An answer that no request of the recording made, such as an example in the prompt, is counted in `lost`, and its
+    text is carried as a message.
+    """
+    for given in known.new(messages):
+        role = given.get("role")
+        if role == "assistant":
+            file.lost["answers that no request made"] += 1
+            yield from writer.close()
+            text = content_of(given.get("content"))
+            yield from writer.message(Message(role="system", content=text, details={"role": "assistant"}))
+        elif role != "tool" or writer.is_open(str(given.get("tool_call_id"))):
+            yield from said(file, [given], writer)

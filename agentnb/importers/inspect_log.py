@@ -1,0 +1,310 @@
+"""Inspect: logs of evaluations (`.eval`, `.json`), one recording for each sample.
+
+A model event is a request, a tool event a result, an approval event a decision. The requests inside a tool's span, or
+in the events of a tool event, are those of a sub-agent: a nested loop. Scores are values of the run.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import Decision, Event
+from agentnb.core.json import to_json_data
+from agentnb.importers.content import content_of, openai_answer
+from agentnb.importers.conversation import Known, said, sent, usage_of
+from agentnb.importers.source import ForeignFile, decode
+from agentnb.importers.writer import Writer, error_of, seconds
+
+name = "Inspect"
+
+ZSTD = 93
+MOST = 2_000_000_000
+"""The maximum number of bytes of a log's content."""
+_DECISIONS: dict[str, Decision] = {"approve": "approve", "modify": "edit", "reject": "reject", "terminate": "reject"}
+_STRUCTURE = frozenset({"span_begin", "span_end", "step", "sample_init"})
+"""Types of events that only order the others, or repeat the sample's input."""
+
+
+def recognises(file: ForeignFile) -> bool:
+    """Return True for a log of Inspect: a zip of JSON, or JSON."""
+    if file.data.startswith(b"PK\x03\x04"):
+        return b"header.json" in file.data or b"_journal/start.json" in file.data
+    document = file.document
+    return isinstance(document, dict) and isinstance(document.get("eval"), dict) and "samples" in document
+
+
+def read(file: ForeignFile) -> Iterator[Event]:
+    """Yield the events of the samples, one after the other."""
+    if file.document is not None:
+        header, samples = file.document, file.document.get("samples")
+        for number, sample in enumerate(samples if isinstance(samples, list) else (), 1):
+            if isinstance(sample, Mapping):
+                yield from _sample(file, header, sample)
+            else:
+                file.damaged(f"sample {number} is not an object", "damaged samples")
+        return
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(file.data))
+    except zipfile.BadZipFile as error:
+        raise file.refused(f"it is a damaged archive: {error}.") from error
+    members = {member.filename: member for member in archive.infolist()}
+    if sum(member.file_size for member in members.values()) > MOST:
+        raise file.refused(f"its content has more than {MOST:,} bytes.")
+    header = {}
+    for title in ("header.json", "_journal/start.json"):
+        if title in members and not header:
+            found = _member(file, archive, members[title])
+            header = found if isinstance(found, Mapping) else {}
+    for title, member in members.items():
+        if title.startswith("samples/") and title.endswith(".json"):
+            sample = _member(file, archive, member)
+            if isinstance(sample, Mapping):
+                yield from _sample(file, header, sample)
+
+
+def _member(file: ForeignFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+    """Return the JSON value of a member of the archive; None if it is damaged, which is counted."""
+    try:
+        data = _zstd(file, member) if member.compress_type == ZSTD else archive.read(member)
+        return decode(data)
+    except UsageError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, NotImplementedError, struct.error) as error:
+        file.damaged(f"{member.filename}: {error}", "damaged samples")
+        return None
+
+
+def _zstd(file: ForeignFile, member: zipfile.ZipInfo) -> bytes:
+    """Return the content of a member that is compressed with Zstandard, by the first library for it that is there."""
+    name_length, extra = struct.unpack("<HH", file.data[member.header_offset + 26 : member.header_offset + 30])
+    begin = member.header_offset + 30 + name_length + extra
+    compressed = file.data[begin : begin + member.compress_size]
+    for library in ("compression.zstd", "backports.zstd", "zstandard"):
+        try:
+            module: Any = import_module(library)
+        except ImportError:
+            continue
+        try:
+            if library == "zstandard":
+                data: bytes = module.ZstdDecompressor().decompressobj().decompress(compressed)
+            else:
+                data = module.decompress(compressed)
+        except Exception as error:  # each library has its own class of errors
+            raise ValueError(f"its compression is damaged: {error}") from error
+        return data
+    raise UsageError(f"{file.path} is compressed with Zstandard. Install a library for it: pip install zstandard.")
+
+
+def _sample(file: ForeignFile, header: Mapping[str, Any], sample: Mapping[str, Any]) -> Iterator[Event]:
+    """Yield the events of a sample."""
+    file.begin()
+    given = header.get("eval")
+    evaluation: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    about = {
+        "version": header.get("version"),
+        "id": f"{sample.get('id')}/{sample.get('epoch')}",
+        "task": evaluation.get("task"),
+        "model": evaluation.get("model"),
+        "target": sample.get("target"),
+        "metadata": sample.get("metadata"),
+        "model_usage": sample.get("model_usage"),
+    }
+    kept = to_json_data({key: value for key, value in about.items() if value not in (None, {}, [])})
+    writer = Writer(file.lost, name=str(evaluation.get("task") or "sample"), about=kept)
+    reader = _Sample(file, sample)
+    events = sample.get("events")
+    if isinstance(events, list) and any(_type(event) == "model" for event in events):
+        yield from reader.events(events, writer)
+        yield from reader.rest(writer)
+    else:
+        messages = sample.get("messages")
+        resolved = reader.resolved(messages if isinstance(messages, list) else [])
+        yield from said(file, resolved, writer)
+        if isinstance(scores := sample.get("scores"), Mapping) and scores:
+            yield from writer.update({"scores": scores})
+    # The end: an error, a limit, or the sample's output.
+    if isinstance(error := sample.get("error"), Mapping):
+        yield from writer.end("error", error=error_of("SampleError", error.get("message")))
+    elif sample.get("limit"):
+        yield from writer.end("limit", error=error_of("Limit", to_json_data(sample["limit"])))
+    else:
+        output = sample.get("output")
+        choices = output.get("choices") if isinstance(output, Mapping) else None
+        first = choices[0] if isinstance(choices, list) and choices else None
+        message = first.get("message") if isinstance(first, Mapping) else None
+        text = content_of(message.get("content")) if isinstance(message, Mapping) else None
+        yield from writer.end("completed", seconds(sample.get("completed_at"), file.lost), text)
+
+
+def _type(event: Any) -> str:
+    return str(event.get("event")) if isinstance(event, Mapping) else ""
+
+
+class _Sample:
+    """The events of one sample, with what they refer to."""
+
+    def __init__(self, file: ForeignFile, sample: Mapping[str, Any]) -> None:
+        self.file = file
+        self.sample = sample
+        attachments, data = sample.get("attachments"), sample.get("events_data")
+        self.attachments: Mapping[str, Any] = attachments if isinstance(attachments, Mapping) else {}
+        shared = data.get("messages") if isinstance(data, Mapping) else None
+        self.shared: list[Any] = shared if isinstance(shared, list) else []
+
+    def resolved(self, value: Any, depth: int = 0) -> Any:
+        """Return the value with its attachments in their places."""
+        if isinstance(value, str):
+            if value.startswith("attachment://"):
+                return self.attachments.get(value.removeprefix("attachment://"), value)
+            return value
+        if depth > 30:
+            return value
+        if isinstance(value, Mapping):
+            return {key: self.resolved(one, depth + 1) for key, one in value.items()}
+        return [self.resolved(one, depth + 1) for one in value] if isinstance(value, list) else value
+
+    def inputs(self, event: Mapping[str, Any]) -> list[Any]:
+        """Return the messages that a request sent."""
+        given = event.get("input")
+        messages = list(given) if isinstance(given, list) else []
+        for ref in event.get("input_refs") or ():
+            if isinstance(ref, list) and len(ref) == 2 and all(isinstance(one, int) for one in ref):
+                messages += self.shared[ref[0] : ref[1]]
+        found: list[Any] = self.resolved(messages)
+        return found
+
+    def events(self, events: Sequence[Any], writer: Writer) -> Iterator[Event]:
+        """Yield the events of one loop. The events in the span of a tool are those of a nested loop."""
+        known = Known()
+        position = 0
+        tool_span, began = "", 0.0
+        while position < len(events):
+            event = events[position]
+            position += 1
+            kind = _type(event)
+            if kind == "span_begin":
+                if event.get("type") == "tool":
+                    tool_span, began = str(event.get("id")), seconds(event.get("timestamp"), self.file.lost)
+            elif kind == "model":
+                yield from self._model(event, writer, known)
+            elif kind == "approval":
+                yield from self._approval(event, writer)
+            elif kind == "tool":
+                inside = event.get("events")
+                inner = list(inside) if isinstance(inside, list) else []
+                if tool_span:  # the events up to the end of the span are those inside the tool
+                    end = self._end_of(events, position, tool_span)
+                    inner += events[position:end]
+                    position, tool_span = end, ""
+                yield from self._tool(event, inner, writer, began)
+                began = 0.0
+            elif kind == "score":
+                time = seconds(event.get("timestamp"), self.file.lost)
+                yield from writer.update({"score": self.resolved(event.get("score"))}, time)
+            elif kind == "error":
+                error = event.get("error")
+                words = error.get("message") if isinstance(error, Mapping) else error
+                time = seconds(event.get("timestamp"), self.file.lost)
+                yield from writer.update({"error": words}, time)
+            elif kind not in _STRUCTURE:
+                self.file.lost[f"events of type {kind}"] += 1
+
+    def _end_of(self, events: Sequence[Any], begin: int, span: str) -> int:
+        for position in range(begin, len(events)):
+            if _type(events[position]) == "span_end" and str(events[position].get("id")) == span:
+                return position
+        return begin
+
+    def _model(self, event: Mapping[str, Any], writer: Writer, known: Known) -> Iterator[Event]:
+        """Yield the messages that are new in a request, the request, and its answer."""
+        time = seconds(event.get("timestamp"), self.file.lost)
+        yield from sent(self.file, self.inputs(event), writer, known)
+        output = event.get("output")
+        output = self.resolved(output) if isinstance(output, Mapping) else {}
+        asked_for = str(event.get("model") or "")
+        if event.get("error"):
+            yield from writer.failure(error_of("ModelError", event["error"]), 0.0, time, asked_for)
+            return
+        choices = output.get("choices")
+        choices = choices if isinstance(choices, list) else []
+        choice = choices[0] if choices and isinstance(choices[0], Mapping) else {}
+        if len(choices) > 1:
+            self.file.lost["alternative answers"] += len(choices) - 1
+        message = choice.get("message")
+        message = message if isinstance(message, Mapping) else {}
+        known.add(message)
+        answer = openai_answer(message, self.file.lost)
+        for number, call in enumerate(answer.calls):
+            call.id = call.id or f"{event.get('uuid')}_{number + 1}"
+        provider, _, model = asked_for.partition("/")
+        answer.provider, answer.model = (provider, model) if model else ("", asked_for or None)
+        answered = output.get("model")
+        answer.model = answered if isinstance(answered, str) and answered else answer.model
+        answer.usage = usage_of(output.get("usage"))
+        reason = choice.get("stop_reason")
+        answer.finish_reason = reason if isinstance(reason, str) else None
+        config = event.get("config")
+        answer.options = dict(config) if isinstance(config, Mapping) else {}
+        yield from writer.answer(answer, seconds(event.get("completed"), self.file.lost), time)
+
+    def _approval(self, event: Mapping[str, Any], writer: Writer) -> Iterator[Event]:
+        """Yield the decision of an approver. A person was asked a question."""
+        call = event.get("call")
+        id = str(call.get("id")) if isinstance(call, Mapping) else ""
+        time = seconds(event.get("timestamp"), self.file.lost)
+        decision = _DECISIONS.get(str(event.get("decision")))
+        if decision is None:  # `escalate`: the next approver decides
+            self.file.lost[f"decisions {event.get('decision')}"] += 1
+            return
+        approver, reason = str(event.get("approver") or "approver"), str(event.get("explanation") or "")
+        is_human = approver == "human"
+        if is_human and writer.is_open(id):
+            yield from writer.question(id)
+        fields: dict[str, Any] = {}
+        modified = event.get("modified")
+        if decision == "edit" and isinstance(modified, Mapping):
+            arguments = modified.get("arguments")
+            fields = {"arguments": to_json_data(arguments) if isinstance(arguments, Mapping) else {}}
+        yield from writer.decision(id, decision, time, by="human" if is_human else approver, reason=reason, **fields)
+
+    def _tool(self, event: Mapping[str, Any], inside: Sequence[Any], writer: Writer, began: float) -> Iterator[Event]:
+        """Yield the start and the result of a call, with the sub-agent that performed it.
+
+        began: the start of the tool's span, which follows the decisions about the call; 0 without a span.
+        """
+        id = str(event.get("id") or "")
+        began = began or seconds(event.get("timestamp"), self.file.lost)
+        ended = seconds(event.get("completed"), self.file.lost)
+        if any(_type(one) in ("model", "tool") for one in inside) and writer.is_open(id):
+            yield from writer.begin(id, began)
+            nested = writer.nested(id, str(event.get("agent") or event.get("function") or "agent"))
+            if nested is not None:
+                yield from self.events(inside, nested)
+                yield from nested.end("completed")
+        elif inside:
+            for one in inside:
+                if _type(one) not in _STRUCTURE:
+                    self.file.lost[f"events of type {_type(one)}"] += 1
+        error = event.get("error")
+        if not isinstance(error, Mapping):
+            yield from writer.result(id, content_of(self.resolved(event.get("result"))), ended, started=began)
+            return
+        kind, words = str(error.get("type") or "error"), str(error.get("message") or "")
+        outcome: Any = {"approval": "rejected", "timeout": "timed_out", "parsing": "invalid"}.get(kind, "raised")
+        info = None if outcome == "rejected" else error_of(kind, words)
+        yield from writer.result(id, words, ended, started=began, is_error=True, outcome=outcome, error=info)
+
+    def rest(self, writer: Writer) -> Iterator[Event]:
+        """Yield the results at the end of the sample's messages that no tool event has."""
+        messages = self.sample.get("messages")
+        for given in messages if isinstance(messages, list) else ():
+            is_result = isinstance(given, Mapping) and given.get("role") == "tool"
+            if is_result and writer.is_open(str(given.get("tool_call_id"))):
+                yield from said(self.file, [self.resolved(given)], writer)
