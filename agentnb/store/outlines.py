@@ -86,6 +86,7 @@ class _ModelStart(Outline, tag="model_start"):
 class _ModelEnd(Outline, tag="model_end"):
     type = "model_end"
     message: _Message
+    timing: list[list[int]] = []
     model: str | None = None
     finish_reason: str | None = None
 
@@ -183,6 +184,7 @@ def outlines_of(run: RunRow, found: Sequence[tuple[int, Any, Any]]) -> list[Outl
     """
     outlines: list[Outline] = []
     latest = 0.0
+    known: set[str | tuple[str, str]] = set()  # the paths of the loops that have begun, and the calls
     first = run.number * SPAN
     try:
         for seq, (key, body, written) in enumerate(found):
@@ -191,7 +193,9 @@ def outlines_of(run: RunRow, found: Sequence[tuple[int, Any, Any]]) -> list[Outl
             if key != first + seq or written != checksum(key, body):
                 return None
             outline = _decode(body)
-            if outline.time < latest or (type(outline) in _LIMITED and not _can_follow(outline)):
+            if outline.time < latest or (type(outline) in _LIMITED and not _can_follow(outline, known)):
+                return None
+            if outline.path not in known:
                 return None
             outline.seq, latest = seq, outline.time
             outlines.append(outline)
@@ -204,19 +208,34 @@ def outlines_of(run: RunRow, found: Sequence[tuple[int, Any, Any]]) -> list[Outl
     return outlines if isinstance(last, _RunEnd) and not last.path else None
 
 
-def _can_follow(outline: Outline) -> bool:
+def _can_follow(outline: Outline, known: set[str | tuple[str, str]]) -> bool:
+    """Return False if an outline does not have what this event changes, or if the event seems to be impossible."""
     match outline:
         case _RunStart():
-            return not (outline.forked_from or outline.ancestors)
-        case _ApprovalDecision():  # other decisions change the name and the arguments of their call
-            return outline.decision in ("approve", "reject", "answer")
-        case _CallStart():
-            return not outline.detached
-        case _:
+            parent_is_known = not outline.path or outline.path.rpartition("/")[0] in known
+            known.add(outline.path)
+            return parent_is_known and not (outline.forked_from or outline.ancestors)
+        case _ModelStart():
+            return outline.turn >= 0 and outline.attempt >= 1
+        case _ModelEnd():
+            known.update((outline.path, call.id) for call in outline.message.tool_calls)
+            return all(len(pair) == 2 and min(pair) >= 0 for pair in outline.timing)
+        case _CallProposed():
+            known.add((outline.path, outline.call.id))
             return True
+        case _ApprovalDecision():  # other decisions change the name and the arguments of their call
+            return outline.decision in ("approve", "reject", "answer") and (outline.path, outline.call_id) in known
+        case _CallStart():
+            return not outline.detached and outline.attempt >= 1 and (outline.path, outline.call_id) in known
+        case _CallEnd() | _ApprovalRequest():
+            return (outline.path, outline.call_id) in known
+        case _:
+            return False
 
 
-_LIMITED = frozenset({_RunStart, _ApprovalDecision, _CallStart})
+_LIMITED = frozenset(
+    {_RunStart, _ModelStart, _ModelEnd, _CallProposed, _ApprovalRequest, _ApprovalDecision, _CallStart, _CallEnd}
+)
 """The events that an outline can follow only with some values."""
 
 
