@@ -175,7 +175,7 @@ class StoredRecording(NamedTuple):
     name: str | None
     tags: tuple[str, ...]
     events: list[Event]
-    outlines: list[Outline] | None = None
+    outlines: Sequence[Outline] | None = None
 
 
 AT_A_TIME = 500
