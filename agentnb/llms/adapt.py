@@ -117,7 +117,7 @@ class _WithOptions:
         **options: Any,
     ) -> Any:
         """Ask the model with the options, and those of this request."""
-        given = {"tools": tools, "schema": schema}
+        given: dict[str, Any] = {"tools": tools, "schema": schema}
         asked = {name: value for name, value in given.items() if value is not None}
         return self._model.stream(messages, **asked, **{**self._given, **options})
 

@@ -85,9 +85,9 @@ async def test_nested_loops_have_the_options_too(peer: Peer) -> None:
 def test_an_unknown_option_is_refused_at_the_start(peer: Peer, kind: Any, hello: Any) -> None:
     loop = SessionLoop(kind("m", peer.url))
     with pytest.raises(
-        UsageError, match=r"temprature is not an option of .* for 127\.0\.0\.1.*Did you mean temperature"
+        UsageError, match=r"temperatur_ is not an option of .* for 127\.0\.0\.1.*Did you mean temperature"
     ):
-        loop.start("Hi.", options={"temprature": 0})
+        loop.start("Hi.", options={"temperatur_": 0})
     assert not peer.requests
 
 
