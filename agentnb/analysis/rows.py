@@ -357,6 +357,7 @@ class MessageRow:
     finish_reason: str | None = None
     provider: str | None = None
     model_asked: str | None = None
+    options: dict[str, Any] | None = None
     model: str | None = None
     response_id: str | None = None
     fingerprint: str | None = None
@@ -446,6 +447,7 @@ def _message_row(source: Source, event: Event, state: State, message: Message, h
     if request is not None:
         row.took, row.attempts = source.seconds(event) - source.seconds(request), request.attempt
         row.provider, row.model_asked = request.provider or None, request.model or None
+        row.options = request.options
     if isinstance(event, ModelEnd):
         usage: Mapping[str, float] = event.usage
         row.input_tokens = usage.get("input_tokens", NEVER)
