@@ -8,7 +8,10 @@ column; a frame has the same texts in `frame.attrs["columns"]`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
 from agentnb.analysis.rows import (
@@ -22,7 +25,7 @@ from agentnb.analysis.rows import (
     message_rows,
 )
 from agentnb.analysis.run_rows import RunRow, arm_of, row_without_events, run_row, tagged_sources
-from agentnb.analysis.sources import Source, sources
+from agentnb.analysis.sources import Source, outlined_sources, sources
 from agentnb.core.errors import UsageError
 from agentnb.core.json import to_plain
 
@@ -240,14 +243,14 @@ def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> Data
     pandas = _pandas()
     text = pandas.Series([""]).dtype  # the text type of the installed pandas version
     types = {str: text, int: "int64", float: "float64", bool: "bool", bool | None: "boolean", int | None: "Int64"}
-    frame: DataFrame = pandas.DataFrame(
-        {
-            name: pandas.Series(  # copies: a change of a row must not change the recording
-                [to_plain(getattr(one, name)) for one in rows], dtype=types.get(_without_none(hint), object)
-            )
-            for name, hint in get_type_hints(row).items()
-        }
-    )
+    columns_of: dict[str, Any] = {}
+    for name, hint in get_type_hints(row).items():
+        values = list(map(attrgetter(name), rows))
+        kind = types.get(_without_none(hint), object)
+        if kind is object:  # copies: a change of a row must not change the recording
+            values = list(map(to_plain, values))
+        columns_of[name] = pandas.Series(values, dtype=kind)
+    frame: DataFrame = pandas.DataFrame(columns_of)
     frame.attrs["columns"] = dict(columns)
     return frame
 
@@ -260,7 +263,21 @@ def _without_none(hint: Any) -> Any:
 
 
 def _frame(kind: str, of: Any, rows_of: Callable[[Source], Iterable[Any]], row: type) -> DataFrame:
-    return frame_of([one for source in sources(of) for one in rows_of(source)], row, COLUMNS[kind])
+    read = sources if kind == "messages" else outlined_sources
+    with _collector_paused():
+        return frame_of([one for source in read(of) for one in rows_of(source)], row, COLUMNS[kind])
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the garbage collector: it would visit all rows again and again, and rows are never part of a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _pandas() -> Any:
