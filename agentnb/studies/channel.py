@@ -116,10 +116,12 @@ class Listener:
             with suppress(asyncio.CancelledError, Exception):
                 await task
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve_one(reader, writer))
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(TimeoutError, *LOST):
                 async with asyncio.timeout(HANDSHAKE_SECONDS):
@@ -128,7 +130,6 @@ class Listener:
                     _probe(writer)
                     await self._serve(Connection(reader, writer))
         finally:
-            self._tasks.discard(task)
             writer.close()
 
 

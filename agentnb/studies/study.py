@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -21,15 +22,19 @@ from weakref import WeakSet
 from agentnb.core.errors import AlreadyDecided, UsageError, printable
 from agentnb.core.events import Remember, RunEnd, RunStart
 from agentnb.core.loop import Design
-from agentnb.run import Pending, Run, environment
+from agentnb.run import Pending, Run, environment, headless
 from agentnb.run import host as hosting
+from agentnb.run.approvals.recorded_policy import read_policy
 from agentnb.run.environment import STOPPED_STUDY
 from agentnb.run.validation import check_seconds, check_text, checked_tags, shown
 from agentnb.store import RunInfo, Store
 from agentnb.studies.driving import CANCELLED, STATUSES, Driving, DrivingHere, StudyRun, status_of
+from agentnb.studies.executors import Executor, check_store, check_workers, executor_of
 from agentnb.studies.grid import Grid, Label, arm_text, at_once_of, cell_key, check_options
 from agentnb.studies.progress import PERIOD, ProgressLine, summary
 from agentnb.studies.recipe import TAG, Recipe
+from agentnb.studies.remote import DrivingInWorkers
+from agentnb.studies.shipping import Plan, pickled
 
 _running: WeakSet[Study] = WeakSet()
 """The studies of this process that are being driven."""
@@ -50,6 +55,7 @@ def study(
     tags: Sequence[str] = (),
     add: bool = False,
     progress: bool = True,
+    executor: Any = None,
 ) -> Study:
     """Return a study: a run for each combination of an arm, an input and a repeat. No run is started yet.
 
@@ -88,14 +94,24 @@ def study(
     approve, limits: as for `start`, for each run. tags: tags of all runs, in addition to those of the study. add: add
     to a study of this name even if it has other arms or inputs. progress: show a progress line.
 
+    executor: the processes that drive the runs; None for this process. A `concurrent.futures.ProcessPoolExecutor` whose
+    processes are spawned. It needs a store that its workers can open, and make_loop, the values of arms, and policies
+    are sent to them (cloudpickle). Questions come back: `study.pending` has those of all workers. If a worker dies,
+    another one continues its runs.
+
     Raises UsageError, before any run is started, if an argument is not valid, if `make_loop` does not take an arm,
     fails, or returns the same loop twice, and if the store has a study of this name with other arms, other inputs,
-    another seed or another kind of loop.
+    another seed or another kind of loop. With an executor also if something cannot be sent, and if a worker has another
+    version of Python or agentnb, or does not see the store.
     """
     grid = Grid(name, make_loop, inputs, repeats, arms, seed)
     if store is not None and not isinstance(store, Store):
         raise UsageError(f"store= takes an agentnb.Store, not {shown(store)}. Assign it to a variable, and pass that.")
     check_options(approve=approve, limits=limits)
+    workers = None
+    if executor is not None:
+        workers = executor_of(executor)
+        check_store(store)
     return Study(
         grid,
         store=store,
@@ -104,6 +120,7 @@ def study(
         tags=checked_tags(tags),
         add=add,
         progress=progress,
+        executor=workers,
     )
 
 
@@ -124,6 +141,7 @@ class Study:
         tags: Sequence[str],
         add: bool,
         progress: bool,
+        executor: Executor | None = None,
     ) -> None:
         self.name = grid.name
         self.store = store
@@ -134,6 +152,9 @@ class Study:
         """The runs of the grid, in the order in which they start."""
         if store is not None:
             self._find_recorded_runs(store, add=add)
+        self._executor = executor
+        if executor is not None and store is not None and any(not run.is_over for run in self.runs):
+            check_workers(executor, self._plan(store), store)
         self._driving = self._new_driving(at_once)
         self._future: concurrent.futures.Future[None] | None = None
         self._was_started = False
@@ -257,7 +278,16 @@ class Study:
                 line.update(driving.counts, last=True)
 
     def _new_driving(self, at_once: int) -> Driving:
-        return DrivingHere(self.runs, at_once, self._make)
+        if self._executor is None or self.store is None:
+            return DrivingHere(self.runs, at_once, self._make)
+        return DrivingInWorkers(self.runs, at_once, self._executor, self._plan(self.store), self.store)
+
+    def _plan(self, store: Store) -> bytes:
+        """Return what the workers receive, as bytes. Raises UsageError if something in it cannot be pickled."""
+        declared = headless.in_force()
+        options = {**self._recipe.options, "approve": read_policy(self._recipe.options["approve"])}
+        recipe = dataclasses.replace(self._recipe, options=options)
+        return pickled(Plan(recipe, store.place_for_workers(), declared.policy, declared.after))
 
     def _make(self, one: StudyRun) -> Run:
         """Return the run of a cell: a new one, or one that continues from its last event."""
