@@ -204,9 +204,9 @@ def check_workers(executor: Executor, plan: bytes, store: Store) -> None:
         python, version, _ = found
         if python.split(".")[:2] != our_python.split(".")[:2]:
             raise UsageError(
-                f"The worker {worker} of {executor.name} has Python {python}, and this process {our_python}. Functions can be"
-                " sent between equal versions only (the first two numbers): start the workers in an environment like"
-                " this one."
+                f"The worker {worker} of {executor.name} has Python {python}, and this process {our_python}. Functions"
+                " can be sent between equal versions only (the first two numbers): start the workers in an environment"
+                " like this one."
             )
         if version != our_version:
             has = f"agentnb {version}" if version else "no agentnb"

@@ -7,6 +7,7 @@ sent. The error of pickle names the lock, but not where it is; here the part of 
 from __future__ import annotations
 
 import inspect
+import pickle
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,9 +47,9 @@ def pickled(plan: Plan) -> bytes:
     except Exception as error:  # of the objects themselves, as by __reduce__
         where, cause = _culprit(plan, error)
         raise UsageError(
-            f"The study cannot be sent to the workers: {where} cannot be pickled: {type(cause).__name__}:"
-            f" {printable(str(cause))} Make it inside of the function that makes the loop, so that each worker makes"
-            " its own."
+            f"The study cannot be sent to the workers, because a part of it cannot be pickled: {where}:"
+            f" {type(cause).__name__}: {printable(str(cause)).rstrip('.')}. Make it inside the function that makes the"
+            " loop, so that each worker makes its own."
         ) from cause
 
 
@@ -78,9 +79,9 @@ def _culprit(plan: Plan, error: Exception) -> tuple[str, Exception]:
             if inner is None:
                 break
             name, value, failed = inner
-            where.append(f"{name}, {_described(value)},")
-        return " its ".join(where), failed
-    return "it", error
+            where.append(f"{name} ({_described(value)})")
+        return ", its ".join(where), failed
+    return "the study", error
 
 
 def _failure(value: Any) -> Exception | None:
@@ -112,7 +113,13 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, (list, tuple, set, frozenset)):
         yield from ((f"item {number}", item) for number, item in enumerate(value))
     elif not isinstance(value, type):
-        yield from ((f"attribute {name}", item) for name, item in getattr(value, "__dict__", {}).items())
+        try:
+            reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        except Exception:  # the object itself refuses
+            return
+        state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
+        if isinstance(state, Mapping):
+            yield from ((f"attribute {name}", item) for name, item in state.items())
 
 
 def _described(value: Any) -> str:
