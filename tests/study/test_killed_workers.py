@@ -16,6 +16,6 @@ pytestmark = pytest.mark.slow
 
 
 async def test_the_pool_is_replaced_if_a_process_is_killed(tmp_path: Path) -> None:
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        with pytest.warns(RuntimeWarning, match="The study continues in a new pool of the same size"):
-            await killed_study(tmp_path, pool, kills=2)
+    warned = pytest.warns(RuntimeWarning, match="The study continues in a new pool of the same size")
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool, warned:
+        await killed_study(tmp_path, pool, kills=2)
