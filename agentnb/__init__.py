@@ -9,6 +9,7 @@ await run    # the output
 
 The packages, each of which imports only those below it (`ARCHITECTURE.md` says more):
 
+    __main__     the command `python -m agentnb`: recordings from a shell
     testing      scripted models and recordings as models, for your own tests
     notebook     kernel integration: a thread for runs, clicks while a cell runs, magics
     analysis     recordings as tables, figures and differences

@@ -8,7 +8,10 @@ column; a frame has the same texts in `frame.attrs["columns"]`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_origin, get_type_hints
 
 from agentnb.analysis.rows import (
@@ -22,7 +25,7 @@ from agentnb.analysis.rows import (
     message_rows,
 )
 from agentnb.analysis.run_rows import RunRow, arm_of, row_without_events, run_row, tagged_sources
-from agentnb.analysis.sources import Source, sources
+from agentnb.analysis.sources import Source, outlined_sources, sources
 from agentnb.core.errors import UsageError
 from agentnb.core.json import to_plain
 
@@ -102,6 +105,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "finish_reason": "of an answer: the reason for its end, in the server's vocabulary",
         "provider": "of an answer: the provider, for example openai",
         "model_asked": "of an answer: the requested model",
+        "options": "of an answer: the options of its request, without secrets; a dict",
         "model": "of an answer: the model that answered, as reported by the server",
         "response_id": "of an answer: the id that the server assigned",
         "fingerprint": "of an answer: the server's name of the configuration that the model ran with",
@@ -159,6 +163,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "model": "the models that answered, as reported by the servers",
         "events": "the number of events",
         "tags": "the tags, a list",
+        "options": "the options of its model requests that it was started, restored or forked with; a dict",
         "arm": f"{_ARM}the labels of its arm as text; each factor also has a column of its own, arm_FACTOR",
         "input": f"{_ARM}the number of its input, from 0",
         "repeat": f"{_ARM}the number of its repeat, from 0",
@@ -238,14 +243,14 @@ def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> Data
     pandas = _pandas()
     text = pandas.Series([""]).dtype  # the text type of the installed pandas version
     types = {str: text, int: "int64", float: "float64", bool: "bool", bool | None: "boolean", int | None: "Int64"}
-    frame: DataFrame = pandas.DataFrame(
-        {
-            name: pandas.Series(  # copies: a change of a row must not change the recording
-                [to_plain(getattr(one, name)) for one in rows], dtype=types.get(_without_none(hint), object)
-            )
-            for name, hint in get_type_hints(row).items()
-        }
-    )
+    columns_of: dict[str, Any] = {}
+    for name, hint in get_type_hints(row).items():
+        values = list(map(attrgetter(name), rows))
+        kind = types.get(_without_none(hint), object)
+        if kind is object:  # copies: a change of a row must not change the recording
+            values = list(map(to_plain, values))
+        columns_of[name] = pandas.Series(values, dtype=kind)
+    frame: DataFrame = pandas.DataFrame(columns_of)
     frame.attrs["columns"] = dict(columns)
     return frame
 
@@ -258,7 +263,21 @@ def _without_none(hint: Any) -> Any:
 
 
 def _frame(kind: str, of: Any, rows_of: Callable[[Source], Iterable[Any]], row: type) -> DataFrame:
-    return frame_of([one for source in sources(of) for one in rows_of(source)], row, COLUMNS[kind])
+    read = sources if kind == "messages" else outlined_sources
+    with _collector_paused():
+        return frame_of([one for source in read(of) for one in rows_of(source)], row, COLUMNS[kind])
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pause the garbage collector: it would visit all rows again and again, and rows are never part of a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _pandas() -> Any:

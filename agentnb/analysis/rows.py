@@ -7,40 +7,37 @@ the run's first event, NaN if the event has not happened. Events that are counte
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from agentnb.analysis.sources import NEVER, Source
 from agentnb.core.events import (
-    ApprovalDecision,
-    ApprovalRequest,
-    CallEnd,
-    CallProposed,
-    CallStart,
     Event,
     MessageAdded,
     ModelEnd,
     ModelFailed,
     ModelStart,
-    PhaseChange,
-    Queued,
     RunEnd,
-    RunPaused,
     RunStart,
-    StateUpdate,
 )
 from agentnb.core.evolve import walk
-from agentnb.core.messages import Message, ToolCall, text_of
+from agentnb.core.messages import Message, text_of
 from agentnb.core.state import CallState, State
+from agentnb.store.outlines import Outline, follow
 from agentnb.widgets.text import as_json
 
 
-def call_id_of(event: Event) -> str | None:
+def call_id_of(event: Any) -> str | None:
     """Return the id of the call that an event concerns, or None."""
-    if isinstance(event, CallProposed):
-        return event.call.id
+    if event.type == "call_proposed":
+        return str(event.call.id)
     return getattr(event, "call_id", None) or None
+
+
+def _walked(source: Source) -> Iterator[tuple[Any, Any]]:
+    """Yield each event, or its outline, with the state of its loop right after it."""
+    return follow(cast("Sequence[Outline]", source.events)) if source.outlined else walk(source.events)
 
 
 def json_text(value: Any) -> str:
@@ -80,9 +77,11 @@ class EventRow:
 
 def event_rows(source: Source) -> Iterator[EventRow]:
     """Yield a row for each event of a recording, in order."""
-    for event, state in walk(source.events):
+    began = source.began
+    for event, state in _walked(source):
         if event.seq in source.elsewhere:
             continue
+        kind = event.type
         call_id = call_id_of(event)
         call = state.calls.get(call_id) if call_id is not None else None
         # An event before its call is proposed finds no state of the call; the event itself may have the tool's name.
@@ -91,48 +90,48 @@ def event_rows(source: Source) -> Iterator[EventRow]:
             run=source.name,
             seq=event.seq,
             time=NEVER if event.untimed else event.time,
-            seconds=source.seconds(event),
+            seconds=NEVER if event.untimed else event.time - began,
             path=event.path,
             loop=state.name,
-            type=event.type,
+            type=kind,
             phase=state.phase or "",
             turn=state.turn,
             call_id=call_id,
             tool=tool,
             text=_event_text(event),
-            provider=(event.provider or None) if isinstance(event, ModelStart) else None,
-            model=(event.model or None) if isinstance(event, ModelStart | ModelEnd) else None,
-            finish_reason=event.finish_reason if isinstance(event, ModelEnd) else None,
+            provider=(event.provider or None) if kind == "model_start" else None,
+            model=(event.model or None) if kind in ("model_start", "model_end") else None,
+            finish_reason=event.finish_reason if kind == "model_end" else None,
             inherited=event.inherited,
         )
 
 
-def _event_text(event: Event) -> str:
+def _event_text(event: Any) -> str:
     """Return the content of an event in short form: a message, arguments, a result or a reason; "" for other events."""
-    match event:
-        case RunStart():
+    match event.type:
+        case "run_start":
             return json_text(event.input)
-        case MessageAdded() | ModelEnd() | Queued():
+        case "message" | "model_end" | "queued":
             return text_of(event.message.content)
-        case ModelFailed():
+        case "model_error":
             return f"{event.error.type}: {event.error.message}"
-        case PhaseChange():
+        case "phase_change":
             return f"{event.source} > {event.phase}"
-        case StateUpdate():
+        case "state_update":
             return ", ".join(event.values)
-        case CallProposed():
+        case "call_proposed":
             return json_text(event.call.arguments)
-        case ApprovalRequest() | CallStart():
+        case "approval_request" | "call_start":
             return json_text(event.arguments)
-        case ApprovalDecision():
+        case "approval_decision":
             who = f"{event.by} ({event.reviewer})" if event.reviewer else event.by
             return f"{event.decision} by {who}" + (f": {event.reason}" if event.reason else "")
-        case CallEnd():
+        case "call_end":
             return json_text(event.result)
-        case RunEnd():
-            return f"{event.error.type}: {event.error.message}" if event.error is not None else event.reason
-        case RunPaused():
-            return event.reason
+        case "run_end":
+            return f"{event.error.type}: {event.error.message}" if event.error is not None else str(event.reason)
+        case "run_paused":
+            return str(event.reason)
         case _:
             return ""
 
@@ -197,11 +196,16 @@ class DecisionRow:
     inherited: bool = False
 
 
+_OF_CALLS = frozenset({"model_end", "call_proposed", "approval_request", "approval_decision", "call_start", "call_end"})
+"""The types of the events that change the row of a call."""
+
+
 def call_rows(source: Source) -> list[CallRow]:
     """Return a row for each call of a recording, in the order of their proposals."""
     calls = _Calls(source)
-    for event, state in walk(source.events):
-        calls.add(event, state)
+    for event, state in _walked(source):
+        if event.type in _OF_CALLS:
+            calls.add(event, state)
     return calls.counted()
 
 
@@ -211,11 +215,13 @@ def decision_rows(source: Source) -> Iterator[DecisionRow]:
     The decisions of people, policies and deadlines are included, also those that were withdrawn.
     """
     calls = _Calls(source)
-    for event, state in walk(source.events):
+    for event, state in _walked(source):
         row = calls.row(event)
-        if isinstance(event, ApprovalDecision) and row is not None and event.seq not in source.elsewhere:
-            call: CallState | None = state.calls.get(event.call_id)
-            arguments = call.approval.arguments if call is not None and call.approval is not None else row.arguments
+        if event.type == "approval_decision" and row is not None and event.seq not in source.elsewhere:
+            arguments = row.arguments
+            if not source.outlined:
+                call: CallState | None = state.calls.get(event.call_id)
+                arguments = call.approval.arguments if call is not None and call.approval is not None else arguments
             seconds = source.seconds(event)
             yield DecisionRow(
                 run=source.name,
@@ -242,7 +248,7 @@ def decision_rows(source: Source) -> Iterator[DecisionRow]:
         calls.add(event, state)
 
 
-def _waited(decision: ApprovalDecision, asked: float, decided: float) -> float:
+def _waited(decision: Any, asked: float, decided: float) -> float:
     """Return the seconds from the question to the decision. A fork's replacement of a decision has no waiting time."""
     return decided - asked if decision.by != "fork" else NEVER
 
@@ -268,19 +274,20 @@ class _Calls:
             row.tries = tries[same] = tries.get(same, 0) + 1
         return [row for row in self.rows if id(row) in self._here]
 
-    def row(self, event: Event) -> CallRow | None:
+    def row(self, event: Any) -> CallRow | None:
         """Return the row of the call that an event concerns, or None."""
         call_id = call_id_of(event)
         return self._open.get((event.path, call_id)) if call_id is not None else None
 
-    def add(self, event: Event, state: State) -> None:
-        """Add an event to the row of its call. `state` is the state of its loop after the event."""
+    def add(self, event: Any, state: Any) -> None:
+        """Add an event, or its outline, to the row of its call. `state` is the state of its loop after the event."""
         # A call gets its row when it is proposed: by the model's answer, or by an event of its own.
-        if isinstance(event, ModelEnd):
+        kind = event.type
+        if kind == "model_end":
             for call in event.message.tool_calls:
                 self._propose(event, state, call)
             return
-        if isinstance(event, CallProposed):
+        if kind == "call_proposed":
             self._propose(event, state, event.call, own=event.hidden)
             return
 
@@ -289,23 +296,23 @@ class _Calls:
         if row is None:
             return
         key, seconds = (row.path, row.call_id), self._source.seconds(event)
-        if isinstance(event, ApprovalRequest):
+        if kind == "approval_request":
             row.tool, row.arguments, row.asked = event.name, event.arguments, seconds
             if event.unknown:
                 self._lost.add(key)
-        elif isinstance(event, ApprovalDecision):
+        elif kind == "approval_decision":
             row.decision, row.by, row.decided = event.decision, event.by, seconds
             row.waited = _waited(event, row.asked, seconds)
-        elif isinstance(event, CallStart):
+        elif kind == "call_start":
             row.tool, row.arguments, row.attempts, row.started = event.name, event.arguments, event.attempt, seconds
             self._lost.discard(key)
-        elif isinstance(event, CallEnd):
+        elif kind == "call_end":
             row.outcome, row.is_error, row.result, row.ended = event.outcome, event.is_error, event.result, seconds
             row.took = seconds - row.started if key not in self._lost else NEVER
             row.error = event.error.type if event.error is not None else None
         self._count(row, event)
 
-    def _propose(self, event: Event, state: State, call: ToolCall, *, own: bool = False) -> None:
+    def _propose(self, event: Any, state: Any, call: Any, *, own: bool = False) -> None:
         """Add a row for a proposed call. A call that was proposed while the answer streamed already has its row."""
         row = self._open.get((event.path, call.id))
         if row is None or row.turn != state.turn:
@@ -318,7 +325,7 @@ class _Calls:
             self.rows.append(row)
         self._count(row, event)
 
-    def _count(self, row: CallRow, event: Event) -> None:
+    def _count(self, row: CallRow, event: Any) -> None:
         """Note if an event of a call is inherited, and counted here. A call is inherited if all its events are."""
         row.inherited = row.inherited and event.inherited
         if event.seq not in self._source.elsewhere:
@@ -350,6 +357,7 @@ class MessageRow:
     finish_reason: str | None = None
     provider: str | None = None
     model_asked: str | None = None
+    options: dict[str, Any] | None = None
     model: str | None = None
     response_id: str | None = None
     fingerprint: str | None = None
@@ -439,6 +447,7 @@ def _message_row(source: Source, event: Event, state: State, message: Message, h
     if request is not None:
         row.took, row.attempts = source.seconds(event) - source.seconds(request), request.attempt
         row.provider, row.model_asked = request.provider or None, request.model or None
+        row.options = request.options
     if isinstance(event, ModelEnd):
         usage: Mapping[str, float] = event.usage
         row.input_tokens = usage.get("input_tokens", NEVER)

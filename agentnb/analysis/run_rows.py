@@ -24,6 +24,7 @@ from agentnb.core.events import (
     ModelFailed,
     ModelStart,
     RunEnd,
+    RunResumed,
     RunStart,
 )
 from agentnb.store import Store
@@ -63,6 +64,7 @@ class RunRow:
     model: str | None = None
     events: int = 0
     tags: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
     arm: str = ""
     input: int | None = None
     repeat: int | None = None
@@ -118,6 +120,8 @@ class _Counts:
     model_errors: int = 0
     usage: dict[str, float] = field(default_factory=dict)
     models: dict[str, None] = field(default_factory=dict)
+    options: dict[str, Any] | None = None
+    """The options that a restored run was given last."""
     decisions: dict[str, int] = field(default_factory=dict)
     questions: list[tuple[float, float]] = field(default_factory=list)
     """The times of each question and of its decision."""
@@ -162,6 +166,7 @@ def run_row(source: Source, tags: tuple[str, ...] | None = None) -> RunRow:
         model=", ".join(counts.models) or None,
         events=len(events),
         tags=sorted(start.tags if tags is None else tags),
+        options=counts.options if counts.options is not None else start.model_options,
         arm=_arm_text(place.get("arm", {})),
         input=place.get("input"),
         repeat=place.get("repeat"),
@@ -224,6 +229,8 @@ def _counts(events: Iterable[Event], elsewhere: frozenset[int], until: float) ->
                     counts.usage[name] = counts.usage.get(name, 0) + amount
                 if event.model is not None:
                     counts.models[event.model] = None
+            case RunResumed() if event.model_options is not None:
+                counts.options = event.model_options
             case ModelFailed():
                 counts.model_errors += 1
                 counts.failure = event.error

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -31,12 +31,14 @@ class Source(NamedTuple):
     """A recorded run. `name` is unique among the sources that are read together.
 
     `elsewhere` has the positions of the inherited events that are not counted here, because another source counts
-    them: that of the run from which this run was forked, or that of another fork of that run.
+    them: that of the run from which this run was forked, or that of another fork of that run. With `outlined`, the
+    events are outlines (`agentnb.store.outlines`), which have the fields that tables need.
     """
 
     name: str
     events: Sequence[Event]
     elsewhere: frozenset[int] = frozenset()
+    outlined: bool = False
 
     @property
     def began(self) -> float:
@@ -46,6 +48,40 @@ class Source(NamedTuple):
     def seconds(self, event: Event) -> float:
         """Return the time of an event in seconds since the first event; NaN if it is not known."""
         return NEVER if event.untimed else event.time - self.began
+
+
+def outlined_sources(of: Any) -> list[Source]:
+    """Return the recordings in `of` as `sources` does. The events of a store are read in bulk, most as outlines."""
+    if not isinstance(of, Store):
+        return sources(of)
+    found: list[Source] = []
+    used: dict[str, int] = {}
+    for recording in of.recordings(outlined=True):
+        name = recording.name or recording.id
+        if recording.outlines is not None:
+            found.append(Source(_unique(name, used), cast("list[Event]", recording.outlines), outlined=True))
+        elif _is_possible(name, recording.events):
+            events = _with_inherited_marked(_in_order_of_time(recording.events))
+            found.append(Source(_unique(name, used), events))
+    return counted_once(found)
+
+
+def _unique(name: str, used: dict[str, int]) -> str:
+    """Return a name that is unique: with its number, if it was used before."""
+    times = used[name] = used.get(name, 0) + 1
+    return name if times == 1 else f"{name}#{times}"
+
+
+def _is_possible(name: str, events: Sequence[Event]) -> bool:
+    """Return True if a run could have produced these events; otherwise warn that the run is left out."""
+    try:
+        check = RecordingCheck()
+        for event in events:
+            check.apply(event)
+    except (RecordingCorrupt, UsageError) as error:  # a damaged run must not hide the others
+        warnings.warn(f"The run {name!r} is left out: {error}", RuntimeWarning, stacklevel=3)
+        return False
+    return True
 
 
 def sources(of: Any) -> list[Source]:
@@ -61,10 +97,7 @@ def sources(of: Any) -> list[Source]:
     found: list[Source] = []
     used: dict[str, int] = {}
     for name, events in _read(of):
-        times = used[name] = used.get(name, 0) + 1
-        found.append(
-            Source(name if times == 1 else f"{name}#{times}", _with_inherited_marked(_in_order_of_time(events)))
-        )
+        found.append(Source(_unique(name, used), _with_inherited_marked(_in_order_of_time(events))))
     return counted_once(found)
 
 
@@ -130,17 +163,10 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
     elif isinstance(of, Snapshot):
         yield of.name or of.run_id, of.events
     elif isinstance(of, Store):
-        for info in reversed(of.runs()):
-            name = info.name or info.id
-            try:
-                events = of.events(info.id)
-                check = RecordingCheck()
-                for event in events:
-                    check.apply(event)
-            except (RecordingCorrupt, UsageError) as error:  # a damaged run must not hide the others
-                warnings.warn(f"The run {name!r} is left out: {error}", RuntimeWarning, stacklevel=2)
-                continue
-            yield name, events
+        for recording in of.recordings():
+            name = recording.name or recording.id
+            if _is_possible(name, recording.events):
+                yield name, recording.events
     elif isinstance(of, (str, Path)):
         path = Path(of)
         if is_address(of) or (path.is_file() and is_store(path)):

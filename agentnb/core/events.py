@@ -113,9 +113,10 @@ class RunStart(Event, frozen=True, tag="run_start"):
     `system_prompt`: the text that the model is sent first, if it differs from the one in `config`. `tools`: the
     fingerprint of the description and the schema of each tool, by its name; empty in older recordings. `approve` is the
     policy of the whole run: rules, True or False, or `{"function": name}` for a function, which cannot be recorded.
-    `limits` are the limits of the whole run. `ancestors`: in a fork, the runs from which its first events were
-    inherited, the oldest run first. Each is followed by a number: of the first event after those that were inherited
-    from that run. `tags` and `data` are those that the run was started with; only the outermost loop has them.
+    `limits` are the limits of the whole run, `model_options` the options of all its model requests. `ancestors`: in a
+    fork, the runs from which its first events were inherited, the oldest run first. Each is followed by a number: of
+    the first event after those that were inherited from that run. `tags` and `data` are those that the run was started
+    with; only the outermost loop has them.
     """
 
     loop: str
@@ -133,6 +134,7 @@ class RunStart(Event, frozen=True, tag="run_start"):
     tools: dict[str, str] = {}
     approve: Any = None
     limits: dict[str, float | int] = {}
+    model_options: dict[str, Any] = {}
     ancestors: list[tuple[str, int]] = []
     tags: list[str] = []
     data: dict[str, Any] = {}
@@ -260,13 +262,14 @@ class RunResumed(Event, frozen=True, tag="run_resumed"):
     """The run continues: after a pause, after a failure of the model, or in a restored run after the end `suspended`.
 
     `again` are the failed calls that are made again, by the path of their loop: those whose failure had ended the run.
-    `approve`, `limits`: the policy and the limits that apply from now on, if the run was restored with others.
+    `approve`, `limits`, `model_options`: those that apply from now on, if the run was restored with others.
     """
 
     suspended: bool = False
     again: dict[str, list[str]] = {}
     approve: Any = None
     limits: dict[str, float | int] | None = None
+    model_options: dict[str, Any] | None = None
 
 
 class CancelRequested(Event, frozen=True, tag="cancel"):

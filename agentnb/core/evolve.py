@@ -115,7 +115,7 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.input = event.input
     state.call = event.call
     state.listens = event.listens
-    state.approve, state.limits = event.approve, event.limits
+    state.approve, state.limits, state.model_options = event.approve, event.limits, event.model_options
     state.max_result_chars = event.max_result_chars
     state.started = event.time
     state.messages = list(event.history)
@@ -213,6 +213,8 @@ def _run_resumed(state: State, event: e.RunResumed) -> None:
         state.approve = event.approve
     if event.limits is not None:
         state.limits = event.limits
+    if event.model_options is not None:
+        state.model_options = event.model_options
     _ask_again(state)
     if event.suspended:
         _forget_done(state)

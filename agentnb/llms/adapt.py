@@ -22,6 +22,7 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.events import CUT_OFF_REASONS
 from agentnb.core.maybe_async import is_async, settled
+from agentnb.llms.description import described
 from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 from agentnb.llms.reader import STOP_REASONS, text_chunks
 from agentnb.threads import THREADS
@@ -71,6 +72,58 @@ def as_model(llm: Any) -> Model:
         f"{type(llm).__name__} is not a model: it has neither stream(messages, *, tools, schema, **options),"
         " nor generate_with_tools nor complete."
     )
+
+
+def with_options(llm: Any, options: Mapping[str, Any]) -> Any:
+    """Return a model that asks `llm` with these options; None removes one.
+
+    A model with a method `with_options`, as the clients of `agentnb.llms` have, is asked for another client. The
+    method `stream` of any other model is passed the options.
+
+    Raises UsageError if the model does not take one of the options.
+    """
+    if not options or llm is None:
+        return llm
+    if callable(own := getattr(llm, "with_options", None)):
+        return own(**options)
+    return _WithOptions(llm, options)
+
+
+class _WithOptions:
+    """A model that is passed options with each request."""
+
+    def __init__(self, llm: Any, options: Mapping[str, Any]) -> None:
+        model = as_model(llm)
+        stream = getattr(llm, "stream", None)
+        takes = callable(stream) and _takes(stream, "tools")  # the other adapters pass no options
+        for name in options:
+            if not (takes and _takes(stream, name)):
+                method = next(name for name in _METHODS if hasattr(llm, name))
+                raise UsageError(
+                    f"{name} is not an option of {type(llm).__name__}: its {method}() does not take it."
+                    " A method stream(messages, *, tools, schema, **options) takes all options."
+                )
+        self._llm, self._model = llm, model
+        self._given = {name: value for name, value in options.items() if value is not None}
+        own = getattr(llm, "options", None)
+        self.options = {**(own if isinstance(own, Mapping) else {}), **self._given}
+
+    def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpecification] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Ask the model with the options, and those of this request."""
+        given: dict[str, Any] = {"tools": tools, "schema": schema}
+        asked = {name: value for name, value in given.items() if value is not None}
+        return self._model.stream(messages, **asked, **{**self._given, **options})
+
+    def describe(self, **options: Any) -> dict[str, Any]:
+        """Return the description of a request with the options."""
+        return described(self._llm, {**self._given, **options})._asdict()
 
 
 class _WholeAnswer:

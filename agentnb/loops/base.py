@@ -112,6 +112,7 @@ class Loop(Design):
         approve: Any = None,
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
+        options: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
         data: Mapping[str, Any] | None = None,
     ) -> Run:
@@ -131,6 +132,10 @@ class Loop(Design):
         not. If a server reports tokens but no cost, a run with a cost limit ends. If a server reports nothing (`usage`
         stays empty), the limits of tokens and cost have no effect.
 
+        options: options of all model requests of the run, nested loops too, in addition to those of the model:
+        `{"temperature": 0}`. None removes one. They are recorded, so they cannot have secrets. The events of the
+        requests have all options that were sent.
+
         tags, data: what is recorded about the run, in its first event: texts, by which `store.find(tag=)` finds the
         run, and a mapping with JSON values. agentnb does not interpret them.
         """
@@ -141,6 +146,7 @@ class Loop(Design):
             approve=approve,
             breakpoints=breakpoints,
             limits=limits,
+            options=options,
             tags=tags,
             data=data,
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agentnb.core.errors import ModelProtocolError
+from agentnb.core.errors import ModelProtocolError, UsageError
 from agentnb.core.events import CallProposed, Delta, Event, ModelEnd, ModelFailed, ModelStart
 from agentnb.core.json import copy_of, to_plain
 from agentnb.core.maybe_async import InnerGenerator, settled
@@ -24,7 +24,7 @@ from agentnb.core.prefix import COPY_LIMIT
 from agentnb.core.protocols import act_for
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
-from agentnb.llms.adapt import as_model, in_one_piece
+from agentnb.llms.adapt import as_model, in_one_piece, with_options
 from agentnb.llms.description import Describer
 from agentnb.llms.protocol import Model
 from agentnb.run.event_data import error_info
@@ -60,6 +60,8 @@ class ModelRequests:
         """The options of the request that was described last: it is sent with them."""
         self._history = PlainHistory(frame.requests.system_prompt)
         self._model: Model | None = None
+        self._chosen: tuple[Any, Mapping[str, Any], Any] = (None, {}, None)
+        """The loop's model, the options of the run, and the model with these options."""
         self.error: BaseException | None = None
         """The exception behind the last failure, as the cause of RunFailed."""
         self._paused: tuple[int, Reply] | None = None
@@ -69,10 +71,14 @@ class ModelRequests:
     def describe(self, request: ModelStart) -> ModelStart:
         """Return a request, which is not recorded yet, with its provider, model and options."""
         set_by_loop = request.set_by_loop
-        self._described = self._options_with(set_by_loop)
-        if self._design.llm is None:
+        try:
+            llm = self._llm
+        except UsageError:  # the request fails with this error
+            llm = self._design.llm
+        self._described = self._options_with(set_by_loop, llm)
+        if llm is None:
             return request
-        description = self._describer.describe(self._design.llm, self._described)
+        description = self._describer.describe(llm, self._described)
         return replace(
             request,
             loop_options=set_by_loop,
@@ -80,6 +86,14 @@ class ModelRequests:
             provider=description.provider,
             model=description.model,
         )
+
+    @property
+    def _llm(self) -> Any:
+        """The loop's model, asked with the options of the run. Raises UsageError if it does not take one of them."""
+        llm, options = self._design.llm, self._journal.state.model_options
+        if self._chosen[0] is not llm or self._chosen[1] is not options:
+            self._chosen = llm, options, with_options(llm, options)
+        return self._chosen[2]
 
     @property
     def has_paused(self) -> bool:
@@ -180,7 +194,7 @@ class ModelRequests:
         if model is None:
             if self._design.llm is None:
                 raise ModelProtocolError(f"{self._design.name} has no model. Set the loop's `llm`, then resume.")
-            model = self._model = as_model(self._design.llm)
+            model = self._model = as_model(self._llm)
         if prepared is not None:
             messages: Sequence[Any] = prepared
         elif (own := self._requests.messages(state)) is not None:
@@ -192,7 +206,7 @@ class ModelRequests:
             messages = [*messages, partial]
         return model.stream(messages, **self._described)
 
-    def _options_with(self, set_by_loop: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _options_with(self, set_by_loop: Mapping[str, Any], llm: Any) -> Mapping[str, Any]:
         """Return the options of a request.
 
         An option that forces a call in every request (`tool_choice="required"` of the model or of the loop) is dropped
@@ -200,7 +214,7 @@ class ModelRequests:
         """
         options = {**self._options, **set_by_loop}
         if self._frame.state.has_called and "tool_choice" not in set_by_loop and options.get("tools"):
-            own = getattr(self._design.llm, "options", None)
+            own = getattr(llm, "options", None)
             choice = options.get("tool_choice")
             if own and "tool_choice" not in options and isinstance(own, Mapping):
                 choice = own.get("tool_choice")

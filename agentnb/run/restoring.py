@@ -32,6 +32,7 @@ def restore(
     approve: Any = None,
     breakpoints: Sequence[Any] = (),
     limits: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Run:
     """Return a run that continues from a snapshot, with the decisions of `loop`.
 
@@ -45,7 +46,8 @@ def restore(
     ended with an error continues at the step that failed. If a sub-agent decided by its own rules to end with an error,
     the sub-agent starts again and repeats its calls.
 
-    The run keeps its policy and its limits unless others are given; given ones are recorded. A recording does not
+    The run keeps its policy and its limits unless others are given, and its options in addition to those given; given
+    ones are recorded. A recording does not
     contain a policy that was a function: a warning is issued, and every call needs approval until `approve` is given
     again. With `store`, the run keeps its id if the store has no later events of it; otherwise it gets a new id.
 
@@ -79,6 +81,7 @@ def restore(
         approve=approve,
         breakpoints=breakpoints,
         limits=limits,
+        options=options,
         recording=events,
         suspended=is_suspended(snapshot.events[-1]),
         again=_failed_steps(snapshot.events, loop),

@@ -33,6 +33,7 @@ from agentnb.core.messages import Message
 from agentnb.core.prefix import Prefix
 from agentnb.core.protocols import Recorder, RunStore
 from agentnb.core.state import State
+from agentnb.llms.adapt import with_options
 from agentnb.run import environment
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import Decisions
@@ -62,6 +63,7 @@ from agentnb.run.validation import (
     check_start_options,
     check_text,
     checked_data,
+    checked_options,
     checked_tags,
 )
 from agentnb.run.watchers import Watchers
@@ -107,7 +109,8 @@ class Recording(ReadableRun):
         result: the result of that call, which may be None.
         event: an event of the same type, in place of that event.
         loop: another loop of the same kind, with another model, other tools or settings.
-        options: those of `start`. store, approve and limits default to those of this run.
+        options: those of `start`. store, approve and limits default to those of this run; `options=` adds options of
+        the model requests to those of this run, and replaces or removes (None) some.
 
         Raises UsageError if the change does not apply to the event, InvalidArguments if the arguments do not fit,
         RecordingMismatch if `loop` is of another kind.
@@ -169,6 +172,7 @@ class Run(Decisions, Recording):
         approve: Any = None,
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
+        options: Mapping[str, Any] | None = None,
         recording: Sequence[Event] = (),
         state: State | None = None,
         shared: tuple[str, int] | None = None,
@@ -180,6 +184,8 @@ class Run(Decisions, Recording):
     ) -> None:
         tags, data = checked_tags(tags), checked_data(data)
         check_start_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
+        options = checked_options(options)
+        with_options(loop.llm, options)  # raises the error of an option that the model does not take
         self.loop = loop
         self.name = name
         self.store = store
@@ -209,6 +215,8 @@ class Run(Decisions, Recording):
             chosen["approve"] = recorded
         if limits is not None and self._gate.limits != kept.limits:
             chosen["limits"] = self._gate.limits
+        if options and (options := {**kept.model_options, **options}) != kept.model_options:
+            chosen["model_options"] = options
         begin: Event | None = None
         if suspended or again or chosen:
             begin = RunResumed(suspended=suspended, again=dict(again), **chosen)

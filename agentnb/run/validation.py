@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from agentnb.core.errors import NotSerializable, UsageError
 from agentnb.core.json import repair_text, require_json
 from agentnb.core.protocols import RunStore
+from agentnb.llms.description import name_of_secret
 
 SHOWN = 80
 """The maximum number of characters of a value in an error message."""
@@ -29,6 +30,7 @@ class StartOptions(TypedDict, total=False):
     approve: Any
     breakpoints: Sequence[Any]
     limits: Mapping[str, float] | None
+    options: Mapping[str, Any] | None
 
 
 def check_start_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> None:
@@ -66,6 +68,36 @@ def checked_data(data: Any) -> dict[str, Any]:
         return require_json(dict(data), "data=")  # type: ignore[no-any-return]  # a dict stays a dict
     except NotSerializable as error:
         raise UsageError(f"data= takes JSON values, not {shown(data)}. {error}") from None
+
+
+_NOT_OPTIONS = {
+    "messages": "the conversation is the input of the run",
+    "tools": "pass tools to the loop, and the provider's own tools to the client",
+    "schema": "pass it to the loop as output=",
+    "headers": "they may have secrets, and options are recorded: pass them to the client",
+    "extra_headers": "they may have secrets, and options are recorded: pass them to the client as headers=",
+}
+"""What cannot be an option of a run, and what to do instead."""
+
+
+def checked_options(options: Any) -> dict[str, Any]:
+    """Return the options of a run's model requests as JSON data.
+
+    Raises UsageError unless they are a mapping from names to JSON values without secrets, because they are recorded.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise UsageError(f'options= takes a mapping, for example {{"temperature": 0}}, not {shown(options)}.')
+    for name, instead in _NOT_OPTIONS.items():
+        if name in options:
+            raise UsageError(f"options= cannot have {name!r}: {instead}.")
+    if (secret := name_of_secret(options)) is not None:
+        raise UsageError(f"options= has a secret in {secret!r}, and options are recorded. Pass it to the client.")
+    try:
+        return require_json(dict(options), "options=")  # type: ignore[no-any-return]  # a dict stays a dict
+    except NotSerializable as error:
+        raise UsageError(f"options= takes JSON values, not {shown(options)}. {error}") from None
 
 
 def check_seconds(what: str, value: Any) -> None:

@@ -25,6 +25,7 @@ from agentnb.core.errors import RecordingCorrupt, StorageError, StoreBusy, Store
 from agentnb.core.events import Event, RunStart, decode_body, decode_event, encode_body, encode_event
 from agentnb.store import rows
 from agentnb.store.database import SPAN, Database, as_bytes, checksum, keys
+from agentnb.store.outlines import Outline, outlines_of
 from agentnb.store.rows import RunRow
 
 # -- encoding --------------------------------------------------------------------------------------------------------
@@ -165,19 +166,23 @@ def first_events(database: Database, tag: str) -> dict[str, Event]:
 
 
 class StoredRecording(NamedTuple):
-    """A run of a store, with its tags and all its events."""
+    """A run of a store, with its tags and all its events.
+
+    `outlines` has the outlines of the events instead if these were asked for and are enough; `events` is empty then.
+    """
 
     id: str
     name: str | None
     tags: tuple[str, ...]
     events: list[Event]
+    outlines: Sequence[Outline] | None = None
 
 
 AT_A_TIME = 500
 """The number of runs whose events are read by one statement."""
 
 
-def many(database: Database, tag: str | None = None) -> Iterator[StoredRecording]:
+def many(database: Database, tag: str | None = None, *, outlined: bool = False) -> Iterator[StoredRecording]:
     """Yield the runs with a tag, or all, that have events, oldest first. `Store.recordings` documents it."""
     runs = [run for run in reversed(rows.all_runs(database)) if tag is None or tag in run.tags]
     for first in range(0, len(runs), AT_A_TIME):
@@ -196,7 +201,12 @@ def many(database: Database, tag: str | None = None) -> Iterator[StoredRecording
                 by_number.setdefault(number, []).append(row)
 
         for run in chunk:
-            read = None if run.shared or run.is_damaged else _whole(run, by_number.get(run.number, []))
+            stored = [] if run.shared or run.is_damaged else by_number.get(run.number, [])
+            outlines = outlines_of(run, stored) if outlined else None
+            if outlines is not None:
+                yield StoredRecording(run.id, run.name, run.tags, [], outlines)
+                continue
+            read = _whole(run, stored)
             try:  # a fork, a run that has not ended, and whatever is not as it should be
                 read = events(database, run.number, SPAN) if read is None else read
             except RecordingCorrupt as error:

@@ -150,12 +150,13 @@ class Store:
         found = [(info, first[info.id]) for info in self.runs() if info.id in first]
         return [(info, start) for info, start in found if isinstance(start, RunStart)]
 
-    def recordings(self, tag: str | None = None) -> Iterator[StoredRecording]:
+    def recordings(self, tag: str | None = None, *, outlined: bool = False) -> Iterator[StoredRecording]:
         """Yield the runs that have events, oldest first, each with all its events. Many runs are read at a time.
 
-        tag: only the runs with exactly this tag. A damaged run is left out, with a RuntimeWarning.
+        tag: only the runs with exactly this tag. outlined: decode only the fields that tables need, of the runs for
+        which these are enough. A damaged run is left out, with a RuntimeWarning.
         """
-        return recordings.many(self._database, tag)
+        return recordings.many(self._database, tag, outlined=outlined)
 
     def position(self, run_id: str) -> int:
         """Return the number of events that the store has of a run."""

@@ -42,6 +42,7 @@ from agentnb.core.prefix import Continued
 from agentnb.core.resume_point import is_suspended, results_in, resume_point
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import fingerprint_of
+from agentnb.llms.adapt import with_options
 from agentnb.run.approvals.outcomes import carry_out
 from agentnb.run.approvals.pending import question_of
 from agentnb.run.approvals.recorded_policy import read_policy, recorded_policy
@@ -52,13 +53,13 @@ from agentnb.run.gate.gate import check_limits
 from agentnb.run.journal import Journal, new_run_id
 from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import RecordedLoop, check_kind, frame_at
-from agentnb.run.validation import check_start_options
+from agentnb.run.validation import check_start_options, checked_options
 from agentnb.tools import as_tools
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
 DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
 
-OPTIONS = frozenset({"name", "store", "approve", "breakpoints", "limits"})
+OPTIONS = frozenset({"name", "store", "approve", "breakpoints", "limits", "options"})
 """The options of start() that fork() accepts."""
 
 BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
@@ -136,7 +137,7 @@ def prepared_fork(
 
     at: the number of an event; None for the last event before the current position. change: the change at that event.
     loop: the loop of the new run; None for the loop of the recording. options: options of start(), see `OPTIONS`. The
-    policy and the limits of the other run apply unless others are given.
+    policy and the limits of the other run apply unless others are given, and its options in addition to those given.
 
     Raises UsageError if an option is unknown, if there is no loop or no event to fork from, or if the change is not
     possible (`branch`, which raises other errors too).
@@ -166,6 +167,11 @@ def prepared_fork(
     if "limits" in options or given.get("limits") is not None:
         given["limits"] = recorded["limits"] = check_limits(given["limits"] or {})
 
+    # The options of its requests are those of the other run at this event, and those that are given.
+    if (changed := checked_options(given.pop("options", None))) or "options" in options:
+        with_options(loop.llm, changed)  # raises the error of an option that the model does not take
+        recorded["model_options"] = {**_model_options_at(events, seq), **changed}
+
     made = branch(events, seq, change, loop, origin._checkpoints, recorded)
     arguments = {
         **given,
@@ -177,6 +183,15 @@ def prepared_fork(
         "judges_open_questions": "approve" in options,  # the policy of the other run has judged them already
     }
     return made, arguments
+
+
+def _model_options_at(events: Sequence[Event], seq: int) -> dict[str, Any]:
+    """Return the options of the run's model requests at an event."""
+    found: dict[str, Any] = {}
+    for event in events[: seq + 1]:
+        if isinstance(event, (RunStart, RunResumed)) and not event.path and event.model_options is not None:
+            found = event.model_options
+    return found
 
 
 def why_not(origin: ReadableRun, at: int, change: Change) -> str:

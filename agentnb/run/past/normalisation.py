@@ -27,7 +27,9 @@ _ERROR = {"traceback"}
 _EVENT: dict[str, Any] = {
     **dict.fromkeys(("seq", "time", "run_id", "timing", "deadline", "fingerprint", "response_id"), True),
     **dict.fromkeys(("forked_from", "ancestors", "inherited", "seen"), True),
-    **dict.fromkeys(("question", "seconds", "shown", "tool_fingerprint", "tools", "approve", "limits"), True),
+    **dict.fromkeys(
+        ("question", "seconds", "shown", "tool_fingerprint", "tools", "approve", "limits", "model_options"), True
+    ),
     **dict.fromkeys(("tags", "data"), True),
     "message": _MESSAGE,
     "error": _ERROR,
@@ -35,7 +37,7 @@ _EVENT: dict[str, Any] = {
 """The fields of an event that are not compared, in the form of pydantic's `exclude=`.
 
 They are stamped or measured, and new in each run. A fingerprint is computed from other fields or from a tool. A policy
-and limits are visible in their decisions. Tags and data only describe a run.
+and limits are visible in their decisions, options in the requests. Tags and data only describe a run.
 """
 _STATE = frozenset({"run_id", "started", "position", "reply"})
 """The values of a state that are not compared. `reply` is left out because it is also a message."""
