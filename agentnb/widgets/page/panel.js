@@ -159,6 +159,11 @@ function make(store, model) {
   };
   /** @param {BranchState} branch */
   const open = ({ id, name, at }) => store.ask({ type: "open", id }, (answer) => show(answer, { name, about: `branch ${name}, from #${at}` }));
+  /** @param {BranchState} branch */
+  const openInstead = (branch) => {
+    leave(); // another branch is open
+    open(branch);
+  };
   /** @param {(answer: Answers["replay"]) => void} answered */
   const openReplay = (answered) =>
     store.ask({ type: "replay" }, (answer) => {
@@ -365,7 +370,7 @@ function make(store, model) {
   sized.observe(root);
   view("status");
   view("tail");
-  const leaveBars = store.isFile ? () => {} : inBars(store, root, (place) => addStyle(place));
+  const leaveBars = store.isFile ? () => {} : inBars(store, root, { dress: (place) => addStyle(place), open: openInstead });
   const dispose = () => {
     unview();
     leaveBars();
