@@ -10,8 +10,9 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from agentnb.core.errors import UsageError
 from agentnb.core.messages import parts_in_order
 from agentnb.core.tools import FOR_PROVIDERS
 from agentnb.llms.anthropic_reader import MessageReader
@@ -32,7 +33,8 @@ from agentnb.llms.reader import Reader, parse_object
 from agentnb.llms.transport import READ_TIMEOUT
 
 if TYPE_CHECKING:
-    from agentnb.llms.protocol import JsonObject, Message, ToolSpecification
+    from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
+    from agentnb.llms.sse import ServerSentEvent
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 ANTHROPIC_HOST = "api.anthropic.com"
@@ -46,6 +48,10 @@ NOTHING = "(nothing)"
 """The text that is sent in place of an empty user message, and as the result of a failed call without text: the API
 rejects empty ones. Without a user turn the model would continue its own last message.
 """
+
+ANSWER_TOOL = "final_answer"
+"""The tool by which a model is asked for an answer that follows a schema."""
+_ANSWER_TOOL = {"name": ANSWER_TOOL, "description": "Give your final answer. Call this once, when you know the answer."}
 
 _REASONING = frozenset({"thinking", "redacted_thinking"})
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "any": "any", "none": "none"}
@@ -61,6 +67,8 @@ class Anthropic(HttpModel):
         is sent the key in ANTHROPIC_API_KEY, and any other server, including one on this machine, is sent no key.
     max_tokens: the maximum number of tokens of an answer (8192).
     images: False for models that accept no pictures; a placeholder is sent in place of each.
+    structured: how the model is asked for an answer that follows a schema: "format" by the API's structured output, or
+        "tool" by a tool that it must call, for models and servers that do not have structured output.
     timeout: the longest silence in seconds (300), None for no limit.
     max_retries: the number of attempts after the first one (3).
     headers: headers of every request, such as `{"anthropic-beta": ...}`.
@@ -89,11 +97,14 @@ class Anthropic(HttpModel):
         api_key_env: str | None = None,
         max_tokens: int = MAX_TOKENS,
         images: bool = True,
+        structured: Literal["format", "tool"] = "format",
         timeout: float | None = READ_TIMEOUT,
         max_retries: int = MAX_RETRIES,
         headers: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
+        if structured not in ("format", "tool"):
+            raise UsageError(f'structured must be "format" or "tool", not {structured!r}')
         base = base_address(base_url, "ANTHROPIC_BASE_URL", ANTHROPIC_URL)
         url = endpoint(base.removesuffix("/v1"), "/v1/messages")
         is_own = base == ANTHROPIC_URL or is_at(base, ANTHROPIC_HOST)
@@ -108,7 +119,16 @@ class Anthropic(HttpModel):
             max_retries=max_retries,
             options={"max_tokens": max_tokens} | options,
         )
+        self._by_tool = structured == "tool"
         self._messages = MessageCache(partial(_blocks, server=self._transport.server, images=images))
+
+    @property
+    def _schema_as(self) -> str:
+        return f"the tool {ANSWER_TOOL}" if self._by_tool else "output_config.format"
+
+    def _advice(self, message: str, body: JsonObject) -> list[str]:
+        refused = "format" in body.get("output_config", {}) and re.search("output_config|output_format|schema", message)
+        return ['Anthropic(..., structured="tool") asks for the answer by a tool'] if refused else []
 
     def _prepare(
         self,
@@ -145,10 +165,51 @@ class Anthropic(HttpModel):
                 options.setdefault("tool_choice", "none")
         if isinstance(choice := options.get("tool_choice"), str):
             options["tool_choice"] = {"type": _TOOL_CHOICES.get(choice, choice)}
+        if schema is not None and self._by_tool:
+            # The answer is a call of a tool with this schema. A model that thinks cannot be forced to call a tool.
+            body["tools"] = [
+                *body.get("tools", ()),
+                {**_ANSWER_TOOL, "input_schema": provider_schema({"parameters": schema})},
+            ]
+            is_thinking = (options.get("thinking") or {}).get("type") in ("enabled", "adaptive")
+            if (options.get("tool_choice") or {}).get("type") in (None, "none", "auto"):
+                alone = len(body["tools"]) == 1 or (options.get("tool_choice") or {}).get("type") == "none"
+                forced = {"type": "tool", "name": ANSWER_TOOL} if alone else {"type": "any"}
+                options["tool_choice"] = {"type": "auto"} if is_thinking else forced
+            return options | body, partial(_ToolAnswerReader, self._transport.server)
         if schema is not None:
             form = {"type": "json_schema", "schema": close_objects(schema)}
             options["output_config"] = {"format": form} | options.get("output_config", {})
         return options | body, partial(MessageReader, self._transport.server)
+
+
+class _ToolAnswerReader:
+    """Turns the call of the tool `ANSWER_TOOL` into the text of the answer."""
+
+    def __init__(self, server: str) -> None:
+        self._inner = MessageReader(server)
+        self._calls: dict[int, bool] = {}
+        """For each call, by its index: whether it is one of the tool."""
+
+    def read(self, event: ServerSentEvent) -> list[Chunk]:
+        return [self._as_text(chunk) for chunk in self._inner.read(event)]
+
+    def is_done(self) -> bool:
+        return self._inner.is_done()
+
+    def finish(self) -> list[Chunk]:
+        *chunks, stop = [self._as_text(chunk) for chunk in self._inner.finish()]
+        if stop["reason"] == "tool_calls" and all(self._calls.values()):
+            stop = {**stop, "reason": "stop", "finish_reason": "tool_use"}
+        return [*chunks, stop]
+
+    def _as_text(self, chunk: Chunk) -> Chunk:
+        if chunk["type"] != "tool_call_delta":
+            return chunk
+        index = chunk["index"]
+        if not self._calls.setdefault(index, chunk.get("name") == ANSWER_TOOL):
+            return chunk
+        return {"type": "text_delta", "content": chunk["arguments"]}
 
 
 def _blocks(message: Message, *, server: str, images: bool) -> tuple[str, list[JsonObject]]:

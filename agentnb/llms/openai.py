@@ -223,6 +223,10 @@ class OpenAI(HttpModel):
         chosen = {"api": self.api} | ({"api_reason": self._api_reason} if self._api_reason is not None else {})
         return description | {"options": description["options"] | chosen}
 
+    @property
+    def _schema_as(self) -> str:
+        return "text.format" if self.api == "responses" else "response_format"
+
     def _check_options(self, options: Mapping[str, Any], where: str) -> None:
         super()._check_options(options, where)
         if self.api == "responses":

@@ -211,6 +211,9 @@ interface Decision {
   words: string;
   decision: string;
   reason: string;
+  /** Of a changed call: the new arguments on one line, and the call that a person was asked about. */
+  ran: string;
+  before: string;
   /** Whether the decision can be withdrawn. */
   undo: boolean;
 }
