@@ -194,10 +194,10 @@ class Title {
   // Also when the front end has set another title meanwhile.
   write() {
     const { title } = document,
-      bare = this.prefix && title.startsWith(this.prefix) ? title.slice(this.prefix.length) : title,
+      bare = this.prefix && title.startsWith(this.prefix.trimEnd()) ? title.slice(this.prefix.length) : title, // a title has no blank at its end
       prefix = this.waiting ? `(${this.waiting}) ` : "";
     this.prefix = prefix;
-    if (title !== prefix + bare) document.title = prefix + bare;
+    if (title !== (prefix + bare).trimEnd()) document.title = prefix + bare;
   }
 }
 

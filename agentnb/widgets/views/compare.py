@@ -73,9 +73,9 @@ def compared(
     traces: of both, if there are some, so that only new events are read.
 
     `same`: the rows of the common part before the first difference, and `words` about them. `rows`: the pairs after it.
-    Each has `left` and `right`, a list of parts `[text, differs]` or None if the side lacks the row; `differs`; `waits`:
-    whether a person is asked there, for each side; and `later` if the side that lacks it may still get there. `sum`:
-    pairs of values by their name.
+    Each has `left` and `right`, a list of parts `[text, differs]` or None if the side lacks the row; `differs`;
+    `waits`: whether a person is asked there, for each side; and `later` if the side that lacks it may still get there.
+    `sum`: pairs of values by their name.
     """
     traces = traces if traces is not None else (Trace(), Trace())
     traces = traces[0].follow(left), traces[1].follow(right)
@@ -248,7 +248,8 @@ def whole(row: Row | None) -> list[tuple[str, str]]:
         return []
     if row.kind != "call":
         return [("text", brief_text(row.text))]
-    made = [("arguments", for_reading(dict(row.arguments or {}))), ("error", row.text), ("result", output(row.result).text)]
+    given = for_reading(dict(row.arguments or {}))
+    made = [("arguments", given), ("error", row.text), ("result", output(row.result).text)]
     return [(name, brief_text(text)) for name, text in made if text]
 
 
