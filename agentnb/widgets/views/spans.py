@@ -105,8 +105,8 @@ class Spans:
     all: the spans by number. requests: those that are model requests. spent: seconds spent on models, calls and
     waiting for decisions. Concurrent requests and calls are added up; a call that a loop performs is counted by what
     that loop does; waiting for a person counts once, however many calls wait at the same time. paused: seconds that the
-    run was paused. idle: other seconds in which nothing ran, for example between two steps, or before a run was restored;
-    shorter times than `IDLE` are not counted. While a person is asked a run is neither paused nor idle.
+    run was paused. idle: other seconds in which nothing ran, for example between two steps, or before a run was
+    restored; shorter times than `IDLE` are not counted. While a person is asked a run is neither paused nor idle.
     """
 
     def __init__(self) -> None:
@@ -224,7 +224,7 @@ class Spans:
                 del self._inside[loop.number]
 
     def _is_again(self, event: Any, number: int) -> bool:
-        """Return whether a call, or a request, starts again that has not ended: the process in which it ran has exited."""
+        """Return whether a call or a request starts again that has not ended: its process has exited."""
         if event.type == "call_start" and 0 <= number < len(self.all):
             intervals = self.all[number].intervals
             return bool(intervals) and intervals[-1].kind == "run" and intervals[-1].end is None
@@ -233,7 +233,7 @@ class Spans:
         return any(span.kind == "model" and span.path == event.path for span in self._open.values())
 
     def _interrupt(self) -> None:
-        """End all that ran when a process exited. It is unknown for how long it ran: until the event before is certain."""
+        """End all that ran when a process exited, with the event before: for how long it ran later is unknown."""
         for span in list(self._open.values()):
             if span.kind not in ("model", "call") or span.performed:
                 continue

@@ -84,8 +84,8 @@ class Turn:
 class Strip:
     """The strip of a run. `times` and `places` are the points of its axis, between which it is even.
 
-    seconds: the whole time. waited: the seconds in which a person was asked about calls. paused, idle: those in which the
-    run was paused, and others in which nothing ran (`Spans`). spent: those of models and of calls.
+    seconds: the whole time. waited: the seconds in which a person was asked about calls. paused, idle: those in
+    which the run was paused, and others in which nothing ran (`Spans`). spent: those of models and of calls.
     """
 
     width: float
