@@ -53,7 +53,7 @@ class Attached(Sequence["Run | RecordedRun"]):
     @property
     def _empty_note(self) -> str:
         table = self.table
-        is_kept = table is not None and any(row.stands == "cancelled" and row.store in table.places for row in table)
+        is_kept = table is not None and any(row.status == "cancelled" and row.store in table.places for row in table)
         # Jupyter interrupts a kernel before it restarts it, and an interrupt cancels the run that a cell waits for.
         how = " A cancelled run, for example after a restart of the kernel, resumes with agentnb.attach(name, loop)."
         return f"There are no unfinished runs.{how if is_kept else ''}"

@@ -29,7 +29,7 @@ _rows: dict[tuple[str, int], ListedRun] = {}
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """One run. `stands` is its status, `turns` its number of requests to models.
+    """One run. `status` says what it does now or how it ended, `turns` its number of requests to models.
 
     `turns`, `calls` and `cost` include those of nested loops. `cost` is None if no model reported it, and excludes the
     cost inherited from the run that this one was forked from. `when` is in seconds since the epoch, 0.0 before the
@@ -38,7 +38,7 @@ class ListedRun:
 
     name: str
     design: str
-    stands: str
+    status: str
     turns: int
     calls: int
     cost: float | None
@@ -55,7 +55,7 @@ class ListedRun:
                 when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.when))
             except (OverflowError, ValueError, OSError):  # not a valid date: older stores accepted any number
                 when = f"{self.when:g} s"
-        texts = (one_line(visible(text), WIDTH) for text in (self.name, self.design, self.stands))
+        texts = (one_line(visible(text), WIDTH) for text in (self.name, self.design, self.status))
         return (*texts, str(self.turns), str(self.calls), cost, when)
 
 

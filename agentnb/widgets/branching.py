@@ -219,7 +219,7 @@ def _models(run: Recording) -> dict[str, Any]:
     return found
 
 
-# -- approvals as decided then -----------------------------------------------------------------------------------------
+# -- approvals as in the run that was forked ---------------------------------------------------------------------------
 
 
 def decide_as_in(recorded: Recording, branch: Run) -> None:

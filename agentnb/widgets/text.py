@@ -129,6 +129,13 @@ def _listed(opening: str, items: Iterable[tuple[str, Any]], indent: str, closing
     return "\n".join([opening, *lines, f"{indent}{closing}"])
 
 
+def used(usage: Mapping[str, float]) -> list[str]:
+    """Return what models have used in words: their tokens, and the cost if it is known."""
+    tokens = int(usage.get("input_tokens", 0) + usage.get("output_tokens", 0))
+    words = [f"{tokens:,} token{'' if tokens == 1 else 's'}"] if tokens else []
+    return [*words, amount("cost", usage["cost"])] if usage.get("cost") else words
+
+
 def duration(seconds: float) -> str:
     """Return a duration as a person writes it: `350 ms`, `12.3 s`, `2 min 05 s` or `3 h 20 min`."""
     if seconds < 0.9995:

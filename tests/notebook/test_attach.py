@@ -71,7 +71,7 @@ def texts(bundles: list[dict[str, Any]]) -> str:
 def test_the_table_of_runs_shows_status_and_cost(restarted: LiveKernel) -> None:
     (bundle,) = shown(restarted, "%load_ext agentnb\n%runs")
     lines = bundle["text/plain"].splitlines()
-    assert lines[0].split() == ["name", "design", "stands", "turns", "calls", "cost", "when"]
+    assert lines[0].split() == ["name", "design", "status", "turns", "calls", "cost", "when"]
     assert lines[1].split()[:8] == ["unfinished", "SessionLoop", "waiting", "for", "you:", "write", "1", "0"]
     assert lines[1].split()[8] == "0.2500"
     assert lines[2].split()[:5] == ["ended", "SessionLoop", "completed", "1", "0"]

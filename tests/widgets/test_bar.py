@@ -181,12 +181,12 @@ def test_a_long_text_is_read_to_its_end_before_it_is_approved(show: Callable[...
 def test_in_sight_of_its_question_the_bar_only_says_so(show: Callable[..., PanelPage]) -> None:
     shown = show(short(), NEAR)
     bar = bar_of(shown)
-    expect(bar).to_contain_text("in sight above")
+    expect(bar).to_contain_text("shown above")
     expect(button(bar, "Approve")).to_have_count(0)
     scroll(shown.page, FAR)
     expect(button(bar, "Approve")).to_be_visible()
     scroll(shown.page, NEAR)
-    expect(bar).to_contain_text("in sight above")
+    expect(bar).to_contain_text("shown above")
     button(bar, "Go to it").click()
     expect(shown.page.get_by_role("group", name="Waiting calls")).to_be_focused()
 

@@ -325,7 +325,7 @@ def test_calls_are_grouped_by_tool_and_show_what_differs(show: Callable[..., Pan
     shown = show(waiting(*deletes("/data/a.csv"), move, *deletes("/data/b.csv", "/c.csv")[1:], *deletes("/data/b.csv")))
     headings = shown.page.locator(".agentnb-group")
     assert [" ".join(one.split()) for one in headings.all_inner_texts()] == [
-        "delete_file 3 calls, alike but for path",
+        "delete_file 3 calls; different: path",
         "1 other call",
     ]
     lines = shown.page.locator(".agentnb-call-line .agentnb-call-args")

@@ -376,7 +376,7 @@ def test_events_are_filtered_by_their_loop(page: Page) -> None:
     shown.deliver(rows_message(10, mixed))
     shown.settle()
     count = page.locator(".agentnb-count")
-    for chosen, told in (("outermost", "20 of 50"), ("worker", "20 of 50"), ("worker/critic", "10 of 50")):
+    for chosen, told in (("main loop", "20 of 50"), ("worker", "20 of 50"), ("worker/critic", "10 of 50")):
         choice.select_option(label=chosen)
         expect(count).to_have_text(told)
     shown.deliver(rows_message(50, [{**row, "path": "worker/critic"} for row in rows(50, 5)]))

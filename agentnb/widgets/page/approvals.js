@@ -55,10 +55,10 @@ class Heading {
   update(calls, names) {
     const amount = count(calls, "call");
     if (!names || calls < 2) say(this.words, names ? amount : calls > 1 ? `${amount}, each of its own kind` : "1 other call");
-    else if (!names.length) say(this.words, `${amount}, exactly alike`);
+    else if (!names.length) say(this.words, `${amount}, all with the same arguments`);
     else if (this.listed !== `${amount} ${names.join()}`) {
       const listed = names.slice(0, 3).flatMap((name, i) => [i ? ", " : "", el("code", { text: name })]);
-      this.words.replaceChildren(`${amount}, alike but for `, ...listed, names.length > 3 ? " and others" : "");
+      this.words.replaceChildren(`${amount}; different: `, ...listed, names.length > 3 ? " and others" : "");
     }
     this.listed = `${amount} ${names?.join()}`;
   }
@@ -338,6 +338,7 @@ export class Approvals {
   place() {
     const { trace, waiting } = this;
     if (!trace) return;
+    this.leaveTurns(trace);
     const shown = trace.isSeen() ? this.order : [],
       found = shown.map(({ item }) => (item.event === null ? -1 : trace.rowOf(item.event))).filter((row) => row >= 0),
       [anchor] = this.rows,
@@ -352,6 +353,22 @@ export class Approvals {
     this.rows = rows;
     this.list.scrollTop = scrollTop; // an element that is moved loses this, and the focus
     if (focused && document.activeElement !== focused) focused.focus({ preventScroll: true });
+  }
+
+  /**
+   * Drop the decided rows of other turns than those that ask now: the card would stay in the row of an earlier turn, above
+   * the row of the turn that asks. The trace shows how they were decided, and what can be undone is listed below the card.
+   * @param {Trace} trace
+   */
+  leaveTurns(trace) {
+    const turnOf = (/** @type {Call} */ { item }) => (item.event === null ? undefined : trace.store.trace.all[trace.rowOf(item.event)]?.parent?.number);
+    const asking = new Set(this.order.filter(({ settled }) => !settled).map(turnOf));
+    if (!asking.size || asking.has(undefined)) return;
+    const left = this.order.filter((call) => call.settled && turnOf(call) !== undefined && !asking.has(turnOf(call)));
+    if (!left.length) return;
+    for (const call of left) this.drop(call);
+    this.arrange();
+    this.decided.update(this.settledEvents());
   }
 
   measure() {

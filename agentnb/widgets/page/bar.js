@@ -581,7 +581,7 @@ class WindowBar {
           el("span", { class: "agentnb-call-text" }, el("code", { class: "agentnb-tool", text: item.name }), el("code", { class: "agentnb-call-args" }, ...lineOfCall(item))),
         ),
         el("span", { class: "agentnb-push" }),
-        el("span", { class: "agentnb-dim", text: "in sight above" }),
+        el("span", { class: "agentnb-dim", text: "shown above" }),
         goButton("Go to it", () => (run.views.find((view) => view.asksInSight) ?? run.views[0]).go(), "Go to the question"),
       ),
     );

@@ -260,7 +260,7 @@ export class Compare {
    * @returns {HTMLElement[]}
    */
   row(row, isSame, isFork = false) {
-    const kind = row.kind === "message" ? (row.person ? "person" : "loop") : row.kind === "turn" ? "model" : row.kind,
+    const kind = row.kind === "message" ? (row.person ? "said" : "loop") : row.kind === "turn" ? "model" : row.kind,
       name = row.numbers.join(" "),
       isOpen = this.wholes.has(name),
       lead = row.kind === "answer" ? "Answer" : row.lead,

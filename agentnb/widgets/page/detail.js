@@ -221,14 +221,14 @@ export class Detail {
     }
     if (kind === "loop" && span) {
       const reason = rows.findLast(({ type }) => type === "run_end")?.data?.reason;
-      return made("loop", isOpen ? "running" : "done", span.name, isOpen ? "running" : String(reason ?? "").replaceAll("_", " "), row.path ?? "");
+      return made("loop", isOpen ? "running" : "done", row.path ? span.name : this.store.status().name, isOpen ? "running" : String(reason ?? "").replaceAll("_", " "), row.path ?? "");
     }
     if (kind === "pause") return made("loop", isOpen ? "waiting" : "done", isOpen ? "Paused" : "A pause", loop);
     if (kind === "message") {
       const role = row.data?.message?.role ?? "message";
-      return isByPerson(row) ? made("person", "done", "You", loop) : made("loop", "done", role === "user" ? "To the model" : capital(role), loop);
+      return isByPerson(row) ? made("said", "done", "You", loop) : made("loop", "done", role === "user" ? "To the model" : capital(role), loop);
     }
-    const glyphs = /** @type {Record<string, string>} */ ({ model: "model", call: "call", approval: "person", message: "person" });
+    const glyphs = /** @type {Record<string, string>} */ ({ model: "model", call: "call", approval: "decided", message: "said" });
     return made(glyphs[row.group] ?? "loop", row.group === "error" ? "failed" : "done", capital(row.type.replaceAll("_", " ")), loop);
   }
 

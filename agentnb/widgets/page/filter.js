@@ -37,7 +37,7 @@ export class Filter {
     this.loop = choice(
       "loop",
       el("option", { value: "", text: "all loops" }),
-      el("option", { value: OUTERMOST, text: "outermost" }),
+      el("option", { value: OUTERMOST, text: "main loop" }),
     );
     this.tool.hidden = this.loop.hidden = true;
     this.errors = button("Errors", () => {

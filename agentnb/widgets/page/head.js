@@ -1,7 +1,7 @@
 // The head of the panel: the state of the run, its name and what it is, and what it was started with.
 
 import { icon, iconOnly } from "./icons.js";
-import { count, duration, el, number, say, unique, visible } from "./text.js";
+import { count, duration, el, number, say, unique, used, visible } from "./text.js";
 
 const A_SECOND = 1000; // milliseconds between two drawings of the time while nothing happens
 /** @type {Record<Status["sign"] | "past", string>} */
@@ -44,7 +44,7 @@ export class Head {
     const about = [store.replays ? `${status.loop}, recorded` : status.loop, status.model, status.imported].filter(Boolean).join(" \u00b7 ");
     say(this.about, about);
     this.name.title = visible(`${status.name}: ${about}`);
-    const facts = asked(status).join(" \u00b7 "),
+    const facts = [...asked(status), ...used(status.usage)].join(" \u00b7 "),
       took = this.time();
     say(this.asked, facts);
     say(this.took, facts && took ? ` \u00b7 ${took}` : took);
@@ -112,7 +112,7 @@ class Question {
     this.el = el(
       "div",
       { class: "agentnb-question", hidden: true },
-      el("div", { class: "agentnb-question-bar" }, el("i", { class: "agentnb-glyph", "data-kind": "person", "aria-hidden": "true" }), this.line, this.unfold),
+      el("div", { class: "agentnb-question-bar" }, el("i", { class: "agentnb-glyph", "data-kind": "said", "aria-hidden": "true" }), this.line, this.unfold),
       this.whole,
     );
     this.whole.addEventListener("keydown", (event) => {

@@ -252,18 +252,22 @@ export class Lanes {
 }
 
 /**
- * The turns on the ruler that are at least so many pixels apart.
+ * The turns on the ruler that are at least so many pixels apart: those of the outermost loop. If it has none, they are
+ * those of the loops inside, each with the name of its loop.
  * @param {Span[]} requests
  * @param {Axis} axis
  * @param {number} apart
  */
 export function turnsOf(requests, axis, apart = -Infinity) {
-  const turns = [];
+  const turns = [],
+    isOutermost = requests.some(({ path }) => !path);
   let last = -Infinity;
-  for (const { name, opened, position } of requests) {
+  for (const { name, path, opened, position } of requests) {
+    if ((isOutermost && path) || name.includes(", attempt")) continue;
     const x = placeOf(axis, opened);
-    if (x < last + apart || name.includes(", attempt")) continue;
-    turns.push({ x, label: labelOf(name), position });
+    if (x < last + apart) continue;
+    const loop = path.slice(path.lastIndexOf("/") + 1);
+    turns.push({ x, label: `${loop ? `${loop} ` : ""}${labelOf(name)}`, position });
     last = x;
   }
   return turns;

@@ -37,7 +37,7 @@ export class Messages {
     this.loop = el(
       "select",
       { class: "agentnb-select agentnb-loops", "aria-label": "Loop of messages" },
-      el("option", { value: "", text: "outermost" }),
+      el("option", { value: "", text: "main loop" }),
     );
     this.count = el("span", { class: "agentnb-dim agentnb-amount" });
     this.earlier = button("Earlier", () => this.showEarlier(), { class: "agentnb-link", hidden: true, title: "Show more of the earlier messages" });

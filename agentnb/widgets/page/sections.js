@@ -104,7 +104,7 @@ export function inputOf({ rows }, { valueOf }) {
 function decision(row) {
   const { data: made, summary } = row,
     after = made?.seconds === undefined ? "" : ` after ${duration(made.seconds)}`,
-    [glyph] = mentioned({ kind: made?.by === "human" || made?.by === "code" || !made?.by ? "person" : "loop", failed: false, words: "", code: false });
+    [glyph] = mentioned({ kind: made?.by === "human" || made?.by === "code" || !made?.by ? "decided" : "loop", failed: false, words: "", code: false });
   return [el("p", { class: "agentnb-decided-by" }, glyph, el("span", { class: "agentnb-isolated", text: `${summary}${after}` }))];
 }
 
@@ -171,7 +171,7 @@ function received(start, { rows }, toMessages) {
       {},
       left > 0 ? el("li", { class: "agentnb-dim", text: `${number(left)} more, and` }) : null,
       ...fresh.slice(-NEW_MESSAGES).map((row) => {
-        const [, words_] = mentioned(mention(row, /** @type {any} */ ({ of: () => undefined })));
+        const [, words_] = mentioned(mention(row, /** @type {any} */ ({ of: () => undefined }), ""));
         return el("li", { class: "agentnb-cut" }, words_);
       }),
     ),
@@ -331,7 +331,7 @@ function eventSections({ row }, { valueOf }) {
  * @param {Around} around
  * @returns {HTMLElement[]}
  */
-export function causeSections({ row, rows, span }, { store, go, question }) {
+export function causeSections({ row, rows, span, kind }, { store, go, question }) {
   const all = store.rows;
   if (all[row.seq] !== row) return []; // the row is from a saved page
   const own = new Set(rows.map(({ seq }) => seq)),
@@ -341,10 +341,12 @@ export function causeSections({ row, rows, span }, { store, go, question }) {
   for (let at = first.cause; at !== undefined && all[at] && causes.length < CAUSES; at = all[at].cause)
     if (!isOwn(at) && !UNSAID.has(all[at].type)) causes.push(at);
   const after = [...new Set(rows.flatMap((one) => (one.after === undefined || isOwn(one.after) || causes.includes(one.after) ? [] : [one.after])))];
+  // What a loop led to is in it; the end of a loop leads to what comes after it.
+  const begins = kind === "loop" ? (rows.at(-1) ?? row) : first;
   const effects = /** @type {number[]} */ ([]),
     spans = new Set(),
     end = Math.min(all.length, (rows.at(-1) ?? row).seq + FORWARD);
-  for (let at = first.seq + 1; at < end && effects.length < EFFECTS; at++) {
+  for (let at = begins.seq + 1; at < end && effects.length < EFFECTS; at++) {
     const { cause, span: of, type } = all[at];
     if (cause === undefined || !own.has(cause) || isOwn(at)) continue;
     if (of !== undefined ? spans.has(of) : UNSAID.has(type)) continue;
@@ -359,7 +361,7 @@ export function causeSections({ row, rows, span }, { store, go, question }) {
   /** @param {number} at */
   const link = (at) => {
     const cause = all[at],
-      about = mention(endOf(cause, store), store.spans),
+      about = mention(endOf(cause, store), store.spans, store.status().name),
       path = cause.path && cause.path !== row.path ? `${cause.path.split("/").at(-1)}: ` : "";
     return el(
       "li",

@@ -1,12 +1,15 @@
 // The height of the panel. It is always the same, whatever happens in the run, until a person changes it by the handle at
 // its foot. Each notebook has a height of its own.
 
+import { BAR_HEIGHT, SCROLLER } from "./sight.js";
 import { el } from "./text.js";
 
 const DEFAULT_HEIGHT = 560,
   LEAST_HEIGHT = 320,
-  MOST_HEIGHT = 1200;
-const BY_KEY = 20; // pixels a key
+  MOST_HEIGHT = 1200,
+  LOW_HEIGHT = 430; // of a lower panel, all of it is for the question while a person is asked
+const BY_KEY = 20, // pixels a key
+  AROUND = 12; // pixels around a panel
 const KEPT_AS = `agentnb-height:${location.pathname}`;
 
 /**
@@ -26,10 +29,21 @@ export function resizable(root) {
     title: "Drag, or use the arrow keys; a double click resets it",
   });
   let height = DEFAULT_HEIGHT;
+  // A panel whose height nobody has chosen is not higher than the window of its notebook.
+  const fit = () => {
+    if (!root.isConnected) return;
+    const room = (root.closest(SCROLLER)?.clientHeight || window.innerHeight) - BAR_HEIGHT - AROUND,
+      most = height === DEFAULT_HEIGHT ? `${Math.max(LEAST_HEIGHT, room)}px` : "";
+    if (root.style.maxHeight !== most) root.style.maxHeight = most;
+    root.classList.toggle("agentnb-low", root.clientHeight < LOW_HEIGHT);
+  };
+  new ResizeObserver(fit).observe(root);
+  window.addEventListener("resize", fit);
   /** @param {number} wanted */
   const set = (wanted) => {
     height = Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.round(wanted)));
     root.style.height = `${height}px`;
+    fit();
     handle.setAttribute("aria-valuenow", String(height));
     handle.setAttribute("aria-valuetext", `${height} pixels`);
   };

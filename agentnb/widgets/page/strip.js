@@ -57,7 +57,8 @@ export class Strip {
     this.waits = svg("path", { class: "agentnb-strip-wait" });
     this.hatch = svg("path", { class: "agentnb-strip-hatch" });
     this.gaps = svg("path", { class: "agentnb-strip-gap" });
-    this.people = svg("path", { class: "agentnb-strip-person" });
+    this.said = svg("path", { class: "agentnb-strip-person" });
+    this.decided = svg("path", { class: "agentnb-strip-decided" });
     this.marks = svg("path", { class: "agentnb-strip-mark" });
     this.forks = svg("path", { class: "agentnb-strip-elbow" });
     this.texts = svg("g", {});
@@ -70,7 +71,7 @@ export class Strip {
       "svg",
       { "aria-hidden": "true" },
       ...[this.names, this.rule, this.breaks, ...this.loops, this.waits, this.hatch, this.gaps, ...Object.values(this.bars)],
-      ...[this.people, this.texts, this.later, this.marks, this.forks, this.line, this.knob, this.label, this.where],
+      ...[this.said, this.decided, this.texts, this.later, this.marks, this.forks, this.line, this.knob, this.label, this.where],
     );
     this.slider = el("div", { class: "agentnb-strip-slider", role: "slider", tabindex: "0", "aria-label": "Position", "data-lm-suppress-shortcuts": "true" });
     this.slider.append(this.picture);
@@ -171,8 +172,8 @@ export class Strip {
     this.laid(axis);
     this.size(this.foot + RULER);
     this.drawNames(names);
-    this.drawBars(bars, names);
-    this.drawMarks(names);
+    const people = this.drawMarks(names);
+    this.drawBars(bars, names, people);
     this.place();
     this.cost += performance.now() - began;
     // They are drawn again when it is time, and grow while the run goes on.
@@ -214,8 +215,9 @@ export class Strip {
   /**
    * @param {import("./lanes.js").Bar[]} bars
    * @param {import("./lanes.js").Lane[]} lanes
+   * @param {number[]} people where the marks of persons are, in ascending order
    */
-  drawBars(bars, lanes) {
+  drawBars(bars, lanes, people) {
     const { gutter } = this,
       /** @type {Record<string, string>} */
       shapes = { model: "", call: "", error: "" },
@@ -239,9 +241,10 @@ export class Strip {
           room = LETTER * words.length + 6;
         waits += box(x, top + 1, wide, 13, Math.min(3, wide / 2));
         for (let at = x + 4; at + 8 < x + wide && at < x + 600; at += 7) hatch += `M${round(at)} ${top + 14}l8-13`;
-        if (wide < room + 4) continue;
-        gaps += box(x + (wide - room) / 2, top + 2, room, 11, 0);
-        texts.push([words, x + wide / 2, top + 12, "wait"]);
+        const middle = wide < room + 4 ? null : freeMiddle(x, x + wide, people, room);
+        if (middle === null) continue;
+        gaps += box(middle - room / 2, top + 2, room, 11, 0);
+        texts.push([words, middle, top + 12, "wait"]);
       } else {
         const rows = Math.min(3, bar.atOnce),
           space = [0, 0, 1, 0.8][rows],
@@ -266,11 +269,16 @@ export class Strip {
     });
   }
 
-  /** @param {import("./lanes.js").Lane[]} lanes */
+  /**
+   * Draw the marks, and return where those of persons are, in ascending order.
+   * @param {import("./lanes.js").Lane[]} lanes
+   */
   drawMarks(lanes) {
     const { axis, gutter, foot } = this,
-      middle = TOP + DEEP * (lanes.length - 1) + 7.5;
-    let people = "",
+      middle = TOP + DEEP * (lanes.length - 1) + 7.5,
+      people = /** @type {number[]} */ ([]);
+    let said = "",
+      decided = "",
       marks = "",
       forks = "",
       breaks = "",
@@ -280,7 +288,9 @@ export class Strip {
       const x = gutter + placeOf(axis, time);
       if (kind === "message" || kind === "decision") {
         if (x < last + 3) continue;
-        people += `M${round(x)} ${middle - 5}l5 5l-5 5l-5-5z`;
+        if (kind === "message") said += `M${round(x - 5)} ${middle - 5}h10v7h-5l-3 3v-3h-2z`;
+        else decided += `M${round(x)} ${middle - 5}l5 5l-5 5l-5-5z`;
+        people.push(x);
         last = x;
       } else if (x >= stop + NEAR) {
         if (kind === "breakpoint") marks += `M${round(x - 3.5)} ${foot + 11.5}a3.5 3.5 0 1 1 7 0a3.5 3.5 0 1 1-7 0z`;
@@ -296,10 +306,12 @@ export class Strip {
       breaks += `M${round(x)} 5l4 8l-4 8l4 8l-4 8l2 5`;
       broken = x;
     }
-    set(this.people, { d: people });
+    set(this.said, { d: said });
+    set(this.decided, { d: decided });
     set(this.marks, { d: marks });
     set(this.forks, { d: forks });
     set(this.breaks, { d: breaks });
+    return people;
   }
 
   // The marks of the run's events, and its snapshots.
@@ -486,6 +498,28 @@ export class Strip {
     this.squeezes = squeezes;
     this.lay();
   }
+}
+
+/**
+ * The middle of the widest place between marks in which there is enough room; null if there is none.
+ * @param {number} start
+ * @param {number} end
+ * @param {number[]} marks in ascending order
+ * @param {number} room
+ */
+function freeMiddle(start, end, marks, room) {
+  let middle = /** @type {number | null} */ (null),
+    most = room,
+    from = start;
+  for (const at of [...marks.filter((mark) => mark > start - REACH && mark < end + REACH), Infinity]) {
+    const until = Math.min(end, at - REACH);
+    if (until - from >= most) {
+      most = until - from;
+      middle = (from + until) / 2;
+    }
+    from = Math.max(from, at + REACH);
+  }
+  return middle;
 }
 
 // The context menu of the strip.

@@ -101,9 +101,10 @@ export const isByPerson = ({ data }) => data?.message?.role === "user" && PEOPLE
  * An event in one line.
  * @param {EventRow} row
  * @param {Spans} spans
+ * @param {string} run the name of the run
  * @returns {Mentioned}
  */
-export function mention(row, spans) {
+export function mention(row, spans, run) {
   const { type, data, summary } = row,
     failed = row.group === "error",
     /** @type {(kind: string, words: string, code?: boolean) => Mentioned} */
@@ -120,14 +121,14 @@ export function mention(row, spans) {
       returned = !data || (data.outcome ?? "returned") === "returned";
     return made("call", data ? `${name} \u2192 ${returned ? inShort(data.result) : (data.outcome ?? "")}` : summary, true);
   }
-  if (type === "approval_decision") return made(["human", "code"].includes(data?.by ?? "human") ? "person" : "call", summary);
+  if (type === "approval_decision") return made(["human", "code"].includes(data?.by ?? "human") ? "decided" : "call", summary);
   if (type.startsWith("call_") || type === "approval_request") return made("call", summary, true);
   if (type === "message") {
     const said = messageText(row).trim().split("\n")[0];
-    if (isByPerson(row)) return made("person", `You: ${said.slice(0, QUOTED)}`);
+    if (isByPerson(row)) return made("said", `You: ${said.slice(0, QUOTED)}`);
     return made("loop", said ? `${data?.message?.role === "user" ? "to the model" : (data?.message?.role ?? "")}: ${said.slice(0, QUOTED)}` : summary);
   }
-  if (type === "run_start") return made("loop", `${spans.of(row)?.name ?? "The loop"} begins`);
+  if (type === "run_start") return made("loop", `${row.path ? (spans.of(row)?.name ?? "The loop") : run} begins`);
   if (type === "run_end") return made("loop", summary);
   return made("loop", `${type.replaceAll("_", " ")}${summary ? `: ${summary}` : ""}`);
 }

@@ -195,6 +195,16 @@ export function allow(control, { gone, replays }, can = true, why = "") {
   enable(control, can && !gone && !replays, gone ? GONE : replays ? RECORDED : why);
 }
 
+/**
+ * Write what models have used: their tokens, and the cost if it is known.
+ * @param {Record<string, number> | undefined} usage
+ * @returns {string[]}
+ */
+export function used(usage = {}) {
+  const tokens = (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0);
+  return [tokens ? count(tokens, "token") : "", usage.cost ? `$${number(usage.cost)}` : ""].filter(Boolean);
+}
+
 /** @param {string} text */
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 

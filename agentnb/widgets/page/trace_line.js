@@ -1,6 +1,6 @@
 // One row of the trace: what it is, how long it took, and its bar to scale.
 
-import { capital, count, duration, el, fit, number, say, visible } from "./text.js";
+import { capital, count, duration, el, fit, number, say, used, visible } from "./text.js";
 import { placeOf } from "./lanes.js";
 import { worked } from "./spans.js";
 
@@ -63,7 +63,7 @@ export class Line {
     this.text = el("span", { class: "agentnb-cut agentnb-isolated" });
     this.fill = el("span", { class: "agentnb-meter-fill" });
     this.meter = el("span", { class: "agentnb-meter", role: "progressbar", "aria-valuemin": 0, "aria-valuemax": 100 }, this.fill);
-    this.badge = el("span", { class: "agentnb-badge" }, el("span", { class: "agentnb-glyph", "data-kind": "person" }), el("span"));
+    this.badge = el("span", { class: "agentnb-badge" }, el("span", { class: "agentnb-glyph", "data-kind": "decided" }), el("span"));
     const parts = [this.lead, this.tool, this.given, this.facts, this.result, this.text, this.meter, this.badge];
     this.what = el("span", { class: "agentnb-what", role: cell }, this.guides, this.mark, this.glyph, ...parts);
     this.took = el("span", { class: "agentnb-took", role: cell });
@@ -97,7 +97,8 @@ export class Line {
     this.given.style.setProperty("--least", `${Math.min(given.length, LEAST_GIVEN)}ch`);
     const counts = [row.turns ? count(row.turns, "turn") : "", row.calls ? count(row.calls, "call") : ""].filter(Boolean).join(", ");
     const outcome = row.outcome === row.decided?.what ? "" : row.outcome; // the badge says it
-    sayOrHide(this.facts, [isLoop ? counts : "", progress?.text ?? "", outcome].filter(Boolean).join(", "));
+    const cost = row.kind === "turn" ? used(store.spans.all[row.span ?? -1]?.usage) : [];
+    sayOrHide(this.facts, [isLoop ? counts : "", ...cost, progress?.text ?? "", outcome].filter(Boolean).join(", "));
     sayOrHide(this.result, row.kind === "call" && row.status === "done" && row.result ? `→ ${row.result}` : "");
     sayOrHide(this.text, textOf(row, isFolded, said));
     this.text.classList.toggle("agentnb-bad", row.status === "failed");
@@ -191,7 +192,7 @@ function chevron() {
 function glyphOf({ kind, status, person }) {
   if (status === "waiting") return "person";
   if (kind === "turn") return "model";
-  if (kind === "message") return person ? "person" : "loop";
+  if (kind === "message") return person ? "said" : "loop";
   return kind === "pass" ? "loop" : kind;
 }
 

@@ -142,9 +142,9 @@ class WhatIfForm {
       "select",
       { class: "agentnb-select", "aria-label": "Approvals in the branch" },
       el("option", { value: "ask", text: "approvals: ask me" }),
-      el("option", { value: "then", text: "approvals: as decided then" }),
+      el("option", { value: "then", text: "approvals: as in this run" }),
     );
-    this.approvals.title = "As decided then: a call with the same arguments gets the same decision; all others ask you";
+    this.approvals.title = "As in this run: a call with the same arguments gets the same decision; all others ask you";
     this.run = el(
       "button",
       { type: "button", class: "agentnb-button agentnb-primary", onclick: () => this.start(), title: "Run the branch (Enter; in text Ctrl+Enter)" },

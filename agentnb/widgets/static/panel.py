@@ -30,7 +30,7 @@ from agentnb.widgets.static.pictures import (
     strip_picture,
 )
 from agentnb.widgets.static.rows import mark, row_html, rows_html
-from agentnb.widgets.text import amount, duration, for_reading, one_line, visible
+from agentnb.widgets.text import amount, duration, for_reading, one_line, used, visible
 from agentnb.widgets.views.about import Sign, display_name, input_text
 from agentnb.widgets.views.decisions import RECENT, clock, rule_row
 from agentnb.widgets.views.loops import Loops, LoopView, breadcrumb
@@ -104,7 +104,7 @@ def static_html(run: Recording, note: str = "") -> str:
         *_questions(run),
         *_remembered(run),
         *_graphs(loops, Budget(GRAPHS)),
-        _diagrams(loops, now["phase"], pictures),
+        _diagrams(loops, now["name"], now["phase"], pictures),
         f'<div role="log" aria-label="Events">{rows_html(shown, folded=len(events) >= 200)}</div>',
         *_queued(run),
         *(row_html("○", MODEL, "<b>Answer</b>", row.result) for row in answers),
@@ -121,8 +121,11 @@ def _head(now: Mapping[str, Any], events: Sequence[Event], drawn: Strip) -> str:
         facts += [count(now["requests"], "turn"), count(now["calls"], "call")]
     elif events:
         facts.append(count(len(events), "event"))
+    facts += used(now["usage"])
     if drawn.seconds > 0:
-        facts.append(duration(drawn.seconds))
+        rest = drawn.paused + drawn.idle
+        words = f" ({duration(rest)} {'idle' if drawn.idle else 'paused'})" if rest else ""
+        facts.append(duration(drawn.seconds) + words)
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:0 8px">'
         f'<b style="background:{_GROUNDS.get(now["sign"], "#59626e")};color:#fff;border-radius:10px;padding:0 9px">'
@@ -254,13 +257,13 @@ def _graphs(loops: Loops, budget: Budget) -> Iterator[str]:
         )
 
 
-def _diagrams(loops: Loops, phase: str, pictures: Budget) -> str:
+def _diagrams(loops: Loops, run: str, phase: str, pictures: Budget) -> str:
     """Show the state diagram at the side, and those of loops inside with the name of each."""
     inside = [loop for loop in loops.nested() if loop.table is not None]
     shown: dict[Any, LoopView] = {}
     for loop in inside:
         shown.setdefault((loop.path.rpartition("/")[0], loop.table), loop)
-    drawn = [(loops.root.design.name or "" if shown else "", _diagram(loops.root, phase, ""))]
+    drawn = [(run if shown else "", _diagram(loops.root, phase, ""))]
     for loop in list(shown.values())[:DRAWN]:
         name = loop.path.rpartition("/")[2]
         drawn.append((name, _diagram(loop, loop.phase or "", name)))

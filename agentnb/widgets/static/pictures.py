@@ -19,7 +19,7 @@ from agentnb.widgets.drawings.diagram import NAME, Table
 from agentnb.widgets.drawings.graph import Dress, Shape, fitted
 from agentnb.widgets.drawings.layout import HEIGHT, PHASE, WIDTH, Point, lay_out_column, lay_out_graph
 from agentnb.widgets.text import duration, one_line, visible
-from agentnb.widgets.views.strip import Bar, Lane, Strip
+from agentnb.widgets.views.strip import Bar, Lane, MarkKind, Strip
 
 LINE, GROUND, NOW = "#838b96", "#59626e", "#1c6fc9"
 MODEL, CALL, PERSON, ERROR = "#8a66e0", "#12908a", "#b8760c", "#d9534a"
@@ -93,7 +93,8 @@ def strip_picture(strip: Strip) -> str:
             _path(_ruler(strip, height), f'fill="none" stroke="{LINE}" stroke-opacity=".45"'),
             *(_path(boxes, look) for look, boxes in shapes.items()),
             *waits,
-            _path(_marks(strip, tops["you"]), f'fill="{PERSON}"'),
+            _path(_marks(strip, tops["you"], "message"), f'fill="{PERSON}"'),
+            _path(_marks(strip, tops["you"], "decision"), f'fill="none" stroke="{PERSON}" stroke-width="1.5"'),
             _path(_stops(strip, height), f'fill="{GROUND}" stroke="{LINE}"'),
             _path(_pauses(strip), f'fill="none" stroke="{LINE}"'),
         ],
@@ -102,7 +103,7 @@ def strip_picture(strip: Strip) -> str:
 
 def strip_in_words(strip: Strip) -> str:
     """Return what the strip shows, in a sentence."""
-    turns = f"{len(strip.turns):,} turn{'' if len(strip.turns) == 1 else 's'} in " if strip.turns else ""
+    turns = f"{strip.requests:,} turn{'' if strip.requests == 1 else 's'} in " if strip.requests else ""
     words = f"Timeline: {turns}{duration(strip.seconds)}"
     if strip.waited:
         words += f", of these {duration(strip.waited)} waiting for a person"
@@ -167,13 +168,16 @@ def _ruler(strip: Strip, height: float) -> str:
     return shape
 
 
-def _marks(strip: Strip, top: float) -> str:
-    """Return a diamond for each message and each decision of a person."""
+def _marks(strip: Strip, top: float, kind: MarkKind) -> str:
+    """Return a bubble for each message of a person, or a diamond for each decision."""
     shape, last = "", -LEAST
     for mark in strip.marks:
-        if mark.kind in ("message", "decision") and mark.x >= last + LEAST:
+        if mark.kind == kind and mark.x >= last + LEAST:
             x = min(max(mark.x, 5.0), strip.width - 5)
-            shape += f"M{_n(x)} {_n(top - 0.5)}l5 5-5 5-5-5z"
+            if kind == "message":
+                shape += f"M{_n(x - 5)} {_n(top - 0.5)}h10v7h-5l-3 3v-3h-2z"
+            else:
+                shape += f"M{_n(x)} {_n(top - 0.5)}l5 5-5 5-5-5z"
             last = mark.x
     return shape
 

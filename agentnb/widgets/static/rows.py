@@ -8,7 +8,7 @@ from typing import Any
 
 from agentnb.widgets.static.html import Budget, block, count, ends, escaped, fold, line
 from agentnb.widgets.static.pictures import CALL, ERROR, LINE, MODEL, PERSON
-from agentnb.widgets.text import duration, for_reading
+from agentnb.widgets.text import duration, for_reading, used
 from agentnb.widgets.views.short import output
 from agentnb.widgets.views.trace import CallDecision, Row
 
@@ -208,6 +208,8 @@ def _lead(row: Row) -> str:
         state = f' <span style="opacity:.72">{escaped(row.outcome)}</span>'
     elif row.status == "running":
         state = ' <span style="opacity:.72">running</span>'
+    if cost := ", ".join(used(row.usage)):
+        state += f' <span style="opacity:.72">{escaped(cost)}</span>'
     return f"<b>{line(row.name, 60)}</b>{' ' if words else ''}{words}{state}"
 
 

@@ -84,8 +84,9 @@ class Turn:
 class Strip:
     """The strip of a run. `times` and `places` are the points of its axis, between which it is even.
 
-    seconds: the whole time. waited: the seconds in which a person was asked about calls. paused, idle: those in
-    which the run was paused, and others in which nothing ran (`Spans`). spent: those of models and of calls.
+    requests: the turns of all loops. seconds: the whole time. waited: the seconds in which a person was asked about
+    calls. paused, idle: those in which the run was paused, and others in which nothing ran (`Spans`). spent: those of
+    models and of calls.
     """
 
     width: float
@@ -94,6 +95,7 @@ class Strip:
     breaks: tuple[Break, ...]
     marks: tuple[Mark, ...]
     turns: tuple[Turn, ...]
+    requests: int
     times: tuple[float, ...]
     places: tuple[float, ...]
     seconds: float
@@ -142,11 +144,10 @@ def strip(
         span = waits[bisect_left(starts, start)][0]
         bars.append(_bar("you", span, start, end, place, spans.last, wait=True))
 
-    turns = [
-        Turn(place(span.opened), span.name.removeprefix("turn ").partition(",")[0], span.position)
-        for span in spans.requests
-        if ", attempt" not in span.name
-    ]
+    # The ruler has the turns of the outermost loop; if it has none, those of the loops inside, with their names.
+    requests = [span for span in spans.requests if ", attempt" not in span.name]
+    numbered = [span for span in requests if not span.path] or requests
+    turns = [Turn(place(span.opened), _label(span), span.position) for span in numbered]
     made = [*_marks(events), *((kind, position) for kind, position in marks if 0 <= position < len(events))]
     placed = [Mark(kind, place(events[position].time), position) for kind, position in made]
     return Strip(
@@ -156,6 +157,7 @@ def strip(
         tuple(breaks),
         tuple(sorted(placed, key=lambda mark: mark.position)),
         tuple(turns),
+        len(requests),
         tuple(times),
         tuple(places),
         max(0.0, spans.last - spans.began),
@@ -165,6 +167,11 @@ def strip(
         sum(end - start for span, start, end in work if span.kind == "model"),
         sum(end - start for span, start, end in work if span.kind == "call"),
     )
+
+
+def _label(span: Span) -> str:
+    number = span.name.removeprefix("turn ").partition(",")[0]
+    return f"{span.path.rpartition('/')[2]} {number}" if span.path else number
 
 
 def _works(span: Span) -> bool:

@@ -68,12 +68,12 @@ class CallDecision:
 class Row:
     """A row of the trace. `position` is its first event, `number` its place among all rows in the order of creation.
 
-    span: its span, -1 if it has none. loop: of a loop, the span of the loop that runs in it, the last one if there were
-    several. name: of a call the tool, of a message who wrote it. text: what the model or the person said, what a loop
-    was given to do, a failure in words. arguments: of a call; `shortened` is their text on one line. outcome: how a
-    call ended, empty if it returned; how an answer was cut off. by_person: of a message. why: the reason why a person
-    is asked. began, ended: of a pass, whose time no span has. seconds: how long it ran when the rows were read, without
-    the time that it waited; None if it has not begun.
+    span: its span, -1 if it has none. loop: of a loop, the span of the loop that runs in it, the last one if there
+    were several. name: of a call the tool, of a message who wrote it. text: what the model or the person said, what a
+    loop was given to do, a failure in words. arguments: of a call; `shortened` is their text on one line. outcome: how
+    a call ended, empty if it returned; how an answer was cut off. usage: of a turn. by_person: of a message. why: the
+    reason why a person is asked. began, ended: of a pass, whose time no span has. seconds: how long it ran when the
+    rows were read, without the time that it waited; None if it has not begun.
     """
 
     kind: Kind
@@ -87,6 +87,7 @@ class Row:
     loop: int = -1
     text: str = ""
     reasoning: str = ""
+    usage: Mapping[str, float] = field(default_factory=dict)
     arguments: Mapping[str, Any] | None = None
     shortened: str = ""
     result: Any = None
@@ -298,6 +299,7 @@ class Trace:
             self._set(row, status="failed", text=f"{event.error.type}: {event.error.message}")
             return
         thoughts = event.message.get("reasoning") or ()
+        row.usage = event.usage
         row.reasoning = "\n".join(str(block.get("text", "")) for block in thoughts if block.get("text"))
         self._set(row, text=text_of(event.message.content))
         if event.stop_reason in CUT_OFF_REASONS:

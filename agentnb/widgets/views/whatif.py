@@ -187,7 +187,7 @@ def _message_then(run: Recording, about: Subject) -> Kind:
     at = _moment_after(run, about)
     kept = at if run.recording[at].terminal else at + 1
     then = f"The message follows #{kept - 1}. {_later(run, about.event)}"
-    kind = Kind("then", "A message then", at, kept, then)
+    kind = Kind("then", "Add a message", at, kept, then)
     if about.event.path:
         return kind._replace(off="A message reaches the outermost loop only, and this is inside another one.")
     return _tried(run, kind, Change())
