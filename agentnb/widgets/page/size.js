@@ -9,7 +9,7 @@ const DEFAULT_HEIGHT = 560,
   MOST_HEIGHT = 1200,
   LOW_HEIGHT = 430; // of a lower panel, all of it is for the question while a person is asked
 const BY_KEY = 20, // pixels a key
-  AROUND = 12; // pixels around a panel
+  ROOM_AROUND = 12; // pixels around a panel
 const KEPT_AS = `agentnb-height:${location.pathname}`;
 
 /**
@@ -32,7 +32,7 @@ export function resizable(root) {
   // A panel whose height nobody has chosen is not higher than the window of its notebook.
   const fit = () => {
     if (!root.isConnected) return;
-    const room = (root.closest(SCROLLER)?.clientHeight || window.innerHeight) - BAR_HEIGHT - AROUND,
+    const room = (root.closest(SCROLLER)?.clientHeight || window.innerHeight) - BAR_HEIGHT - ROOM_AROUND,
       most = height === DEFAULT_HEIGHT ? `${Math.max(LEAST_HEIGHT, room)}px` : "";
     if (root.style.maxHeight !== most) root.style.maxHeight = most;
     root.classList.toggle("agentnb-low", root.clientHeight < LOW_HEIGHT);

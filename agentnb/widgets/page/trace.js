@@ -10,7 +10,7 @@ const HEIGHT = 26; // pixels; trace.css has the same height
 const AROUND = 6; // rows drawn above and below the visible ones
 const FLOODED = 100; // milliseconds between two drawings when rows come too fast to be read
 const TICKS_EVERY = 250; // milliseconds between two drawings while no event comes
-const SETTLES = 400; // milliseconds after a change of the size, in which a question is kept in sight
+const RESIZES_FOR = 400; // milliseconds after a change of the size, in which a question is kept in sight
 const NOTE_FOR = 4000; // milliseconds for which a note is shown
 
 /**
@@ -297,7 +297,7 @@ export class Trace {
     const { scroller } = this,
       size = `${scroller.clientWidth} ${scroller.clientHeight}`,
       now = performance.now();
-    if (size !== this.drawnSize) this.settles = now + SETTLES; // what has grown gets its new height some frames later
+    if (size !== this.drawnSize) this.settles = now + RESIZES_FOR; // what has grown gets its new height some frames later
     else if (now > this.settles) this.inSight = null;
     this.drawnSize = size;
     for (const [key, { node, isShown, height }] of this.grown) {
