@@ -174,3 +174,26 @@ def test_the_strip_of_no_events_is_empty() -> None:
 
 def test_the_strip_in_words_says_how_long_a_person_was_waited_for() -> None:
     assert strip_in_words(of(STEPPED)) == "Timeline: 2 turns in 94.2 s, of these 60.0 s waiting for a person"
+
+
+def test_only_the_turns_of_the_outermost_loop_are_numbered() -> None:
+    events = at(
+        (0, e.RunStart(loop="L", name="l")),
+        (0, e.ModelStart(turn=1)),
+        (1, e.ModelEnd(message=asked("critic"))),
+        (1, e.CallStart(call_id="critic", name="critic", arguments={})),
+        (1, e.RunStart(path="critic", loop="L", name="critic", call="critic")),
+        (1, e.ModelStart(path="critic", turn=1)),
+        (2, e.ModelEnd(path="critic", message=asked())),
+        (2, e.RunEnd(path="critic", reason="completed")),
+        (2, e.CallEnd(call_id="critic", name="critic")),
+        (2, e.ModelStart(turn=2)),
+    )
+    made = of(events)
+    assert [(turn.label, turn.position) for turn in made.turns] == [("1", 1), ("2", 9)]
+    assert made.requests == 3
+    run = asking_inside()  # an engine makes no requests of its own
+    run.play()
+    until(lambda: run.pending)
+    assert [turn.label for turn in of(list(run.events)).turns] == ["worker 1"]
+    run.cancel()

@@ -14,8 +14,9 @@ from agentnb.core import events as e
 from agentnb.core.events import Delta
 from agentnb.core.messages import Message, ToolCall
 from agentnb.loops.session_loop import SessionLoop
-from agentnb.testing import ScriptedLLM, call
+from agentnb.testing import ScriptedLLM, call, text
 from agentnb.tools import tool
+from agentnb.widgets import static_html
 from agentnb.widgets.bundle import module
 from agentnb.widgets.text import duration
 from agentnb.widgets.views.rows import encode_rows
@@ -37,6 +38,15 @@ READ = """grid => [...grid.querySelectorAll(":scope > .agentnb-trace-row")].map(
   status: row.querySelector(".agentnb-glyph").dataset.status, took: row.querySelector(".agentnb-took").textContent,
 }))"""
 """The rows that are drawn."""
+IN_SIGHT = """() => {
+  const question = document.querySelector(".agentnb-call"),
+    foot = document.querySelector(".agentnb-bar")?.getBoundingClientRect().top ?? innerHeight;
+  return [".agentnb-asking code", ".agentnb-values dt", "[data-do=approve]:not(.agentnb-square)"].every((name) => {
+    const node = question.querySelector(name), { left, top } = node.getBoundingClientRect();
+    return top >= 0 && top + 18 <= foot && question.contains(document.elementFromPoint(left + 4, top + 6));
+  });
+}"""
+"""Whether the title of the question, the first of its arguments and its button can be seen."""
 
 
 def grid(page: Page) -> Locator:
@@ -494,10 +504,72 @@ def test_a_decided_call_shows_the_arguments_that_ran_and_its_detail_the_earlier_
     expect(decided).to_contain_text("edited and approved by code")
     expect(decided.get_by_title('delete_file(path="/a")')).to_be_visible()
     run.reject("c1", "keep it")
-    shown.until(lambda: run.state.over, "the end")
+    run.result(30)
+    shown.until(lambda: page.locator(".agentnb-state-word").inner_text() == "done", "the end")
+    decided_marks = page.locator(".agentnb-strip-decided")
+    assert decided_marks.get_attribute("d").count("z") >= 1  # type: ignore[union-attr]
+    assert page.locator(".agentnb-strip-person").get_attribute("d").count("z") == 1  # type: ignore[union-attr]
     shown.until(row(page, "keep it").count, "the rejected call")
     assert row(page, "keep it").inner_text().count("rejected") == 1
-    row(page, "/elsewhere").click()
     detail = page.get_by_role("region", name="Detail", exact=True)
-    expect(detail.get_by_role("heading", name="Before the edit")).to_be_visible()
+    row(page, "deleted /elsewhere").click()
+    shown.until(detail.get_by_role("heading", name="Before the edit").is_visible, "the detail")
     expect(detail).to_contain_text("/a")
+
+
+def test_the_question_of_a_later_turn_is_below_the_row_of_its_turn(trace: Callable[..., PanelPage]) -> None:
+    def deletes(*ids: str) -> list[Any]:
+        return [call("delete_file", {"path": f"/{id}"}, id=id) for id in ids]
+
+    run = session([deletes("a", "b"), deletes("c", "d"), "Done."])
+    run.submit_step("turn").result(30)
+    page = (shown := trace(run)).page
+    questions = page.get_by_role("group", name="delete_file", exact=True)
+    shown.until(lambda: questions.count() == 2, "the first questions")
+    run.approve("a")
+    shown.until(page.locator(".agentnb-was").count, "the decision")
+    run.reject("b")
+    while len(run.pending) < 2:
+        run.submit_step("event").result(30)
+    shown.until(lambda: questions.count() == 2, "the next questions")
+    shown.until(row(page, "Turn 2").count, "the row of the turn")
+    shown.draw()
+    boxes = [row(page, "Turn 2").first.bounding_box(), page.locator(".agentnb-waiting").bounding_box()]
+    assert boxes[0]["y"] < boxes[1]["y"]  # type: ignore[index]
+    expect(page.locator(".agentnb-was")).to_have_count(0)
+    expect(row(page, "Turn 1").filter(has_text="Turn 1")).to_be_visible()
+
+
+def test_a_turn_and_the_head_say_how_many_tokens_were_used(trace: Callable[..., PanelPage]) -> None:
+    usage = {"type": "usage", "input_tokens": 1200, "output_tokens": 34, "cost": 0.25}
+    run = session([[*text("I look."), call("search", {"query": "x"}, id="s"), usage], ["Done.", usage]])
+    run.result(30)
+    page = trace(run).page
+    expect(row(page, "I look.")).to_contain_text("1,234 tokens, $0.25")
+    expect(page.locator(".agentnb-facts")).to_contain_text("2,468 tokens \u00b7 $0.5")
+    static = static_html(run)
+    assert "1,234 tokens, $0.25" in static
+    assert "2,468 tokens" in static
+
+
+@pytest.mark.parametrize("width", [1000, 700])
+def test_in_a_low_window_the_question_is_in_sight_and_stays_there_when_the_width_changes(
+    page: Page, trace: Callable[..., PanelPage], width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 490})
+    body = "\n".join(f"line {n}" for n in range(40))
+    searches = [call("search", {"query": str(n)}, id=f"s{n}") for n in range(8)]
+    run = session([searches, [call("delete_file", {"path": body}, id="d")]])
+    run.submit_step("turn").result(30)
+    run.submit_step("turn").result(30)
+    shown = trace(run)
+    question = page.get_by_role("group", name="delete_file", exact=True)
+    shown.until(question.count, "the question")
+
+    def check() -> None:
+        shown.page.wait_for_function(IN_SIGHT, timeout=10_000)
+
+    check()
+    page.set_viewport_size({"width": 1700 - width, "height": 490})
+    shown.draw()
+    check()

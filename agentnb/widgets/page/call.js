@@ -36,7 +36,7 @@ export const REMEMBER = {
 export function remembering(words = REMEMBER) {
   const choice = el("select", { "aria-label": "Remember", title: "Remember this decision" });
   for (const [value, text] of Object.entries(words)) choice.append(el("option", { value, text }));
-  return { choice, el: el("label", { class: "agentnb-pick-one agentnb-bare" }, el("span", { text: "Remember:\u2002" }), choice, icon("down")) };
+  return { choice, el: el("label", { class: "agentnb-pick-one agentnb-bare" }, el("span", { text: "Remember:" }), choice, icon("down")) };
 }
 
 /**
