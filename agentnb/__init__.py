@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from agentnb.notebook.attaching import attach
     from agentnb.notebook.runs_table import runs
     from agentnb.store import Store
-    from agentnb.studies import Study, study
+    from agentnb.studies.study import Study, study
 
 __version__ = "0.1.0"
 
