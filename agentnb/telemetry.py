@@ -131,8 +131,10 @@ async def agui(run: Run) -> AsyncIterator[dict[str, Any]]:
     is not raised. Closing it before the end cancels the run as `async for event in run` does.
     """
     if not isinstance(run, Run):
-        instead = "A recording is written by recording.export(path, format='ag-ui')."
-        raise UsageError(f"agui(run) takes a run, not {run!r:.100}. {instead}")
+        raise UsageError(
+            f"agui(run) takes a run, not {run!r:.100}. A recording is written by"
+            " recording.export(path, format='ag-ui')."
+        )
     stream = Stream()
     source = run.__aiter__()
     try:
