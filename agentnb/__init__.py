@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from agentnb.notebook.attaching import attach
     from agentnb.notebook.runs_table import runs
     from agentnb.store import Store
-    from agentnb.studies import Study, study
+    from agentnb.studies import Study, resample, study
 
 __version__ = "0.1.0"
 
@@ -87,6 +87,7 @@ __all__ = [
     "headless",
     "load_ipython_extension",
     "replay",
+    "resample",
     "restore",
     "reviewer",
     "runs",
@@ -99,6 +100,7 @@ _WHEN_ASKED_FOR = {
     "Store": "agentnb.store",
     "Study": "agentnb.studies",
     "attach": "agentnb.notebook.attaching",
+    "resample": "agentnb.studies",
     "runs": "agentnb.notebook.runs_table",
     "study": "agentnb.studies",
 }
