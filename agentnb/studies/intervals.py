@@ -11,8 +11,11 @@ from agentnb.core.lazy import optional_module
 Interval = tuple[float, float]
 """The lower and the upper end; NaN if there are no values."""
 
-RESAMPLES = 2_000
+RESAMPLES = 1_000
 """The number of resamples of a bootstrap."""
+
+AT_A_TIME = 4_000_000
+"""The number of values that a bootstrap draws at a time, which limits its memory."""
 
 
 def share_interval(count: int, total: int, confidence: float = 0.95) -> Interval:
@@ -26,21 +29,31 @@ def share_interval(count: int, total: int, confidence: float = 0.95) -> Interval
     return float(interval.low), float(interval.high)
 
 
-def mean_interval(
-    values: Sequence[float], confidence: float = 0.95, *, seed: int = 0, resamples: int = RESAMPLES
-) -> Interval:
-    """Return the interval of the mean of a sample, by the bootstrap (bias-corrected and accelerated).
+def mean_intervals(samples: Sequence[Sequence[float]], confidence: float = 0.95, *, seed: int = 0) -> list[Interval]:
+    """Return the interval of the mean of each sample, by the bootstrap (bias-corrected and accelerated).
 
-    If all values are equal, the interval has no width. seed: equal seeds give equal intervals.
+    If all values of a sample are equal, its interval has no width. seed: equal seeds give equal intervals.
 
     Raises UsageError if SciPy is not installed.
     """
-    if len(set(values)) < 2:  # there is nothing to draw from
-        value = float(values[0]) if values else math.nan
-        return value, value
-    options: dict[str, Any] = {"confidence_level": confidence, "n_resamples": resamples, "method": "BCa", "rng": seed}
-    interval = _stats().bootstrap((values,), _mean, **options).confidence_interval
-    return float(interval.low), float(interval.high)
+    found: list[Interval] = [(math.nan, math.nan)] * len(samples)
+    by_length: dict[int, list[int]] = {}
+    for number, sample in enumerate(samples):
+        if len(set(sample)) > 1:
+            by_length.setdefault(len(sample), []).append(number)
+        elif sample:
+            found[number] = float(sample[0]), float(sample[0])
+
+    # Samples of the same length are one array, which SciPy draws from at once.
+    for length, numbers in by_length.items():
+        data = [samples[number] for number in numbers]
+        batch = max(1, AT_A_TIME // (length * len(numbers)))
+        options: dict[str, Any] = {"n_resamples": RESAMPLES, "method": "BCa", "batch": batch, "rng": seed}
+        drawn = _stats().bootstrap((data,), _mean, axis=1, confidence_level=confidence, **options)
+        interval = drawn.confidence_interval
+        for number, low, high in zip(numbers, interval.low, interval.high, strict=True):
+            found[number] = float(low), float(high)
+    return found
 
 
 def _mean(values: Any, axis: int) -> Any:

@@ -44,7 +44,7 @@ from agentnb.studies.grid import (
     seed_of,
     whole_number,
 )
-from agentnb.studies.intervals import mean_interval, share_interval
+from agentnb.studies.intervals import mean_intervals, share_interval
 from agentnb.studies.study import Study
 
 if TYPE_CHECKING:
@@ -178,9 +178,9 @@ class StepEnd:
 
 
 def end_of_step(events: Sequence[Event], step: ModelStart) -> int:
-    """Return the number of events until a step is over."""
+    """Return the number of events until a step is over, in the run or in a sample."""
     end = StepEnd(step)
-    return next((event.seq for event in islice(events, step.seq + 1, None) if end.is_at(event)), len(events))
+    return next((event.seq for event in islice(events, step.seq, None) if end.is_at(event)), len(events))
 
 
 class _Steps(Grid):
@@ -190,7 +190,7 @@ class _Steps(Grid):
         self.name = f"resample {recording.name or recording.id[:8]}"
         self.seed = seed
         self.steps = {step.seq: step for step in steps}
-        self.factors = {"at": [(at, at) for at in self.steps]}
+        self.factors = {"at": [(at, step) for at, step in self.steps.items()]}
         input, key = recording.input, input_key(recording.input)
         self.cells = [
             Cell(
@@ -201,10 +201,10 @@ class _Steps(Grid):
                 repeat=repeat,
                 seed=seed_of(seed, cell_key({"at": at}, key, repeat)),
                 input_key=key,
-                values={},
+                values={"at": step},
             )
             for repeat in range(n)
-            for at in self.steps
+            for at, step in self.steps.items()
         ]
 
 
@@ -231,8 +231,8 @@ class _Source:
     options: dict[str, Any]
 
     def fork(self, step: ModelStart, seed: int) -> Run:
-        """Return a run that makes the request of a step again. It is not kept in the store of the recorded run."""
-        return self.recording.fork(step.seq, loop=self.make_loop(seed), store=None, **self.options)
+        """Return a fork that makes the request of a step again. It is not kept in the store of the recorded run."""
+        return self.recording.fork(step.seq - 1, loop=self.make_loop(seed), store=None, **self.options)
 
     def sample(self, step: ModelStart, seed: int) -> Run:
         """Return a fork that ends as a sample does."""
@@ -258,26 +258,20 @@ class Sample(StudyRun):
     drawn: Recording | None = None
 
     @property
-    def at(self) -> int:
-        """The number of the event at which the sample was forked: a request to a model."""
-        return int(str(self.cell.arm["at"]))
+    def step(self) -> ModelStart:
+        """The request of the recorded run that was drawn."""
+        step = self.cell.values["at"]
+        assert isinstance(step, ModelStart)
+        return step
 
     def end(self, run: Run) -> None:
         """Note how the sample has ended, and where its step is over."""
         super().end(run)
         if run.state.cancelled == STEP_IS_OVER:
             self.stop_reason = "step"
-            self.drawn = _measured_at(run, self.at, "step")
+            self.drawn = run.at(end_of_step(run.recording, self.step) - 1)
         elif self.is_over:
             self.drawn = run
-
-
-def _measured_at(recording: Recording, at: int, until: Until) -> Recording:
-    """Return a recording at the position at which it is measured. at: its request that is drawn."""
-    events = recording.recording
-    step = events[at]
-    assert isinstance(step, ModelStart)
-    return recording.at((len(events) if until == "end" else end_of_step(events, step)) - 1)
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
@@ -325,7 +319,7 @@ class Resampling(Study):
 
     def _make(self, one: StudyRun) -> Run:
         assert isinstance(one, Sample)
-        return self._source.sample(self._steps[one.at], one.seed)
+        return self._source.sample(one.step, one.seed)
 
     @property
     def samples(self) -> list[Sample]:
@@ -340,8 +334,13 @@ class Resampling(Study):
         """
         rows = []
         for sample in self.samples:
-            measured, recorded = self._measured(sample), self._recorded[sample.at]
-            row = {**self._of_step(sample.at), "sample": sample.repeat, "seed": sample.seed, "status": sample.status}
+            measured, recorded = self._measured(sample), self._recorded[sample.step.seq]
+            row = {
+                **self._of_step(sample.step.seq),
+                "sample": sample.repeat,
+                "seed": sample.seed,
+                "status": sample.status,
+            }
             row |= {"value": None, "recorded": recorded.value, "differs": None, "error": sample.error}
             if measured is not None:
                 row |= {"value": measured.value, "differs": measured.differs_from(recorded)}
@@ -366,21 +365,21 @@ class Resampling(Study):
         values = {at: [one.value for one in self._ended_at(at)] for at in self._steps}
         rows = []
         if _are_numbers(value for of_step in values.values() for value in of_step):
-            for at, numbers in values.items():
-                floats = [float(number) for number in numbers if isinstance(number, (int, float))]
-                low, high = mean_interval(floats, confidence, seed=self._grid.seed)
-                mean = fmean(floats) if floats else math.nan
-                rows.append({**self._of_step(at), "n": len(floats), "mean": mean, "low": low, "high": high})
+            numbers = [[value for value in of_step if isinstance(value, (int, float))] for of_step in values.values()]
+            intervals = mean_intervals(numbers, confidence, seed=self._grid.seed)
+            for at, of_step, (low, high) in zip(values, numbers, intervals, strict=True):
+                row = {**self._of_step(at), "n": len(of_step), "mean": fmean(of_step) if of_step else math.nan}
+                rows.append({**row, "low": low, "high": high})
             return _frame(rows, (*_STEP, "n", "mean", "low", "high"))
-        for at, of_step in values.items():
-            for value, count in Counter(of_step).most_common():
-                low, high = share_interval(count, len(of_step), confidence)
-                row = {**self._of_step(at), "value": value, "count": count, "n": len(of_step)}
-                rows.append({**row, "share": count / len(of_step), "low": low, "high": high})
+        for at, found in values.items():
+            for value, count in Counter(found).most_common():
+                low, high = share_interval(count, len(found), confidence)
+                row = {**self._of_step(at), "value": value, "count": count, "n": len(found)}
+                rows.append({**row, "share": count / len(found), "low": low, "high": high})
         return _frame(rows, (*_STEP, "value", "count", "n", "share", "low", "high"))
 
     def flip_rates(self, confidence: float = 0.95) -> DataFrame:
-        """Return a frame of pandas with a row for each step: the share of the samples that differ from the recorded run.
+        """Return a frame of pandas with a row for each step: the share of samples that differ from the recorded run.
 
         `low` and `high` are the ends of Wilson's interval, `n` the number of samples with a value, `failed` the number
         of those without: the sample or the measure has failed.
@@ -391,7 +390,7 @@ class Resampling(Study):
         rows = []
         for at, (flips, n) in self._flips().items():
             low, high = share_interval(flips, n, confidence)
-            ended = [sample for sample in self.samples if sample.at == at and sample.status in ("done", "failed")]
+            ended = [sample for sample in self.samples if sample.step.seq == at and sample.status in ("done", "failed")]
             row = {**self._of_step(at), "recorded": self._recorded[at].value, "n": n, "failed": len(ended) - n}
             rows.append({**row, "flips": flips, "rate": flips / n if n else math.nan, "low": low, "high": high})
         return _frame(rows, (*_STEP, "recorded", "n", "failed", "flips", "rate", "low", "high"))
@@ -409,16 +408,16 @@ class Resampling(Study):
     @cached_property
     def _recorded(self) -> dict[int, _Measured]:
         """What is measured in the recorded run, by step: at its end it is the same for all steps."""
-        source = self._source
-        if source.until == "end":
-            at_the_end = _Measured.of(_measured_at(source.recording, next(iter(self._steps)), "end"), self._measure)
-            return dict.fromkeys(self._steps, at_the_end)
-        recorded = {at: _measured_at(source.recording, at, "step") for at in self._steps}
-        return {at: _Measured.of(recording, self._measure) for at, recording in recorded.items()}
+        recording = self._source.recording
+        events = recording.recording
+        if self._source.until == "end":
+            return dict.fromkeys(self._steps, _Measured.of(recording.at(len(events) - 1), self._measure))
+        ends = {at: end_of_step(events, step) for at, step in self._steps.items()}
+        return {at: _Measured.of(recording.at(end - 1), self._measure) for at, end in ends.items()}
 
     def _ended_at(self, at: int) -> list[_Measured]:
         """Return what was measured at a step, without errors."""
-        found = [self._measured(sample) for sample in self.samples if sample.at == at]
+        found = [self._measured(sample) for sample in self.samples if sample.step.seq == at]
         return [one for one in found if one is not None and one.error is None]
 
     def _flips(self) -> dict[int, tuple[int, int]]:

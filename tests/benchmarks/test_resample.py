@@ -12,7 +12,7 @@ from tests.benchmarks.test_study import seconds_of
 
 TURNS = 200
 STEPS = 20
-SAMPLES = 25
+SAMPLES = 10
 
 
 @tool

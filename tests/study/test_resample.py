@@ -107,16 +107,18 @@ async def test_every_turn_is_drawn_and_the_last_one_ends_the_run() -> None:
     table = drawn.table()
     assert list(table["at"].unique()) == requests(run)
     assert list(table["turn"].unique()) == [1, 2, 3, 4]
-    last = [sample for sample in drawn.samples if sample.at == requests(run)[-1]]
+    last = [sample for sample in drawn.samples if sample.step.seq == requests(run)[-1]]
     assert {sample.run.stop_reason for sample in last if sample.run} == {"completed"}
 
 
 @pytest.mark.parametrize("world", WORLDS)
 async def test_the_steps_of_every_design_can_be_drawn(world: str) -> None:
     run = await drive(WORLDS[world]().start("go"))
-    drawn = await resample(run, every="turn", n=2, until="step", approve=True)
+    if not requests(run):
+        pytest.skip("its loops are functions, which ask no model")
+    drawn = await resample(run, every="turn", n=1, until="step", approve=True)
     frame = drawn.flip_rates()
-    assert list(frame["n"] + frame["failed"]) == [2] * len(frame)
+    assert list(frame["n"] + frame["failed"]) == [1] * len(frame)
 
 
 async def test_recorded_tools_serve_what_is_not_to_vary() -> None:
@@ -149,7 +151,7 @@ async def test_equal_seeds_give_equal_tables() -> None:
     run = await World().run()
 
     async def table(seed: int) -> Any:
-        drawn = await resample(run, every="turn", n=6, seed=seed, loop=World().loop)
+        drawn = await resample(run, every="turn", n=3, seed=seed, loop=World().loop)
         return drawn.table()
 
     one, same, other = await table(1), await table(1), await table(2)
@@ -238,7 +240,7 @@ def asking() -> SessionLoop:
 async def test_questions_of_samples_wait_and_are_listed() -> None:
     run = asking().start("go", approve=True)
     await run
-    drawn = resample(run, at=0, n=3, loop=asking, approve={"send": "ask"}, at_once=1).start()
+    drawn = resample(run, at=0, n=3, loop=asking, approve=[{"tool": "send", "decision": "ask"}], at_once=1).start()
     await until(lambda: len(drawn.pending) == 3)
     assert drawn.approve(drawn.pending[:2]) == 2
     drawn.reject(drawn.pending[0], "no")
@@ -251,7 +253,7 @@ async def test_a_policy_decides_and_a_single_step_asks_nobody() -> None:
     await run
     drawn = await resample(run, at=0, n=2, loop=asking)  # with the policy of the run
     assert set(drawn.table()["value"]) == {"sent to Ada"}
-    drawn = await resample(run, at=0, n=2, until="step", loop=asking, approve={"send": "ask"})
+    drawn = await resample(run, at=0, n=2, until="step", loop=asking, approve=[{"tool": "send", "decision": "ask"}])
     assert (set(drawn.table()["value"]), drawn.pending) == ({"send"}, [])
 
 
@@ -306,24 +308,20 @@ async def test_what_cannot_be_drawn_is_refused(options: dict[str, Any], message:
 
 
 async def test_a_run_without_requests_has_no_step() -> None:
-    from agentnb import Loop
-
-    class Idle(Loop):
-        async def run(self, input: Any) -> str:
-            return "done"
-
-    run = Idle().start("go")
-    await run
+    run = await drive(WORLDS["loop_agent"]().start("go"))
+    assert not requests(run)
     with pytest.raises(UsageError, match="has made no request to a model"):
         resample(run, every="turn")
     with pytest.raises(UsageError, match="this run has none"):
+        resample(run, at=0)
+    with pytest.raises(UsageError, match="to which event 0 belongs"):
         resample(run, at=0)
 
 
 async def test_a_loop_of_another_kind_or_none_is_refused(tmp_path: Path) -> None:
     run = await World().run()
     with pytest.raises(RecordingMismatch):
-        resample(run, at=0, loop=agentnb.LoopAgent([], max_iterations=1))
+        resample(run, at=0, loop=WORLDS["engine"]())
     with pytest.raises(UsageError, match="loop of this recording is not known"):
         resample(run.snapshot(), at=0)
 
