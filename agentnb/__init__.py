@@ -18,6 +18,7 @@ The packages, each of which imports only those below it (`ARCHITECTURE.md` says 
     store        where journals are kept: SQLite, PostgreSQL
     loops        the five designs, and loops of your own
     run          a run: driver, effects, approvals, gate, journal, snapshot, fork, replay
+    exporters    recordings in the formats of other tools
     importers    recordings of other tools, as events
     llms         clients for language models
     tools        tools from functions, loops and MCP servers
@@ -60,7 +61,8 @@ if TYPE_CHECKING:
     from agentnb.notebook.attaching import attach
     from agentnb.notebook.runs_table import runs
     from agentnb.store import Store
-    from agentnb.studies import Study, resample, study
+    from agentnb.studies.resampling import resample
+    from agentnb.studies.study import Study, study
 
 __version__ = "0.1.0"
 
@@ -107,7 +109,7 @@ _WHEN_ASKED_FOR = {
 """The modules of the names that are imported at their first use, because no program needs all of these modules."""
 _PACKAGES = frozenset(
     {
-        *("analysis", "core", "errors", "importers", "llms", "loops", "notebook", "run", "store"),
+        *("analysis", "core", "errors", "exporters", "importers", "llms", "loops", "notebook", "run", "store"),
         *("studies", "testing", "tools", "widgets"),
     }
 )

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from agentnb.core.json import repair_texts
 
@@ -452,6 +452,21 @@ def _rename(schema: Any, renamed: Mapping[str, str]) -> Any:
         name: renamed.get(part, part) if name == "$ref" and isinstance(part, str) else _rename(part, renamed)
         for name, part in schema.items()
     }
+
+
+def schema_faults(schema: Mapping[str, Any], value: Any) -> list[str]:
+    """Return what does not fit a JSON schema, as text. Raises ValueError if the schema is not valid."""
+    parsed = JsonSchema(schema)
+    if parsed.unread:
+        raise ValueError(f"{parsed.unread[0]}.")
+    return parsed.faults(value)
+
+
+def check_schema(schema: Mapping[str, Any]) -> None:
+    """Raise ValueError if this is not JSON or not a JSON schema."""
+    to_json(schema)
+    if unread := JsonSchema(schema).unread:
+        raise ValueError(unread[0])
 
 
 def no_schema_reason(error: Exception) -> str:

@@ -369,6 +369,10 @@ class Design(ABC):
         """
         return {}
 
+    def read_output(self, recorded: Any) -> Any:
+        """Return the recorded output of a run as awaiting the run returns it: by default, unchanged."""
+        return recorded
+
     def config(self) -> dict[str, Any]:
         """Return the configuration that determines the loop's behavior, as plain data.
 

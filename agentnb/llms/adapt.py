@@ -89,6 +89,12 @@ def with_options(llm: Any, options: Mapping[str, Any]) -> Any:
     return _WithOptions(llm, options)
 
 
+def takes_schema(llm: Any) -> bool:
+    """Return True if a model is passed the JSON schema that an answer must follow."""
+    stream = getattr(llm, "stream", None)
+    return callable(stream) and _takes(stream, "tools") and _takes(stream, "schema")
+
+
 class _WithOptions:
     """A model that is passed options with each request."""
 

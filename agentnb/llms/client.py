@@ -204,7 +204,8 @@ class HttpModel(ABC):
     def describe(self, **options: Any) -> JsonObject:
         """Return what a run records of a request with these options: `provider`, `model` and `options`.
 
-        It has no messages, no schemas and no secrets.
+        It has no messages, no schemas and no secrets. With a schema, the options have the part of the request in which
+        it is sent, as `schema_as`.
         """
         merged = self.options | {"server": self._transport.server} | options
         given = {name: value for name, value in merged.items() if value is not None}
@@ -212,6 +213,8 @@ class HttpModel(ABC):
         extra = given.get("extra_body")
         if isinstance(extra, Mapping) and isinstance(extra.get("model"), str):
             model = extra["model"]
+        if given.get("schema") is not None:
+            given["schema_as"] = self._schema_as
         return {"provider": self.provider, "model": model, "options": recorded_options(given)}
 
     def with_options(self, **options: Any) -> Self:
@@ -233,6 +236,11 @@ class HttpModel(ABC):
     async def aclose(self) -> None:
         """Close the connections of this event loop. The model can still be used: it opens new ones."""
         await self._transport.close()
+
+    @property
+    @abstractmethod
+    def _schema_as(self) -> str:
+        """The part of a request that has the schema of the answer, for recordings."""
 
     @abstractmethod
     def _prepare(

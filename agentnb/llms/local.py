@@ -129,6 +129,8 @@ class Local:
     def describe(self, **options: Any) -> dict[str, Any]:
         """Return what a run records of a request with these options: `provider`, `model` and `options`."""
         given = {name: value for name, value in (self.options | options).items() if value is not None}
+        if "schema" in given:
+            given["schema_as"] = "response_format"
         return {
             "provider": self.provider,
             "model": self.model,

@@ -22,4 +22,4 @@ def output_of(state: State, design: Design, *, cause: BaseException | None = Non
         raise LimitReached(error.message if error is not None else str(reason))
     if reason == "error":
         raise RunFailed(f"{error.type}: {error.message}" if error is not None else "The loop failed.") from cause
-    return to_plain(state.output)
+    return design.read_output(to_plain(state.output))

@@ -33,6 +33,7 @@ from agentnb.core.messages import Message
 from agentnb.core.prefix import Prefix
 from agentnb.core.protocols import Recorder, RunStore
 from agentnb.core.state import State
+from agentnb.exporters import Exported, exported
 from agentnb.llms.adapt import with_options
 from agentnb.run import environment
 from agentnb.run import host as hosting
@@ -42,6 +43,7 @@ from agentnb.run.approvals.recorded_policy import lost_function, policy_of_a_rec
 from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.event_data import input_as_json
+from agentnb.run.files import written_atomically
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.names import names_in
@@ -140,6 +142,28 @@ class Recording(ReadableRun):
         Raises UsageError if the path is a folder, or its folder does not exist.
         """
         return environment.presenter().export_html(self, path)
+
+    def export(self, path: str | os.PathLike[str], *, format: str) -> Exported:
+        """Write the run as it is now into a file in the format of another tool.
+
+            written = run.export("nile.json", format="atif")
+            print(written.lost)  # what the format cannot carry, counted by kind
+
+        A replay writes its whole recording. An existing file is replaced.
+
+        path: the path of the file; its folder must exist. format: `atif` (trajectories of Harbor), `messages` (chat
+        messages, in the format of OpenAI or Anthropic).
+
+        Returns the path, the name of the format, and what it cannot carry. Raises UsageError if the format is not known
+        or the recording has no messages, StorageError if the file cannot be written.
+        """
+        check_path("export(path)", path)
+        with self.lock:
+            events = list(self.recording)
+        title, content, lost = exported(events, format)
+        with written_atomically(Path(path), "The recording") as file:
+            file.write(content)
+        return Exported(Path(path), title, lost)
 
 
 class Replay(Playback, Recording):

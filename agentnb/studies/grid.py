@@ -83,7 +83,7 @@ class Grid:
         self.repeats = whole_number("repeats", repeats, 1)
         self.inputs = _checked_inputs(inputs)
         self.factors = {factor: _labelled(factor, values) for factor, values in _checked_arms(arms).items()}
-        self._make_loop = make_loop
+        self.make_loop = make_loop
         self._takes_seed = check_factory(make_loop, self.factors)
         self._options = _options_in(make_loop, self.factors)
         self.cells = self._cells()
@@ -97,6 +97,11 @@ class Grid:
         """The labels of each factor, as they are recorded."""
         return {factor: [label for label, _ in values] for factor, values in self.factors.items()}
 
+    @property
+    def factory_name(self) -> str:
+        """The name of the function that makes the loops."""
+        return _name_of(self.make_loop)
+
     def make(self, cell: Cell) -> tuple[Loop, dict[str, Any]]:
         """Return a new loop for a cell, and the options of `start` that are part of its arm.
 
@@ -106,10 +111,10 @@ class Grid:
         arguments = {name: value for name, value in cell.values.items() if name not in options}
         if self._takes_seed:
             arguments["seed"] = cell.seed
-        loop = self._make_loop(**arguments)
+        loop = self.make_loop(**arguments)
         if not isinstance(loop, Loop):
             raise UsageError(
-                f"{_name_of(self._make_loop)} must return a loop, not {shown(loop)} (for the arm {arm_text(cell.arm)})."
+                f"{_name_of(self.make_loop)} must return a loop, not {shown(loop)} (for the arm {arm_text(cell.arm)})."
             )
         return loop, options
 
@@ -144,12 +149,12 @@ class Grid:
                 raise
             except Exception as error:
                 raise UsageError(
-                    f"{_name_of(self._make_loop)} failed for the arm {arm_text(cell.arm)}: {type(error).__name__}:"
+                    f"{_name_of(self.make_loop)} failed for the arm {arm_text(cell.arm)}: {type(error).__name__}:"
                     f" {error}. No run was started."
                 ) from error
             if any(loop is other for other in made):
                 raise UsageError(
-                    f"{_name_of(self._make_loop)} returned the same loop twice. Each run needs a loop of its own: make"
+                    f"{_name_of(self.make_loop)} returned the same loop twice. Each run needs a loop of its own: make"
                     " the loop inside the function, and do not cache it."
                 )
             made.append(loop)

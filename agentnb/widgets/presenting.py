@@ -35,6 +35,8 @@ SAVED_AFTER = 1.0
 """Seconds between the last batch and the replacement, so that a person sees the end arrive."""
 SEEN_WITHIN = 10.0
 """Seconds from the replacement until a page that is slow to draw has to show the panel."""
+SENT_WITHIN = 1.0
+"""Seconds that the end of a cell waits for the page to be told that the run has ended."""
 KEPT = 20
 """Panels of ended runs that stay live."""
 
@@ -93,7 +95,7 @@ def _present_until_over(run: Recording) -> None:
     handle = display_panel(live)
     copy = SavedCopy(run, live.key)
     context = copy_context()  # ipykernel finds the cell of an output by a context variable
-    is_ended = threading.Event()
+    is_ended, is_sent = threading.Event(), threading.Event()
 
     def end() -> None:
         # First remove the copy: it would be visible while the live panel moves.
@@ -111,6 +113,7 @@ def _present_until_over(run: Recording) -> None:
             # A timer has no caller. The live panel stays in place.
             logger.exception("The panel of run %s could not be replaced by a static one", run.id)
 
+    live.when_over(is_sent.set)
     live.when_over(lambda: _later(SAVED_AFTER, end_in_its_cell))
 
     # nbclient accepts an update of an output only from the cell that runs; the timer's would be lost there.
@@ -118,6 +121,8 @@ def _present_until_over(run: Recording) -> None:
         if not run.state.over:
             copy.update()
         elif not is_ended.is_set() or in_force().absence is not None:
+            # The page keeps the live panel only if it knows that the run has ended when the output is replaced.
+            is_sent.wait(SENT_WITHIN)
             end()
         return live.comm is not None
 

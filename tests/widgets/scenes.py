@@ -10,7 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from agentnb.core.events import Event
 from agentnb.loops.session_loop import SessionLoop
+from agentnb.run.journal import Journal
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.tools import tool
 from tests.loops.execution_world import MOMENT, World, c, solution
@@ -19,9 +21,6 @@ from tests.widgets.support import until
 BEGAN = 1_767_000_000.0  # 29 December 2025, 9:20 in the morning, UTC
 TICK = 0.37
 AGES = 600  # seconds: longer than any test
-REST = 0.1  # seconds without a reading of the clock, after which a run is at rest
-
-_readings: list[float] = []  # of the clock, while it advances
 
 
 @tool
@@ -54,21 +53,19 @@ CALLS = [  # each waits for the one before, so that there is only one order; one
 
 
 class Clock:
-    """A clock for runs that advances at each reading, because a run reads it for each event, until it is stopped."""
+    """The clock of runs. It advances with each event, however often it is read, until it is stopped."""
 
     def __init__(self) -> None:
         self.now = BEGAN
         self._is_stopped = False
 
-    def tick(self) -> float:
-        """Return the time, after one tick."""
+    def tick(self) -> None:
+        """Advance to the time of the next event."""
         if not self._is_stopped:
             self.now += TICK
-            _readings.append(self.now)
-        return self.now
 
     def stop(self, after: float = 0.0) -> None:
-        """Stop the clock `after` seconds from now: the panel reads it as often as it has time to."""
+        """Stop the clock `after` seconds from now."""
         self._is_stopped = True
         self.now += after
 
@@ -77,10 +74,17 @@ class Clock:
 def ticking() -> Iterator[Clock]:
     """Install a clock for runs, and return it."""
     clock = Clock()
+    append = Journal.append
+
+    def tick_and_append(journal: Journal, *args: Any, **options: Any) -> Event | None:
+        clock.tick()
+        return append(journal, *args, **options)
+
     zone = patch.dict("os.environ", {"TZ": "UTC"})
-    journal = patch("agentnb.run.journal.time", SimpleNamespace(time=lambda: clock.now, monotonic=clock.tick))
+    read = SimpleNamespace(time=lambda: clock.now, monotonic=lambda: clock.now)
+    journal, ticks = patch("agentnb.run.journal.time", read), patch.object(Journal, "append", tick_and_append)
     try:
-        with zone, journal, patch("time.time", lambda: clock.now):
+        with zone, journal, ticks, patch("time.time", lambda: clock.now):
             time.tzset()
             yield clock
     finally:
@@ -96,15 +100,11 @@ def _play(run: Any, condition: Callable[[], Any]) -> Any:
     playing.start()
     playing.join()
     until(condition)
-    until(_is_at_rest)
     return run
 
 
-def _is_at_rest() -> bool:
-    """Return True if the thread that drives the run has stopped reading the clock."""
-    before = len(_readings)
-    time.sleep(REST)
-    return len(_readings) == before
+def _asked(run: Any, questions: int) -> bool:
+    return len([event for event in run.events if event.type == "approval_request"]) == questions
 
 
 def not_started() -> Any:
@@ -128,14 +128,14 @@ def speak(run: Any) -> None:
 def waiting() -> Any:
     """One call waits for a person."""
     run = _run(READ, [*text("This is the report."), REPORT])
-    return _play(run, lambda: run.pending)
+    return _play(run, lambda: _asked(run, 1))
 
 
 def waiting_for_many() -> Any:
     """Four calls do."""
     deletions = [call("delete_file", {"path": f"/data/old-{n}.csv"}, id=f"d{n}") for n in range(1, 4)]
     run = _run(READ, [*text("Some files are in the way."), REPORT, *deletions])
-    return _play(run, lambda: len(run.pending) == 4)
+    return _play(run, lambda: _asked(run, 4))
 
 
 def paused() -> Any:

@@ -181,11 +181,46 @@ def test_approve_is_disabled_until_the_end_of_the_arguments_was_visible(show: Ca
     approve = shown.page.get_by_role("button", name="Approve", exact=True)
     expect(approve).to_be_disabled()
     expect(approve).to_have_attribute("title", "Read to the end of the arguments first.")
+    expect(row(shown)).to_contain_text("Read to the end of the arguments first.")
     expect(row(shown)).to_contain_text("more lines")
     read_to_the_end(shown)
     expect(row(shown)).not_to_contain_text("more line", use_inner_text=True)
     approve.click()
     shown.until(lambda: not run.pending, "the approval")
+
+
+def test_an_edited_call_is_approved_when_the_end_of_each_value_in_its_form_was_visible(
+    show: Callable[..., PanelPage],
+) -> None:
+    run = waiting(*deletes("report.csv" + "\n" * 60 + "; rm -rf /"))
+    shown = show(run)
+    card = row(shown)
+    approve, path = card.get_by_role("button", name="Approve", exact=True), card.get_by_label("path", exact=True)
+    press(card, "Edit")
+    expect(path).to_be_focused()
+    expect(card).to_contain_text("Read to the end of path first.")
+    path.press("Control+Home")
+    path.press_sequentially("/")
+    expect(approve).to_be_disabled()
+    path.fill("report.csv")
+    expect(approve).to_be_enabled()
+    expect(card).not_to_contain_text("Read to the end")
+    press(card, "Edit")
+    expect(approve).to_be_disabled()  # without the form, the call has the arguments that nobody has read
+    press(card, "Edit")
+    approve.click()
+    shown.until(lambda: not run.pending, "the approval")
+    ((decision, arguments),) = decisions_made(run)
+    assert (decision, arguments["path"]) == ("edit", "report.csv")
+
+
+def test_an_unchanged_value_of_the_form_is_read_to_its_end(show: Callable[..., PanelPage]) -> None:
+    run = waiting(*deletes("report.csv" + "\n" * 60 + "; rm -rf /"))
+    card = row(show(run))
+    press(card, "Edit")
+    expect(card.get_by_role("button", name="Approve", exact=True)).to_be_disabled()
+    card.get_by_label("path", exact=True).press("Control+End")
+    expect(card.get_by_role("button", name="Approve", exact=True)).to_be_enabled()
 
 
 def test_approve_is_disabled_until_abbreviated_arguments_are_loaded(show: Callable[..., PanelPage]) -> None:
@@ -1345,7 +1380,7 @@ def test_the_fields_of_a_form_are_below_each_other(show: Callable[..., PanelPage
     assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
 
 
-def test_edit_shows_its_form_below_long_arguments(show: Callable[..., PanelPage]) -> None:
+def test_edit_shows_its_form_in_place_of_long_arguments(show: Callable[..., PanelPage]) -> None:
     long = call("delete_file", {"path": "\n".join(f"/line {n}" for n in range(60))}, id="long")
     shown = show(waiting(long, *deletes("/b")), "controls", "trace", "approvals")
     card = row(shown)
@@ -1354,6 +1389,7 @@ def test_edit_shows_its_form_below_long_arguments(show: Callable[..., PanelPage]
     first = card.get_by_label("path", exact=True)
     expect(first).to_be_focused()
     expect(first).to_be_in_viewport()
+    expect(card.get_by_role("region", name="Arguments of delete_file (long)")).to_be_hidden()
 
 
 def test_review_gives_the_keys_to_the_call_that_it_opens(show: Callable[..., PanelPage]) -> None:

@@ -98,6 +98,9 @@ def test_times_are_without_waits_and_decisions_say_who_and_after_how_long() -> N
         e.CallStart(call_id="c", name="rm", arguments={"path": "/b"}),
         e.CallEnd(call_id="c", name="rm", result="gone"),
     )
+    [[waits]] = [turn.inside for turn in Trace().follow(events, 5).rows()]
+    [[decided_row]] = [turn.inside for turn in Trace().follow(events, 6).rows()]
+    assert [waits.shortened, decided_row.shortened] == ['path="/a"', 'path="/b"']
     [turn] = Trace().follow(events).rows()
     [row] = turn.inside
     assert (turn.seconds, row.seconds) == (1.0, 1.0)

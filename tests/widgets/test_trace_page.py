@@ -24,7 +24,7 @@ from agentnb.widgets.views.trace import Row, Trace
 from tests import designs
 from tests.widgets.axe import faults
 from tests.widgets.pages import PanelPage, RecordedPanel, rows_message, state
-from tests.widgets.support import HOSTILE, asking_everywhere, session
+from tests.widgets.support import HOSTILE, asking_everywhere, session, waiting
 from tests.widgets.test_spans import stamped
 
 pytestmark = pytest.mark.browser
@@ -479,3 +479,25 @@ def test_a_run_that_began_without_a_turn_is_not_told_to_start(trace: Callable[..
     shown = trace(run)
     expect(shown.page.get_by_text("No turn or call yet.", exact=True)).to_be_visible()
     expect(shown.page.get_by_text("Nothing has happened")).to_be_hidden()
+
+
+def test_a_decided_call_shows_the_arguments_that_ran_and_its_detail_the_earlier_ones(
+    trace: Callable[..., PanelPage],
+) -> None:
+    run = waiting("/a", "/b")
+    page = (shown := trace(run)).page
+    shown.until(lambda: page.get_by_role("group", name="delete_file", exact=True).count() == 2, "the questions")
+    run.edit("c0", {"path": "/elsewhere"})
+    decided = page.locator(".agentnb-was")
+    shown.until(decided.count, "the decision")
+    expect(decided).to_contain_text('delete_file(path="/elsewhere")')
+    expect(decided).to_contain_text("edited and approved by code")
+    expect(decided.get_by_title('delete_file(path="/a")')).to_be_visible()
+    run.reject("c1", "keep it")
+    shown.until(lambda: run.state.over, "the end")
+    shown.until(row(page, "keep it").count, "the rejected call")
+    assert row(page, "keep it").inner_text().count("rejected") == 1
+    row(page, "/elsewhere").click()
+    detail = page.get_by_role("region", name="Detail", exact=True)
+    expect(detail.get_by_role("heading", name="Before the edit")).to_be_visible()
+    expect(detail).to_contain_text("/a")

@@ -33,6 +33,7 @@ from agentnb.loops.agent.stream import cancel_check, stream
 from agentnb.loops.agent.turns import TurnState
 from agentnb.loops.base import Loop, check_system_prompt, count_of
 from agentnb.loops.events import take
+from agentnb.loops.output import StructuredOutput, prompt_for, schema_of
 from agentnb.run import Run
 from agentnb.run.validation import StartOptions
 
@@ -41,6 +42,15 @@ class AgentRequests(Requests):
     """The model requests of an agent. They include the retrieved documents."""
 
     loop: Agent
+
+    @property
+    def system_prompt(self) -> str | None:
+        """The prompt, with instructions for a model that takes no schema."""
+        return prompt_for(self.loop.output, self.loop)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of every request: the tools, and the schema of the output."""
+        return super().options() | schema_of(self.loop.output)
 
     @classmethod
     def replacements(cls, state: State) -> Mapping[int, dict[str, Any]]:
@@ -68,7 +78,8 @@ class Agent(Loop):
     llm, tools: the model, and the tools that it can call. system_prompt: sent to the model before the conversation.
     retriever: an object with `retrieve(query)`, or a function; sync or async. It is called in every turn with the
     user's last message. max_iterations: maximum number of model requests; None is no limit. tool_execution:
-    `sequential` or `parallel`.
+    `sequential` or `parallel`. output: a type (such as a pydantic model) or a JSON schema that the answer must fit; the
+    agent then returns an object of the type (`agentnb.loops.output`).
 
     Raises UsageError for an argument that is not valid.
     """
@@ -100,6 +111,7 @@ class Agent(Loop):
         retriever: Any = None,
         max_iterations: int | None = 10,
         tool_execution: Literal["sequential", "parallel"] = "sequential",
+        output: Any = None,
         name: str | None = None,
     ) -> None:
         super().__init__(llm, tools, name=name)
@@ -110,6 +122,7 @@ class Agent(Loop):
         self.retriever = retriever
         self.max_iterations = count_of("max_iterations", max_iterations)
         self.tool_execution = tool_execution
+        self.output = StructuredOutput(output) if output is not None else None
         if retriever is not None:
             retrieve = retriever_call(retriever)
             self.activities = {RETRIEVE: lambda arguments, state: retrieve(arguments["query"])}
@@ -129,6 +142,9 @@ class Agent(Loop):
         # An answer ends the run, unless a follow-up is queued. The limit comes before all queued messages.
         answer = _answer(state)
         if answer is not None and not state.queues["follow_up"]:
+            if self.output is not None:
+                may_ask = self.max_iterations is None or state.turn < self.max_iterations
+                return self.output.next_event(state, answer, may_ask=may_ask)
             return RunEnd(reason=answer.cut_off or "completed", output=text_of(answer.message.content))
         if self.max_iterations is not None and state.turn >= self.max_iterations:
             return self._at_limit()
@@ -136,7 +152,8 @@ class Agent(Loop):
             return take(state, "follow_up")
         if state.queues["steering"]:
             return take(state, "steering")
-        if self.retriever is not None and (event := retrieve_first(state)) is not None:
+        is_mending = state.heard == ["loop"]  # the documents were retrieved for the message of the user
+        if self.retriever is not None and not is_mending and (event := retrieve_first(state)) is not None:
             return event
         return ModelStart(turn=state.turn + 1)
 
@@ -155,7 +172,12 @@ class Agent(Loop):
         """Return the settings that determine how this agent behaves."""
         names = ("system_prompt", "max_iterations", "tool_execution")
         chosen = {name: getattr(self, name) for name in names}
-        return {**super().config(), **chosen, "retrieves": self.retriever is not None}
+        output = {"output": self.output.schema} if self.output is not None else {}
+        return {**super().config(), **chosen, "retrieves": self.retriever is not None, **output}
+
+    def read_output(self, recorded: Any) -> Any:
+        """Return the output as an object of the type that was given as `output`."""
+        return self.output.instance(recorded) if self.output is not None and recorded is not None else recorded
 
     async def execute(
         self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]
@@ -179,12 +201,12 @@ class Agent(Loop):
         """Return the stream of events that `execute` yields, for a started or restored run of this agent."""
         return stream(run, cancel_check(cancel_token), self.ends_at_limit)
 
-    async def ainvoke(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
-        """Run on a prompt and return the text of the answer. The published design has `run` under both names."""
+    async def ainvoke(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> Any:
+        """Run on a prompt and return the answer, as `run` does. The published design has `run` under both names."""
         return await self.run(prompt, cancel_token, **options)
 
-    async def run(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> str:
-        """Run on a prompt and return the text of the answer.
+    async def run(self, prompt: Any, cancel_token: Any = None, **options: Unpack[StartOptions]) -> Any:
+        """Run on a prompt and return the text of the answer, or an object of the type that was given as `output`.
 
         cancel_token, options: as for `execute`.
 
@@ -201,6 +223,8 @@ class Agent(Loop):
             answer = await run
             if run.stop_reason == "suspended":  # there is no answer; `execute` reports an error, too
                 raise RunFailed(run.stop_reason)
+            if self.output is not None:
+                return answer
             return str(answer or "")
         except RunFailed as error:
             if run.state.failure is None or not isinstance(error.__cause__, Exception):

@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
+from pydantic_core import to_json
+
 from agentnb.core import events as e
 from agentnb.core.calls import render
 from agentnb.core.events import CUT_OFF_REASONS
@@ -205,9 +207,9 @@ class AgentProjection(Projection[AgentEvent]):
 
     def _run_end(self, event: e.RunEnd) -> Iterator[AgentEvent]:
         if event.reason in CUT_OFF_REASONS:
-            yield from self._end(T.AGENT_FINISH, content=event.output or "", metadata={"stop_reason": event.reason})
+            yield from self._end(T.AGENT_FINISH, content=_text(event.output), metadata={"stop_reason": event.reason})
         elif event.reason in ("completed", "empty"):
-            yield from self._end(T.AGENT_FINISH, content=event.output or "")
+            yield from self._end(T.AGENT_FINISH, content=_text(event.output))
         elif event.reason == "max_iterations":
             yield from self._end(T.MAX_ITERATIONS_REACHED, metadata={"max_iterations": self._turn.max_iterations})
         elif event.reason == "cancelled":
@@ -247,6 +249,11 @@ class AgentProjection(Projection[AgentEvent]):
         e.RunEnd: _run_end,
         e.Delta: _delta,
     }
+
+
+def _text(output: Any) -> str:
+    """Return the output of an agent as text: JSON, if it is an object of a given type."""
+    return output if isinstance(output, str) else "" if output is None else to_json(output).decode()
 
 
 def _error_of(event: e.CallEnd) -> e.ErrorInfo:

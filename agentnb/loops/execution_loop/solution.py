@@ -21,19 +21,18 @@ from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
-from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from agentnb.core.errors import UsageError
 from agentnb.core.events import CUT_OFF_REASONS, Delta, ModelEnd
 from agentnb.core.json import parse_arguments, readable, repair_text
 from agentnb.core.messages import Message, ToolCall, text_of
 from agentnb.core.reply import Reply
 from agentnb.core.tools import Tool
-from agentnb.json_schema import argument_faults, hoist_definitions, no_schema_reason
+from agentnb.json_schema import hoist_definitions
 from agentnb.loops.execution_loop.references import DAGGER
-from agentnb.loops.execution_loop.tools import SchemaTool, check_schema, is_detached, schema_faults
+from agentnb.loops.execution_loop.tools import SchemaTool, is_detached
 from agentnb.loops.execution_loop.writes import METHODS
+from agentnb.loops.output import OutputType
 
 # -- the request ---------------------------------------------------------------------------------------------------
 
@@ -140,24 +139,8 @@ def _tool_schema(tool: Tool) -> dict[str, Any]:
 # -- the output ----------------------------------------------------------------------------------------------------
 
 
-class OutputCheck:
-    """The check of a loop's output by a JSON schema or by a type that pydantic can validate, if one is given."""
-
-    def __init__(self, output: Any) -> None:
-        """Read `output=`. Raises UsageError if it is neither a JSON schema nor a type that has one."""
-        self.schema: dict[str, Any] | None = None
-        self._adapter: TypeAdapter[Any] | None = None
-        try:
-            if isinstance(output, Mapping):
-                self.schema = dict(output)
-                check_schema(self.schema)
-            elif output is not None:
-                self._adapter = TypeAdapter(output)
-                self.schema = self._adapter.json_schema()
-        except Exception as error:  # pydantic raises several kinds for a type without a schema
-            raise UsageError(
-                f"output= takes a JSON schema, or a type that has one: {no_schema_reason(error)}."
-            ) from None
+class OutputCheck(OutputType):
+    """The check of a loop's output, if a type is given."""
 
     def read(self, answer: Mapping[str, Any]) -> tuple[Any, str | None]:
         """Return the output of an answer as it is recorded, and the fault if the output does not fit, else None.
@@ -165,7 +148,7 @@ class OutputCheck:
         answer: the fields that `SolutionReply` read.
         """
         output = answer.get("output")
-        value, fault = self._validate(output)
+        value, fault = self.validate(output)
 
         # The answer is a text without calls. If the text does not fit, read it as JSON and try that value.
         if answer.get("native"):
@@ -175,24 +158,12 @@ class OutputCheck:
                 parsed = from_json(output)
             except ValueError:
                 return value, fault
-            return self._validate(parsed)
+            return self.validate(parsed)
 
         # `{"value": null}` means null, unless the schema accepts that very object.
         if output == {"value": None} and (self.schema is None or fault is not None):
-            return self._validate(None)
+            return self.validate(None)
         return value, fault
-
-    def _validate(self, value: Any) -> tuple[Any, str | None]:
-        if self._adapter is not None:
-            try:
-                return self._adapter.dump_python(self._adapter.validate_python(value), mode="json"), None
-            except ValidationError as error:
-                return None, f"Invalid output: {argument_faults(error, 'output')}."
-            except ValueError as error:  # of a user's serializer
-                return None, f"Invalid output: {error}"
-        if self.schema is not None and (faults := schema_faults(self.schema, value)):
-            return None, f"Invalid output: {'; '.join(faults)}."
-        return value, None
 
 
 # -- the text of an answer -----------------------------------------------------------------------------------------

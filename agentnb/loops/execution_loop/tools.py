@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from agentnb.core.call_events import ApprovalDecision, name_of_function
 from agentnb.core.errors import THROWN_IN, InvalidArguments, UsageError
@@ -23,7 +23,7 @@ from agentnb.core.json import number_in, same_json
 from agentnb.core.loop import Design
 from agentnb.core.state import CallState, State
 from agentnb.core.tools import Invocation, ReportProgress, Tool
-from agentnb.json_schema import JsonSchema
+from agentnb.json_schema import schema_faults
 from agentnb.loops import functions
 from agentnb.loops.base import name_as_tool
 from agentnb.loops.execution_loop.messages import is_tool_message, tools_offered
@@ -214,21 +214,6 @@ def with_schemas(tools: Sequence[Any] | Mapping[str, Any] | None, activities: Ma
 
 
 # -- checking against JSON schemas ---------------------------------------------------------------------------------
-
-
-def schema_faults(schema: Mapping[str, Any], value: Any) -> list[str]:
-    """Return what does not fit a JSON schema, as text. Raises ValueError if the schema is not valid."""
-    parsed = JsonSchema(schema)
-    if parsed.unread:
-        raise ValueError(f"{parsed.unread[0]}.")
-    return parsed.faults(value)
-
-
-def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise ValueError if this is not JSON or not a JSON schema."""
-    to_json(schema)
-    if unread := JsonSchema(schema).unread:
-        raise ValueError(unread[0])
 
 
 def _validate(what: str, schema: Mapping[str, Any], value: Any) -> None:

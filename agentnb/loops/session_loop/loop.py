@@ -33,6 +33,7 @@ from agentnb.core.required_effects import MODEL, Effect, required_effects
 from agentnb.core.state import CallState, State
 from agentnb.loops.base import Loop, check_system_prompt, count_of
 from agentnb.loops.events import propose, take
+from agentnb.loops.output import StructuredOutput, prompt_for, schema_of
 from agentnb.loops.session_loop.history import (
     ENDS_WITH_A_CUT_ANSWER,
     closing_messages,
@@ -73,6 +74,15 @@ class SessionRequests(Requests):
     """The model requests of a session."""
 
     loop: SessionLoop
+
+    @property
+    def system_prompt(self) -> str | None:
+        """The prompt, with instructions for a model that takes no schema."""
+        return prompt_for(self.loop.output, self.loop)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of every request: the tools, and the schema of the output."""
+        return super().options() | schema_of(self.loop.output)
 
     def after_reply(self, reply: ModelEnd) -> dict[str, Any]:
         """Return how the calls of a reply run: `sequential` (one by one), and `provisional`. Empty if neither.
@@ -133,8 +143,9 @@ class SessionLoop(Loop):
     steering_mode: the effect of steering on a batch of calls. `after_batch` completes the batch, `skip_pending` skips
     the calls that have not started, `discard` also replaces existing results. drain: queued messages are delivered
     `one-at-a-time`, or `all` together. tool_execution: `parallel` or `sequential`. max_turns: maximum number of model
-    requests; None is no limit. system_prompt: sent to the model before the conversation. messages: the conversation to
-    continue from.
+    requests; None is no limit. system_prompt: sent to the model before the conversation. output: a type (such as a
+    pydantic model) or a JSON schema that the last answer must fit; awaiting a run then returns an object of the type
+    (`agentnb.loops.output`). messages: the conversation to continue from.
 
     Hooks may be async. before_tool_call: called with a `ToolCallContext` before every call; returns None or a dict of
     `block, reason, terminate`. after_tool_call: called with a `ToolCallContext` after every call; returns None or a
@@ -181,6 +192,7 @@ class SessionLoop(Loop):
         should_stop_after_turn: Callable[[TurnContext], Any] | None = None,
         max_turns: int | None = None,
         system_prompt: str | None = None,
+        output: Any = None,
         messages: Sequence[Any] = (),
         name: str | None = None,
     ) -> None:
@@ -209,6 +221,7 @@ class SessionLoop(Loop):
         check_system_prompt(system_prompt)
         self.steering_mode, self.drain, self.tool_execution = steering_mode, drain, tool_execution
         self.max_turns, self.system_prompt = count_of("max_turns", max_turns), system_prompt
+        self.output = StructuredOutput(output) if output is not None else None
         if before_tool_call is not None:
             self.before_call = before_call(before_tool_call)
         if after_tool_call is not None:
@@ -390,14 +403,24 @@ class SessionLoop(Loop):
         calls = state.calls.values()
         return any(not call.hidden and call.end is not None and not call.end.terminate for call in calls)
 
-    def _end(self, state: State, reason: StopReason) -> RunEnd:
+    def _end(self, state: State, reason: StopReason) -> Event:
+        if self.output is not None:
+            if reason == "max_turns" or state.reply is None or state.reply.message.tool_calls:
+                return RunEnd(reason=reason, output=self.output.partial(state.reply))
+            may_ask = self.max_turns is None or state.turn < self.max_turns
+            return self.output.next_event(state, state.reply, may_ask=may_ask)
         answer = state.reply.message if state.reply is not None else None
         return RunEnd(reason=reason, output=text_of(answer.content) if answer is not None else None)
 
     def config(self) -> dict[str, Any]:
         """Return the modes and limits of this session."""
         settings = ("steering_mode", "drain", "tool_execution", "max_turns", "system_prompt")
-        return {**super().config(), **{name: getattr(self, name) for name in settings}}
+        output = {"output": self.output.schema} if self.output is not None else {}
+        return {**super().config(), **{name: getattr(self, name) for name in settings}, **output}
+
+    def read_output(self, recorded: Any) -> Any:
+        """Return the output as an object of the type that was given as `output`."""
+        return self.output.instance(recorded) if self.output is not None and recorded is not None else recorded
 
 
 def _completed(state: State) -> StopReason:

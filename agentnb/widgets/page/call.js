@@ -175,6 +175,7 @@ export class Call {
     });
     this.extra.append(icon("more"));
     const extras = el("span", { class: "agentnb-extras" }, unknown ? Edit : null, Replace);
+    this.off = el("span", { class: "agentnb-off" }); // why Approve is off
     this.choices = el(
       "div",
       { class: "agentnb-choices" },
@@ -182,7 +183,7 @@ export class Call {
       this.back,
       this.extra,
       extras,
-      el("span", { class: "agentnb-push" }),
+      this.off,
       this.remember?.el,
     );
     this.body = el(
@@ -302,9 +303,15 @@ export class Call {
     this.approvals.count();
   }
 
-  // The reason why the call cannot be approved now; empty if it can. With Replace or Answer, the form shows all that is used.
+  // The reason why the call cannot be approved now; empty if it can. Who edits it approves what the form shows, and has seen
+  // the end of each of its values. With Replace or Answer, the form shows all that is used.
   unread() {
-    return this.open === "Replace" || this.open === "Answer" ? "" : this.given.unread();
+    const { Edit } = this.forms,
+      unread = this.given.unread();
+    if (!unread || this.open === "Replace" || this.open === "Answer") return "";
+    if (this.open !== "Edit" || !Edit?.isWhole()) return unread;
+    const field = Edit.unread();
+    return field ? `Read to the end of ${field.spec.label} first.` : "";
   }
 
   /**
@@ -368,6 +375,7 @@ export class Call {
     for (const control of this.buttons) allow(control, this.store, !this.busy, BUSY);
     for (const control of [this.approves, this.yes])
       allow(control, this.store, !this.busy && !this.unread(), this.busy ? BUSY : this.unread());
+    say(this.off, this.busy || this.store.gone || this.store.replays ? "" : this.unread());
     this.explain();
     this.pick.disabled = this.store.replays || item.unknown;
     for (const control of [this.reason, this.remember?.choice]) if (control) control.disabled = this.store.replays;
@@ -410,16 +418,17 @@ export class Call {
     this.reason.hidden = open !== "Reject";
     if (this.remember) this.remember.el.hidden = Boolean(form); // values that a person typed are for this call
     this.back.hidden = open !== "Reject" && open !== "Answer";
-    this.given.el.hidden = open === "Edit" && this.given.seen; // a form may have only the beginning of a long value
     say(this.error, "");
     if (open) this.approvals.concern(this);
     this.lay();
     if (form) this.form.append(this.filled(form).el);
+    // The form is in the place of the arguments, unless it has only the beginning of a long value that nobody has read.
+    this.given.el.hidden = open === "Edit" && (this.given.seen || Boolean(this.forms.Edit?.isWhole()));
     const first = form ? this.form.querySelector("input, textarea, select") : open ? this.reason : null;
     this.update(this.item);
     this.approvals.reveal(this);
     /** @type {HTMLElement | null} */ (first)?.focus({ preventScroll: true });
-    if (form && !this.given.el.hidden) first?.scrollIntoView({ block: "nearest" }); // it is below the arguments
+    if (form) first?.scrollIntoView({ block: "nearest" }); // the list may be low, or the arguments are above it
   }
 
   /**
@@ -428,7 +437,7 @@ export class Call {
    * @returns {Form | Replacement}
    */
   filled(word) {
-    if (word === "Edit") return (this.forms.Edit ??= new Form(this.item.fields));
+    if (word === "Edit") return (this.forms.Edit ??= new Form(this.item.fields, () => this.readOn()));
     if (word === "Answer") return (this.forms.Answer ??= new Form([RESULT]));
     const tools = this.store.model.get("tools")?.[this.item.path ?? ""] ?? {}; // the tools of the loop that asks
     return (this.forms.Replace ??= new Replacement(tools, this.item.name, () => this.explain()));
@@ -499,11 +508,16 @@ export class Call {
     this.el.dataset.decision = decision.decision;
     for (const name of ["role", "aria-label", "aria-describedby"]) this.el.removeAttribute(name);
     this.more.remove();
-    const words = decision.reason ? `${decision.words}: ${decision.reason}` : decision.words;
+    if (decision.before) {
+      say(this.tool, decision.name);
+      say(this.brief, `(${decision.ran})`); // what runs, and not what was asked about
+    }
+    const words = decision.reason ? `${decision.words}: ${decision.reason}` : decision.words,
+      title = decision.before ? `${words}; it asked about ${decision.before}` : words;
     this.el.replaceChildren(
       icon(decision.decision === "reject" ? "cross" : "check"),
       this.text,
-      el("span", { class: "agentnb-decided-words agentnb-cut", text: words, title: words }),
+      el("span", { class: "agentnb-decided-words agentnb-cut", text: words, title }),
       undo,
     );
   }
@@ -511,6 +525,7 @@ export class Call {
   dispose() {
     this.sight.disconnect();
     this.given.dispose();
+    this.forms.Edit?.dispose();
   }
 }
 

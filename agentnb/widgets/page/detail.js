@@ -72,6 +72,7 @@ export class Detail {
       el("kbd", { text: "W", "aria-hidden": "true" }),
     );
     this.note = el("p", { class: "agentnb-note agentnb-error", role: "alert" });
+    this.off = el("p", { class: "agentnb-off" }); // why Approve is off
     // The decision about one of several calls. Edit and Reject unfold in its row, where the values and the reason are given.
     this.call = /** @type {Call | null} */ (null);
     this.approve = decides("Approve", "A", "Run the call (A)", () => this.call?.decide("approve"));
@@ -87,6 +88,7 @@ export class Detail {
       this.nothing,
       this.body,
       this.note,
+      this.off,
       this.foot,
     );
     this.el.addEventListener("keydown", (event) => this.key(event));
@@ -365,8 +367,9 @@ export class Detail {
     this.call = asked && asked.item.event === row.seq && store.isLive && !store.replays ? asked : null;
     for (const control of [this.approve, this.edit, this.reject]) control.hidden = !this.call;
     this.what.hidden = Boolean(this.call);
+    const unread = this.call?.unread() ?? "";
+    say(this.off, unread);
     if (this.call) {
-      const unread = this.call.unread();
       allow(this.approve, store, !this.call.busy && !unread, this.call.busy ? BUSY : unread);
       for (const control of [this.edit, this.reject]) allow(control, store, !this.call.busy, BUSY);
     }

@@ -2,14 +2,18 @@
 
 import { el, number, say, unique, visible } from "./text.js";
 
-const WIDE = 80; // characters in a control's line, about
+const WIDE = 80, // characters in a control's line, about
+  PADDING = 8; // pixels of a control below its text
 
 /** @typedef {Map<string, string | Tree>} Tree */
 
 export class Form {
-  /** @param {FieldSpec[]} fields */
-  constructor(fields) {
-    this.fields = fields.map((field) => new Field(field));
+  /**
+   * @param {FieldSpec[]} fields
+   * @param {() => void} [seen] called when the end of another value has been in sight
+   */
+  constructor(fields, seen = () => {}) {
+    this.fields = fields.map((field) => new Field(field, seen));
     this.el = el("div", { class: "agentnb-fields" }, ...this.fields.map((field) => field.el));
     this.el.addEventListener("input", () => this.lay());
     this.lay();
@@ -21,6 +25,20 @@ export class Form {
     const missing = this.fields.filter(({ spec, given }) => spec.kind === "object" && given?.value !== "value");
     const names = missing.map(({ path }) => path[0]);
     for (const field of this.fields) field.el.hidden = field.path.length > 1 && names.includes(field.path[0]);
+  }
+
+  // Whether the form has all values, also those that are very long.
+  isWhole() {
+    return this.fields.every(({ spec }) => spec.kind !== "kept");
+  }
+
+  // The first field of which the end has not been in sight. What is approved is what the form shows.
+  unread() {
+    return this.fields.find((field) => !field.el.hidden && !field.seen && field.given?.value !== "absent");
+  }
+
+  dispose() {
+    for (const field of this.fields) field.sight.disconnect();
   }
 
   // Return the arguments as JSON text. It is joined from texts, so every digit of a number is kept. An unchanged value is
@@ -112,9 +130,14 @@ export class Replacement {
 }
 
 class Field {
-  /** @param {FieldSpec} spec */
-  constructor(spec) {
+  /**
+   * @param {FieldSpec} spec
+   * @param {() => void} seen
+   */
+  constructor(spec, seen) {
     this.spec = spec;
+    this.seen = false; // whether the end of its value has been in sight
+    this.inSight = false; // whether the end of its control is
     this.path = spec.path;
     this.given = this.choice(spec);
     this.control = spec.kind === "object" && this.given ? this.given : this.make(spec);
@@ -138,12 +161,34 @@ class Field {
         this.wrong,
       ),
     );
+    const look = () => {
+      if (this.seen || !this.inSight || !this.isAtEnd()) return;
+      this.seen = true;
+      this.sight.disconnect();
+      seen();
+    };
+    const end = el("span", { class: "agentnb-end" });
+    this.control.parentElement?.after(end);
+    this.sight = new IntersectionObserver((marks) => {
+      this.inSight = marks.some((mark) => mark.isIntersecting);
+      look();
+    });
+    this.sight.observe(end);
+    // The browser scrolls to the caret after the key.
+    for (const kind of ["scroll", "keyup", "input"]) this.control.addEventListener(kind, () => requestAnimationFrame(look));
     this.control.addEventListener("input", () => {
       if (this.given && this.given !== this.control) this.given.value = "value";
       this.mark(this.hidden());
     });
     this.first = this.current();
     this.mark(this.hidden());
+  }
+
+  // Whether the end of the value is visible in its control.
+  isAtEnd() {
+    if (this.control.matches("select, [type=checkbox]")) return true;
+    const { scrollTop, scrollHeight, clientHeight, scrollLeft, scrollWidth, clientWidth } = this.control;
+    return scrollHeight - clientHeight - scrollTop <= PADDING && scrollWidth - clientWidth - scrollLeft <= PADDING;
   }
 
   current() {
@@ -188,6 +233,7 @@ class Field {
       : el("input", { class: "agentnb-input", type: "text", spellcheck: "false" });
     control.value = spec.kind === "kept" ? visible(spec.text) : spec.text;
     control.readOnly = spec.kind === "kept";
+    if (long) control.setSelectionRange(0, 0); // the caret is where the value is visible
     if (spec.kind === "integer" || spec.kind === "number") control.inputMode = "decimal";
     return control;
   }

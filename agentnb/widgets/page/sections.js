@@ -82,6 +82,9 @@ function callSections(subject, around) {
   else sections.push(...input, ...output);
   const decisions = rows.filter(({ type }) => type === "approval_decision");
   if (decisions.length) sections.push(heading(decisions.length > 1 ? "Decisions" : "Decision"), ...decisions.flatMap((row) => decision(row)));
+  const changed = decisions.findLast(({ data: made }) => made?.decision === "edit" || made?.decision === "replace"),
+    asked = changed && rows.findLast(({ type, seq }) => type === "approval_request" && seq < changed.seq);
+  if (asked) sections.push(...data(changed.data?.decision === "edit" ? "Before the edit" : `Asked about ${asked.data?.name}`, valueOf(asked, "arguments")));
   return sections;
 }
 
@@ -91,7 +94,7 @@ function callSections(subject, around) {
  * @param {Around} around
  */
 export function inputOf({ rows }, { valueOf }) {
-  const given = rows.findLast(({ type }) => type === "call_start") ?? rows.findLast(({ type }) => type === "approval_request"),
+  const given = rows.findLast(({ type, data: made }) => type === "call_start" || type === "approval_request" || (type === "approval_decision" && made?.arguments)),
     proposed = rows.findLast(({ type }) => type === "call_proposed");
   if (given) return data("Input", valueOf(given, "arguments"));
   return proposed ? data("Input", valueOf(proposed, "call", "arguments")) : [];

@@ -96,7 +96,8 @@ export class Line {
     sayOrHide(this.given, given);
     this.given.style.setProperty("--least", `${Math.min(given.length, LEAST_GIVEN)}ch`);
     const counts = [row.turns ? count(row.turns, "turn") : "", row.calls ? count(row.calls, "call") : ""].filter(Boolean).join(", ");
-    sayOrHide(this.facts, [isLoop ? counts : "", progress?.text ?? "", row.outcome].filter(Boolean).join(", "));
+    const outcome = row.outcome === row.decided?.what ? "" : row.outcome; // the badge says it
+    sayOrHide(this.facts, [isLoop ? counts : "", progress?.text ?? "", outcome].filter(Boolean).join(", "));
     sayOrHide(this.result, row.kind === "call" && row.status === "done" && row.result ? `→ ${row.result}` : "");
     sayOrHide(this.text, textOf(row, isFolded, said));
     this.text.classList.toggle("agentnb-bad", row.status === "failed");

@@ -215,8 +215,10 @@ def _call_lead(row: Row) -> str:
     lead = f"<b>{line(row.name, 60)}</b>({line(row.shortened)})"
     made = output(row.result)
     if row.status == "failed":
-        why = "" if _is_refused(row) else f": {line(row.text.partition(chr(10))[0], ERROR_LINE)}"
-        return f"<samp>{lead}</samp> {escaped(row.outcome or 'failed')}{why}"
+        if _is_refused(row):  # the line below it says that
+            return f"<samp>{lead}</samp>"
+        why = line(row.text.partition(chr(10))[0], ERROR_LINE)
+        return f"<samp>{lead}</samp> {escaped(row.outcome or 'failed')}: {why}"
     if made.line and row.status == "done":
         lead += f" → {escaped(made.line)}"
     words = {"waiting": "waits for a decision", "running": "running"}.get(row.status, row.outcome)

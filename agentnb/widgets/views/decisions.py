@@ -16,6 +16,7 @@ from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed,
 from agentnb.core.json import repair_text
 from agentnb.run import Recording
 from agentnb.widgets.text import brief, one_line
+from agentnb.widgets.views.short import in_short
 
 RECENT = 20
 """The maximum number of decisions that are shown."""
@@ -23,6 +24,9 @@ CALLS = 500
 """The maximum number of calls that are kept, far more than wait for a decision at the same time."""
 BRIEF = 120
 """The maximum number of characters of a call's arguments."""
+
+CHANGING = ("edit", "replace")
+"""Decisions after which the call runs with other arguments, or another tool, than a person was asked about."""
 
 _DONE = {
     "approve": "approved",
@@ -76,7 +80,7 @@ class DecisionLog:
         self._lock = threading.Lock()
         self._seen = 0
         self._calls: dict[tuple[str, str], tuple[str, Any]] = {}
-        self._recent: deque[tuple[ApprovalDecision, str, str]] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[ApprovalDecision, str, str, str, str]] = deque(maxlen=RECENT)
 
     def data(self, run: Recording) -> dict[str, Any]:
         """Return the newest decisions, newest first, how many can be undone, and the remembered rules."""
@@ -116,9 +120,12 @@ class DecisionLog:
             self._know(event.path, event.call_id, event.name, event.arguments)
         elif isinstance(event, ApprovalDecision):
             name, arguments = self._calls.get((event.path, event.call_id), ("", {}))
-            if event.decision in ("edit", "replace"):
+            ran = before = ""
+            if event.decision in CHANGING:
+                before = f"{repair_text(name)}({in_short(arguments, {})})"
                 name, arguments = event.name or name, event.arguments
-            self._recent.append((event, repair_text(name), brief(arguments, BRIEF)))
+                ran = in_short(arguments, {})
+            self._recent.append((event, repair_text(name), brief(arguments, BRIEF), ran, before))
 
     def _know(self, path: str, id: str, name: str, arguments: Mapping[str, Any]) -> None:
         self._calls.pop((path, id), None)
@@ -127,7 +134,10 @@ class DecisionLog:
             del self._calls[next(iter(self._calls))]
 
 
-def _row(decision: ApprovalDecision, name: str, arguments: str, can_undo: bool) -> dict[str, Any]:
+def _row(
+    decision: ApprovalDecision, name: str, arguments: str, ran: str, before: str, can_undo: bool
+) -> dict[str, Any]:
+    """Return a decision as the page gets it. ran, before: the new arguments and the earlier call, of a changed one."""
     return {
         "event": decision.seq,
         "id": repair_text(decision.call_id),
@@ -139,6 +149,8 @@ def _row(decision: ApprovalDecision, name: str, arguments: str, can_undo: bool) 
         "words": in_words(decision),
         "decision": decision.decision,
         "reason": one_line(repair_text(decision.reason), BRIEF),
+        "ran": ran,
+        "before": before,
         "undo": can_undo,
     }
 

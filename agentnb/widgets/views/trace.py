@@ -15,7 +15,7 @@ from typing import Any, Literal
 from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision, Event
 from agentnb.core.messages import text_of
 from agentnb.widgets.text import as_json, brief, on_a_line, one_line
-from agentnb.widgets.views.decisions import deciders_name
+from agentnb.widgets.views.decisions import CHANGING, deciders_name
 from agentnb.widgets.views.live import is_within
 from agentnb.widgets.views.short import in_short, result_in_short
 from agentnb.widgets.views.spans import Span, Spans
@@ -335,6 +335,8 @@ class Trace:
                 row.decided.append(decided)
                 if decided.is_worth_a_line:
                     self._tell(row, decided=_told_decision(decided))
+                if event.decision in CHANGING:  # this is what will run
+                    self._note_arguments(call, loop, event.name or call.tool, event.arguments or {})
             case "call_start":
                 self._note_arguments(call, loop, event.name, event.arguments)
                 call.has_ended = False
@@ -478,7 +480,6 @@ def _decision(event: ApprovalDecision, call: _Call) -> CallDecision:
     asked = call.asked.get(event.question) if event.question is not None else None
     if asked is None and call.asked and event.by in ("human", "code"):
         asked = call.asked[max(call.asked)]
-    changed = event.decision in ("edit", "replace")
     by = f"the decision of event {event.earlier}" if event.by == "remembered" else ""
     return CallDecision(
         _DONE[event.decision],
@@ -487,7 +488,7 @@ def _decision(event: ApprovalDecision, call: _Call) -> CallDecision:
         event.by == "remembered",
         max(0.0, event.time - asked) if asked is not None else None,
         event.reason,
-        f"{call.tool}({in_short(call.row.arguments or {}, {})})" if changed else "",
+        f"{call.tool}({in_short(call.row.arguments or {}, {})})" if event.decision in CHANGING else "",
         event.seq,
     )
 
