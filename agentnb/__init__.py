@@ -17,6 +17,7 @@ The packages, each of which imports only those below it (`ARCHITECTURE.md` says 
     studies      many runs over a grid of arms, inputs and repeats
     store        where journals are kept: SQLite, PostgreSQL
     loops        the five designs, and loops of your own
+    telemetry    a live run for OpenTelemetry and AG-UI
     run          a run: driver, effects, approvals, gate, journal, snapshot, fork, replay
     exporters    recordings in the formats of other tools
     importers    recordings of other tools, as events
@@ -110,7 +111,7 @@ _WHEN_ASKED_FOR = {
 _PACKAGES = frozenset(
     {
         *("analysis", "core", "errors", "exporters", "importers", "llms", "loops", "notebook", "run", "store"),
-        *("studies", "testing", "tools", "widgets"),
+        *("studies", "telemetry", "testing", "tools", "widgets"),
     }
 )
 """The packages that are available as attributes without an explicit import."""
