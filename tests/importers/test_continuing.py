@@ -100,9 +100,7 @@ async def test_a_recorded_error_is_an_error_again(tmp_path: Path) -> None:
     path = tmp_path / "chat.json"
     path.write_text(json.dumps([*CHAT[:3], {**CHAT[3], "is_error": True}, CHAT[4]]))
     recorded = agentnb.replay(path)
-    loop = SessionLoop(
-        ScriptedLLM([[call("weather", json.loads(CALL["function"]["arguments"]))], "Oh."]), recorded.tools()
-    )
+    loop = SessionLoop(ScriptedLLM([[call("weather", {"city": "Rome"})], "Oh."]), recorded.tools())
     run = recorded.fork(at=1, loop=loop)
     await run
     assert [event.is_error for event in run.events if event.type == "call_end"] == [True]
@@ -118,8 +116,7 @@ async def test_the_preview_is_what_the_model_is_sent(tmp_path: Path, kind: str) 
         before = len(run.events)
         try:
             shown = run.preview()
-        except UsageError as error:
-            assert "no request follows" in str(error)
+        except UsageError:  # no request follows
             await run
             assert llm.requests == []
             continue
