@@ -215,6 +215,74 @@ class Dask:
         """Do nothing: the workers have been told to end the work."""
 
 
+# -- ipyparallel -------------------------------------------------------------------------------------------------------
+
+
+class Engines:
+    """The engines of an ipyparallel cluster. The work goes on in the background of each engine, which stays free.
+
+    An engine that has died is replaced if the client was made by its `ipyparallel.Cluster`, which can start engines.
+    """
+
+    name = "the ipyparallel cluster"
+
+    def __init__(self, client: Any, targets: Any = None) -> None:
+        """targets: the engines of a view; None for all engines, also later ones."""
+        if client._closed:
+            raise UsageError("The ipyparallel client is closed. Connect another one: ipyparallel.Cluster(...).")
+        self._client = client
+        self._targets = targets if isinstance(targets, (list, tuple)) else None
+        self._seen: set[int] = set()
+        self._count = 0
+        """The number of engines that there should be."""
+        self._starting = 0
+        """The number of engines that were started here and have not appeared yet."""
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of this machine from which the engines are reached."""
+        names = [name for _, name in self.everywhere(eval, "__import__('socket').gethostname()")]
+        return _routes({name for name in names if isinstance(name, str)})
+
+    def places(self) -> Sequence[str]:
+        """Return the numbers of the engines. New engines are started in place of those that have died."""
+        ids = set(self._client.ids)
+        self._starting -= min(self._starting, len(ids - self._seen))
+        self._seen |= ids
+        self._count = max(self._count, len(ids))
+        missing = self._count - len(ids) - self._starting
+        if missing and self._targets is None and self._client.cluster is not None:
+            self._starting += missing
+            self._client.cluster.start_engines_sync(n=missing)
+        return [str(id) for id in sorted(ids) if self._targets is None or id in self._targets]
+
+    def start(self, place: str, ticket: Ticket, ended: Ended) -> None:
+        """Begin the work in the background of an engine."""
+
+        def has_begun(result: Any) -> None:
+            if (error := result.exception()) is not None:
+                ended(error)
+
+        self._client[int(place)].apply_async(begin_work, ticket).add_done_callback(has_begun)
+
+    def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
+        """Call a function on each engine."""
+        places = self.places()
+        if not places:
+            raise UsageError("There are no engines in the ipyparallel cluster. Start them: cluster.start_engines(n=2).")
+        view = self._client[[int(place) for place in places]]
+        try:
+            results = view.apply_async(function, *arguments).get(CHECK_SECONDS, return_exceptions=True)
+        except TimeoutError:
+            raise UsageError(
+                f"The engines of the ipyparallel cluster were not free for {CHECK_SECONDS:g} s. Wait for their other"
+                " tasks, or start a cluster for the study."
+            ) from None
+        return list(zip(places, results, strict=True))
+
+    def end(self) -> None:
+        """Do nothing: the engines have been told to end the work."""
+
+
 # -- choosing and checking -------------------------------------------------------------------------------------------
 
 
@@ -225,11 +293,17 @@ def executor_of(value: Any) -> Executor:
         client = getattr(value, "_client", value)  # of client.get_executor()
         if hasattr(client, "scheduler_info") and hasattr(client, "run"):
             return Dask(client)
+    if package == "ipyparallel":
+        view = getattr(value, "view", value)  # of client.executor()
+        if hasattr(view, "load_balanced_view"):
+            return Engines(view)
+        if hasattr(view, "apply_async") and hasattr(view, "client"):
+            return Engines(view.client, view.targets)
     if isinstance(value, concurrent.futures.Executor):
         return Pool(value)
     raise UsageError(
-        f"executor= takes a concurrent.futures.ProcessPoolExecutor or a Dask client (distributed.Client), not"
-        f" {shown(value)}."
+        "executor= takes a concurrent.futures.ProcessPoolExecutor, a Dask client (distributed.Client), or a client or a"
+        f" view of ipyparallel, not {shown(value)}."
     )
 
 

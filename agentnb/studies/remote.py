@@ -102,6 +102,7 @@ class DrivingInWorkers(Driving):
         self._failure: BaseException | str | None = None
         self._places = 0
         self._last_worker = time.monotonic()
+        self._is_abandoned = False
         self._waits = 0
         self._presence: dict[str, Any] = {}
         self._decisions: dict[int, _Decision] = {}
@@ -182,6 +183,7 @@ class DrivingInWorkers(Driving):
         """Close the connections: the process ends, and the workers must not wait for it. Safe from every thread."""
 
         def abort() -> None:
+            self._cancelled, self._is_abandoned = self._cancelled or "the process has ended", True
             for worker in self._workers.values():
                 worker.connection.abort()
 
@@ -264,7 +266,8 @@ class DrivingInWorkers(Driving):
         finally:
             del self._workers[place]
             self._news.set()
-        await self._lost(worker)
+        if not self._is_abandoned:
+            await self._lost(worker)
 
     def _receive(self, worker: _Worker, message: Mapping[str, Any]) -> None:
         """Process a message of a worker."""
