@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -103,6 +104,22 @@ def test_the_study_block_runs_by_itself(tmp_path: Path) -> None:
     assert "60 of 60 done" in line.data["text/plain"]  # the progress line, as a saved notebook keeps it
     for cell in notebook.cells[1:]:
         assert "<Study levelled: 80 of 80 done>" in "".join(o.text for o in cell.outputs if o.output_type == "stream")
+
+
+async def run_block(text: str) -> None:
+    """Run the only code block with this text in this process."""
+    (block,) = [block for block in blocks("python") if text in block]
+    running = eval(compile(block, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), {"__name__": "readme"})
+    if running is not None:
+        await running
+
+
+async def test_the_block_about_resampling_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy")
+    await run_block("agentnb.resample(")
+    printed = capsys.readouterr().out
+    assert "flips" in printed
+    assert "It was 1874." in printed
 
 
 @pytest.mark.kernel

@@ -151,8 +151,9 @@ class Recording(ReadableRun):
 
         A replay writes its whole recording. An existing file is replaced.
 
-        path: the path of the file; its folder must exist. format: `atif` (trajectories of Harbor), `messages` (chat
-        messages, in the format of OpenAI or Anthropic).
+        path: the path of the file; its folder must exist. format: `atif` (trajectories of Harbor), `inspect` (logs of
+        evaluations), `otlp` (spans of OpenTelemetry), `ag-ui` (events of AG-UI), `messages` (chat messages, in the
+        format of OpenAI or Anthropic).
 
         Returns the path, the name of the format, and what it cannot carry. Raises UsageError if the format is not known
         or the recording has no messages, StorageError if the file cannot be written.
