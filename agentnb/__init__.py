@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from agentnb.notebook.attaching import attach
     from agentnb.notebook.runs_table import runs
     from agentnb.store import Store
+    from agentnb.studies.resampling import resample
     from agentnb.studies.study import Study, study
 
 __version__ = "0.1.0"
@@ -89,6 +90,7 @@ __all__ = [
     "headless",
     "load_ipython_extension",
     "replay",
+    "resample",
     "restore",
     "reviewer",
     "runs",
@@ -101,6 +103,7 @@ _WHEN_ASKED_FOR = {
     "Store": "agentnb.store",
     "Study": "agentnb.studies",
     "attach": "agentnb.notebook.attaching",
+    "resample": "agentnb.studies",
     "runs": "agentnb.notebook.runs_table",
     "study": "agentnb.studies",
 }
