@@ -144,7 +144,8 @@ def recordings(
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
         raise file.refused(f"it looks like {format.name}, and cannot be read: {error!r:.200}") from error
     if not events:
-        raise file.refused(f"it looks like {format.name}, and has no events.")
+        damage = f" Its damage begins at {file.damage[0]:.200}." if file.damage else ""
+        raise file.refused(f"it looks like {format.name}, and has no events.{damage}")
     file.forget()
     complete()
     if file.damage:
