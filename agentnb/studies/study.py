@@ -155,7 +155,7 @@ class Study:
     @property
     def is_running(self) -> bool:
         """True while the study is driven: from its start until all its runs have ended."""
-        return self._future is not None and not self._future.done()
+        return self in _running
 
     def watch(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call `callback` when the study begins, when the status of a run has changed, and when the study has ended.

@@ -194,8 +194,13 @@ class StudyPanel(anywidget.AnyWidget):
         if len(numbers) != 2:
             raise UsageError("Select two runs to compare.")
         left, right = map(self._run, numbers)
-        names = _short_name(left), _short_name(right)
+        names = self._name(left), self._name(right)
         return {"compared": compared(_events(left), _events(right), names)}
+
+    def _name(self, one: StudyRun) -> str:
+        """Return the name of a run as its row has it."""
+        number = f"{one.cell.input_number}.{one.repeat}" if len(self.study.get("inputs", ())) > 1 else one.repeat
+        return f"{arm_name(one.arm)} {number}"
 
     def _receive_inside(self, message: Message) -> None:
         for inner in list(self._opened.values()):
@@ -254,7 +259,3 @@ def _to_open(one: StudyRun) -> Recording:
 def _events(one: StudyRun) -> list[Any]:
     recording = one.recording
     return list(recording.events) if recording is not None else []
-
-
-def _short_name(one: StudyRun) -> str:
-    return f"{arm_name(one.arm)} {one.cell.input_number}.{one.repeat}"

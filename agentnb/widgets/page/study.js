@@ -12,9 +12,9 @@ import { groupings, nameOf } from "./study_store.js";
 import { button, count, duration, el, enable, number, say } from "./text.js";
 
 /** @type {[import("./study_store.js").SortKey, string][]} */
-const SORTS = [["start", "by start"], ["run", "by run"], ["outcome", "by outcome"], ["turns", "by turns"], ["calls", "by calls"], ["tokens", "by tokens"], ["seconds", "by time"], ["waited", "by wait"]];
+const RUN_SORTS = [["start", "by start"], ["run", "by run"], ["outcome", "by outcome"], ["turns", "by turns"], ["calls", "by calls"], ["tokens", "by tokens"], ["seconds", "by time"], ["waited", "by wait"]];
 /** @type {[import("./miniature.js").Alignment, string][]} */
-const ALIGNMENTS = [["turn", "strips by turn"], ["time", "strips by time"]];
+const RUN_ALIGNMENTS = [["turn", "strips by turn"], ["time", "strips by time"]];
 /** @type {Record<string, string>} */
 const STUDY_ICONS = { ready: "ring", running: "", waiting: "", failed: "cross", done: "check", stopped: "square" };
 
@@ -71,8 +71,8 @@ export class StudyPanel {
       this.rearrange();
     });
     this.turn = button("", () => this.reverse(), { class: "agentnb-button agentnb-ghost agentnb-square", "aria-label": "Reverse the order", title: "Reverse the order" });
-    fill(this.sort.select, SORTS);
-    fill(this.align.select, ALIGNMENTS);
+    fillSelect(this.sort.select, RUN_SORTS);
+    fillSelect(this.align.select, RUN_ALIGNMENTS);
     this.picks = el("span", { class: "agentnb-dim" });
     this.compares = button("Compare 2", () => this.compare(), { class: "agentnb-button agentnb-strong", title: "Show the two selected runs side by side" });
     this.clear = button("Clear", () => this.unpick(), { class: "agentnb-link", title: "Select no run" });
@@ -147,7 +147,7 @@ export class StudyPanel {
     this.asked.hidden = inputs.length !== 1;
     say(this.task, inputs[0] ?? "");
     const groups = groupings(head);
-    if (this.group.select.length !== groups.length) fill(this.group.select, groups);
+    if (this.group.select.length !== groups.length) fillSelect(this.group.select, groups);
     this.group.select.value = store.runs.group;
   }
 
@@ -270,6 +270,6 @@ export class StudyPanel {
  * @param {HTMLSelectElement} select
  * @param {[value: string, text: string][]} options
  */
-function fill(select, options) {
+function fillSelect(select, options) {
   select.replaceChildren(...options.map(([value, text]) => el("option", { value, text })));
 }

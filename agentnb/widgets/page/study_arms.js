@@ -3,9 +3,9 @@
 
 import { duration, el, number, say, svg } from "./text.js";
 
-const WIDE = 150, // pixels of the axis of the shares
-  HIGH = 20,
-  SIDE = 6;
+const AXIS_WIDE = 150, // pixels of the axis of the shares
+  AXIS_HIGH = 20,
+  AXIS_SIDE = 6;
 const percent = (/** @type {number} */ share) => `${Math.round(share * 100)}%`;
 
 export class Arms {
@@ -27,9 +27,9 @@ export class Arms {
 
   update() {
     const { arms = [], outcomes = [] } = this.store.head(),
-      key = JSON.stringify([arms, outcomes, this.chosen]);
-    if (key === this.drawn) return;
-    this.drawn = key;
+      news = JSON.stringify([arms, outcomes, this.chosen]);
+    if (news === this.drawn) return;
+    this.drawn = news;
     this.el.hidden = !arms.some(({ ended }) => ended);
     if (this.chosen >= outcomes.length) this.chosen = 0;
     const hadFocus = document.activeElement === this.which;
@@ -38,9 +38,9 @@ export class Arms {
     const has = outcomes.length > 0;
     this.top.replaceChildren(
       ...["arm", "runs"].map((text) => el("th", { scope: "col", text })),
-      ...(has ? [el("th", { scope: "col", colspan: "2" }, this.which), el("th", { scope: "col", class: "agentnb-arms-axis" }, axis())] : []),
+      ...(has ? [el("th", { scope: "col", colspan: "2" }, this.which), el("th", { scope: "col", class: "agentnb-arms-axis" }, axisEnds())] : []),
       ...(has ? [el("th", { scope: "col", class: "agentnb-arms-range", text: "95%" })] : []),
-      ...["turns", "tokens", "time", "you"].map((text) => el("th", { scope: "col", class: "agentnb-arms-number", text, title: TITLES[text] })),
+      ...FIGURES.filter(([, key]) => hasFigure(arms, key)).map(([text]) => el("th", { scope: "col", class: "agentnb-arms-number", text, title: ARM_TITLES[text] })),
     );
     this.body.replaceChildren(...arms.map((arm) => this.row(arm, has)));
     if (hadFocus) this.which.focus();
@@ -61,28 +61,36 @@ export class Arms {
           el("td", { class: "agentnb-dim agentnb-arms-range", text: `${percent(low)} to ${percent(high)}` }),
         ]
       : [el("td", { colspan: "3", class: "agentnb-dim", text: "none has ended" }), el("td", { class: "agentnb-arms-range" })];
-    const figures = [
-      arm.turns === null ? "" : arm.turns.toFixed(1),
-      arm.tokens ? number(arm.tokens) : "",
-      arm.seconds === null ? "" : duration(arm.seconds),
-      arm.waited === null ? "" : duration(arm.waited),
-    ];
+    const { arms = [] } = this.store.head(),
+      figures = FIGURES.filter(([, key]) => hasFigure(arms, key)).map(([, key, words]) => (arm[key] === null ? "" : words(arm[key])));
     return el(
       "tr",
       {},
       el("th", { scope: "row" }, el("span", { class: "agentnb-cut agentnb-isolated agentnb-arms-name", text: arm.name, title: arm.name })),
-      el("td", {}, ...counted(arm)),
+      el("td", {}, ...runsOfArm(arm)),
       ...(has ? shares : []),
       ...figures.map((text) => el("td", { class: "agentnb-arms-number", text })),
     );
   }
 }
 
+/** @type {[name: string, key: "turns" | "tokens" | "seconds" | "waited", words: (value: number) => string][]} */
+const FIGURES = [
+  ["turns", "turns", (value) => value.toFixed(1)],
+  ["tokens", "tokens", number],
+  ["time", "seconds", duration],
+  ["you", "waited", duration],
+];
+/**
+ * @param {StudyArm[]} arms
+ * @param {"turns" | "tokens" | "seconds" | "waited"} figure
+ */
+const hasFigure = (arms, figure) => arms.some((arm) => arm[figure]);
 /** @type {Record<string, string>} */
-const TITLES = { turns: "Requests to models, on average", tokens: "Tokens, on average", time: "Time of a run, median", you: "Time that you were waited for, median of the runs that asked" };
+const ARM_TITLES = { turns: "Requests to models, on average", tokens: "Tokens, on average", time: "Time of a run, median", you: "Time that you were waited for, median of the runs that asked" };
 
 /** @param {StudyArm} arm */
-function counted({ runs, counts }) {
+function runsOfArm({ runs, counts }) {
   const parts = [el("span", { text: `${number((counts.done ?? 0))} of ${number(runs)}` })];
   for (const [status, kind, words] of [["waiting", "person", "for you"], ["failed", "call", "failed"], ["running", "model", "running"]]) {
     const many = counts[status];
@@ -93,7 +101,7 @@ function counted({ runs, counts }) {
 }
 
 // The ends of the axis.
-function axis() {
+function axisEnds() {
   const node = el("span", { class: "agentnb-arms-ends" });
   for (const text of ["0", "100%"]) {
     const end = el("span");
@@ -109,12 +117,12 @@ function axis() {
  * @param {number} high
  */
 function drawnInterval(share, low, high) {
-  const x = (/** @type {number} */ of) => (SIDE + of * (WIDE - 2 * SIDE)).toFixed(1),
-    middle = HIGH / 2;
+  const x = (/** @type {number} */ of) => (AXIS_SIDE + of * (AXIS_WIDE - 2 * AXIS_SIDE)).toFixed(1),
+    middle = AXIS_HIGH / 2;
   return svg(
     "svg",
-    { class: "agentnb-interval", width: WIDE, height: HIGH, "aria-hidden": "true" },
-    svg("path", { class: "agentnb-interval-axis", d: `M${SIDE} ${middle}H${WIDE - SIDE}` }),
+    { class: "agentnb-interval", width: AXIS_WIDE, height: AXIS_HIGH, "aria-hidden": "true" },
+    svg("path", { class: "agentnb-interval-axis", d: `M${AXIS_SIDE} ${middle}H${AXIS_WIDE - AXIS_SIDE}` }),
     svg("path", { class: "agentnb-interval-range", d: `M${x(low)} ${middle}H${x(high)}M${x(low)} ${middle - 4}v8M${x(high)} ${middle - 4}v8` }),
     svg("circle", { cx: x(share), cy: middle, r: 4.5 }),
   );

@@ -2,15 +2,15 @@
 // keys move it, Enter opens its run, Space selects it.
 
 import { icon } from "./icons.js";
-import { MiniStrip, Scale } from "./miniature.js";
-import { nameOf } from "./study_store.js";
+import { MiniStrip, MiniScale } from "./miniature.js";
+import { armOf, numberOf } from "./study_store.js";
 import { count, duration, el, fitParts, number, say, unique } from "./text.js";
 
-const ROW = 26, // pixels; study.css has the same heights
-  HEAD = 28,
-  AROUND = 6; // rows drawn above and below the visible ones
+const RUN_ROW = 26, // pixels; study.css has the same heights
+  RUNS_HEAD = 28,
+  RUNS_AROUND = 6; // rows drawn above and below the visible ones
 /** @type {[key: import("./study_store.js").SortKey | "", name: string, className: string][]} */
-const COLUMNS = [
+const RUN_COLUMNS = [
   ["run", "run", "agentnb-run-name"],
   ["", "input", "agentnb-run-input"],
   ["outcome", "outcome", "agentnb-run-outcome"],
@@ -22,8 +22,8 @@ const COLUMNS = [
   ["waited", "you", "agentnb-run-number agentnb-run-you"],
 ];
 /** @type {Record<string, [kind: string, status: string]>} */
-const GLYPHS = { waiting: ["person", ""], failed: ["call", "failed"], running: ["model", "running"] };
-const SIGNS = /** @type {Record<string, string>} */ ({ done: "check", stopped: "stop", cancelled: "stop", interrupted: "stop" });
+const RUN_GLYPHS = { waiting: ["person", ""], failed: ["call", "failed"], running: ["model", "running"] };
+const RUN_SIGNS = /** @type {Record<string, string>} */ ({ done: "check", stopped: "stop", cancelled: "stop", interrupted: "stop" });
 
 export class StudyGrid {
   /**
@@ -35,12 +35,13 @@ export class StudyGrid {
     this.acts = acts;
     this.picked = /** @type {Set<number>} */ (new Set());
     this.active = ""; // the key of the line that has the focus of the table
-    this.scale = new Scale([], "turn", 0);
+    this.scale = new MiniScale([], "turn", 0);
     this.by = /** @type {import("./miniature.js").Alignment} */ ("turn");
     this.pool = /** @type {RunRow[]} */ ([]);
+    this.version = 0; // of what the rows show, apart from their lines
     this.id = unique();
     this.ruler = el("span", { class: "agentnb-run-ruler", "aria-hidden": "true" });
-    this.heads = COLUMNS.map(([key, name, className]) => {
+    this.heads = RUN_COLUMNS.map(([key, name, className]) => {
       const cell = el("span", { class: className, role: "columnheader" });
       if (key === "start") cell.append(el("span", { class: "agentnb-spoken", text: "strip" }), this.ruler);
       else if (key) cell.append(el("span", { class: "agentnb-run-sort", "data-sort": key, text: name, title: `Sort by ${name}` }));
@@ -72,7 +73,6 @@ export class StudyGrid {
     this.grid.addEventListener("scroll", () => this.draw(), { passive: true });
     this.grid.addEventListener("keydown", (event) => this.key(event));
     this.grid.addEventListener("click", (event) => this.press(event));
-    this.grid.addEventListener("focus", () => this.draw());
   }
 
   get runs() {
@@ -84,25 +84,27 @@ export class StudyGrid {
     const head = this.store.head();
     this.runs.arrange(head);
     this.grid.classList.toggle("agentnb-with-inputs", (head.inputs?.length ?? 0) > 1);
+    this.grid.classList.toggle("agentnb-no-tokens", !(head.arms ?? []).some(({ tokens }) => tokens));
+    this.grid.classList.toggle("agentnb-no-waits", !(head.arms ?? []).some(({ waited }) => waited));
     this.measure();
-    for (const [i, [key]] of COLUMNS.entries()) {
+    for (const [i, [key]] of RUN_COLUMNS.entries()) {
       const isSorted = key && key === this.runs.sort && key !== "start";
       if (isSorted) this.heads[i].setAttribute("aria-sort", this.runs.down ? "descending" : "ascending");
       else this.heads[i].removeAttribute("aria-sort");
     }
     this.grid.setAttribute("aria-rowcount", String(this.runs.lines.length + 1));
-    this.spacer.style.height = `${this.runs.lines.length * ROW}px`;
+    this.spacer.style.height = `${this.runs.lines.length * RUN_ROW}px`;
     const total = head.runs ?? 0;
     this.empty.hidden = this.runs.lines.length > 0;
     say(this.empty, this.runs.filter ? `None of ${count(total, "run")} fits this text.` : "No runs yet.");
-    this.draw();
+    this.redraw();
   }
 
   // The scale of the strips follows the rows that are shown, and the width of their column.
   measure() {
     const rows = this.runs.lines.flatMap((line) => (line.kind === "run" ? [line.row] : [])),
       { width } = this.heads[3].getBoundingClientRect();
-    this.scale = new Scale(rows.length ? rows : this.runs.rows.filter(Boolean), this.by, Math.floor(width));
+    this.scale = new MiniScale(rows.length ? rows : this.runs.rows.filter(Boolean), this.by, Math.floor(width));
     this.ruler.replaceChildren(
       ...this.scale.ticks().map(({ at, text }) => {
         const tick = el("span", { text });
@@ -112,18 +114,28 @@ export class StudyGrid {
     );
   }
 
+  // A row of the pool keeps its line while that is near the visible ones: to scroll draws only what has come into sight.
   draw() {
     const { lines } = this.runs,
-      top = Math.floor(this.grid.scrollTop / ROW),
-      seen = Math.ceil((this.grid.clientHeight || 280) / ROW),
-      start = Math.max(0, Math.min(top - AROUND, lines.length)),
-      end = Math.min(lines.length, top + seen + AROUND),
+      top = Math.floor(this.grid.scrollTop / RUN_ROW),
+      seen = Math.ceil((this.grid.clientHeight || 280) / RUN_ROW),
+      size = Math.min(lines.length, seen + 2 * RUNS_AROUND),
+      start = Math.max(0, Math.min(top - RUNS_AROUND, lines.length - size)),
       head = this.store.head();
-    fitParts(this.pool, this.spacer, Math.max(0, end - start), (at) => new RunRow(`agentnb-${this.id}-${at}`));
-    this.pool.forEach((row, i) => row.show(lines[start + i], start + i, this, head));
+    if (this.pool.length !== size) this.version++;
+    fitParts(this.pool, this.spacer, size, (at) => new RunRow(`agentnb-${this.id}-${at}`));
+    for (let index = start; index < start + size; index++) {
+      const row = this.pool[index % size];
+      if (row.index !== index || row.version !== this.version) row.show(lines[index], index, this, head);
+    }
     const active = this.pool.find((row) => row.line?.key === this.active);
     if (active) this.grid.setAttribute("aria-activedescendant", active.el.id);
     else this.grid.removeAttribute("aria-activedescendant");
+  }
+
+  redraw() {
+    this.version++;
+    this.draw();
   }
 
   at() {
@@ -136,10 +148,10 @@ export class StudyGrid {
       line = lines[Math.max(0, Math.min(lines.length - 1, to))];
     if (!line) return;
     this.active = line.key;
-    const y = lines.indexOf(line) * ROW;
+    const y = lines.indexOf(line) * RUN_ROW;
     if (y < this.grid.scrollTop) this.grid.scrollTop = y;
-    else if (y + ROW + HEAD > this.grid.scrollTop + this.grid.clientHeight) this.grid.scrollTop = y + ROW + HEAD - this.grid.clientHeight;
-    this.draw();
+    else if (y + RUN_ROW + RUNS_HEAD > this.grid.scrollTop + this.grid.clientHeight) this.grid.scrollTop = y + RUN_ROW + RUNS_HEAD - this.grid.clientHeight;
+    this.redraw();
   }
 
   /** @param {import("./study_store.js").StudyLine} line */
@@ -152,7 +164,7 @@ export class StudyGrid {
   /** @param {StudyRow} row */
   pick({ n }) {
     if (!this.picked.delete(n)) this.picked.add(n);
-    this.draw();
+    this.redraw();
     this.acts.picked();
   }
 
@@ -172,7 +184,7 @@ export class StudyGrid {
     if (row.line.kind === "group") this.fold(row.line);
     else if (target.closest(".agentnb-run-pick")) this.pick(row.line.row);
     else this.acts.open(row.line.row);
-    this.draw();
+    this.redraw();
   }
 
   /** @param {KeyboardEvent} event */
@@ -181,7 +193,7 @@ export class StudyGrid {
     const at = this.at(),
       { lines } = this.runs,
       line = lines[at],
-      page = Math.max(1, Math.floor((this.grid.clientHeight - HEAD) / ROW) - 1);
+      page = Math.max(1, Math.floor((this.grid.clientHeight - RUNS_HEAD) / RUN_ROW) - 1);
     /** @type {Record<string, number>} */
     const targets = { ArrowDown: at + 1, ArrowUp: at < 0 ? lines.length - 1 : at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: lines.length - 1 };
     if (targets[event.key] !== undefined) this.go(targets[event.key]);
@@ -203,20 +215,23 @@ class RunRow {
   /** @param {string} id */
   constructor(id) {
     this.line = /** @type {import("./study_store.js").StudyLine | null} */ (null);
+    this.index = -1;
+    this.version = -1;
     this.strip = new MiniStrip();
     this.box = el("span", { class: "agentnb-run-box", "aria-hidden": "true" });
     this.box.append(icon("check"));
     this.name = el("span", { class: "agentnb-cut agentnb-isolated" });
+    this.which = el("span");
     this.input = el("span", { class: "agentnb-cut agentnb-isolated" });
     this.mark = el("span", { class: "agentnb-run-mark", "aria-hidden": "true" });
     this.outcome = el("span", { class: "agentnb-cut agentnb-isolated" });
     this.marked = "none";
-    const cells = { name: [this.name], input: [this.input], outcome: [this.mark, this.outcome], strip: [this.strip.el] };
+    const cells = { name: [this.name, this.which], input: [this.input], outcome: [this.mark, this.outcome], strip: [this.strip.el] };
     this.numbers = [0, 1, 2, 3, 4].map(() => el("span"));
     const inside = [cells.name, cells.input, cells.outcome, cells.strip, ...this.numbers.map((node) => [node])];
     this.cells = [
       el("span", { class: "agentnb-run-pick", role: "gridcell" }, this.box),
-      ...COLUMNS.map(([, , className], i) => {
+      ...RUN_COLUMNS.map(([, , className], i) => {
         const cell = el("span", { class: className, role: "gridcell" });
         cell.append(...inside[i]);
         return cell;
@@ -239,7 +254,9 @@ class RunRow {
   show(line, index, grid, head) {
     const isRun = line.kind === "run";
     this.line = line;
-    this.el.style.transform = `translateY(${index * ROW}px)`;
+    this.index = index;
+    this.version = grid.version;
+    this.el.style.transform = `translateY(${index * RUN_ROW}px)`;
     this.el.setAttribute("aria-rowindex", String(index + 2));
     this.el.setAttribute("aria-level", isRun && grid.runs.group ? "2" : "1");
     this.el.classList.toggle("agentnb-active", line.key === grid.active);
@@ -256,13 +273,14 @@ class RunRow {
     const { row } = line;
     this.el.removeAttribute("aria-expanded");
     this.el.setAttribute("aria-selected", String(grid.picked.has(row.n)));
-    say(this.name, nameOf(row, head));
+    say(this.name, armOf(row, head));
+    say(this.which, numberOf(row, head));
     say(this.input, head.inputs?.[row.input] ?? "");
     this.el.dataset.kind = row.kind;
     if (this.marked !== row.kind) {
       this.marked = row.kind;
-      const [kind, status] = GLYPHS[row.kind] ?? ["", ""];
-      this.mark.replaceChildren(...(kind ? [el("i", { class: "agentnb-glyph", "data-kind": kind, "data-status": status || null })] : SIGNS[row.kind] ? [icon(SIGNS[row.kind])] : []));
+      const [kind, status] = RUN_GLYPHS[row.kind] ?? ["", ""];
+      this.mark.replaceChildren(...(kind ? [el("i", { class: "agentnb-glyph", "data-kind": kind, "data-status": status || null })] : RUN_SIGNS[row.kind] ? [icon(RUN_SIGNS[row.kind])] : []));
     }
     say(this.outcome, row.outcome);
     if (this.outcome.title !== row.outcome) this.outcome.title = this.outcome.textContent ?? "";

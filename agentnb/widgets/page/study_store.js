@@ -126,12 +126,24 @@ export class Runs {
 }
 
 /**
+ * @param {StudyRow} row
+ * @param {StudyHead} head
+ */
+export const armOf = ({ arm }, head) => head.arms?.[arm]?.name ?? "run";
+
+/**
+ * The number of a run in its arm: its repeat, after its input if there are several.
+ * @param {StudyRow} row
+ * @param {StudyHead} head
+ */
+export const numberOf = ({ input, repeat }, head) => ((head.inputs?.length ?? 1) > 1 ? `${input}.${repeat}` : String(repeat));
+
+/**
  * The name of a run: its arm and its number.
  * @param {StudyRow} row
  * @param {StudyHead} head
  */
-export const nameOf = (row, head) =>
-  `${head.arms?.[row.arm]?.name ?? "run"} ${(head.inputs?.length ?? 1) > 1 ? `${row.input}.` : ""}${row.repeat}`;
+export const nameOf = (row, head) => `${armOf(row, head)} ${numberOf(row, head)}`;
 
 /**
  * What may divide the runs into groups, and how each is called.
@@ -155,7 +167,7 @@ export function groupings(head) {
  * @param {string} by
  */
 function groupOf(row, head, by) {
-  if (by === "arm") return head.arms?.[row.arm]?.name ?? "";
+  if (by === "arm") return armOf(row, head);
   if (by === "input") return `${number(row.input)}: ${head.inputs?.[row.input] ?? ""}`;
   if (by === "outcome") return row.outcome || "no outcome yet";
   const factor = by.slice("factor ".length);

@@ -67,6 +67,7 @@ class Miniature:
         if not self._working or event.type == "run_resumed":
             self._idle += passed
         self.position += 1
+        self.reason = None  # a run that was cancelled goes on from there
 
         match event.type:
             case "run_start":

@@ -56,9 +56,16 @@ class Line:
     status: str = ""
     mini: Miniature = field(default_factory=Miniature)
     is_complete: bool = False
+    _outcome: tuple[Any, tuple[str, str]] = (None, ("", ""))
 
     def outcome(self) -> tuple[str, str]:
         """Return the kind of the outcome, and its words. The kind is the status; `stopped` if a limit ended the run."""
+        now = self.run.status, self.mini.position
+        if self._outcome[0] != now:
+            self._outcome = now, self._in_words()
+        return self._outcome[1]
+
+    def _in_words(self) -> tuple[str, str]:
         status = self.run.status
         if status == "failed":
             return status, one_line(repair_text(self.run.error or "failed"), OUTCOME)
@@ -135,7 +142,7 @@ class Population:
         events: Sequence[Any] = ()
         if one.run is not None:
             events = one.run.events[before:]
-        elif one.id is not None and self.study.store is not None and self.is_read:
+        elif one.id is not None and self.study.store is not None and self.is_read and not self._has_end(line):
             try:
                 events = self.study.store.events(one.id, before)
             except AgentnbError:  # the store is closed, or the run is damaged: the row keeps what it has
@@ -145,6 +152,12 @@ class Population:
             self._note(line)
         line.status = status
         line.is_complete = status in _AT_REST and (self.is_read or one.run is not None)
+
+    @staticmethod
+    def _has_end(line: Line) -> bool:
+        """Return True if the end of a run at rest was read, so that its store need not be asked."""
+        reason = line.mini.reason
+        return reason is not None and reason == line.run.stop_reason and line.run.status in _AT_REST
 
     def _note(self, line: Line) -> None:
         self._change += 1
