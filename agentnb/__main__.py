@@ -1,7 +1,8 @@
-"""`python -m agentnb`: open, verify and list recordings, those of agentnb and those of other tools, from a shell.
+"""`python -m agentnb`: open, verify, export and list recordings of agentnb and of other tools, from a shell.
 
     python -m agentnb open FILE [--run NAME] [-o PAGE.html] [--no-browser]
     python -m agentnb verify FILE...
+    python -m agentnb export FILE OUT --format FORMAT [--run NAME]
     python -m agentnb ls FOLDER|STORE|FILE
 
 Nothing in a recording is executed. The exit code is 0 if all went well, 1 if a file cannot be read or is damaged, and 2
@@ -20,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agentnb.core.errors import AgentnbError, RecordingCorrupt, UsageError, printable
+from agentnb.exporters import FORMATS
 from agentnb.run import Replay, Snapshot, replay
 from agentnb.run.files import EXPORT, read_bytes
 from agentnb.run.past.folders import files_of
@@ -44,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m agentnb", description="Open, verify and list recordings of agentnb and of other tools."
+        prog="python -m agentnb", description="Open, verify, export and list recordings of agentnb and of other tools."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -56,6 +58,12 @@ def _parser() -> argparse.ArgumentParser:
 
     verifies = commands.add_parser("verify", help="check that recordings can be read and were not changed")
     verifies.add_argument("files", nargs="+", metavar="file", help="a recording, an export, a store or a folder")
+
+    exports = commands.add_parser("export", help="write a recording in the format of another tool")
+    exports.add_argument("file", help="a recording, or a store (with --run)")
+    exports.add_argument("out", help="the path of the file to write")
+    exports.add_argument("--format", required=True, choices=sorted(FORMATS), help="the format of the file")
+    _add_run(exports)
 
     lists = commands.add_parser("ls", help="list the recordings in a folder, a store or a file")
     lists.add_argument("place", nargs="?", default=".", help="the folder, store or file; without it, this folder")
@@ -164,6 +172,11 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def _export(given: argparse.Namespace) -> int:
+    _say(str(_chosen(given.file, given.run).export(given.out, format=given.format)))
+    return 0
+
+
 def _list(given: argparse.Namespace) -> int:
     place = given.place
     rows: list[tuple[str, ...]] = []
@@ -203,7 +216,7 @@ def _date(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M") if time else ""
 
 
-_COMMANDS = {"open": _open, "verify": _verify, "ls": _list}
+_COMMANDS = {"open": _open, "verify": _verify, "export": _export, "ls": _list}
 
 
 # -- which recording ---------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def test_a_process_prints_an_error_in_one_line() -> None:
 def test_the_help_names_the_commands(command: Command) -> None:
     code, out, _ = command("--help")
     assert code == 0
-    assert all(name in out for name in ("open", "verify", "ls"))
+    assert all(name in out for name in ("open", "verify", "export", "ls"))
 
 
 def test_open_writes_a_page_and_opens_it(command: Command, tmp_path: Path) -> None:
@@ -129,6 +129,16 @@ async def test_verify_fails_for_a_changed_file_and_checks_the_others(command: Co
     assert "a.json was changed after it was written: line" in changed
     assert "b.jsonl: a part is damaged and left out: line 2" in damaged
     assert command("verify", tmp_path / "b.jsonl")[0] == 1
+
+
+def test_export_writes_another_format_and_says_what_is_not_carried(command: Command, tmp_path: Path) -> None:
+    path = written(tmp_path, "OpenTelemetry")
+    code, out, err = command("export", path, tmp_path / "out.json", "--format", "atif")
+    assert (code, err) == (0, "")
+    assert out == f"{tmp_path / 'out.json'} (ATIF); not carried: 1 times of calls, 2 times of requests\n"
+    assert command("verify", tmp_path / "out.json")[1].endswith("out.json: ATIF: 8 events\n")
+    assert command("export", path, tmp_path / "out.json", "--format", "csv")[0] == 2
+    assert command("export", path, tmp_path / "nowhere" / "out.json", "--format", "atif")[0] == 1
 
 
 async def test_ls_lists_a_folder_a_store_and_a_file(command: Command, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@
     │   ├── RunCancelled            the run was cancelled
     │   └── LimitReached            a limit of the run was reached
     ├── WaitTimeoutError            the timeout of a wait has passed; the run continues
+    ├── WorkersLost                 a study has no workers left; its runs continue when it is started again
     ├── ModelError                  communication with a model failed
     │   ├── ModelRequestError       the request is at fault (400, 404, 413, 422): repeating it will not help
     │   │   ├── AuthenticationError the key is missing, wrong or without permission (401, 403)
@@ -74,6 +75,7 @@ __all__ = [
     "UsageError",
     "VersionMismatch",
     "WaitTimeoutError",
+    "WorkersLost",
 ]
 
 
@@ -160,6 +162,10 @@ class LimitReached(RunError):
 
 class WaitTimeoutError(AgentnbError, TimeoutError):
     """The timeout of a wait has passed; the run continues."""
+
+
+class WorkersLost(AgentnbError):
+    """A study has no workers left that could drive its runs. Nothing that was recorded is lost."""
 
 
 class ModelError(AgentnbError):

@@ -8,10 +8,10 @@ counted in `lost`: no path in a file is opened.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from agentnb.core.errors import VersionMismatch
-from agentnb.core.events import Event
+from agentnb.core.events import Event, Outcome
 from agentnb.core.json import to_json_data
 from agentnb.core.messages import Message
 from agentnb.importers.content import content_of
@@ -89,7 +89,10 @@ def _trajectory(
             yield from _agent_step(file, step, number, writer, time, model)
         else:
             role = "system" if step.get("source") == "system" else "user"
-            yield from writer.message(Message(role=role, content=content_of(step.get("message"))), time)
+            details = _details(step)
+            yield from writer.message(
+                Message(role=role, content=content_of(step.get("message")), details=details), time
+            )
         yield from _observation(file, document, step, number, writer, time, (embedded, used), above)
     for _ in range(len(embedded) - len(used)):
         file.lost["sub-agents that no call refers to"] += 1
@@ -119,17 +122,14 @@ def _agent_step(
     }
     # What the vocabulary of events has no field for is kept as details of the answer.
     rest = {key: value for key, value in metrics.items() if key not in _USAGE and value not in (None, [], {})}
-    details = {
-        **({"metrics": rest} if rest else {}),
-        **{key: step[key] for key in _DETAILS if step.get(key) not in (None, [], {}, False)},
-    }
+    details = {**({"metrics": rest} if rest else {}), **(_details(step) or {})}
     thoughts = step.get("reasoning_content")
     answer = Answer(
         content=content_of(step.get("message")),
         calls=calls,
         reasoning=[{"text": thoughts}] if isinstance(thoughts, str) and thoughts else [],
         details=to_json_data(details) if details else None,
-        usage={key: value for key, value in usage.items() if value},
+        usage={key: value for key, value in usage.items() if value is not None},
         model=str(step.get("model_name") or model or "") or None,
     )
     yield from writer.answer(answer, time)
@@ -137,6 +137,14 @@ def _agent_step(
 
 _USAGE = frozenset({"prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd"})
 _DETAILS = ("reasoning_effort", "is_copied_context", "llm_call_count", "extra")
+
+
+def _details(step: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a step has and a message has no field for; None if there is nothing."""
+    given = {key: step[key] for key in _DETAILS if key in step}
+    kept = {key: value for key, value in given.items() if value not in (None, [], {}) and value is not False}
+    details: dict[str, Any] = to_json_data(kept)
+    return details or None
 
 
 def _observation(
@@ -163,7 +171,12 @@ def _observation(
             yield from _sub_agent(file, ref, id, writer, embedded, (*above, id_of(document)))
         if id and writer.is_open(id):
             extra = result.get("extra")
-            yield from writer.result(id, content_of(result.get("content")), time, details=extra)
+            told: Mapping[str, Any] = extra if isinstance(extra, Mapping) else {}
+            outcome = told.get("outcome") if told.get("outcome") in get_args(Outcome) else None
+            content, is_error = content_of(result.get("content")), told.get("is_error") is True
+            read = [*["is_error"] * is_error, *["outcome"] * (outcome is not None)]
+            details = {key: value for key, value in told.items() if key not in read} or (None if told else extra)
+            yield from writer.result(id, content, time, is_error=is_error, outcome=outcome, details=details)
         elif result.get("content") not in (None, "", []):
             # Without a call, it is what the environment tells the agent.
             said = Message(role="user", content=content_of(result["content"]), details={"source": "observation"})

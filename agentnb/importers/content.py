@@ -87,9 +87,8 @@ def openai_answer(given: Mapping[str, Any], lost: Counter[str]) -> Answer:
         if isinstance(value, str) and value:
             reasoning.append({"text": value})
             break
-    for block in given.get("thinking_blocks") or ():
-        if isinstance(block, Mapping) and not reasoning:
-            reasoning.append(thought(block))
+    if not reasoning and isinstance(blocks := given.get("thinking_blocks"), list):
+        reasoning += (thought(block) for block in blocks if isinstance(block, Mapping))
     kept = {name: given[name] for name in ("refusal", "annotations", "audio", "logprobs") if given.get(name)}
     calls = openai_calls(given.get("tool_calls"), lost)
     if isinstance(old := given.get("function_call"), Mapping):  # before tools
@@ -185,8 +184,8 @@ def openai_usage(given: Any) -> dict[str, Any]:
         "input_tokens": _first(given, "input_tokens", "prompt_tokens"),
         "output_tokens": _first(given, "output_tokens", "completion_tokens"),
         "cache_read_tokens": _first(inputs, "cached_tokens")
-        or _first(given, "cached_input_tokens", "cached_tokens", "input_tokens_cache_read"),
-        "cache_write_tokens": _first(given, "input_tokens_cache_write"),
+        or _first(given, "cached_input_tokens", "cached_tokens", "input_tokens_cache_read", "cache_read_tokens"),
+        "cache_write_tokens": _first(given, "input_tokens_cache_write", "cache_write_tokens"),
         "reasoning_tokens": _first(outputs, "reasoning_tokens")
         or _first(given, "reasoning_output_tokens", "reasoning_tokens"),
         "cost": _first(given, "cost", "cost_usd", "total_cost"),

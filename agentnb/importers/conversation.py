@@ -51,6 +51,7 @@ def said(file: ForeignFile, messages: Sequence[Any], writer: Writer, model: str 
             answer.usage = usage_of(given.get("usage"))
             reason = given.get("stop_reason") or given.get("finish_reason")
             answer.finish_reason = reason if isinstance(reason, str) else None
+            answer.response_id = given["response_id"] if isinstance(given.get("response_id"), str) else None
             for index, call in enumerate(answer.calls):
                 call.id = call.id or f"message_{number}_{index + 1}"
             yield from writer.answer(answer, time)

@@ -46,6 +46,7 @@ class Host:
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: int | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -60,6 +61,7 @@ class Host:
                     target=context.run, args=(self._serve, self._loop), name="agentnb", daemon=True
                 )
                 thread.start()
+                self._thread = thread.ident
             return self._loop
 
     @staticmethod
@@ -70,6 +72,11 @@ class Host:
                 loop.run_forever()
             except (SystemExit, KeyboardInterrupt):  # raised by a task that a tool left behind; runs must continue
                 logger.exception("Code called sys.exit() on agentnb's thread. The thread continues.")
+
+    @property
+    def thread(self) -> int | None:
+        """The identifier of the thread; None if it has not been started."""
+        return self._thread
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run the coroutine in the thread's event loop, and return its future."""

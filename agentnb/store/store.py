@@ -48,6 +48,7 @@ class Store:
 
     def __init__(self, place: str | Path) -> None:
         self._database = open_store(place)
+        self._address = str(place) if is_address(place) else None
         self.path = Path(self._database.where)
         if not is_address(place):
             self.path = self.path.absolute()
@@ -58,6 +59,10 @@ class Store:
     def where(self) -> str:
         """The file's path, or the database's address without its password."""
         return self._database.where
+
+    def place_for_workers(self) -> str:
+        """Return what `Store` takes to open this store in another process. An address has its password in it."""
+        return self._address or str(self.path)
 
     def close(self) -> None:
         """Close the store. Runs that still write to it fail."""

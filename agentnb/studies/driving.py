@@ -1,25 +1,27 @@
-"""Driving a study: starts its runs one after the other on agentnb's own thread, and follows each to its end.
+"""Driving a study: starts its runs one after the other, and follows each to its end.
 
 At most `at_once` runs work at the same time. A run that waits for a person, or is paused, does not count: the others go
 on, so that one person can decide about many runs. Such a run continues as soon as it is decided about.
 
-All of the driving happens in the event loop of the host thread (`agentnb.run.host`), so that a study outlives the cell
-that started it. Decisions come from any thread.
+`Driving` is what a study needs; `DrivingHere` drives the runs in this process, `agentnb.studies.remote` in workers. All
+of the driving happens in the event loop of the host thread (`agentnb.run.host`), so that a study outlives the cell that
+started it. Decisions come from any thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
+from agentnb.core.errors import AlreadyDecided
 from agentnb.core.events import Delta, Event, RunEnd
-from agentnb.run import Run, Snapshot
+from agentnb.run import Pending, Run, Snapshot
 from agentnb.run import host as hosting
 from agentnb.run.host import call_in
 from agentnb.store import Store
@@ -42,8 +44,8 @@ class StudyRun:
 
     `arm` has the label of each factor. `status` is "waiting" if a person must decide before the run can continue, and
     "interrupted" if the run was left before its end, by a process that has exited.
-    `run` is the live run, None before its start and, if the study has a store, after its end. `error` is the reason of
-    a failure, of the run or of its start.
+    `run` is the live run; None before its start, after its end if the study has a store, and if a worker drives it.
+    `error` is the reason of a failure, of the run or of its start.
     """
 
     def __init__(self, cell: Cell, store: Store | None) -> None:
@@ -57,9 +59,7 @@ class StudyRun:
 
     def end(self, run: Run) -> None:
         """Note how the run has ended. A store keeps its events, so they are not kept in memory as well."""
-        self.stop_reason = run.stop_reason
-        error = run.state.error or run.state.failure
-        self.error = f"{error.type}: {error.message}" if error is not None else None
+        self.stop_reason, self.error = run.stop_reason, error_of(run)
         self.run = None if self._store is not None else run
 
     @property
@@ -113,130 +113,125 @@ class StudyRun:
         return f"<StudyRun {self.name}: {self.status}{f' ({self.error})' if self.error else ''}>"
 
 
-@dataclass(eq=False, slots=True)
-class _Followed:
-    """What belongs to an active run: its subscriptions, and the context in which a caller waits for it."""
-
-    subscriptions: ExitStack
-    waited_for: ExitStack
-    is_to_be_looked_at: bool = False
+# -- one run in this process ------------------------------------------------------------------------------------------
 
 
-class Driving:
-    """Drives the runs of a study that have not ended. Its state changes on the host thread only.
+class Followed:
+    """A run that is driven in this process, and followed in the event loop of the host thread.
 
-    `cancel`, `wait_begins` and `wait_ends` are safe from every thread.
+    `look` is called in that event loop soon after the status of the run may have changed.
     """
 
-    def __init__(self, runs: Sequence[StudyRun], make: Callable[[StudyRun], Run], at_once: int) -> None:
-        """`make` returns the run of a cell: a new one, or one that continues from its journal."""
+    def __init__(self, run: Run, look: Callable[[], object]) -> None:
+        self.run = run
+        self._look = look
+        self._is_to_be_looked_at = False
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._waited_for = ExitStack()
+        self._subscriptions = ExitStack()
+        self._subscriptions.callback(run.watch_driving(self._look_soon))
+        self._subscriptions.callback(run.watch(self._happened))
+
+    def waited_for(self, waits: bool) -> None:
+        """Note whether a caller waits for the study, and so for this run."""
+        self._waited_for.close()
+        if waits:
+            self._waited_for.enter_context(self.run.waited_for())
+
+    def close(self) -> None:
+        """Follow the run no longer."""
+        self._subscriptions.close()
+        self._waited_for.close()
+
+    # The subscribers are called in the thread that decides, pauses or drives, with the lock of the run.
+
+    def _happened(self, event: Event | Delta) -> None:
+        if event.type in _MAY_CHANGE_STATUS:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._is_to_be_looked_at:
+            return
+        self._is_to_be_looked_at = True
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(self._look_now)
+        else:
+            call_in(self._loop, self._look_now)
+
+    def _look_now(self) -> None:
+        self._is_to_be_looked_at = False
+        self._look()
+
+    @property
+    def status(self) -> Literal["running", "waiting"]:
+        """The status of the run, unless it is settled."""
+        with self.run.lock:
+            waits = self.run.state.paused or any(state.asking for _, state in self.run.state.running())
+        return "waiting" if waits else "running"
+
+
+def error_of(run: Run) -> str | None:
+    """Return the failure of a run, or of its model, as text."""
+    error = run.state.error or run.state.failure
+    return f"{error.type}: {error.message}" if error is not None else None
+
+
+def status_of(stop_reason: str | None) -> Status:
+    """Return the status of a run that nothing drives, by its stop reason; None if its model has failed."""
+    if stop_reason in ("error", None):
+        return "failed"
+    return "cancelled" if stop_reason == "cancelled" else "done"
+
+
+# -- all runs ----------------------------------------------------------------------------------------------------------
+
+
+class Driving(ABC):
+    """Drives the runs of a study that have not ended. Its state changes on the host thread only.
+
+    `cancel`, `wait_begins`, `wait_ends`, `pending` and `decide` are safe from every thread.
+    """
+
+    def __init__(self, runs: Sequence[StudyRun], at_once: int) -> None:
         self.runs = runs
+        self.at_once = at_once
         self.counts: Counter[str] = Counter(run.status for run in runs)
         self.changed: Callable[[], object] = lambda: None
         """Called after the status of a run has changed, on the host thread."""
-        self._make = make
-        self.at_once = at_once
-        self._active: dict[StudyRun, _Followed] = {}
+        self._queue = deque(run for run in runs if not run.is_over)
         self._news = asyncio.Event()
         self._cancelled: str | None = None
-        self._waits = 0
 
-    @property
-    def active(self) -> list[StudyRun]:
-        """The runs that were started here and have not ended, in the order of their start."""
-        return list(self._active)
-
+    @abstractmethod
     async def drive(self) -> None:
         """Drive all runs that are not over, until each has ended or its model has failed."""
-        queue = deque(run for run in self.runs if not run.is_over)
-        while True:
-            self._news.clear()
-            while queue and self._cancelled is None and self.counts["running"] < self.at_once:
-                self._begin(queue.popleft())
-                await asyncio.sleep(0)  # a model that answers at once must not keep other tasks from running
-            if not self._active:
-                return
-            await self._news.wait()
 
+    @abstractmethod
     def cancel(self, reason: str) -> None:
         """Start no further runs, and cancel those that are active."""
-        self._cancelled = reason
-        for one in self.active:
-            if one.run is not None:
-                one.run.cancel(reason)
 
+    @abstractmethod
     def wait_begins(self) -> None:
         """Note that a caller waits for the study, and so for each of its runs."""
-        call_in(hosting.host.loop, partial(self._count_waits, 1))
 
+    @abstractmethod
     def wait_ends(self) -> None:
         """Note that a caller has stopped waiting."""
-        call_in(hosting.host.loop, partial(self._count_waits, -1))
 
-    def _count_waits(self, change: int) -> None:
-        self._waits += change
-        for one, followed in self._active.items():
-            if not self._waits:
-                followed.waited_for.close()
-            elif self._waits == change == 1 and one.run is not None:
-                followed.waited_for.enter_context(one.run.waited_for())
+    @property
+    @abstractmethod
+    def pending(self) -> list[Pending]:
+        """The calls of all active runs that wait for a person, the run that was started first at the beginning."""
 
-    # -- one run -------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def decide(
+        self, items: Sequence[tuple[StudyRun, Pending]], method: str, arguments: Mapping[str, Any]
+    ) -> list[Exception | None]:
+        """Call a method of `Run` that decides about a call, for each item, and return the error of each, or None."""
 
-    def _begin(self, one: StudyRun) -> None:
-        """Start a run in the background, and follow it. A run that cannot be made has failed."""
-        try:
-            run = one.run = self._make(one)
-        except Exception as error:  # of the factory, or of the store: the other runs continue
-            one.error = f"{type(error).__name__}: {error}"
-            self._set(one, "failed")
-            return
-        one.id, one.stop_reason, one.error = run.id, None, None
-        self._active[one] = followed = _Followed(ExitStack(), ExitStack())
-        if self._waits:
-            followed.waited_for.enter_context(run.waited_for())
-
-        # Follow it. The subscribers are called in the thread that decides, pauses or drives, with the lock of the run.
-        loop, host_thread = asyncio.get_running_loop(), threading.get_ident()
-
-        def look_soon() -> None:
-            if followed.is_to_be_looked_at:
-                return
-            followed.is_to_be_looked_at = True
-            if threading.get_ident() == host_thread:
-                loop.call_soon(self._look, one, followed)
-            else:
-                call_in(loop, partial(self._look, one, followed))
-
-        def happened(event: Event | Delta) -> None:
-            if event.type in _MAY_CHANGE_STATUS:
-                look_soon()
-
-        followed.subscriptions.callback(run.watch_driving(look_soon))
-        followed.subscriptions.callback(run.watch(happened))
-        self._set(one, "running")
-        run.play()
-        if self._cancelled is not None:  # meanwhile, by another thread
-            run.cancel(self._cancelled)
-
-    def _look(self, one: StudyRun, followed: _Followed) -> None:
-        """Update the status of an active run."""
-        followed.is_to_be_looked_at = False
-        run = one.run
-        if run is None or self._active.get(one) is not followed:
-            return
-        if not run.settled:
-            with run.lock:
-                waits = run.state.paused or any(state.asking for _, state in run.state.running())
-            self._set(one, "waiting" if waits else "running")
-            return
-
-        # It has ended, or its model has failed.
-        del self._active[one]
-        followed.subscriptions.close()
-        followed.waited_for.close()
-        one.end(run)
-        self._set(one, status_of(one.stop_reason))
+    def _may_begin(self) -> bool:
+        return bool(self._queue) and self._cancelled is None and self.counts["running"] < self.at_once
 
     def _set(self, one: StudyRun, status: Status) -> None:
         if status != one.status:
@@ -247,8 +242,100 @@ class Driving:
             self.changed()
 
 
-def status_of(stop_reason: str | None) -> Status:
-    """Return the status of a run that nothing drives, by its stop reason; None if its model has failed."""
-    if stop_reason in ("error", None):
-        return "failed"
-    return "cancelled" if stop_reason == "cancelled" else "done"
+class DrivingHere(Driving):
+    """Drives the runs of a study in this process."""
+
+    def __init__(self, runs: Sequence[StudyRun], at_once: int, make: Callable[[StudyRun], Run]) -> None:
+        """`make` returns the run of a cell: a new one, or one that continues from its journal."""
+        super().__init__(runs, at_once)
+        self._make = make
+        self._active: dict[StudyRun, Followed] = {}
+        self._waits = 0
+
+    async def drive(self) -> None:
+        """Drive all runs that are not over, until each has ended or its model has failed."""
+        while True:
+            self._news.clear()
+            while self._may_begin():
+                self._begin(self._queue.popleft())
+                await asyncio.sleep(0)  # a model that answers at once must not keep other tasks from running
+            if not self._active:
+                return
+            await self._news.wait()
+
+    def cancel(self, reason: str) -> None:
+        """Start no further runs, and cancel those that are active."""
+        self._cancelled = reason
+        for followed in list(self._active.values()):
+            followed.run.cancel(reason)
+
+    def wait_begins(self) -> None:
+        """Note that a caller waits for the study, and so for each of its runs."""
+        call_in(hosting.host.loop, partial(self._count_waits, 1))
+
+    def wait_ends(self) -> None:
+        """Note that a caller has stopped waiting."""
+        call_in(hosting.host.loop, partial(self._count_waits, -1))
+
+    def _count_waits(self, change: int) -> None:
+        before, self._waits = bool(self._waits), self._waits + change
+        if before != bool(self._waits):
+            for followed in self._active.values():
+                followed.waited_for(not before)
+
+    @property
+    def pending(self) -> list[Pending]:
+        """The calls of all active runs that wait for a person, the run that was started first at the beginning."""
+        return [item for followed in list(self._active.values()) for item in followed.run.pending]
+
+    def decide(
+        self, items: Sequence[tuple[StudyRun, Pending]], method: str, arguments: Mapping[str, Any]
+    ) -> list[Exception | None]:
+        """Call a method of `Run` that decides about a call, for each item, and return the error of each, or None."""
+        errors: list[Exception | None] = []
+        for one, item in items:
+            try:
+                if one.run is None:
+                    raise has_ended(item)
+                getattr(one.run, method)(item, **arguments)
+                errors.append(None)
+            except Exception as error:
+                errors.append(error)
+        return errors
+
+    def _begin(self, one: StudyRun) -> None:
+        """Start a run in the background, and follow it. A run that cannot be made has failed."""
+        try:
+            run = one.run = self._make(one)
+        except Exception as error:  # of the factory, or of the store: the other runs continue
+            one.error = f"{type(error).__name__}: {error}"
+            self._set(one, "failed")
+            return
+        one.id, one.stop_reason, one.error = run.id, None, None
+        followed = self._active[one] = Followed(run, partial(self._look, one))
+        if self._waits:
+            followed.waited_for(True)
+        self._set(one, "running")
+        run.play()
+        if self._cancelled is not None:  # meanwhile, by another thread
+            run.cancel(self._cancelled)
+
+    def _look(self, one: StudyRun) -> None:
+        """Update the status of an active run."""
+        followed = self._active.get(one)
+        if followed is None:
+            return
+        if not followed.run.settled:
+            self._set(one, followed.status)
+            return
+
+        # It has ended, or its model has failed.
+        del self._active[one]
+        followed.close()
+        one.end(followed.run)
+        self._set(one, status_of(one.stop_reason))
+
+
+def has_ended(item: Pending) -> AlreadyDecided:
+    """Return the error for a decision about a call whose run has ended."""
+    return AlreadyDecided(f"The run of the call {item.name} has ended; nothing was decided.")

@@ -79,12 +79,12 @@ class Grid:
     ) -> None:
         check_name("study(name=)", name)
         self.name = name
-        self.seed = _whole_number("seed", seed, 0)
-        self.repeats = _whole_number("repeats", repeats, 1)
+        self.seed = whole_number("seed", seed, 0)
+        self.repeats = whole_number("repeats", repeats, 1)
         self.inputs = _checked_inputs(inputs)
         self.factors = {factor: _labelled(factor, values) for factor, values in _checked_arms(arms).items()}
-        self._make_loop = make_loop
-        self._takes_seed = _check_factory(make_loop, self.factors)
+        self.make_loop = make_loop
+        self._takes_seed = check_factory(make_loop, self.factors)
         self._options = _options_in(make_loop, self.factors)
         self.cells = self._cells()
         self.input_keys = {cell.input_key for cell in self.cells}
@@ -97,6 +97,11 @@ class Grid:
         """The labels of each factor, as they are recorded."""
         return {factor: [label for label, _ in values] for factor, values in self.factors.items()}
 
+    @property
+    def factory_name(self) -> str:
+        """The name of the function that makes the loops."""
+        return _name_of(self.make_loop)
+
     def make(self, cell: Cell) -> tuple[Loop, dict[str, Any]]:
         """Return a new loop for a cell, and the options of `start` that are part of its arm.
 
@@ -106,10 +111,10 @@ class Grid:
         arguments = {name: value for name, value in cell.values.items() if name not in options}
         if self._takes_seed:
             arguments["seed"] = cell.seed
-        loop = self._make_loop(**arguments)
+        loop = self.make_loop(**arguments)
         if not isinstance(loop, Loop):
             raise UsageError(
-                f"{_name_of(self._make_loop)} must return a loop, not {shown(loop)} (for the arm {arm_text(cell.arm)})."
+                f"{_name_of(self.make_loop)} must return a loop, not {shown(loop)} (for the arm {arm_text(cell.arm)})."
             )
         return loop, options
 
@@ -126,7 +131,7 @@ class Grid:
                     input=input,
                     input_number=number,
                     repeat=repeat,
-                    seed=_seed_of(self.seed, cell_key(arm, key, repeat)),
+                    seed=seed_of(self.seed, cell_key(arm, key, repeat)),
                     input_key=key,
                     values={factor: value for factor, (_, value) in chosen.items()},
                 )
@@ -144,12 +149,12 @@ class Grid:
                 raise
             except Exception as error:
                 raise UsageError(
-                    f"{_name_of(self._make_loop)} failed for the arm {arm_text(cell.arm)}: {type(error).__name__}:"
+                    f"{_name_of(self.make_loop)} failed for the arm {arm_text(cell.arm)}: {type(error).__name__}:"
                     f" {error}. No run was started."
                 ) from error
             if any(loop is other for other in made):
                 raise UsageError(
-                    f"{_name_of(self._make_loop)} returned the same loop twice. Each run needs a loop of its own: make"
+                    f"{_name_of(self.make_loop)} returned the same loop twice. Each run needs a loop of its own: make"
                     " the loop inside the function, and do not cache it."
                 )
             made.append(loop)
@@ -171,7 +176,8 @@ def input_key(input: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _seed_of(seed: int, key: str) -> int:
+def seed_of(seed: int, key: str) -> int:
+    """Return the seed of the run with this identity, computed from the seed of its study."""
     digest = hashlib.sha256(f"{seed} {key}".encode()).digest()
     return int.from_bytes(digest[:8]) % (LARGEST_SEED + 1)
 
@@ -216,7 +222,8 @@ def _checked_label(factor: str, label: Any) -> Label:
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def _whole_number(name: str, value: Any, least: int) -> int:
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return the value of an argument. Raises UsageError if it is not a whole number of at least `least`."""
     number = plain_number(value)
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
         raise UsageError(f"{name}= must be a whole number of at least {least}, not {shown(value)}.")
@@ -232,7 +239,7 @@ def check_options(*, approve: Any = None, limits: Any = None) -> None:
 
 def at_once_of(value: Any) -> int:
     """Return the value of `at_once=`. Raises UsageError if it is not a whole number of at least 1."""
-    return _whole_number("at_once", value, 1)
+    return whole_number("at_once", value, 1)
 
 
 def _checked_inputs(inputs: Any) -> list[Any]:
@@ -272,7 +279,7 @@ def _checked_arms(arms: Any) -> dict[str, Any]:
     return dict(arms)
 
 
-def _check_factory(make_loop: Any, factors: Mapping[str, Any]) -> bool:
+def check_factory(make_loop: Any, factors: Mapping[str, Any]) -> bool:
     """Raise UsageError if the factory cannot be called with the arms. Return True if it takes the seed of a run."""
     name = _name_of(make_loop)
     if isinstance(make_loop, Design):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import dataclasses
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -21,17 +22,19 @@ from weakref import WeakSet
 from agentnb.core.errors import AlreadyDecided, UsageError, printable
 from agentnb.core.events import Remember, RunEnd, RunStart
 from agentnb.core.loop import Design
-from agentnb.run import Pending, Run, environment, restore
+from agentnb.run import Pending, Run, environment, headless
 from agentnb.run import host as hosting
+from agentnb.run.approvals.recorded_policy import read_policy
 from agentnb.run.environment import STOPPED_STUDY
 from agentnb.run.validation import check_seconds, check_text, checked_tags, shown
 from agentnb.store import RunInfo, Store
-from agentnb.studies.driving import CANCELLED, STATUSES, Driving, StudyRun, status_of
+from agentnb.studies.driving import CANCELLED, STATUSES, Driving, DrivingHere, StudyRun, status_of
+from agentnb.studies.executors import Executor, check_store, check_workers, executor_of
 from agentnb.studies.grid import Grid, Label, arm_text, at_once_of, cell_key, check_options
 from agentnb.studies.progress import PERIOD, ProgressLine, summary
-
-TAG = "study:{}"
-"""The tag of all runs of a study in a store."""
+from agentnb.studies.recipe import TAG, Recipe
+from agentnb.studies.remote import DrivingInWorkers
+from agentnb.studies.shipping import Plan, pickled
 
 _running: WeakSet[Study] = WeakSet()
 """The studies of this process that are being driven."""
@@ -52,6 +55,7 @@ def study(
     tags: Sequence[str] = (),
     add: bool = False,
     progress: bool = True,
+    executor: Any = None,
 ) -> Study:
     """Return a study: a run for each combination of an arm, an input and a repeat. No run is started yet.
 
@@ -90,14 +94,24 @@ def study(
     approve, limits: as for `start`, for each run. tags: tags of all runs, in addition to those of the study. add: add
     to a study of this name even if it has other arms or inputs. progress: show a progress line.
 
+    executor: the processes that drive the runs; None for this process. A `concurrent.futures.ProcessPoolExecutor` whose
+    processes are spawned, a Dask client (`distributed.Client`), or a client or a view of ipyparallel. It needs a store
+    that its workers can open, and make_loop, the values of arms, and policies are sent to them (cloudpickle). Questions
+    come back: `study.pending` has those of all workers. If a worker dies, another one continues its runs.
+
     Raises UsageError, before any run is started, if an argument is not valid, if `make_loop` does not take an arm,
     fails, or returns the same loop twice, and if the store has a study of this name with other arms, other inputs,
-    another seed or another kind of loop.
+    another seed or another kind of loop. With an executor also if something cannot be sent, and if a worker has another
+    version of Python or agentnb, or does not see the store.
     """
     grid = Grid(name, make_loop, inputs, repeats, arms, seed)
     if store is not None and not isinstance(store, Store):
         raise UsageError(f"store= takes an agentnb.Store, not {shown(store)}. Assign it to a variable, and pass that.")
     check_options(approve=approve, limits=limits)
+    workers = None
+    if executor is not None:
+        workers = executor_of(executor)
+        check_store(store)
     return Study(
         grid,
         store=store,
@@ -106,6 +120,7 @@ def study(
         tags=checked_tags(tags),
         add=add,
         progress=progress,
+        executor=workers,
     )
 
 
@@ -115,6 +130,8 @@ class Study:
     `await study` or `study.result()` waits for the end of all runs, and returns the study. A run that fails does not
     end the study. `study.start()` starts the runs in the background. Iterate over a study for its runs.
     """
+
+    _kind_of_run: type[StudyRun] = StudyRun
 
     def __init__(
         self,
@@ -126,18 +143,21 @@ class Study:
         tags: Sequence[str],
         add: bool,
         progress: bool,
+        executor: Executor | None = None,
     ) -> None:
         self.name = grid.name
         self.store = store
         self._grid = grid
-        self._options = options
-        self._tags = tags
+        self._recipe = Recipe(grid, options, tags)
         self._shows_progress = progress
-        self.runs = [StudyRun(cell, store) for cell in grid.cells]
+        self.runs = [self._kind_of_run(cell, store) for cell in grid.cells]
         """The runs of the grid, in the order in which they start."""
         if store is not None:
             self._find_recorded_runs(store, add=add)
-        self._driving = Driving(self.runs, self._make, at_once)
+        self._executor = executor
+        if executor is not None and store is not None and any(not run.is_over for run in self.runs):
+            check_workers(executor, self._plan(store), store)
+        self._driving = self._new_driving(at_once)
         self._future: concurrent.futures.Future[None] | None = None
         self._was_started = False
         self._watchers: list[Callable[[], object]] = []
@@ -244,7 +264,7 @@ class Study:
                     f"Another study {self.name!r} runs in this process, with the same store. Use that one, or call its"
                     " cancel() first."
                 )
-        driving = self._driving = Driving(self.runs, self._make, self._driving.at_once)
+        driving = self._driving = self._new_driving(self._driving.at_once)
         if self._shows_progress and (left := sum(not run.is_over for run in self.runs)):
             line = ProgressLine(self.name, len(self.runs), len(self.runs) - left)
         else:
@@ -281,26 +301,21 @@ class Study:
             if line is not None:
                 line.update(driving.counts, last=True)
 
+    def _new_driving(self, at_once: int) -> Driving:
+        if self._executor is None or self.store is None:
+            return DrivingHere(self.runs, at_once, self._make)
+        return DrivingInWorkers(self.runs, at_once, self._executor, self._plan(self.store), self.store)
+
+    def _plan(self, store: Store) -> bytes:
+        """Return what the workers receive, as bytes. Raises UsageError if something in it cannot be pickled."""
+        declared = headless.in_force()
+        options = {**self._recipe.options, "approve": read_policy(self._recipe.options["approve"])}
+        recipe = dataclasses.replace(self._recipe, options=options)
+        return pickled(Plan(recipe, store.place_for_workers(), declared.policy, declared.after))
+
     def _make(self, one: StudyRun) -> Run:
         """Return the run of a cell: a new one, or one that continues from its last event."""
-        loop, options = self._grid.make(one.cell)
-        options = {**self._options, **options}
-        if (recording := one.recording) is not None:
-            return restore(recording, loop, store=self.store, name=one.name, **options)
-        cell = one.cell
-        factors = [f"{factor}:{label}" for factor, label in cell.arm.items()]
-        data = {
-            "study": self.name,
-            "arm": dict(cell.arm),
-            "input": cell.input_number,
-            "repeat": cell.repeat,
-            "seed": cell.seed,
-            "input_key": cell.input_key,
-            "study_seed": self._grid.seed,
-            "arms": self._grid.labels,
-        }
-        tags = [TAG.format(self.name), *factors, *self._tags]
-        return loop.start(cell.input, name=one.name, store=self.store, tags=tags, data=data, **options)
+        return self._recipe.make(one.cell, self.store, one.recording)
 
     # -- recorded runs -----------------------------------------------------------------------------------------------
 
@@ -359,8 +374,7 @@ class Study:
 
         `study.run_of(item)` returns the run of one of them, with its arm.
         """
-        runs = [one.run for one in self._driving.active if one.status != "done"]
-        return [item for run in runs if run is not None for item in run.pending]
+        return self._driving.pending
 
     def run_of(self, item: Pending | str) -> StudyRun:
         """Return the run of the study to which a pending call, or the id of a run, belongs. Raises UsageError."""
@@ -381,7 +395,7 @@ class Study:
         Calls that were decided meanwhile are not counted; if that is so for a single item, AlreadyDecided is raised.
         remember, reviewer: as for `run.approve`; a decision is remembered in the run of the call.
         """
-        return self._decide(items, lambda run, item: run.approve(item, remember=remember, reviewer=reviewer))
+        return self._decide(items, "approve", {"remember": remember, "reviewer": reviewer})
 
     def reject(
         self,
@@ -392,33 +406,26 @@ class Study:
         reviewer: str | None = None,
     ) -> int:
         """Reject one call or several of `pending`, and return how many were rejected. Otherwise as `approve`."""
-        return self._decide(items, lambda run, item: run.reject(item, reason, remember=remember, reviewer=reviewer))
+        return self._decide(items, "reject", {"reason": reason, "remember": remember, "reviewer": reviewer})
 
     def edit(self, item: Pending, arguments: Mapping[str, Any], *, reviewer: str | None = None) -> None:
         """Approve a call of `pending` with other arguments. Raises as `run.edit` does."""
-        self._decide(item, lambda run, item: run.edit(item, dict(arguments), reviewer=reviewer))
+        self._decide(item, "edit", {"arguments": dict(arguments), "reviewer": reviewer})
 
     def answer(self, item: Pending, result: Any, *, reviewer: str | None = None) -> None:
         """Record the result of a call of `pending`, which then does not run. Raises as `run.answer` does."""
-        self._decide(item, lambda run, item: run.answer(item, result, reviewer=reviewer))
+        self._decide(item, "answer", {"result": result, "reviewer": reviewer})
 
-    def _decide(self, items: Pending | Iterable[Pending], decide: Callable[[Run, Pending], object]) -> int:
+    def _decide(self, items: Pending | Iterable[Pending], method: str, arguments: Mapping[str, Any]) -> int:
         is_single = isinstance(items, Pending)
         listed: list[Any] = [items] if is_single else list(items) if isinstance(items, Iterable) else [None]
         if others := [item for item in listed if not isinstance(item, Pending)]:
             raise UsageError(f"Pass items of study.pending, not {shown(others[0])}.")
-        decided = 0
-        for item in listed:
-            run = self.run_of(item).run
-            try:
-                if run is None:
-                    raise AlreadyDecided(f"The run of the call {item.name} has ended; nothing was decided.")
-                decide(run, item)
-                decided += 1
-            except AlreadyDecided:
-                if is_single:
-                    raise
-        return decided
+        errors = self._driving.decide([(self.run_of(item), item) for item in listed], method, arguments)
+        for error in errors:
+            if error is not None and (is_single or not isinstance(error, AlreadyDecided)):
+                raise error
+        return errors.count(None)
 
     # -- showing -----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from agentnb.run.validation import check_name
 from agentnb.widgets.handlers import FORKS, Message
 from agentnb.widgets.text import as_json, one_line
 from agentnb.widgets.views.branches import Branches
-from agentnb.widgets.views.compare import compared
+from agentnb.widgets.views.compare import compared, whole_pair
 from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.whatif import Kind, Subject, default_name, editor, kind_of, options, read_json, value_of
 
@@ -59,6 +59,7 @@ class BranchHandlers:
             "replay": lambda message: self._open_inside(self._run.at(-1)),
             "rename": self._rename,
             "compare": self._compare,
+            "whole": self._whole,
         }
 
     def _options(self, message: Message) -> dict[str, Any]:
@@ -169,6 +170,13 @@ class BranchHandlers:
         events = list(self._run.recording), list(branch.events)
         traces = self._trace, self._traces.setdefault(branch.id, Trace())
         return {"compared": compared(*events, names, _forked_at(branch), traces)}
+
+    def _whole(self, message: Message) -> dict[str, Any]:
+        """Return a pair of rows of the comparison whole. The message has their numbers in both traces, or null."""
+        traces = self._trace, self._traces.setdefault(self._find(message).id, Trace())
+        numbers = message["numbers"]
+        rows = [None if n is None else trace.all[int(n)] for trace, n in zip(traces, numbers, strict=True)]
+        return {"whole": whole_pair(rows[0], rows[1])}
 
 
 def _arguments(message: Message, current: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,19 @@ def talking(model: str = "a") -> SessionLoop:
     return SessionLoop(ScriptedLLM([f"{model} is done"]), [])
 
 
+def seeded(model: str, seed: int) -> SessionLoop:
+    """Return a loop whose calls and output depend on its seed."""
+    turns = seed % 4
+
+    def answer(messages: Sequence[Any]) -> Any:
+        done = sum(message["role"] == "tool" for message in messages)
+        return (
+            f"{model} {seed % 11}" if done == turns else call("send", {"to": f"{model} {seed} {done}"}, id=f"c{done}")
+        )
+
+    return SessionLoop(ScriptedLLM([answer], repeat=True), [send])
+
+
 def writing(file: Path, hang_after: int | None = None) -> Any:
     """Return a factory of loops that each write `CALLS` lines to a file, one call a turn.
 

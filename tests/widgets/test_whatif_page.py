@@ -120,12 +120,71 @@ def test_a_decision_is_changed_in_a_branch_which_asks_in_its_own_panel(show: Sho
     words = line.locator(".agentnb-branch-label > .agentnb-dim")
     assert words.inner_text().startswith("waits for you")
     assert words.evaluate("node => node.scrollWidth <= node.clientWidth"), "it is not cut off, however long the name is"
-    page.get_by_role("button", name="Open asks").click()
+
+    # It is not open, and nothing is decided yet: the tab's title, the bar and the comparison tell it.
+    bar = page.get_by_role("region", name="Waiting for you")
+    shown.until(bar.is_visible, "the bar")
+    assert page.title().startswith("(1)")
+    for words in ("asks", "waits for you", 'write_report(path="nile.md")', "branch of nile"):
+        expect(bar).to_contain_text(words)
+    page.get_by_role("button", name="Compare asks").click()
+    table = page.get_by_role("table", name="nile and asks", exact=True)
+    shown.until(table.is_visible, "the comparison")
+    asks = table.get_by_role("row").filter(has_text="waits for you")
+    expect(asks).to_contain_text('waits for you: write_report(path="nile.md")')
+    expect(table.get_by_role("row").last).to_contain_text("not yet")
+    assert table.get_by_text("not here").count() == 0
+    assert faults(page) == []
+
+    bar.get_by_role("button", name="Open").click()
     question = page.get_by_role("group", name="write_report")
     shown.until(question.is_visible, "the question in its panel")
     question.get_by_role("button", name="Approve", exact=True).click()
     shown.until(lambda: FORKS["asks"].state.over, "the end")
     assert not run.pending
+    shown.until(lambda: not page.title().startswith("("), "the title without a number")
+    expect(bar).to_be_hidden()
+
+
+def test_a_comparison_shows_only_what_differs_and_each_value_whole(show: Show) -> None:
+    run = nile()
+    shown = show(run)
+    page = shown.page
+    end = seq_of(run, "call_end")
+    branch = run.fork(at=end, result=[{"year": 1898, "unexplained": 0.01, "source": HOSTILE}], name="other")
+    FORKS["other"] = branch
+    play(branch)
+    until(lambda: branch.pending)
+    branch.approve(branch.pending[0])
+    until(lambda: branch.state.over)
+    compare = page.get_by_role("button", name="Compare other")
+    shown.until(compare.count, "its line")
+    compare.click()
+    table = page.get_by_role("table", name="nile and other", exact=True)
+    shown.until(table.is_visible, "the comparison")
+    rows = table.locator(".agentnb-pair-row")
+    before = rows.count()
+    only = page.get_by_role("button", name="Only what differs")
+    only.click()
+    expect(only).to_have_attribute("aria-pressed", "true")
+    equal = table.get_by_role("button", name=re.compile(r"^\d+ equal rows?$"))
+    assert rows.count() < before
+    folded = [int(words.split()[0]) for words in equal.all_inner_texts()]
+    assert rows.count() + sum(folded) == before
+    equal.first.click()
+    assert rows.count() + sum(folded[1:]) == before
+
+    # A click on a row shows the whole of its values, on both sides; hostile text stays text.
+    rows.first.click()
+    shown.until(lambda: table.locator(".agentnb-pair-part").count() == 2, "both values")
+    result = table.locator(".agentnb-pair-part").nth(1)
+    expect(result).to_contain_text("table 1900")
+    expect(result).to_contain_text("0.01")
+    expect(result).to_contain_text("<script>boom()</script>")
+    assert table.locator("script, img").count() == 0
+    assert faults(page) == []
+    rows.first.get_by_role("button").first.press("Enter")
+    expect(table.locator(".agentnb-pair-part")).to_have_count(0)
 
 
 def test_a_message_is_added_in_a_branch(show: Show) -> None:

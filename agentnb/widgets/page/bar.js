@@ -15,7 +15,10 @@ import { argumentsLine } from "./values.js";
 const BARS_OF_PAGE = Symbol.for("agentnb.bars.1"); // on the window
 const SECOND = 1000; // milliseconds
 
-/** @typedef {{ id: string, name: string, store: Store, views: View[], questions: Question[], waiting: number, since: number }} Running a run, with its views in a window */
+/**
+ * A run, with its views in a window. A branch that is not opened has the views of its run, and no questions of its own.
+ * @typedef {{ id: string, name: string, store: Store, views: View[], questions: Question[], waiting: number, since: number, branch?: BranchState }} Running
+ */
 
 /** All bars of the page, the title of its tab, and the lines in the cells that wait. */
 class Bars {
@@ -86,15 +89,41 @@ class Bars {
       const name = status.name || status.run || status.loop,
         asked = questions.map(({ event }) => (event === null ? 0 : (store.all[event]?.time ?? 0) * 1000 - store.skew)).filter(Boolean),
         key = `${status.id} ${Boolean(waiting)}`;
-      if (!this.since.has(key)) this.since.set(key, Date.now());
-      const since = Math.min(.../** @type {number[]} */ ([this.since.get(key)]), ...asked);
+      const since = Math.min(this.sinceOf(key), ...asked);
       found.set(status.id, { id: status.id, name, store, views: [view], questions, waiting, since });
     }
+    for (const view of this.views) this.addBranches(view, found);
     for (const key of this.since.keys()) {
       const run = found.get(key.split(" ")[0]);
       if (!run || key !== `${run.id} ${Boolean(run.waiting)}`) this.since.delete(key);
     }
     return [...found.values()].sort((one, other) => one.since - other.since);
+  }
+
+  /**
+   * The time since which a run waits, or plays out of sight, as far as this page knows.
+   * @param {string} key
+   */
+  sinceOf(key) {
+    const since = this.since.get(key) ?? Date.now();
+    this.since.set(key, since);
+    return since;
+  }
+
+  /**
+   * Add the branches of a run that wait, unless they have a panel of their own.
+   * @param {View} view of the run
+   * @param {Map<string, Running>} found
+   */
+  addBranches(view, found) {
+    const { store } = view;
+    for (const branch of store.gone ? [] : (store.model.get("branches") ?? [])) {
+      const { id, name, waiting, over } = branch,
+        known = found.get(id);
+      if (known?.branch) known.views.push(view);
+      if (over || !waiting || known) continue;
+      found.set(id, { id, name, store, views: [view], questions: [], waiting, since: this.sinceOf(`${id} true`), branch });
+    }
   }
 
   /**
@@ -104,7 +133,7 @@ class Bars {
    */
   fill(place, runs) {
     const here = runs.filter(({ views }) => views.some((view) => view.place === place)),
-      waiting = here.filter((run) => run.questions.length && run.views.every((view) => view.asksInSight !== null)),
+      waiting = here.filter((run) => (run.branch || run.questions.length) && run.views.every((view) => view.asksInSight !== null)),
       hidden = here.filter((run) => !run.waiting && Date.now() - run.since > SECOND && run.views.every((view) => view.isSeen === false)),
       bar = this.bars.get(place);
     if (!bar && !waiting.length && !hidden.length) return;
@@ -165,10 +194,10 @@ class Title {
   // Also when the front end has set another title meanwhile.
   write() {
     const { title } = document,
-      bare = this.prefix && title.startsWith(this.prefix) ? title.slice(this.prefix.length) : title,
+      bare = this.prefix && title.startsWith(this.prefix.trimEnd()) ? title.slice(this.prefix.length) : title, // a title has no blank at its end
       prefix = this.waiting ? `(${this.waiting}) ` : "";
     this.prefix = prefix;
-    if (title !== prefix + bare) document.title = prefix + bare;
+    if (title !== (prefix + bare).trimEnd()) document.title = prefix + bare;
   }
 }
 
@@ -457,12 +486,13 @@ class WindowBar {
    */
   show(waiting, playing) {
     const isHeld = this.asked && (this.asked.el.contains(document.activeElement) || !this.asked.call.isClosed()),
-      held = isHeld ? waiting.find(({ questions }) => identityOf(questions[0]) === this.key) : null,
-      unseen = waiting.filter(({ views }) => !views.some((view) => view.asksInSight)),
+      held = isHeld ? waiting.find(({ questions }) => questions.length && identityOf(questions[0]) === this.key) : null,
+      unseen = waiting.filter(({ branch, views }) => branch || !views.some((view) => view.asksInSight)),
       run = held ?? unseen[0] ?? waiting[0] ?? null;
     (run ?? playing)?.views[0].dress(this.host);
     this.el.setAttribute("aria-label", run || !playing ? "Waiting for you" : "Playing");
-    if (run && (held || unseen.length)) this.ask(run, waiting.length - 1);
+    if (run?.branch) this.offer(run, run.branch, waiting.length - 1);
+    else if (run && (held || unseen.length)) this.ask(run, waiting.length - 1);
     else if (run) this.point(run, waiting.length - 1);
     else if (playing) this.play(playing);
     else this.clear("");
@@ -492,6 +522,40 @@ class WindowBar {
       this.decided = false;
     }
     this.asked?.update(run, others);
+  }
+
+  /**
+   * Name a branch that waits and is not opened, and offer to open it.
+   * @param {Running} run
+   * @param {BranchState} branch
+   * @param {number} others
+   */
+  offer(run, branch, others) {
+    const { asks, name } = branch,
+      [view] = run.views,
+      key = `branch ${branch.id} ${asks} ${others} ${run.waiting}`;
+    if (this.key === key) return;
+    this.clear(key);
+    const of = run.store.model.get("status")?.run ?? "",
+      open = button("Open", () => view.open(branch), { class: "agentnb-button agentnb-primary", title: "Open the branch, to decide" });
+    this.content.replaceChildren(
+      el(
+        "div",
+        { class: "agentnb-bar-line" },
+        el(
+          "span",
+          { class: "agentnb-bar-said" },
+          el("i", { class: "agentnb-glyph", "data-kind": "person", "aria-hidden": "true" }),
+          el("b", { class: "agentnb-bar-name", text: name }),
+          el("span", { class: "agentnb-bar-words", text: whatWaits(run, others) }),
+          el("span", { class: "agentnb-call-text" }, el("code", { class: "agentnb-cut", text: asks })),
+        ),
+        el("span", { class: "agentnb-push" }),
+        el("span", { class: "agentnb-dim agentnb-bar-of", text: of ? `branch of ${of}` : "a branch" }),
+        open,
+      ),
+    );
+    this.tell(`The branch ${name}: ${asks} waits for your decision.`); // its panel is not on the page, and cannot say it
   }
 
   /**
@@ -594,11 +658,11 @@ function barsOfPage() {
  * Let the bars know a panel.
  * @param {Store} store
  * @param {HTMLElement} root
- * @param {(host: HTMLElement) => void} dress
+ * @param {{ dress: (host: HTMLElement) => void, open: (branch: BranchState) => void }} acts
  * @returns {() => void} lets them forget it
  */
-export function inBars(store, root, dress) {
-  const view = new View(store, root, dress),
+export function inBars(store, root, acts) {
+  const view = new View(store, root, acts),
     bars = barsOfPage();
   bars.add(view);
   return () => bars.remove(view);

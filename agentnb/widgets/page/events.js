@@ -6,7 +6,8 @@ import { List } from "./list.js";
 import { causesOf, effectsOf } from "./recorded.js";
 import { Row } from "./row.js";
 
-const SLICE = 3000; // rows filtered per frame
+const SLICE = 3000, // rows filtered per frame,
+  NOTED = 20_000; // and rows noted for the choices of the filter
 
 export class Events {
   /** @param {Store} store */
@@ -80,8 +81,7 @@ export class Events {
       this.filter.shorten(this.rows());
       this.refilter();
     }
-    this.filter.note(this.rows());
-    if (this.shown) this.scan();
+    this.scan();
     this.list.more();
     this.showCount();
     return undefined;
@@ -98,7 +98,7 @@ export class Events {
   refilter() {
     this.shown = this.filter.isSet() ? [] : null;
     this.scanned = 0;
-    if (this.shown) this.scan();
+    this.scan();
     this.draw();
   }
 
@@ -116,21 +116,21 @@ export class Events {
     this.filter.query.focus();
   }
 
+  // Note the new rows, and find those that pass the filter. Many rows take several frames.
   scan() {
     const rows = this.rows(),
-      query = this.filter.query.value.toLowerCase(),
-      end = Math.min(rows.length, this.scanned + SLICE);
-    for (; this.scanned < end; this.scanned++)
-      if (this.filter.passes(rows[this.scanned], query)) this.shown?.push(this.scanned);
-    if (end < rows.length && !this.scanning) {
-      this.scanning = requestAnimationFrame(() => {
-        this.scanning = 0;
-        if (this.shown) {
-          this.scan();
-          this.draw();
-        }
-      });
-    }
+      query = this.filter.query.value.toLowerCase();
+    this.filter.note(rows, Math.min(rows.length, this.filter.counted + NOTED));
+    const end = Math.min(this.filter.counted, this.scanned + SLICE);
+    if (this.shown)
+      for (; this.scanned < end; this.scanned++) if (this.filter.passes(rows[this.scanned], query)) this.shown.push(this.scanned);
+    const isDone = this.filter.counted >= rows.length && (!this.shown || this.scanned >= rows.length);
+    if (isDone || this.scanning) return;
+    this.scanning = requestAnimationFrame(() => {
+      this.scanning = 0;
+      this.scan();
+      if (this.shown) this.draw();
+    });
   }
 
   draw() {

@@ -107,9 +107,13 @@ export class Filter {
     }
   }
 
-  /** @param {EventRow[]} rows */
-  note(rows) {
-    for (; this.counted < rows.length; this.counted++) {
+  /**
+   * Note the rows up to a number: the choices, and the phase of each.
+   * @param {EventRow[]} rows
+   * @param {number} until
+   */
+  note(rows, until) {
+    for (; this.counted < until; this.counted++) {
       const row = rows[this.counted],
         tool = this.toolOf(row);
       if (row.phase) this.phases.set(row.path ?? "", row.phase);

@@ -19,6 +19,7 @@ export const END = 5; // what is left free at the right end
  * @typedef {{ times: number[], places: number[], breaks: Break[] }} Axis
  */
 
+/** @typedef {{ until: number, width: number, squeezes?: boolean }} LayOut */
 /** @typedef {(lane: Lane, start: number, end: number, span: Span, seconds: number, row: number, atOnce: number) => void} AddBar */
 
 /**
@@ -180,14 +181,35 @@ export class Lanes {
   /**
    * Lay out the lanes until a time. Each bar is given to `add`.
    * @param {Spans} spans
-   * @param {{ until: number, width: number, squeezes?: boolean }} options
+   * @param {LayOut} options
    * @param {AddBar} add
    */
-  layOut(spans, { until, width, squeezes = true }, add) {
+  layOut(spans, options, add) {
+    const steps = this.steps(spans, options, add);
+    for (;;) {
+      const { done, value } = steps.next();
+      if (done) return value;
+    }
+  }
+
+  /**
+   * The same in steps: of a long run each takes some milliseconds, and the page may draw between two of them. `follow` must
+   * not be called until it is done.
+   * @param {Spans} spans
+   * @param {LayOut} options
+   * @param {AddBar} add
+   * @returns {Generator<undefined, { axis: Axis, lanes: Lane[], waited: number }>}
+   */
+  *steps(spans, { until, width, squeezes = true }, add) {
     const now = this.withOpen(spans, until),
       asked = now.waits.union(),
-      idle = squeezes ? gaps(merged(now.models.union(), now.calls.union()), spans.began, until) : [],
+      models = squeezes ? now.models.union() : [];
+    yield;
+    const calls = squeezes ? now.calls.union() : [];
+    yield;
+    const idle = squeezes ? gaps(merged(models, calls), spans.began, until) : [],
       axis = makeAxis(idle, asked, spans.began, until, width);
+    yield;
     /** @type {(lane: Lane, span: Span, start: number, end: number, row: number, atOnce: number) => void} */
     const put = (lane, span, start, end, row, atOnce) =>
       add(lane, placeOf(axis, start), placeOf(axis, end), span, end - start, row, atOnce);
@@ -195,6 +217,7 @@ export class Lanes {
     for (const lane of /** @type {const} */ (["model", "calls"])) {
       const list = lane === "model" ? now.models : now.calls;
       list.sideBySide((at, row, atOnce) => put(lane, list.spans[at], list.starts[at], list.ends[at], row, atOnce));
+      yield;
     }
     let first = 0;
     for (const [start, end] of asked) {

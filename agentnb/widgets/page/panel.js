@@ -166,6 +166,11 @@ function make(store, model) {
   };
   /** @param {BranchState} branch */
   const open = ({ id, name, at }) => store.ask({ type: "open", id }, (answer) => show(answer, { name, about: `branch ${name}, from #${at}` }));
+  /** @param {BranchState} branch */
+  const openInstead = (branch) => {
+    leave(); // another branch is open
+    open(branch);
+  };
   /** @param {(answer: Answers["replay"]) => void} answered */
   const openReplay = (answered) =>
     store.ask({ type: "replay" }, (answer) => {
@@ -304,10 +309,11 @@ function make(store, model) {
     tabs.offer(made.graph, Boolean(model.get("graphs")?.length));
     if (controls) controls.composer.el.hidden = tabs.at > 0;
   };
+  let width = Infinity; // of the panel. It is not measured with each drawing: the page would be laid out for that
   // Where the details of the chosen event are: in the side column; in one column under its row, if that is shown.
   const placeDetail = () => {
     if (!trace || !detail || !diagram) return;
-    const row = root.clientWidth < ONE_COLUMN && seen("trace") && detail.chosen() ? store.trace.of(/** @type {EventRow} */ (store.selected)) : undefined;
+    const row = width < ONE_COLUMN && seen("trace") && detail.chosen() ? store.trace.of(/** @type {EventRow} */ (store.selected)) : undefined;
     if (row) trace.detail(row.number, detail.el);
     else if (detail.el.parentElement !== side) {
       side.insertBefore(detail.el, compare?.side ?? null);
@@ -364,11 +370,14 @@ function make(store, model) {
   };
   const unview = store.view(view);
   // Draw again when the output gets a layout or another size: other rows are visible then.
-  const sized = new ResizeObserver(() => view("rows"));
+  const sized = new ResizeObserver(([{ contentRect }]) => {
+    ({ width } = contentRect);
+    view("rows");
+  });
   sized.observe(root);
   view("status");
   view("tail");
-  const leaveBars = store.isFile ? () => {} : inBars(store, root, (place) => addStyle(place));
+  const leaveBars = store.isFile ? () => {} : inBars(store, root, { dress: (place) => addStyle(place), open: openInstead });
   const dispose = () => {
     unview();
     leaveBars();

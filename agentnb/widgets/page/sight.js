@@ -12,12 +12,13 @@ export class View {
   /**
    * @param {Store} store
    * @param {HTMLElement} root
-   * @param {(host: HTMLElement) => void} dress adds the style sheet
+   * @param {{ dress: (host: HTMLElement) => void, open: (branch: BranchState) => void }} acts add the style sheet, and open a branch
    */
-  constructor(store, root, dress) {
+  constructor(store, root, { dress, open }) {
     this.store = store;
     this.root = root;
     this.dress = dress;
+    this.openBranch = open;
     this.place = /** @type {HTMLElement | null} */ (null); // the window that it was in last: a notebook takes cells off the page
     this.scrolled = 0; // how far that window was scrolled then, when the panel was at its top
     this.isSeen = /** @type {boolean | null} */ (null); // null until the browser tells
@@ -54,14 +55,33 @@ export class View {
     else this.asksInSight = false;
   }
 
+  // Bring it back onto the page: a notebook takes off what is far away.
+  fetch() {
+    const scroller = this.place?.querySelector(SCROLLER);
+    if (!this.root.isConnected && scroller) scroller.scrollTop = Math.max(0, this.scrolled - BAR_HEIGHT);
+  }
+
+  /**
+   * Show a branch of its run in its place.
+   * @param {BranchState} branch
+   */
+  open(branch) {
+    this.fetch();
+    const show = () => {
+      this.root.scrollIntoView({ block: "start" });
+      this.openBranch(branch);
+    };
+    if (this.root.isConnected) show();
+    else setTimeout(() => this.root.isConnected && show(), 2 * SETTLES);
+  }
+
   // Show it at a person's request, so it gets the focus.
   go() {
-    const scroller = this.place?.querySelector(SCROLLER),
-      { store } = this,
+    const { store } = this,
       [item] = store.model.get("pending") ?? [];
     store.goLive(); // a page that looks back does not show the question
     if (!this.target && item?.event) store.select(store.all[item.event] ?? null);
-    if (!this.root.isConnected && scroller) scroller.scrollTop = Math.max(0, this.scrolled - BAR_HEIGHT);
+    this.fetch();
     const show = () => {
       this.find();
       const at = this.target?.getClientRects().length ? this.target : this.root;

@@ -14,7 +14,8 @@ const NEAR = 6, // pixels between two lines of the ruler, or two marks, at least
   LETTER = 7.2, // the width of a letter, about
   REACH = 5; // pixels around a mark in which a click means its event
 const PACE_OF_LANES = 100, // milliseconds between two drawings while no event comes,
-  IDLE_SHARE = 10; // and the multiple of the time that a drawing takes
+  IDLE_SHARE = 10, // and the multiple of the time that a drawing takes
+  LAYS_FOR = 6; // milliseconds in which the lanes are laid out: those of a long run take several such times
 /** @type {Record<string, string>} */
 const LANE_NAMES = { loops: "loops", model: "model", calls: "calls", you: "you" };
 /** @type {Record<string, string>} */
@@ -46,6 +47,7 @@ export class Strip {
     this.taken = 0; // the number of snapshots that are drawn
     this.numbers = /** @type {[label: string, x: number, y: number, kind: string][]} */ ([]); // of the turns
     this.due = this.cost = this.timer = this.frame = 0;
+    this.steps = /** @type {ReturnType<Lanes["steps"]> | null} */ (null); // of the lanes that are being laid out
     this.dragged = /** @type {PointerEvent | null} */ (null); // the last move that is not applied
     this.names = svg("g", {});
     this.rule = svg("path", { class: "agentnb-strip-rule" });
@@ -100,7 +102,7 @@ export class Strip {
       wait = this.due - performance.now(),
       taken = store.model.get("status")?.snapshots?.length ?? 0,
       isDrawn = taken === this.taken && lanes.scanned === store.all.length && this.width === this.slider.clientWidth && this.until === store.end();
-    if (isDrawn) this.place();
+    if (isDrawn || (this.steps && this.width === this.slider.clientWidth)) this.place();
     else if (wait > 0) {
       this.timer ||= setTimeout(() => this.redraw(), wait);
       this.place();
@@ -116,16 +118,17 @@ export class Strip {
   dispose() {
     clearTimeout(this.timer);
     cancelAnimationFrame(this.frame);
+    this.timer = 0;
+    this.steps = null;
   }
 
+  // Begin to lay out the lanes. Those of a short run are drawn at once.
   lay() {
     const { store, lanes } = this,
       { whole } = store,
-      began = performance.now(),
       width = this.slider.clientWidth,
       until = store.end();
-    clearTimeout(this.timer);
-    this.timer = 0;
+    this.dispose();
     if (!width) return;
     lanes.follow(store.all, whole);
     const names = lanes.lanes();
@@ -134,19 +137,48 @@ export class Strip {
     this.until = until;
     this.taken = store.model.get("status")?.snapshots?.length ?? 0;
     this.foot = TOP + DEEP * names.length;
+    this.cost = 0;
     const joined = new Joined(),
       options = { until, width: Math.max(1, width - EDGE - this.gutter) + END, squeezes: this.squeezes };
-    const { axis } = lanes.layOut(whole, options, (lane, start, end, span, seconds, row, atOnce) => joined.add(lane, start, end, span, seconds, row, atOnce));
+    this.steps = lanes.steps(whole, options, (lane, start, end, span, seconds, row, atOnce) => joined.add(lane, start, end, span, seconds, row, atOnce));
+    this.layOn(joined);
+  }
+
+  /**
+   * Lay out the lanes for some milliseconds, and draw them when that is done.
+   * @param {Joined} joined their bars
+   */
+  layOn(joined) {
+    const began = performance.now();
+    let made = this.steps?.next().value;
+    while (this.steps && !made && performance.now() - began < LAYS_FOR) made = this.steps.next().value;
+    const isFirst = !this.cost;
+    this.cost += performance.now() - began;
+    if (!made) this.timer = setTimeout(() => this.layOn(joined), 0);
+    else if (isFirst) this.drawLanes(made, joined);
+    else this.frame = requestAnimationFrame(() => this.drawLanes(made, joined));
+  }
+
+  /**
+   * @param {ReturnType<Lanes["layOut"]>} made
+   * @param {Joined} joined
+   */
+  drawLanes({ axis, lanes: names }, { bars }) {
+    const began = performance.now();
+    this.steps = null;
+    this.timer = 0;
     this.axis = axis;
     this.laid(axis);
     this.size(this.foot + RULER);
     this.drawNames(names);
-    this.drawBars(joined.bars, names);
+    this.drawBars(bars, names);
     this.drawMarks(names);
     this.place();
-    this.cost = performance.now() - began;
-    this.due = performance.now() + IDLE_SHARE * this.cost;
-    if (until > whole.last) this.timer = setTimeout(() => this.redraw(), Math.max(PACE_OF_LANES, IDLE_SHARE * this.cost));
+    this.cost += performance.now() - began;
+    // They are drawn again when it is time, and grow while the run goes on.
+    const wait = IDLE_SHARE * this.cost;
+    this.due = performance.now() + wait;
+    if (this.until > this.store.whole.last) this.timer = setTimeout(() => this.redraw(), Math.max(PACE_OF_LANES, wait));
   }
 
   /** @param {number} height */
@@ -293,16 +325,26 @@ export class Strip {
     say(this.liveText, over ? "End" : "Live");
     if (!width) return;
     const x = this.headAt(),
-      hasHead = last > 0 && !(isLive && over),
-      words = row ? `#${row.seq} \u00b7 ${duration(Math.max(0, this.time() - store.whole.began))}` : "start",
-      wide = LETTER * words.length + 14,
-      room = this.live.hidden ? width : this.live.offsetLeft - 4,
-      middle = Math.max(Math.min(x, room - wide / 2 - 1), wide / 2 + 1);
+      hasHead = last > 0 && !(isLive && over);
     show(this.line, hasHead);
     show(this.knob, hasHead && atEnd);
     for (const part of [this.label, this.where, this.later]) show(part, hasHead && !atEnd);
     set(this.line, { x1: round(x), x2: round(x), y2: atEnd ? foot + 9 : foot + 5 });
     set(this.knob, { cx: round(x), cy: foot + 11 });
+    if (hasHead && !atEnd) this.tellMoment(x, row);
+  }
+
+  /**
+   * Write at the playhead which moment it shows.
+   * @param {number} x
+   * @param {EventRow | undefined} row
+   */
+  tellMoment(x, row) {
+    const { store, foot, width } = this,
+      words = row ? `#${row.seq} \u00b7 ${duration(Math.max(0, this.time() - store.whole.began))}` : "start",
+      wide = LETTER * words.length + 14,
+      room = this.live.hidden ? width : this.live.offsetLeft - 4,
+      middle = Math.max(Math.min(x, room - wide / 2 - 1), wide / 2 + 1);
     set(this.later, { x: round(x + 1), width: Math.max(0, round(width - x - 1)), height: foot - 1 });
     set(this.label, { x: round(middle - wide / 2), y: foot + 3, width: round(wide) });
     text(this.where, words, middle, foot + 16);

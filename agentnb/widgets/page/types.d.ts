@@ -97,7 +97,9 @@ interface BranchState {
   /** The event at which it was forked. */
   at: number;
   standing: string;
+  /** How many calls wait for a person, and the first of them on one line. */
   waiting: number;
+  asks: string;
   over: boolean;
   /** How it ended, or how far it is, in at most four words. */
   outcome: string;
@@ -323,6 +325,8 @@ interface EventRow {
   spent?: Spent;
   /** Seconds for which the run was paused until now, if it changed them. */
   paused?: number;
+  /** Other seconds until now in which nothing ran and nobody was asked, if it changed them. */
+  idle?: number;
   /** Its mark on the strip (views/strip.py). */
   mark?: MarkKind;
   /** Of the first event of a fork: the number of events that it has inherited. */
@@ -366,7 +370,7 @@ type FromKernel =
   | ({ type: "decided" | "done" | "exported" | "moved" | "shown" | "state" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
 
 /** The answers about branches. */
-type OfBranches = "whatif" | "shape" | "branch" | "open" | "rename" | "compare";
+type OfBranches = "whatif" | "shape" | "branch" | "open" | "rename" | "compare" | "whole";
 
 /** A message for the panel of a branch inside this one: some of its traits, or a message as the kernel sends it. */
 type FromInside = { method: "update"; state: Partial<Traits> } | { method: "custom"; content: FromKernel };
@@ -418,6 +422,8 @@ interface Questions {
   replay: object;
   rename: { id: string; name: string };
   compare: { id: string };
+  /** All of a pair of compared rows, by their numbers. */
+  whole: { id: string; numbers: ComparedRow["numbers"] };
 }
 
 interface Answers {
@@ -441,6 +447,7 @@ interface Answers {
   replay: Opened;
   rename: Failed | { ok: true; name: string; error?: undefined };
   compare: Failed | { ok: true; compared: Comparison; error?: undefined };
+  whole: Failed | { ok: true; whole: ComparedPart[]; error?: undefined };
 }
 
 type Failed = { ok: false; error: string };
@@ -565,10 +572,26 @@ interface ComparedRow {
   depth: number;
   code: boolean;
   failed: boolean;
+  /** Of its row in each trace. */
+  numbers: [number | null, number | null];
   positions: [number | null, number | null];
+  differs: boolean;
+  /** Whether a person is asked there, for each side. */
+  waits: [left: boolean, right: boolean];
+  /** Whether the side that lacks the row may still get there. */
+  later: boolean;
   /** The text in parts, each with whether it differs; null if this side does not have the row. */
-  left: [text: string, differs: boolean][] | null;
-  right: [text: string, differs: boolean][] | null;
+  left: ComparedText | null;
+  right: ComparedText | null;
+}
+
+type ComparedText = [text: string, differs: boolean][];
+
+/** One value of a pair of rows, as it is. */
+interface ComparedPart {
+  name: string;
+  left: ComparedText | null;
+  right: ComparedText | null;
 }
 
 // ---- The objects that a front end provides (anywidget)

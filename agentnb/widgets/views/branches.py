@@ -19,6 +19,7 @@ from agentnb.run import Recording
 from agentnb.run.past.fork import ancestors_of
 from agentnb.run.run import Run, runs_here, watch_runs
 from agentnb.widgets.text import brief, one_line
+from agentnb.widgets.views.short import in_short
 from agentnb.widgets.views.spans import Spans
 from agentnb.widgets.views.status import status_word
 
@@ -124,7 +125,7 @@ class _Branch:
 
     def data(self, run: Run, parent: Recording, number: int) -> dict[str, Any]:
         """Return the branch as the page gets it."""
-        events = run.events
+        events, pending = run.events, run.pending
         self._spans.follow(events, len(events))
         origin = parent.recording[self.at] if self.at < len(parent.recording) else parent.recording[-1]
         return {
@@ -133,7 +134,8 @@ class _Branch:
             "name": one_line(repair_text(str(run.name or run.id)), 80),
             "at": self.at,
             "standing": status_word(run),
-            "waiting": len(run.pending),
+            "waiting": len(pending),
+            "asks": f"{pending[0].name}({in_short(pending[0].arguments, {})})" if pending else "",
             "over": bool(run.state.over),
             "outcome": outcome(run, parent),
             "events": len(events),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from agentnb.core.events import Event
 from agentnb.core.json import repair_text
 from agentnb.run.past.alignment import Pair, aligned, common_start
-from agentnb.widgets.text import amount, brief, duration, on_a_line, one_line
+from agentnb.widgets.text import amount, brief, duration, for_reading, on_a_line, one_line
 from agentnb.widgets.views.short import columns_of, output
 from agentnb.widgets.views.spans import Spans
 from agentnb.widgets.views.trace import Row, Trace
@@ -25,6 +25,8 @@ ROWS = 2000
 """The maximum number of rows that a page gets."""
 SAME = 200
 """The maximum number of rows of the common part that a page gets."""
+WHOLE, COMPARED = 100_000, 6_000
+"""The maximum number of characters of a value that is shown whole, and of one in which the differences are marked."""
 BEFORE = 20
 """The number of characters shown before the first difference of two results that look the same in short."""
 FIELDS = 8
@@ -71,8 +73,9 @@ def compared(
     traces: of both, if there are some, so that only new events are read.
 
     `same`: the rows of the common part before the first difference, and `words` about them. `rows`: the pairs after it.
-    Each has `left` and `right`, a list of parts `[text, differs]` or None if the side lacks the row. `sum`: pairs of
-    values by their name.
+    Each has `left` and `right`, a list of parts `[text, differs]` or None if the side lacks the row; `differs`;
+    `waits`: whether a person is asked there, for each side; and `later` if the side that lacks it may still get there.
+    `sum`: pairs of values by their name.
     """
     traces = traces if traces is not None else (Trace(), Trace())
     traces = traces[0].follow(left), traces[1].follow(right)
@@ -86,13 +89,17 @@ def compared(
     before = next((n for n, row in enumerate(rows) if _ends(row) >= common), len(rows))
     same, differing = rows[:before], rows[before:]
     fork = next((n for n, row in enumerate(differing) if at in row.about[0]), -1)
+    made = [_row(both) for both in differing[:ROWS]]
+    for side, events in (("left", left), ("right", right)):
+        if len(differing) <= ROWS and not (events and events[-1].terminal):
+            _mark_later(made, side)
     return {
         "names": [one_line(repair_text(name), 80) for name in names],
         "at": at,
         "common": common,
         "words": _same_words(common, len(pairs), same),
         "same": [_row(both) for both in same[:SAME]],
-        "rows": [_row(both) for both in differing[:ROWS]],
+        "rows": made,
         "more": max(0, len(differing) - ROWS),
         "fork": fork,
         "sum": list(_sum(left, right, traces)),
@@ -202,10 +209,14 @@ def _row(both: _Both) -> dict[str, Any]:
     """Return a row of both traces, as the page gets it."""
     left, right = both.left, both.right
     row, depth = both.either
+    waits = [place is not None and place.row.kind == "call" and place.row.status == "waiting" for place in both[:2]]
     texts = [_text(place.row) if place else "" for place in (left, right)]
-    if left and right and row.kind == "call":
+    if left and right and row.kind == "call" and not any(waits):
         texts = _calls_apart(left.row, right.row)
     is_answer = row.kind == "turn" and not row.inside and row.status == "done"
+    other = _call_text(left.row, result=False) if left and waits[1] else texts[0]  # a call that waits has no result yet
+    marked = _marked(other, texts[1], left is not None) if right else None
+    differs = not (left and right) or any(waits) or any(differs for _, differs in marked or ())
     return {
         "kind": "answer" if is_answer else row.kind,
         "person": row.by_person,
@@ -213,10 +224,51 @@ def _row(both: _Both) -> dict[str, Any]:
         "depth": depth,
         "code": row.kind == "call",
         "failed": row.status == "failed",
+        "numbers": [left.row.number if left else None, right.row.number if right else None],
         "positions": [left.row.position if left else None, right.row.position if right else None],
         "left": [[texts[0], False]] if left else None,
-        "right": _marked(texts[0], texts[1], left is not None) if right else None,
+        "right": marked,
+        "differs": differs,
+        "waits": waits,
+        "later": False,
     }
+
+
+def _mark_later(rows: Sequence[dict[str, Any]], side: str) -> None:
+    """Mark the rows that a recording which is not over may still get: those after its last one."""
+    for row in reversed(rows):
+        if row[side] is not None:
+            return
+        row["later"] = True
+
+
+def whole(row: Row | None) -> list[tuple[str, str]]:
+    """Return all that a row of a trace shows in short, as pairs of a word and a text."""
+    if row is None:
+        return []
+    if row.kind != "call":
+        return [("text", brief_text(row.text))]
+    given = for_reading(dict(row.arguments or {}))
+    made = [("arguments", given), ("error", row.text), ("result", output(row.result).text)]
+    return [(name, brief_text(text)) for name, text in made if text]
+
+
+def whole_pair(left: Row | None, right: Row | None) -> list[dict[str, Any]]:
+    """Return all that a pair of rows shows in short, as the page gets it; what differs is marked on the right."""
+    sides = dict(whole(left)), dict(whole(right))
+    made: list[dict[str, Any]] = []
+    for name in dict.fromkeys([*sides[0], *sides[1]]):
+        one, other = (side.get(name) for side in sides)
+        both = one is not None and other is not None and len(one) + len(other) <= COMPARED
+        marked = _marked(one or "", other, both) if other is not None else None
+        made.append({"name": name, "left": [[one, False]] if one is not None else None, "right": marked})
+    return made
+
+
+def brief_text(text: str) -> str:
+    """Return a text as it is, up to a length at which a page still shows it without effort."""
+    text = repair_text(text)
+    return text if len(text) <= WHOLE else f"{text[:WHOLE]}\n… {len(text) - WHOLE:,} more characters"
 
 
 def _text(row: Row) -> str:

@@ -1,0 +1,223 @@
+"""The worker: the process that drives runs of a study which another process, the notebook, has started.
+
+`work` is the task that an executor performs. It connects to the study, receives the recipe and the cells to run, and
+drives their runs in the event loop of the host thread, many at the same time. Journals go to the store. Questions,
+and how runs end, go to the study; decisions come back. The worker ends when the study says so. If the connection ends,
+the study's process has died: the runs are cancelled, so that a later study continues them from the event before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import dataclasses
+import multiprocessing
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agentnb.run import Snapshot, environment, headless
+from agentnb.run import host as hosting
+from agentnb.run.environment import PlainPython
+from agentnb.store import Store
+from agentnb.studies.channel import LOST, Connection, Ticket, connect
+from agentnb.studies.driving import Followed, error_of, has_ended
+from agentnb.studies.shipping import Plan, pending_from_json, unpickled
+
+LEFT = "the process of the study has gone"
+"""The reason for which the runs of a worker are cancelled that has lost its study."""
+
+SETTLING_SECONDS = 5.0
+"""The seconds in which such runs must have ended."""
+
+_sessions: set[concurrent.futures.Future[None]] = set()
+"""The sessions of this process that have not ended. An event loop has only weak references to its tasks."""
+
+
+def this_process() -> tuple[str, int]:
+    """Return what identifies this process among those of all machines."""
+    return socket.gethostname(), os.getpid()
+
+
+def work(ticket: Ticket) -> None:
+    """Drive runs until the study ends. This is the task of an executor whose tasks each occupy a worker."""
+    hosting.host.submit(_session(ticket)).result()
+    parent = multiprocessing.parent_process()
+    if parent is not None and not parent.is_alive():  # nobody would ever end this process
+        os._exit(1)
+
+
+def begin_work(ticket: Ticket) -> None:
+    """Begin to drive runs in the background, until the study ends. For executors whose workers stay without a task."""
+    session = hosting.host.submit(_session(ticket))
+    _sessions.add(session)
+    session.add_done_callback(_sessions.discard)
+
+
+def check(ticket: Ticket, plan: bytes, token: str | None) -> str | None:
+    """Return what keeps this process from being a worker of a study; None if it can be one.
+
+    token: the path of a file next to the store, which this process must see; None for a store on a server.
+    """
+    try:
+        place = unpickled(plan).place
+    except Exception as error:
+        return (
+            f"cannot unpickle the study ({type(error).__name__}: {error}). Install what it imports on the workers, or"
+            " define it in the notebook"
+        )
+    if token is not None and not Path(token).exists():
+        return (
+            f"does not see the store {place}: no such file there. Use a folder that all workers share, or a store in"
+            ' PostgreSQL: Store("postgresql://...")'
+        )
+    try:
+        Store(place).close()
+    except Exception as error:
+        return f"cannot open the store ({type(error).__name__}: {error})"
+    try:
+        hosting.host.submit(_greet(ticket)).result()
+    except Exception as error:
+        at = ", ".join(ticket.hosts)
+        return (
+            f"cannot connect to the notebook's process at {at} ({type(error).__name__}: {error}). Questions and"
+            " decisions go over this connection: allow it in the firewall"
+        )
+    return None
+
+
+async def _greet(ticket: Ticket) -> None:
+    (await connect(ticket)).close()
+
+
+async def _session(ticket: Ticket) -> None:
+    connection = await connect(ticket)
+    host, process = this_process()
+    try:
+        connection.send({"type": "hello", "place": ticket.place, "host": host, "process": process})
+        plan = unpickled(await connection.receive_bytes())
+        session = _Session(connection, plan, is_in_study=ticket.study == (host, process))
+        await session.serve()
+    except Exception as error:  # of the store, or of agentnb
+        connection.send({"type": "failed", "error": f"{type(error).__name__}: {error}"})
+    finally:
+        connection.close()
+
+
+class _Presence(PlainPython):
+    """The environment of a worker: the person is at the notebook, if there is one."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def absence(self) -> str | None:
+        return self.reason
+
+
+class _Session:
+    """The runs that this process drives for one study."""
+
+    def __init__(self, connection: Connection, plan: Plan, *, is_in_study: bool) -> None:
+        self._connection = connection
+        self._recipe = plan.recipe
+        self._store = Store(plan.place)
+        self._active: dict[int, Followed] = {}
+        """The active runs by the numbers of their cells."""
+        self._ended = asyncio.Event()
+        self._waits = False
+        self._presence = _Presence()
+        if not is_in_study:
+            headless.headless(plan.policy, after=plan.after)
+            environment.use_environment(self._presence)
+
+    async def serve(self) -> None:
+        """Do what the study asks for, until it ends the work or the connection ends."""
+        try:
+            while True:
+                message = await self._connection.receive()
+                match message["type"]:
+                    case "run":
+                        self._begin(message["cell"], message["id"])
+                    case "decide":
+                        self._decide(message)
+                    case "presence":
+                        self._note_presence(message["waits"], message["absence"])
+                    case "cancel":
+                        self._cancel(message["reason"])
+                    case "stop":
+                        return
+                    case other:
+                        raise AssertionError(f"the study has sent {other!r}")
+        except LOST:
+            self._cancel(LEFT)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLING_SECONDS):
+                    while self._active:
+                        self._ended.clear()
+                        await self._ended.wait()
+        finally:
+            for followed in self._active.values():
+                followed.close()
+            self._store.close()
+
+    def _begin(self, number: int, id: str | None) -> None:
+        """Start the run of a cell, or continue it from the store. id: of the run that the store has."""
+        cell = self._recipe.grid.cells[number]
+        try:
+            recording = None if id is None else Snapshot.of(self._store.events(id), name=cell.name)
+            run = self._recipe.make(cell, self._store, recording)
+        except Exception as error:  # of the factory, or of the store: the other runs continue
+            self._send_end(number, id, None, f"{type(error).__name__}: {error}")
+            return
+        self._connection.send({"type": "started", "cell": number, "id": run.id})
+        followed = self._active[number] = Followed(run, partial(self._look, number))
+        if self._waits:
+            followed.waited_for(True)
+        run.play()
+
+    def _look(self, number: int) -> None:
+        """Send the status and the questions of an active run, or its end."""
+        followed = self._active.get(number)
+        if followed is None:
+            return
+        run = followed.run
+        if not run.settled:
+            with run.lock:
+                pending = [dataclasses.asdict(item) for item in run.pending]
+            self._connection.send({"type": "status", "cell": number, "status": followed.status, "pending": pending})
+            return
+        del self._active[number]
+        followed.close()
+        self._send_end(number, run.id, run.stop_reason, error_of(run))
+        self._ended.set()
+
+    def _send_end(self, number: int, id: str | None, stop_reason: str | None, error: str | None) -> None:
+        self._connection.send({"type": "end", "cell": number, "id": id, "stop_reason": stop_reason, "error": error})
+
+    def _decide(self, message: Mapping[str, Any]) -> None:
+        """Decide about a call, and send the study the error, or None."""
+        item = pending_from_json(message["item"])
+        followed = self._active.get(message["cell"])
+        error: list[str] | None = None
+        try:
+            if followed is None:
+                raise has_ended(item)
+            getattr(followed.run, message["method"])(item, **message["arguments"])
+        except Exception as failed:
+            error = [type(failed).__name__, str(failed)]
+        self._connection.send({"type": "decided", "number": message["number"], "error": error})
+
+    def _cancel(self, reason: str) -> None:
+        for followed in list(self._active.values()):
+            followed.run.cancel(reason)
+
+    def _note_presence(self, waits: bool, absence: str | None) -> None:
+        self._presence.reason = absence
+        if waits != self._waits:
+            self._waits = waits
+            for followed in self._active.values():
+                followed.waited_for(waits)

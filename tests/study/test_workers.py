@@ -1,0 +1,327 @@
+"""Studies in workers: the same runs as in one process, with the questions in the notebook.
+
+Each kind of executor is started once. What does not depend on the kind is tested with a pool.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cloudpickle")
+
+import agentnb
+from agentnb import SessionLoop, Store, UsageError, tool
+from agentnb.core.errors import AlreadyDecided, InvalidArguments
+from agentnb.core.events import ApprovalDecision, ApprovalRequest
+from agentnb.studies import Study
+from agentnb.testing import ScriptedLLM, call
+from tests.study.killed import killed_study
+from tests.study.loops import asking, seeded, talking
+from tests.worlds import until
+
+pytestmark = pytest.mark.slow
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": None, "silence_logs": "CRITICAL"}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Any]:
+    ipyparallel = pytest.importorskip("ipyparallel")
+    with ipyparallel.Cluster(n=2, log_level=50) as client:
+        yield client
+
+
+@pytest.fixture(params=["pool", "dask", "engines"])
+def executor(request: pytest.FixtureRequest) -> Any:
+    """A cluster of two workers, of each kind."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs.db")
+
+
+def study(make_loop: Any, repeats: int = 1, **options: Any) -> Study:
+    return agentnb.study(make_loop, ["go"], repeats, progress=False, **options)
+
+
+async def waiting_for(study: Study, calls: int) -> None:
+    await until(lambda: len(study.pending) == calls)
+
+
+# --- the same as in one process ---------------------------------------------------------------------------------------
+
+
+async def test_equal_seeds_give_equal_tables(executor: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    tables = []
+    for name, where in [("here", None), ("there", executor)]:
+        options: Any = {"seed": 7, "store": Store(tmp_path / name), "executor": where, "approve": True}
+        done = await study(seeded, 5, arms={"model": ["a", "b"]}, **options)
+        table = agentnb.analysis.runs(done)
+        tables.append(table.drop(columns=["id", "began", "seconds", "waited"]))
+    assert tables[0].equals(tables[1])
+    assert len(set(tables[0]["output"])) > 2
+
+
+async def test_functions_of_the_notebook_are_sent(pool: Executor, store: Store) -> None:
+    here = os.getpid()
+
+    @tool
+    def where() -> int:
+        """Say in which process this runs."""
+        return os.getpid()
+
+    model = ScriptedLLM([[call("where")], "done"])
+    done = await study(lambda: SessionLoop(model, [where]), 4, store=store, executor=pool)
+    assert done.counts["done"] == 4
+    recordings = [run.recording for run in done]
+    said = {message.content for one in recordings if one for message in one.state.messages if message.role == "tool"}
+    assert said
+    assert str(here) not in said
+
+
+async def test_a_failed_run_is_a_row_and_not_the_end(pool: Executor, store: Store) -> None:
+    def make_loop(model: str) -> SessionLoop:
+        return SessionLoop(ScriptedLLM(["fine"] if model == "good" else [ConnectionError("no route")]), [])
+
+    done = await study(make_loop, 2, arms={"model": ["good", "bad"]}, store=store, executor=pool)
+    assert done.counts["done"] == done.counts["failed"] == 2
+    assert {run.error for run in done if run.arm["model"] == "bad"} == {"ConnectionError: no route"}
+    again = await study(make_loop, 3, arms={"model": ["good", "bad"]}, store=store, executor=pool)
+    assert again.counts["done"] == 3
+    assert {run.id for run in again} >= {run.id for run in done if run.arm["model"] == "good"}
+
+
+async def test_a_study_is_cancelled_as_one_and_continues_later(pool: Executor, store: Store) -> None:
+    made = study(asking, 6, at_once=2, store=store, executor=pool).start()
+    await waiting_for(made, 6)
+    assert made.cancel("lunch")
+    await made
+    assert made.counts["cancelled"] == 6
+
+    again = study(asking, 6, store=store, executor=pool).start()
+    await waiting_for(again, 6)
+    again.approve(again.pending)
+    await again
+    assert {run.output for run in again} == {"a is done"}
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+async def test_questions_of_all_workers_are_decided_here(executor: Any, store: Store) -> None:
+    made = study(asking, 3, arms={"model": ["a", "b"]}, store=store, executor=executor).start()
+    await waiting_for(made, 6)
+    assert {(made.run_of(item).arm["model"], item.arguments["to"]) for item in made.pending} == {("a", "a"), ("b", "b")}
+    assert made.counts["waiting"] == 6
+    first = made.pending[0]
+    assert first.schema["properties"] == {"to": {"type": "string"}}
+
+    assert made.approve(item for item in made.pending if item.arguments["to"] == "a") == 3
+    assert len(made.pending) == 3
+    with pytest.raises(AlreadyDecided):
+        made.approve(first)
+    assert made.reject(made.pending[0], "not this one") == 1
+    second, third = made.pending
+    with pytest.raises(InvalidArguments):
+        made.edit(second, {"to": 5})
+    made.edit(second, {"to": "c"}, reviewer="Ada")
+    made.answer(third, {"sent": "before"})
+    await made
+    with pytest.raises(AlreadyDecided):
+        made.approve(first)
+    recordings = [run.recording for run in made]
+    results = sorted(
+        message.content for one in recordings if one for message in one.state.messages if message.role == "tool"
+    )
+    assert results == [
+        "Rejected: not this one",
+        "sent to a",
+        "sent to a",
+        "sent to a",
+        "sent to c",
+        '{"sent":"before"}',
+    ]
+    decisions = [event for one in recordings if one for event in one.events if isinstance(event, ApprovalDecision)]
+    assert {event.by for event in decisions} == {"code"}
+    assert [event.reviewer for event in decisions if event.decision == "edit"] == ["Ada"]
+
+
+async def test_a_question_arrives_soon(pool: Executor, store: Store) -> None:
+    made = study(asking, 30, at_once=2, store=store, executor=pool).start()
+    arrived: dict[str, float] = {}
+
+    def note() -> bool:
+        for item in made.pending:
+            arrived.setdefault(item.run_id, time.time())
+        return len(arrived) == 30
+
+    await until(note)
+    made.approve(made.pending)
+    await made
+    waited = sorted(arrived[id] - asked_at(store, id) for id in arrived)
+    assert waited[int(len(waited) * 0.95)] < 1.0  # measured: 10 ms; `until` looks every few milliseconds
+
+
+def asked_at(store: Store, id: str) -> float:
+    return next(event.time for event in store.events(id) if isinstance(event, ApprovalRequest))
+
+
+async def test_a_policy_decides_in_the_worker_and_its_deadline_holds(pool: Executor, store: Store) -> None:
+    def policy(proposed: Any) -> Any:
+        return True if proposed.arguments["to"] == "a" else {"decision": "ask", "deadline": 0.3}
+
+    made = study(asking, arms={"model": ["a", "b"]}, store=store, executor=pool, approve=policy)
+    done = await made
+    results = {run.arm["model"]: run.recording.state.messages[-2].content for run in done if run.recording}
+    assert results["a"] == "sent to a"
+    assert "ejected" in results["b"]
+    assert done.pending == []
+
+
+async def test_without_a_person_the_declared_policy_decides_once_a_caller_waits(pool: Executor, store: Store) -> None:
+    agentnb.headless("approve", after=0.01)
+    made = study(asking, 3, store=store, executor=pool).start()
+    await waiting_for(made, 3)
+    await made
+    assert {run.output for run in made} == {"a is done"}
+
+
+# --- workers that die -------------------------------------------------------------------------------------------------
+
+
+async def test_a_pool_is_replaced_if_a_process_is_killed(tmp_path: Path) -> None:
+    warned = pytest.warns(RuntimeWarning, match="The study continues in a new pool of the same size")
+    with ProcessPoolExecutor(2, mp_context=SPAWN) as pool, warned:
+        await killed_study(tmp_path, pool, kills=2)
+
+
+async def test_the_runs_of_a_dask_worker_go_on_if_it_is_killed(dask: Any, tmp_path: Path) -> None:
+    await killed_study(tmp_path, dask, kills=2)
+
+
+async def test_the_runs_of_an_engine_go_on_if_it_is_killed(engines: Any, tmp_path: Path) -> None:
+    await killed_study(tmp_path, engines, kills=1)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+async def test_what_cannot_be_sent_is_named(pool: Executor, store: Store) -> None:
+    lock = threading.Lock()
+
+    @tool
+    def locked() -> None:
+        """Wait for a lock."""
+        with lock:
+            pass
+
+    tools = [locked]
+    model = ScriptedLLM(["x"])
+    model.lock = lock  # type: ignore[attr-defined]
+    options: Any = {"store": store, "executor": pool}
+    with pytest.raises(UsageError, match=r"\(<lambda>\), its variable tools.*the tool 'locked'.*variable lock \("):
+        study(lambda: SessionLoop(ScriptedLLM(["x"]), tools), **options)
+    with pytest.raises(UsageError, match=r"variable model \(the model .*its attribute lock \(.*Make it inside"):
+        study(lambda: SessionLoop(model, []), **options)
+    with pytest.raises(UsageError, match=r"arms\['llm'\], 'one'.*attribute lock"):
+        study(lambda llm: SessionLoop(llm, []), arms={"llm": {"one": model}}, **options)
+    with pytest.raises(UsageError, match=r"approve=.*lock"):
+        study(talking, approve=lambda call: lock.locked(), **options)
+    with pytest.raises(UsageError, match=r"variable store.*A store cannot be copied or pickled"):
+        study(lambda: talking(store.where), **options)
+    assert store.runs() == []
+
+
+async def test_a_store_that_workers_cannot_open_is_refused(pool: Executor) -> None:
+    with pytest.raises(UsageError, match="executor= needs a store, which keeps"):
+        study(talking, executor=pool)
+    with pytest.raises(UsageError, match=r":memory: is in the memory of this process.*Store\(\"runs.db\"\)"):
+        study(talking, executor=pool, store=Store(":memory:"))
+
+
+def test_an_executor_without_processes_of_its_own_is_refused(store: Store) -> None:
+    with ThreadPoolExecutor() as threads, pytest.raises(UsageError, match="processes, not threads"):
+        study(talking, store=store, executor=threads)
+    forking = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
+    with pytest.raises(UsageError, match=r"forked.*get_context\(\"spawn\"\)"):
+        study(talking, store=store, executor=forking)
+    with pytest.raises(UsageError, match=r"executor= takes a .*ProcessPoolExecutor.*, not 4"):
+        study(talking, store=store, executor=4)
+
+
+class Elsewhere(Executor):
+    """A worker with other versions than this process: it answers what it is told to."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+
+    def submit(self, function: Any, /, *arguments: Any, **options: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(self.answers.pop(0))
+        return future
+
+
+@pytest.mark.parametrize(
+    ("answers", "named"),
+    [
+        ([("3.9.1", "0.1.0", "far")], r"has Python 3\.9\.1, and this process"),
+        (
+            [(".".join(map(str, sys.version_info[:3])), "0.0.1", "far")],
+            r"has agentnb 0\.0\.1.*Install agentnb-toolkit==",
+        ),
+        ([(".".join(map(str, sys.version_info[:3])), None, "far")], "has no agentnb"),
+    ],
+)
+def test_a_worker_of_another_version_is_refused(answers: Any, named: str, store: Store) -> None:
+    with pytest.raises(UsageError, match=named):
+        study(talking, store=store, executor=Elsewhere(*answers))
+    assert store.runs() == []
+
+
+def test_a_cluster_that_is_not_there_is_refused(dask: Any, engines: Any, store: Store) -> None:
+    import distributed
+    import ipyparallel
+
+    closed = distributed.Client(dask.scheduler.address)
+    closed.close()
+    with pytest.raises(UsageError, match=r"Dask client is not connected to its scheduler.*status: closed"):
+        study(talking, store=store, executor=closed)
+    other = ipyparallel.Client(cluster_id=engines.cluster.cluster_id)
+    other.close()
+    with pytest.raises(UsageError, match="The ipyparallel client is closed"):
+        study(talking, store=store, executor=other)
+    with pytest.raises(UsageError, match=r"a Dask client \(distributed.Client\).*not LocalCluster"):
+        study(talking, store=store, executor=dask.cluster)
+
+
+async def test_a_pool_that_is_closed_is_refused(store: Store) -> None:
+    closed = ProcessPoolExecutor(1, mp_context=SPAWN)
+    closed.shutdown()
+    with pytest.raises(UsageError, match="cannot be used: RuntimeError: cannot schedule new futures after shutdown"):
+        study(talking, store=store, executor=closed)
