@@ -264,7 +264,7 @@ async def the_output_is_an_object(cell: Cell) -> None:
 
 @capability
 async def reasoning_is_kept_and_sent_back(cell: Cell) -> None:
-    loop = SessionLoop(cell.dialect.llm(cell.peer.url))
+    loop = SessionLoop(cell.dialect.llm(cell.peer.url), [add])  # without tools, chat completions need no reasoning
     cell.peer.replies(cell.dialect.thinks("Hm.", "first"), cell.dialect.text("second"))
     async for _ in loop.run("Go."):
         pass
