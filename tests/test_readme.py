@@ -138,12 +138,14 @@ async def test_the_block_about_search_and_sql_runs_by_itself(
 @pytest.mark.kernel
 def test_the_block_about_recordings_of_other_tools_runs(tmp_path: Path) -> None:
     (block,) = (one for one in blocks("python") if "Path(" in one and "chat.json" in one)
+    (on,) = (one for one in blocks("python") if ".preview()" in one)
     (out,) = (one for one in blocks("python") if ".export(" in one)
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in (block, out)])
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in (block, on, out)])
     execute(notebook, tmp_path)
     told = "".join(one.text for one in notebook.cells[0].outputs if one.output_type == "stream")
     assert told.splitlines() == ["chat messages {}", "['weather']", "It is cold."]
-    assert printed(notebook.cells[1]) == "ATIF {}\n"
+    assert printed(notebook.cells[1]).splitlines()[0] == "3 messages to script; tools: weather"
+    assert printed(notebook.cells[2]) == "ATIF {}\n"
 
 
 def test_the_example_has_ten_lines_of_code() -> None:
