@@ -680,7 +680,7 @@ def test_a_log_of_inspect_compressed_with_zstandard_opens_or_names_the_library(
     path.write_bytes(data)
     assert [event.type for event in Snapshot.load(path).events].count("model_end") == 2
     path.write_bytes(bytes(data).replace(packed[-20:], bytes(20)))
-    with pytest.raises(RecordingCorrupt, match="samples/1_epoch_1.json: its compression is damaged"):
+    with pytest.raises(RecordingCorrupt, match="its compression is damaged"):
         Snapshot.load(path)
     for library in ("zstandard", "backports.zstd", "compression.zstd"):
         monkeypatch.setitem(sys.modules, library, None)
