@@ -3,7 +3,7 @@
 `work` is the task that an executor performs. It connects to the study, receives the recipe and the cells to run, and
 drives their runs in the event loop of the host thread, many at the same time. Journals go to the store. Questions,
 and how runs end, go to the study; decisions come back. The worker ends when the study says so. If the connection ends,
-the study's process has died: the runs are cancelled, so that a later study continues them from the event before.
+the study's process has died: the runs are abandoned, and a later study continues them from the store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentnb.studies.driving import Followed, error_of, has_ended
 from agentnb.studies.shipping import Plan, pending_from_json, unpickled
 
 LEFT = "the process of the study has gone"
-"""The reason for which the runs of a worker are cancelled that has lost its study."""
+"""The reason for which the runs of a worker are abandoned that has lost its study."""
 
 SETTLING_SECONDS = 5.0
 """The seconds in which such runs must have ended."""
@@ -153,7 +153,8 @@ class _Session:
                     case other:
                         raise AssertionError(f"the study has sent {other!r}")
         except LOST:
-            self._cancel(LEFT)
+            for followed in list(self._active.values()):
+                followed.run.abandon(LEFT)
             with suppress(TimeoutError):
                 async with asyncio.timeout(SETTLING_SECONDS):
                     while self._active:
