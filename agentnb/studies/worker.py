@@ -153,17 +153,20 @@ class _Session:
                     case other:
                         raise AssertionError(f"the study has sent {other!r}")
         except LOST:
-            for followed in list(self._active.values()):
-                followed.run.abandon(LEFT)
+            self._abandon()
             with suppress(TimeoutError):
                 async with asyncio.timeout(SETTLING_SECONDS):
                     while self._active:
                         self._ended.clear()
                         await self._ended.wait()
         finally:
-            for followed in self._active.values():
-                followed.close()
+            self._abandon()
             self._store.close()
+
+    def _abandon(self) -> None:
+        """Leave the runs that have not ended to another worker, which continues them from the store."""
+        for followed in list(self._active.values()):
+            followed.run.abandon(LEFT)
 
     def _begin(self, number: int, id: str | None) -> None:
         """Start the run of a cell, or continue it from the store. id: of the run that the store has."""

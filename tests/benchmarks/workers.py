@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import multiprocessing
+import re
 import statistics
 import tempfile
 import time
@@ -61,7 +63,8 @@ def many(executor: Any, folder: Path, runs: int, asking: int) -> None:
     first = -(-asking // ASKING)
 
     def policy(call: Any, context: Any) -> bool | None:
-        return None if int(context.state["input"].split()[-1]) < first else True
+        numbers = re.findall(r"number (\d+)", json.dumps([message["content"] for message in context.messages]))
+        return None if call.name == "write" and int(numbers[0]) < first else True
 
     inputs = [f"do number {number}" for number in range(runs)]
     arms = {"design": DESIGNS}
