@@ -26,8 +26,8 @@ from agentnb.analysis.rows import (
 )
 from agentnb.analysis.run_rows import RunRow, arm_of, row_without_events, run_row, tagged_sources
 from agentnb.analysis.sources import Source, outlined_sources, sources
-from agentnb.core.errors import UsageError
 from agentnb.core.json import to_plain
+from agentnb.core.lazy import optional_module
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -99,7 +99,9 @@ COLUMNS: dict[str, dict[str, str]] = {
         "call_id": "the id of the call of which it is the result",
         "input_tokens": "of an answer: the tokens that the model read",
         "output_tokens": "of an answer: the tokens that it wrote",
-        "cost": "of an answer: its cost, as reported by the model",
+        "cost": "of an answer: its cost in US dollars, as reported by the model, or else estimated",
+        "cost_is_estimated": "of an answer: whether the cost is estimated from the prices of the package genai-prices",
+        "cache_read_tokens": "of an answer: the part of input_tokens that the server has read from its cache",
         "took": "of an answer: from the request to its end, s",
         "stop_reason": "of an answer: the reason for its end; error or aborted if it was interrupted",
         "finish_reason": "of an answer: the reason for its end, in the server's vocabulary",
@@ -152,7 +154,11 @@ COLUMNS: dict[str, dict[str, str]] = {
         "model_errors": "the number of failures of the model",
         "input_tokens": "the tokens that the models read; NaN if none were reported",
         "output_tokens": "the tokens that they wrote; NaN if none were reported",
-        "cost": "the cost, as reported by the models; NaN if none was reported",
+        "cost": "the cost in US dollars, as reported by the models, or else estimated; NaN if it is not known",
+        "cost_is_estimated": "whether a part of the cost is estimated from the prices of the package genai-prices",
+        "without_price": "the models without a reported cost and a known price; their part of the cost is missing",
+        "cache_read_tokens": "the part of input_tokens that the servers have read from their caches",
+        "cache_saved": "the estimated cost that these caches have saved, less what writing to them has cost",
         "began": "the time of the first event, UTC",
         "seconds": "from the first to the last event, s",
         "waited": "the time in which at least one question waited for a decision, s",
@@ -281,8 +287,4 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise UsageError("Frames need pandas: pip install 'agentnb-toolkit[analysis]'.") from None
-    return pandas
+    return optional_module("pandas", "Frames need pandas", "analysis")

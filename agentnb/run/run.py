@@ -21,12 +21,12 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError, printable
-from agentnb.core.events import Delta, Event, Queue, RunResumed, RunStart
+from agentnb.core.events import Delta, Event, ModelStart, Queue, RunResumed, RunStart
 from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
@@ -52,6 +52,7 @@ from agentnb.run.loop_context import context_of_loop
 from agentnb.run.mailbox import Mailbox, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
 from agentnb.run.past.fork import UNCHANGED, Change, apply_decision, prepared_fork
+from agentnb.run.past.next_request import NextRequest, next_request
 from agentnb.run.past.playback import Playback
 from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import missing
@@ -60,6 +61,7 @@ from agentnb.run.stepping import step
 from agentnb.run.validation import (
     StartOptions,
     check_name,
+    check_on_limit,
     check_path,
     check_seconds,
     check_start_options,
@@ -69,6 +71,8 @@ from agentnb.run.validation import (
     checked_tags,
 )
 from agentnb.run.watchers import Watchers
+from agentnb.tools import as_tools
+from agentnb.tools.recorded import stubs
 
 _INSTEAD = (
     "fork() returns a run that continues from this position; decision=, message=, arguments= or result= changes one"
@@ -128,6 +132,27 @@ class Recording(ReadableRun):
             apply_decision(branch, run._journal)
         return run
 
+    def tools(self, *own: Any, at: int | None = None) -> list[Any]:
+        """Return tools for a run that continues this recording: your own, and a stub for each other tool of it.
+
+            loop = SessionLoop(llm, recording.tools(run_tests))
+            run = recording.fork(at=40, loop=loop)
+
+        A stub returns the recorded result of a call that is in the recording, each result once. A person is asked about
+        any other call, and gives its result: `run.answer(run.pending[0], "3 passed")`. Nothing is executed. A stub has
+        the recorded schema, if the recording has one (`recording.imported`).
+
+        own: functions, tools or loops, which replace the tools of the same name. at: the event of the fork; the results
+        up to it are used up. Default: the position of a replay, else the beginning.
+
+        Raises UsageError if one of `own` cannot be a tool.
+        """
+        given = as_tools(own)
+        begin = plain_number(at) + 1 if at is not None else self.position or 0
+        schemas = self.imported.get("tools")
+        found = stubs(self.recording, begin, schemas if isinstance(schemas, list) else ())
+        return [*given.values(), *(stub for stub in found if stub.name not in given)]
+
     def export_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the run as it is now into one HTML file that anyone can open, and return the path of the file.
 
@@ -151,8 +176,9 @@ class Recording(ReadableRun):
 
         A replay writes its whole recording. An existing file is replaced.
 
-        path: the path of the file; its folder must exist. format: `atif` (trajectories of Harbor), `messages` (chat
-        messages, in the format of OpenAI or Anthropic).
+        path: the path of the file; its folder must exist. format: `atif` (trajectories of Harbor), `inspect` (logs of
+        evaluations), `otlp` (spans of OpenTelemetry), `ag-ui` (events of AG-UI), `messages` (chat messages, in the
+        format of OpenAI or Anthropic).
 
         Returns the path, the name of the format, and what it cannot carry. Raises UsageError if the format is not known
         or the recording has no messages, StorageError if the file cannot be written.
@@ -196,6 +222,7 @@ class Run(Decisions, Recording):
         approve: Any = None,
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
+        on_limit: Literal["end", "ask"] | None = None,
         options: Mapping[str, Any] | None = None,
         recording: Sequence[Event] = (),
         state: State | None = None,
@@ -208,6 +235,7 @@ class Run(Decisions, Recording):
     ) -> None:
         tags, data = checked_tags(tags), checked_data(data)
         check_start_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
+        check_on_limit(on_limit)
         options = checked_options(options)
         with_options(loop.llm, options)  # raises the error of an option that the model does not take
         self.loop = loop
@@ -222,6 +250,8 @@ class Run(Decisions, Recording):
         self._gate = Gate(
             breakpoints, limits if limits is not None else kept.limits, lambda: names_in(loop, self.events)
         )
+        self._gate.asks_at_limits = (on_limit or kept.on_limit) == "ask"
+        self._gate.last_model = lambda: _last_model(self._journal.events)
         if approve is None and not kept.over and (name_of_policy := lost_function(kept.approve)) is not None:
             warnings.warn(
                 f"The policy of this run was {printable(name_of_policy)}, which a recording cannot keep. A person is"
@@ -239,6 +269,8 @@ class Run(Decisions, Recording):
             chosen["approve"] = recorded
         if limits is not None and self._gate.limits != kept.limits:
             chosen["limits"] = self._gate.limits
+        if on_limit is not None and on_limit != kept.on_limit:
+            chosen["on_limit"] = on_limit
         if options and (options := {**kept.model_options, **options}) != kept.model_options:
             chosen["model_options"] = options
         begin: Event | None = None
@@ -360,6 +392,20 @@ class Run(Decisions, Recording):
                     self._driver.wakeup.flush()  # tries again soon
         return snapshot
 
+    def preview(self, path: str | None = None) -> NextRequest:
+        """Return what the model will be sent next, without asking it.
+
+            run = recording.fork(at=40, result="3 failed", loop=loop)
+            print(run.preview())
+
+        path: of the loop whose request to return; None for the innermost loop that is running.
+
+        Returns the messages, the tools and the options of the request. Raises UsageError if no request follows.
+        """
+        with self._journal.lock:
+            self._driver.begin()
+            return next_request(self.loop, self.state, path)
+
     # -- driving ---------------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> AsyncGenerator[Event | Delta, None]:
@@ -419,6 +465,12 @@ class Run(Decisions, Recording):
         """
         check_text("cancel(reason)", reason)
         return self._driving.cancel(reason)
+
+    def abandon(self, reason: str) -> None:
+        """Cancel the run in this process only: its store keeps what it has, so that another process can continue it."""
+        with self._journal.lock:
+            self._journal.recorder = None
+        self.cancel(reason)
 
     async def step(self, unit: Unit = "event") -> list[Event]:
         """Continue to the end of the next `event`, `call`, `turn` or `phase`, and return the events of that step.
@@ -500,6 +552,12 @@ class Run(Decisions, Recording):
         where = self.stop_reason or ("paused" if self.state.paused else self.phase)
         names = printable(f"{self.name or self.id} of {self.loop.name}")
         return f"<Run {names}: {where}, {len(self._journal.events)} events>"
+
+
+def _last_model(events: Sequence[Event]) -> str:
+    """Return the name of the model that was asked last, and its provider; empty if it has no name."""
+    asked = next((event for event in reversed(events) if isinstance(event, ModelStart)), None)
+    return f"{asked.model} ({asked.provider})" if asked is not None and asked.model else ""
 
 
 def _kept_tags(recording: Sequence[Event], shared: tuple[str, int] | None) -> list[str]:

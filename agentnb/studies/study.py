@@ -95,9 +95,9 @@ def study(
     to a study of this name even if it has other arms or inputs. progress: show a progress line.
 
     executor: the processes that drive the runs; None for this process. A `concurrent.futures.ProcessPoolExecutor` whose
-    processes are spawned. It needs a store that its workers can open, and make_loop, the values of arms, and policies
-    are sent to them (cloudpickle). Questions come back: `study.pending` has those of all workers. If a worker dies,
-    another one continues its runs.
+    processes are spawned, a Dask client (`distributed.Client`), or a client or a view of ipyparallel. It needs a store
+    that its workers can open, and make_loop, the values of arms, and policies are sent to them (cloudpickle). Questions
+    come back: `study.pending` has those of all workers. If a worker dies, another one continues its runs.
 
     Raises UsageError, before any run is started, if an argument is not valid, if `make_loop` does not take an arm,
     fails, or returns the same loop twice, and if the store has a study of this name with other arms, other inputs,
@@ -131,6 +131,8 @@ class Study:
     end the study. `study.start()` starts the runs in the background. Iterate over a study for its runs.
     """
 
+    _kind_of_run: type[StudyRun] = StudyRun
+
     def __init__(
         self,
         grid: Grid,
@@ -148,7 +150,7 @@ class Study:
         self._grid = grid
         self._recipe = Recipe(grid, options, tags)
         self._shows_progress = progress
-        self.runs = [StudyRun(cell, store) for cell in grid.cells]
+        self.runs = [self._kind_of_run(cell, store) for cell in grid.cells]
         """The runs of the grid, in the order in which they start."""
         if store is not None:
             self._find_recorded_runs(store, add=add)
@@ -158,6 +160,7 @@ class Study:
         self._driving = self._new_driving(at_once)
         self._future: concurrent.futures.Future[None] | None = None
         self._was_started = False
+        self._watchers: list[Callable[[], object]] = []
 
     @property
     def arms(self) -> dict[str, list[Label]]:
@@ -168,6 +171,25 @@ class Study:
     def counts(self) -> dict[str, int]:
         """The number of runs by status: not started, interrupted, running, waiting, done, failed, cancelled."""
         return {status: self._driving.counts[status] for status in STATUSES}
+
+    @property
+    def is_running(self) -> bool:
+        """True while the study is driven: from its start until all its runs have ended."""
+        return self in _running
+
+    def watch(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call `callback` when the study begins, when the status of a run has changed, and when the study has ended.
+
+        It is called without arguments on agentnb's own thread, and must return at once. Returns a function that ends
+        this.
+        """
+        self._watchers.append(callback)
+
+        def stop() -> None:
+            if callback in self._watchers:
+                self._watchers.remove(callback)
+
+        return stop
 
     # -- driving -----------------------------------------------------------------------------------------------------
 
@@ -249,6 +271,7 @@ class Study:
             line = None
         _running.add(self)
         self._future = hosting.host.submit(self._drive(driving, line))
+        self._future.add_done_callback(lambda _: self._tell_watchers())
         return self._future
 
     async def _drive(self, driving: Driving, line: ProgressLine | None) -> None:
@@ -263,11 +286,12 @@ class Study:
 
         def changed() -> None:
             nonlocal timer
-            if timer is None:
+            self._tell_watchers()
+            if timer is None and line is not None:
                 timer = loop.call_later(PERIOD, draw)
 
-        if line is not None:
-            driving.changed = changed
+        driving.changed = changed
+        self._tell_watchers()
         try:
             await driving.drive()
         finally:
@@ -404,6 +428,20 @@ class Study:
         return errors.count(None)
 
     # -- showing -----------------------------------------------------------------------------------------------------
+
+    def panel(self) -> Any:
+        """Return the panel of the study as a widget: a row for each run, the sums of each arm, and what waits for you.
+
+        A study that is the last line of a cell shows it. A row opens the panel of its run; two rows can be compared.
+        """
+        return environment.presenter().study_panel(self)
+
+    def _ipython_display_(self) -> None:
+        environment.presenter().present_study(self)
+
+    def _tell_watchers(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
 
     def __len__(self) -> int:
         return len(self.runs)
