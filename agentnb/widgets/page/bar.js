@@ -9,7 +9,8 @@ import { identityOf, inWords } from "./approvals.js";
 import { badges } from "./asking.js";
 import { isTyping, keepFocus } from "./focus.js";
 import { keepKeys } from "./keys.js";
-import { BAR_HEIGHT, SCROLLER, SETTLES, View } from "./sight.js";
+import { SETTLES, View } from "./sight.js";
+import { BAR_HEIGHT, SCROLLER } from "./size.js";
 import { argumentsLine } from "./values.js";
 
 const BARS_OF_PAGE = Symbol.for("agentnb.bars.1"); // on the window

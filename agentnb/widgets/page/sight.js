@@ -1,9 +1,9 @@
 // Where a panel is on the page, and whether its question is in sight: for the bar (bar.js), which is at the foot of the
 // window of the notebook and says less while the question is in sight.
 
-export const SETTLES = 100, // milliseconds from a change to the drawing of it
-  BAR_HEIGHT = 47, // pixels
-  SCROLLER = ".jp-WindowedPanel-outer, .jp-Notebook, .jp-CodeConsole-content";
+import { BAR_HEIGHT, SCROLLER } from "./size.js";
+
+export const SETTLES = 100; // milliseconds from a change to the drawing of it
 const ENOUGH = 110, // pixels of a question, or half of it, that make it be in sight
   WINDOWS = ".jp-NotebookPanel, .jp-ConsolePanel";
 

@@ -1,9 +1,10 @@
 // The height of the panel. It is always the same, whatever happens in the run, until a person changes it by the handle at
 // its foot. Each notebook has a height of its own.
 
-import { BAR_HEIGHT, SCROLLER } from "./sight.js";
 import { el } from "./text.js";
 
+export const BAR_HEIGHT = 47, // pixels, of the bar at the foot of a notebook's window
+  SCROLLER = ".jp-WindowedPanel-outer, .jp-Notebook, .jp-CodeConsole-content";
 const DEFAULT_HEIGHT = 560,
   LEAST_HEIGHT = 320,
   MOST_HEIGHT = 1200,

@@ -6,7 +6,7 @@ import { worked } from "./spans.js";
 
 const MERGED = 300; // parts of a strip that are nearer to each other than this share of all that worked are one
 const MOST = 1200; // parts of a strip
-const LEAST_GIVEN = 10; // of the characters of a call's arguments, before its result is cut
+const LEAST_GIVEN = 24; // of the characters of a call's arguments, before its result is cut
 const BRIEF = 0.0005; // seconds: what takes less is "<1 ms"
 const DRAWING = "http://www.w3.org/2000/svg";
 

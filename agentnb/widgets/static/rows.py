@@ -27,7 +27,7 @@ FIRST_ROW = ";min-width:240px"
 _LIST = "list-style:none;margin:0;padding:0"
 _INSIDE = f"{_LIST} 0 0 18px"
 _DEEP = "margin-left:18px"
-_LONG = re.compile(r"\S{40}")
+_LONG = re.compile(r"\S{20}")
 _FOLDED = re.compile(r"\s*[{\[]")
 
 
