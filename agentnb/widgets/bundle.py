@@ -23,12 +23,12 @@ MODULES = (
     *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
     *("data", "recorded", "subject", "sections", "here", "detail"),
     *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
-    *("messages", "live", "usage", "tabs"),
+    *("markdown", "messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside"),
     *("phase", "diagram", "graph", "find", "ready", "ended", "sight", "bar", "panel"),
 )
 STYLES = (
-    *("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "detail"),
+    *("tokens", "strip", "events", "trace", "diagram", "views", "markdown", "acting", "question", "branching", "detail"),
     *("frame", "bar"),
 )
 
