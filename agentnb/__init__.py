@@ -17,6 +17,7 @@ The packages, each of which imports only those below it (`ARCHITECTURE.md` says 
     studies      many runs over a grid of arms, inputs and repeats
     store        where journals are kept: SQLite, PostgreSQL
     loops        the five designs, and loops of your own
+    telemetry    a live run for OpenTelemetry and AG-UI
     run          a run: driver, effects, approvals, gate, journal, snapshot, fork, replay
     exporters    recordings in the formats of other tools
     importers    recordings of other tools, as events
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from agentnb.notebook.attaching import attach
     from agentnb.notebook.runs_table import runs
     from agentnb.store import Store
+    from agentnb.studies.resampling import resample
     from agentnb.studies.study import Study, study
 
 __version__ = "0.1.0"
@@ -88,6 +90,7 @@ __all__ = [
     "headless",
     "load_ipython_extension",
     "replay",
+    "resample",
     "restore",
     "reviewer",
     "runs",
@@ -100,6 +103,7 @@ _WHEN_ASKED_FOR = {
     "Store": "agentnb.store",
     "Study": "agentnb.studies",
     "attach": "agentnb.notebook.attaching",
+    "resample": "agentnb.studies",
     "runs": "agentnb.notebook.runs_table",
     "study": "agentnb.studies",
 }
@@ -107,7 +111,7 @@ _WHEN_ASKED_FOR = {
 _PACKAGES = frozenset(
     {
         *("analysis", "core", "errors", "exporters", "importers", "llms", "loops", "notebook", "run", "store"),
-        *("studies", "testing", "tools", "widgets"),
+        *("studies", "telemetry", "testing", "tools", "widgets"),
     }
 )
 """The packages that are available as attributes without an explicit import."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -105,15 +106,33 @@ def test_the_study_block_runs_by_itself(tmp_path: Path) -> None:
         assert "<Study levelled: 80 of 80 done>" in "".join(o.text for o in cell.outputs if o.output_type == "stream")
 
 
+async def run_block(text: str) -> None:
+    """Run the only code block with this text in this process."""
+    (block,) = [block for block in blocks("python") if text in block]
+    running = eval(compile(block, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), {"__name__": "readme"})
+    if running is not None:
+        await running
+
+
+async def test_the_block_about_resampling_runs_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy")
+    await run_block("agentnb.resample(")
+    printed = capsys.readouterr().out
+    assert "flips" in printed
+    assert "It was 1874." in printed
+
+
 @pytest.mark.kernel
 def test_the_block_about_recordings_of_other_tools_runs(tmp_path: Path) -> None:
     (block,) = (one for one in blocks("python") if "Path(" in one and "chat.json" in one)
+    (on,) = (one for one in blocks("python") if ".preview()" in one)
     (out,) = (one for one in blocks("python") if ".export(" in one)
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in (block, out)])
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in (block, on, out)])
     execute(notebook, tmp_path)
     told = "".join(one.text for one in notebook.cells[0].outputs if one.output_type == "stream")
     assert told.splitlines() == ["chat messages {}", "['weather']", "It is cold."]
-    assert printed(notebook.cells[1]) == "ATIF {}\n"
+    assert printed(notebook.cells[1]).splitlines()[0] == "3 messages to script; tools: weather"
+    assert printed(notebook.cells[2]) == "ATIF {}\n"
 
 
 def test_the_example_has_ten_lines_of_code() -> None:

@@ -26,8 +26,8 @@ from agentnb.analysis.rows import (
 )
 from agentnb.analysis.run_rows import RunRow, arm_of, row_without_events, run_row, tagged_sources
 from agentnb.analysis.sources import Source, outlined_sources, sources
-from agentnb.core.errors import UsageError
 from agentnb.core.json import to_plain
+from agentnb.core.lazy import optional_module
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -281,8 +281,4 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise UsageError("Frames need pandas: pip install 'agentnb-toolkit[analysis]'.") from None
-    return pandas
+    return optional_module("pandas", "Frames need pandas", "analysis")

@@ -1,4 +1,4 @@
-"""Packages that import their modules on first use, because no program uses all of them."""
+"""Modules that are imported on first use: of packages that no program uses as a whole, and of optional libraries."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
+
+from agentnb.core.errors import UsageError
 
 
 def lazy_exports(
@@ -29,3 +31,14 @@ def lazy_exports(
         return sorted({*vars(sys.modules[package]), *modules})
 
     return get, names
+
+
+def optional_module(name: str, need: str, extra: str) -> Any:
+    """Return a module of a library that an extra of agentnb installs.
+
+    need: what needs the library, for the error ("Frames need pandas"). Raises UsageError if it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UsageError(f"{need}: pip install 'agentnb-toolkit[{extra}]'.") from None

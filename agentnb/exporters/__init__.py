@@ -3,16 +3,16 @@
 `recording.export(path, format=...)` writes a file. A format is a module with two names:
 
     name                                    the format's name
-    written(loop, lost)                     returns the content of the file
+    written(events, lost)                   returns the content of the file
 
-`loop` is the outermost `Loop` of the recording (`agentnb.exporters.turns`). What the format cannot carry is counted by
-kind in `lost`; nothing is left out in silence.
+What the format cannot carry is counted by kind in `lost`; nothing is left out in silence. `agentnb.exporters.turns` has
+the events as loops with their requests, calls and messages, `agentnb.exporters.spans` as spans.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,13 +20,15 @@ from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
-from agentnb.exporters.turns import loops_of
 
 __all__ = ["FORMATS", "Exported", "exported"]
 
 FORMATS = {
+    "ag-ui": "ag_ui",
     "atif": "atif",
+    "inspect": "inspect_log",
     "messages": "messages",
+    "otlp": "otlp",
 }
 """The modules of the formats, by the names that `recording.export(format=)` accepts."""
 
@@ -44,14 +46,16 @@ class Exported:
         return f"{self.path} ({self.format})" + (f"; not carried: {lost}" if lost else "")
 
 
-def exported(events: Iterable[Event], format: str) -> tuple[str, bytes, dict[str, int]]:
+def exported(events: Sequence[Event], format: str) -> tuple[str, bytes, dict[str, int]]:
     """Return a recording in another format: the format's name, the content of a file, and what was lost, by kind.
 
     Raises UsageError if the format is not known, or the recording has nothing that the format can carry.
     """
     if format not in FORMATS:
         raise UsageError(f"export(format=) must be one of {', '.join(sorted(FORMATS))}, not {format!r}.")
+    if not events:
+        raise UsageError("The recording has no events, so there is nothing to export.")
     module: Any = import_module(f"{__name__}.{FORMATS[format]}")
     lost: Counter[str] = Counter()
-    content: bytes = module.written(loops_of(events, lost), lost)
+    content: bytes = module.written(events, lost)
     return module.name, content, dict(sorted((kind, count) for kind, count in lost.items() if count))

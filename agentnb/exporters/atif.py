@@ -7,7 +7,7 @@ result of its call refers. The field `extra` has what ATIF has no field for: how
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.core.messages import Content, Message
-from agentnb.exporters.turns import Asked, Called, Loop, Said, Update, known_time
+from agentnb.exporters.turns import Asked, Called, Loop, Said, Update, known_time, loops_of
 
 name = "ATIF"
 VERSION = "ATIF-v1.7"
@@ -29,9 +29,9 @@ _ANSWER_FIELDS = ("reasoning_effort", *_STEP_FIELDS)
 _METRIC_FIELDS = frozenset({"prompt_token_ids", "completion_token_ids", "logprobs", "extra"})
 
 
-def written(loop: Loop, lost: Counter[str]) -> bytes:
+def written(events: Sequence[Event], lost: Counter[str]) -> bytes:
     """Return the trajectory as JSON."""
-    document = _trajectory(loop, lost, "")
+    document = _trajectory(loops_of(events, lost), lost, "")
     if not document["steps"]:
         raise UsageError("The recording has no messages, so it cannot be written as a trajectory.")
     return to_json(document, indent=1) + b"\n"

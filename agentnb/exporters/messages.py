@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
 from agentnb.core.messages import Message, parts_in_order
-from agentnb.exporters.turns import Asked, Called, Loop, Said, Update, known_time
+from agentnb.exporters.turns import Asked, Called, Said, Update, known_time, loops_of
 
 name = "chat messages"
 
@@ -27,8 +27,9 @@ _OWN_FIELDS = ("refusal", "annotations", "audio", "logprobs")
 """The details of an answer that are fields of a message of OpenAI."""
 
 
-def written(loop: Loop, lost: Counter[str]) -> bytes:
+def written(events: Sequence[Event], lost: Counter[str]) -> bytes:
     """Return the conversation as JSON."""
+    loop = loops_of(events, lost)
     answers = [step for step in loop.steps if isinstance(step, Asked) and step.end is not None]
     models = {step.end.model for step in answers if step.end is not None}
     model = models.pop() if len(models) == 1 else None

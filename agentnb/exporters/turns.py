@@ -7,12 +7,11 @@ what no format has a place for is counted here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentnb.core.calls import render
-from agentnb.core.errors import UsageError
 from agentnb.core.events import (
     ApprovalDecision,
     ApprovalRequest,
@@ -94,6 +93,18 @@ class Asked:
         return [call for _, call in sorted(ended, key=lambda pair: pair[0])]
 
 
+def loop_about(start: RunStart) -> Mapping[str, Any]:
+    """Return what an imported loop has besides its events; else empty."""
+    found = start.config.get("imported")
+    return found if isinstance(found, Mapping) else {}
+
+
+def prompt_of(start: RunStart) -> str:
+    """Return the text that the model of a loop is sent first; empty if there is none."""
+    prompt = start.system_prompt if start.system_prompt is not None else start.config.get("system_prompt")
+    return str(prompt or "")
+
+
 Step = Said | Update | Asked | Called
 
 
@@ -108,14 +119,12 @@ class Loop:
     @property
     def about(self) -> Mapping[str, Any]:
         """What an imported recording has besides its events; else empty."""
-        found = self.start.config.get("imported")
-        return found if isinstance(found, Mapping) else {}
+        return loop_about(self.start)
 
     @property
     def system_prompt(self) -> str:
         """The text that the model is sent first; empty if there is none."""
-        prompt = self.start.system_prompt
-        return str(prompt if prompt is not None else self.start.config.get("system_prompt") or "")
+        return prompt_of(self.start)
 
     @property
     def tools(self) -> list[Any]:
@@ -132,19 +141,17 @@ class Loop:
                     yield from loop.walk()
 
 
-def loops_of(events: Iterable[Event], lost: Counter[str]) -> Loop:
+def loops_of(events: Sequence[Event], lost: Counter[str]) -> Loop:
     """Return the outermost loop of a recording, with the loops inside it. lost: counts what no format can carry."""
     outermost: Loop | None = None
     running: dict[str, Loop] = {}
     requests: dict[str, Asked] = {}
     calls: dict[tuple[str, str], Called] = {}
-    undelivered: Counter[str] = Counter()
     for event in events:
         path = event.path
         if isinstance(event, RunStart):
             loop = running[path] = Loop(event)
             loop.steps += (Said(message) for message in event.history)
-            undelivered[path] += sum(map(len, event.queued.values()))
             if outermost is None:
                 outermost = loop
             else:
@@ -157,7 +164,6 @@ def loops_of(events: Iterable[Event], lost: Counter[str]) -> Loop:
         loop = running[path]
         if isinstance(event, MessageAdded):
             loop.steps.append(Said(event.message, event))
-            undelivered[path] -= event.origin in ("steering", "follow_up")
         elif isinstance(event, StateUpdate):
             loop.steps.append(Update(event))
         elif isinstance(event, ModelStart):
@@ -190,17 +196,34 @@ def loops_of(events: Iterable[Event], lost: Counter[str]) -> Loop:
                 call.start = event
             else:
                 call.end = event
-        elif isinstance(event, Queued):
-            undelivered[path] += event.queue != "input"
-        elif isinstance(event, Withdrawn):
-            undelivered[path] -= event.count
-            lost["withdrawn messages"] += event.count
         elif event.type in _COUNTED:
             lost[_COUNTED[event.type]] += 1
-    lost["undelivered messages"] += sum(max(0, count) for count in undelivered.values())
-    if outermost is None:
-        raise UsageError("The recording has no events, so there is nothing to export.")
+    count_undelivered(events, lost)
+    assert outermost is not None  # a recording begins with it
     return outermost
+
+
+def count_undelivered(events: Sequence[Event], lost: Counter[str]) -> None:
+    """Count the messages of the user that were withdrawn, or had not been delivered when the recording ended."""
+    waiting: Counter[str] = Counter()
+    for event in events:
+        if isinstance(event, RunStart):
+            waiting[event.path] = sum(map(len, event.queued.values()))
+        elif isinstance(event, Queued):
+            waiting[event.path] += event.queue != "input"
+        elif isinstance(event, MessageAdded):
+            waiting[event.path] -= event.origin in ("steering", "follow_up")
+        elif isinstance(event, Withdrawn):
+            waiting[event.path] -= event.count
+            lost["withdrawn messages"] += event.count
+    lost["undelivered messages"] += sum(max(0, count) for count in waiting.values())
+
+
+def count_parts(message: Message, lost: Counter[str], *, signatures: bool = True) -> None:
+    """Count what most formats have no place for in an answer. signatures: also the signatures of its reasoning."""
+    lost["signatures of reasoning"] += signatures and any(len(block) > 1 for block in message.reasoning)
+    lost["orders of the parts of answers"] += bool(message.order)
+    lost["details of answers"] += message.details is not None
 
 
 def known_time(event: Event | None) -> float:

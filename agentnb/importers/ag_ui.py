@@ -1,22 +1,23 @@
 """AG-UI: logs of events of the protocol between agents and user interfaces, as JSON lines or a list.
 
 The pieces of a message and of a call's arguments are joined. A message and the calls that name it as their parent are
-one answer.
+one answer. A sub-agent is a nested loop of the call that started it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from agentnb.core.events import Event
-from agentnb.importers.conversation import said
+from agentnb.core.messages import Message
+from agentnb.importers.conversation import said, usage_of
 from agentnb.importers.source import ForeignFile
 from agentnb.importers.writer import Answer, Call, Writer, error_of, seconds
 
 name = "AG-UI"
 
-_IGNORED = frozenset({"TEXT_MESSAGE_END", "TOOL_CALL_END", "THINKING_END", "THINKING_START", "REASONING_START",
+_IGNORED = frozenset({"TOOL_CALL_END", "THINKING_END", "THINKING_START", "REASONING_START",
                       "REASONING_END", "REASONING_MESSAGE_START", "REASONING_MESSAGE_END",
                       "THINKING_TEXT_MESSAGE_START", "THINKING_TEXT_MESSAGE_END"})  # fmt: skip
 """Types of events that only mark where others begin and end."""
@@ -31,21 +32,42 @@ def recognises(file: ForeignFile) -> bool:
 def read(file: ForeignFile) -> Iterator[Event]:
     """Yield the events of the runs. The runs of one log are turns of the same conversation."""
     events = file.document if isinstance(file.document, list) else [line for _, line in file.lines()]
-    log = _Log(file)
+    root = _Log(file, Writer(file.lost, name="agent"))
+    inside: dict[str, _Log | None] = {}  # by the id of a sub-agent
     for number, event in enumerate(events, 1):
-        if isinstance(event, Mapping):
-            yield from log.event(event)
-        else:
+        if not isinstance(event, Mapping):
             file.damaged(f"event {number} is not an object", "damaged events")
-    yield from log.flush()
-    yield from log.writer.start()
+            continue
+        kind, sub = str(event.get("type")), event.get("subagentRunId")
+        if kind == "SUBAGENT_STARTED":
+            above = inside.get(str(event.get("parentSubagentRunId")), root)
+            inside[str(sub)] = None
+            if above is not None:
+                inside[str(sub)] = yield from above.sub_agent(event)
+            continue
+        log = inside.get(str(sub), root) if sub is not None else root
+        if log is None:
+            file.lost["events of sub-agents that no call started"] += 1
+        elif kind in ("SUBAGENT_FINISHED", "SUBAGENT_ERROR"):
+            if log is not root:
+                yield from log.end(event, has_failed=kind == "SUBAGENT_ERROR")
+                del inside[str(sub)]
+        else:
+            yield from log.event(event)
+    for log in (*inside.values(), root):
+        if log is not None:
+            yield from log.flush()
+    yield from root.writer.start()
 
 
 class _Log:
-    def __init__(self, file: ForeignFile) -> None:
+    """The events of one agent."""
+
+    def __init__(self, file: ForeignFile, writer: Writer) -> None:
         self.file = file
-        self.writer = Writer(file.lost, name="agent")
+        self.writer = writer
         self.known: set[str] = set()
+        self._told: tuple[str, str, list[str], float] | None = None  # a message of another role: its id, role, pieces
         self._answer: Answer | None = None
         self._calls: dict[str, Call] = {}
         self._texts: list[str] = []
@@ -58,6 +80,10 @@ class _Log:
         kind, writer = str(event.get("type")), self.writer
         time = seconds(event.get("timestamp"), self.file.lost)
         delta = event.get("delta")
+        if self._told is not None and not (
+            kind in ("TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CHUNK") and str(event.get("messageId")) == self._told[0]
+        ):
+            yield from self._tell()
         if kind == "RUN_STARTED":
             for key in ("threadId", "runId", "protocolVersion"):
                 writer.about.setdefault(key, event.get(key))
@@ -67,8 +93,15 @@ class _Log:
         elif kind == "MESSAGES_SNAPSHOT":
             yield from self.flush()
             yield from self._messages(event.get("messages"))
-        elif kind in ("TEXT_MESSAGE_START", "TEXT_MESSAGE_CHUNK") and event.get("role", "assistant") != "assistant":
-            self.file.lost["streamed messages of other roles"] += 1
+        elif self._told is not None:
+            self._told[2].append(str(delta or ""))
+        elif kind in ("TEXT_MESSAGE_START", "TEXT_MESSAGE_CHUNK") and event.get("role") not in (None, "assistant"):
+            yield from self.flush()
+            self._told = str(event.get("messageId")), str(event["role"]), [str(delta or "")], time
+            self.known.add(self._told[0])
+        elif kind == "TEXT_MESSAGE_END":
+            if self._answer is not None:
+                _add_facts(self._answer, event.get("metadata"))
         elif kind in ("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CHUNK"):
             if kind == "TEXT_MESSAGE_START" and (self._texts or self._calls):
                 yield from self.flush()
@@ -83,7 +116,9 @@ class _Log:
         elif kind == "TOOL_CALL_RESULT":
             yield from self.flush()
             self.known.add(str(event.get("messageId")))
-            yield from writer.result(str(event.get("toolCallId") or ""), event.get("content"), time)
+            facts = event.get("metadata")
+            is_error = isinstance(facts, Mapping) and facts.get("isError") is True
+            yield from writer.result(str(event.get("toolCallId") or ""), event.get("content"), time, is_error=is_error)
         elif kind.startswith(("REASONING_MESSAGE_C", "THINKING_TEXT_MESSAGE_C")):
             self._open(time, None)
             self._thoughts.append(str(delta or ""))
@@ -104,6 +139,28 @@ class _Log:
             self.file.lost[f"events of type {kind}"] += 1
         self._time = time or self._time
 
+    def sub_agent(self, event: Mapping[str, Any]) -> Generator[Event, None, _Log | None]:
+        """Yield the events before a sub-agent starts, and return its log; None if no open call started it."""
+        yield from self.flush()
+        call, time = str(event.get("parentToolCallId") or ""), seconds(event.get("timestamp"), self.file.lost)
+        if self.writer.is_open(call):
+            yield from self.writer.begin(call, time)
+        nested = self.writer.nested(call, str(event.get("name") or "agent"))
+        return None if nested is None else _Log(self.file, nested)
+
+    def end(self, event: Mapping[str, Any], *, has_failed: bool) -> Iterator[Event]:
+        """Yield the events at the end of a sub-agent."""
+        yield from self.flush()
+        time = seconds(event.get("timestamp"), self.file.lost)
+        error = error_of(str(event.get("code") or "AgentError"), event.get("message")) if has_failed else None
+        yield from self.writer.end("error" if has_failed else "completed", time, event.get("result"), error)
+
+    def _tell(self) -> Iterator[Event]:
+        """Yield the message of another role than that of the agent, which is complete now."""
+        if (told := self._told) is not None:
+            self._told = None
+            yield from self.writer.message(Message(role=told[1], content="".join(told[2])), told[3])
+
     def _messages(self, messages: Any) -> Iterator[Event]:
         """Yield the messages that are not known."""
         for given in messages if isinstance(messages, list) else ():
@@ -122,7 +179,8 @@ class _Log:
         self._time = time or self._time
 
     def flush(self) -> Iterator[Event]:
-        """Yield the answer that is complete now."""
+        """Yield the message or the answer that is complete now."""
+        yield from self._tell()
         if (answer := self._answer) is None:
             return
         answer.content, answer.calls = "".join(self._texts), list(self._calls.values())
@@ -130,3 +188,14 @@ class _Log:
             answer.reasoning = [{"text": "".join(self._thoughts)}]
         self._answer, self._calls, self._texts, self._thoughts = None, {}, [], []
         yield from self.writer.answer(answer, self._time)
+
+
+def _add_facts(answer: Answer, facts: Any) -> None:
+    """Add what the metadata of the end of a message says of the answer."""
+    if not isinstance(facts, Mapping):
+        return
+    texts = {name: facts[name] for name in ("model", "finishReason", "responseId") if isinstance(facts.get(name), str)}
+    answer.model = texts.get("model", answer.model)
+    answer.finish_reason = texts.get("finishReason", answer.finish_reason)
+    answer.response_id = texts.get("responseId", answer.response_id)
+    answer.usage = usage_of(facts.get("usage"))

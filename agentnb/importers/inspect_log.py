@@ -208,6 +208,9 @@ class _Sample:
             elif kind == "score":
                 time = seconds(event.get("timestamp"), self.file.lost)
                 yield from writer.update({"score": self.resolved(event.get("score"))}, time)
+            elif kind == "info" and event.get("source") == "agentnb" and isinstance(event.get("data"), Mapping):
+                time = seconds(event.get("timestamp"), self.file.lost)
+                yield from writer.update(self.resolved(event["data"]), time)
             elif kind == "error":
                 error = event.get("error")
                 words = error.get("message") if isinstance(error, Mapping) else error

@@ -333,7 +333,7 @@ def _of_parts(given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
             thoughts.append(str(part.get("content") or ""))
         else:
             content.append(part)
-    made: dict[str, Any] = {"role": given.get("role"), "content": content}
+    made: dict[str, Any] = {"role": given.get("role"), "content": content or ""}
     if len(content) == 1 and isinstance(content[0], Mapping) and content[0].get("type") == "text":
         made["content"] = content[0]["text"]
     if calls:

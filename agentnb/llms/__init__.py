@@ -6,8 +6,8 @@ objects. They are imported at first use, so that the import of agentnb loads nei
 A request passes through these modules: `conversion` (messages, tools and schemas), a dialect (`openai` with
 `responses`, `anthropic`; `schema_tools` for models without tools), `client` (options, retries), `transport` (HTTP; with
 `keys`), `sse` (events), the dialect's reader (with `reader`) and `errors`. `adapt` turns other objects into models,
-`description` says what is recorded of a request, `recorded` answers from a recording, and `local` runs a model in this
-process.
+`description` says what is recorded of a request, `recorded` answers from a recording, `cached` keeps answers in a file,
+and `local` runs a model in this process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from agentnb.llms.protocol import Chunk, Message, Model, ToolSpecification
 
 if TYPE_CHECKING:
     from agentnb.llms.anthropic import Anthropic
+    from agentnb.llms.cached import Cached
     from agentnb.llms.local import Local
     from agentnb.llms.openai import OpenAI
 
-__all__ = ["Anthropic", "Chunk", "Local", "Message", "Model", "OpenAI", "ToolSpecification"]
+__all__ = ["Anthropic", "Cached", "Chunk", "Local", "Message", "Model", "OpenAI", "ToolSpecification"]
 
-_WHERE = {"anthropic": ["Anthropic"], "local": ["Local"], "openai": ["OpenAI"]}
+_WHERE = {"anthropic": ["Anthropic"], "cached": ["Cached"], "local": ["Local"], "openai": ["OpenAI"]}
 
 __getattr__, __dir__ = lazy_exports(__name__, _WHERE)

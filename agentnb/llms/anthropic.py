@@ -20,6 +20,7 @@ from agentnb.llms.client import MAX_RETRIES, HttpModel, base_address, endpoint
 from agentnb.llms.conversion import (
     MessageCache,
     all_text_of,
+    chosen_tool,
     close_objects,
     is_provider_tool,
     name_and_arguments,
@@ -53,6 +54,7 @@ ANSWER_TOOL = "final_answer"
 """The tool by which a model is asked for an answer that follows a schema."""
 _ANSWER_TOOL = {"name": ANSWER_TOOL, "description": "Give your final answer. Call this once, when you know the answer."}
 
+_CACHEABLE = frozenset({"text", "tool_result", "image", "document"})
 _REASONING = frozenset({"thinking", "redacted_thinking"})
 _TOOL_CHOICES = {"auto": "auto", "required": "any", "any": "any", "none": "none"}
 
@@ -74,7 +76,12 @@ class Anthropic(HttpModel):
     headers: headers of every request, such as `{"anthropic-beta": ...}`.
     options: fields of the body of every request: `temperature=0`, `thinking={...}`, `extra_body={...}`, or
         `tools=[{"type": "web_search_20250305", "name": "web_search"}]` in addition to those of the loop. In a run,
-        `tool_choice="any"` applies until the model has made a call; then the choice is "auto".
+        `tool_choice="required"`, or the name of a tool, applies until the model has made a call; then it is "auto".
+
+    Three options are translated: `thinking=8000` is a budget of tokens for thinking, added to `max_tokens` if that is
+    not larger (False for none, True to let the model choose). `reasoning_effort="low"` is `effort` of `output_config`.
+    `caching`: whether a conversation is marked for the server's prompt cache, from its second request on and if no
+    earlier message has changed; by default, for Anthropic's own server.
 
     Raises UsageError if an argument is not valid.
     """
@@ -83,7 +90,16 @@ class Anthropic(HttpModel):
     required_options = frozenset({"max_tokens"})
     known_options = frozenset(
         {
-            *("cache_control", "container", "context_management", "inference_geo", "max_tokens", "mcp_servers"),
+            *(
+                "caching",
+                "reasoning_effort",
+                "cache_control",
+                "container",
+                "context_management",
+                "inference_geo",
+                "max_tokens",
+                "mcp_servers",
+            ),
             *("metadata", "output_config", "service_tier", "speed", "stop_sequences", "temperature", "thinking"),
             *("tool_choice", "tools", "top_k", "top_p"),
         }
@@ -120,6 +136,7 @@ class Anthropic(HttpModel):
             options={"max_tokens": max_tokens} | options,
         )
         self._by_tool = structured == "tool"
+        self._is_own = is_own
         self._messages = MessageCache(partial(_blocks, server=self._transport.server, images=images))
 
     @property
@@ -137,6 +154,8 @@ class Anthropic(HttpModel):
         schema: Mapping[str, Any] | None,
         options: dict[str, Any],
     ) -> tuple[JsonObject, Callable[[], Reader]]:
+        caching = options.pop("caching", None)
+        known = self._messages.number_known(messages) if (self._is_own if caching is None else caching) else 0
         converted = self._messages.convert(messages)
         turns: list[JsonObject] = []
         for role, blocks in converted:
@@ -152,6 +171,18 @@ class Anthropic(HttpModel):
             # The API continues this turn, and rejects trailing white space.
             turns[-1]["content"][-1] = last | {"text": last["text"].rstrip()}
 
+        thinking = options.get("thinking")
+        if isinstance(thinking, bool):
+            options["thinking"] = {"type": "adaptive" if thinking else "disabled"}
+        elif isinstance(thinking, int):
+            options["thinking"] = {"type": "enabled", "budget_tokens": thinking}
+            if (
+                options.get("max_tokens", thinking + 1) <= thinking
+            ):  # the API counts both, and requires room for the answer
+                options["max_tokens"] += thinking
+        if (effort := options.pop("reasoning_effort", None)) is not None:
+            options["output_config"] = {"effort": effort, **options.get("output_config", {})}
+
         body: JsonObject = {"messages": turns, "stream": True}
         if system := [block for role, blocks in converted if role == "system" for block in blocks]:
             body["system"] = system
@@ -163,8 +194,14 @@ class Anthropic(HttpModel):
             if called := dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use"):
                 body["tools"] = [_tool({"name": name}) for name in called]
                 options.setdefault("tool_choice", "none")
-        if isinstance(choice := options.get("tool_choice"), str):
+        choice = options.get("tool_choice")
+        if (name := chosen_tool(choice, tools)) is not None:
+            rest = choice if isinstance(choice, Mapping) and choice.get("type") == "tool" else {}
+            options["tool_choice"] = {**rest, "type": "tool", "name": safe_name(name)}
+        elif isinstance(choice, str):
             options["tool_choice"] = {"type": _TOOL_CHOICES.get(choice, choice)}
+        if _is_stable(messages, known) and "cache_control" not in options:
+            _mark_for_cache(body)
         if schema is not None and self._by_tool:
             # The answer is a call of a tool with this schema. A model that thinks cannot be forced to call a tool.
             body["tools"] = [
@@ -181,6 +218,30 @@ class Anthropic(HttpModel):
             form = {"type": "json_schema", "schema": close_objects(schema)}
             options["output_config"] = {"format": form} | options.get("output_config", {})
         return options | body, partial(MessageReader, self._transport.server)
+
+
+def _is_stable(messages: Sequence[Message], known: int) -> bool:
+    """Return True if all messages before the newest turn were sent before, as they are now.
+
+    known: the number of messages at the start that were sent before.
+    """
+    begin = next((number for number in range(len(messages) - 1, -1, -1) if messages[number]["role"] == "assistant"), 0)
+    return 0 < begin <= known
+
+
+def _mark_for_cache(body: JsonObject) -> None:
+    """Mark the ends of the last two user turns, so that the server keeps the request up to there for the next one.
+
+    The first mark is the end of the request before. A request that has marks of the user is left as it is.
+    """
+    turns = body["messages"]
+    blocks = [block for turn in turns for block in turn["content"]] + body.get("system", [])
+    marked_tools = sum("cache_control" in tool for tool in body.get("tools", ()))
+    if turns[-1]["role"] != "user" or marked_tools > 2 or any("cache_control" in block for block in blocks):
+        return
+    for turn in [turn for turn in turns if turn["role"] == "user"][-2:]:
+        if turn["content"][-1]["type"] in _CACHEABLE:
+            turn["content"][-1] = turn["content"][-1] | {"cache_control": {"type": "ephemeral"}}
 
 
 class _ToolAnswerReader:
@@ -318,4 +379,7 @@ def _tool(tool: ToolSpecification) -> JsonObject:
     if is_provider_tool(tool):
         return dict(tool)
     extra = {name: tool[name] for name in FOR_PROVIDERS if tool.get(name) is not None}
-    return name_and_description(tool) | {"input_schema": provider_schema(tool)} | extra
+    schema = provider_schema(tool)
+    return (
+        name_and_description(tool) | {"input_schema": close_objects(schema) if tool.get("strict") else schema} | extra
+    )

@@ -27,7 +27,7 @@ from agentnb.core.errors import (
 )
 from agentnb.llms import errors
 from agentnb.llms.conversion import ROLES, as_specification
-from agentnb.llms.description import recorded_options
+from agentnb.llms.description import name_of_secret, recorded_options
 from agentnb.llms.reader import strict_json
 from agentnb.llms.transport import Transport
 
@@ -216,6 +216,15 @@ class HttpModel(ABC):
         if given.get("schema") is not None:
             given["schema_as"] = self._schema_as
         return {"provider": self.provider, "model": model, "options": recorded_options(given)}
+
+    def identity(self) -> JsonObject:
+        """Return what determines an answer, besides the options and the request: the API, the server and the model.
+
+        It has the headers, except those with secrets.
+        """
+        headers = {name: value for name, value in self._headers.items() if name_of_secret(value, name) is None}
+        where = f"{self._transport.server}{self._transport.path}"
+        return {"provider": self.provider, "model": self.model, "server": where, "headers": headers}
 
     def with_options(self, **options: Any) -> Self:
         """Return a client for the same model with these options, in addition to those of this client.

@@ -59,6 +59,14 @@ class MessageCache(Generic[T]):
                 self._kept.popitem(last=False)
         return converted
 
+    def number_known(self, messages: Sequence[Message]) -> int:
+        """Return the number of messages at the start that were converted before."""
+        with self._lock:
+            for number, message in enumerate(messages):
+                if (kept := self._kept.get(id(message))) is None or kept[0] is not message:
+                    return number
+            return len(messages)
+
     def __reduce__(self) -> tuple[type[MessageCache[T]], tuple[Callable[[Message], T]]]:
         return MessageCache, (self._convert,)  # in another process, no message is the same object
 
@@ -267,6 +275,35 @@ def close_objects(schema: Any) -> Any:
     if schema.get("type") == "object" and "properties" in schema:
         closed.setdefault("additionalProperties", False)
     return closed
+
+
+def strict_schema(schema: Any) -> Any:
+    """Return a schema that OpenAI can enforce: every object is closed and requires all its properties."""
+    if isinstance(schema, list):
+        return [strict_schema(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    made = {
+        name: {key: strict_schema(one) for key, one in part.items()}
+        if name in ("properties", "$defs", "definitions") and isinstance(part, Mapping)
+        else strict_schema(part)
+        for name, part in schema.items()
+        if name != "default"
+    }
+    if schema.get("type") == "object":
+        made |= {"additionalProperties": False, "required": list(made.setdefault("properties", {}))}
+    return made
+
+
+def chosen_tool(choice: Any, tools: Sequence[ToolSpecification]) -> str | None:
+    """Return the name of the tool that a `tool_choice` demands: a name, or the form of one of the APIs; else None."""
+    match choice:
+        case str(name) if any(tool.get("name") == name for tool in tools):
+            return name
+        case {"type": "function", "function": {"name": str(name)}} | {"type": "function" | "tool", "name": str(name)}:
+            return name
+        case _:
+            return None
 
 
 def is_strict(schema: Any) -> bool:

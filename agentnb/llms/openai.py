@@ -20,6 +20,7 @@ from agentnb.llms.conversion import (
     MessageCache,
     Picture,
     all_text_of,
+    chosen_tool,
     is_provider_tool,
     is_strict,
     name_and_arguments,
@@ -28,6 +29,7 @@ from agentnb.llms.conversion import (
     provider_schema,
     safe_name,
     short_id,
+    strict_schema,
 )
 from agentnb.llms.keys import is_at, key_for
 from agentnb.llms.openai_reader import ChatCompletionReader
@@ -115,8 +117,9 @@ class OpenAI(HttpModel):
     headers: headers of every request, as a gateway may require them.
     options: fields of the body of every request: `temperature=0`, `max_tokens=500`, `tool_choice="required"`,
         `extra_body={...}`. None leaves out a field that a server rejects, such as `stream_options=None`. In a run,
-        `tool_choice="required"` applies until the model has made a call; then the choice is "auto". The Responses API
-        is sent `store=False` unless another value is given, and options of chat completions under its own names.
+        `tool_choice="required"`, or the name of a tool, applies until the model has made a call; then it is "auto". The
+        Responses API is sent `store=False` unless another value is given, and options of chat completions under its own
+        names.
 
     Raises UsageError if an argument is not valid.
     """
@@ -146,6 +149,7 @@ class OpenAI(HttpModel):
         is_own = base == OPENAI_URL or is_at(base, OPENAI_HOST)
 
         self._server = _server_name(base)
+        self._is_own = is_own
         self._given = dict(options)
         self._wants_encrypted = not is_own or is_reasoning_model(str(model))  # OpenAI refuses it for the other models
 
@@ -229,6 +233,12 @@ class OpenAI(HttpModel):
 
     def _check_options(self, options: Mapping[str, Any], where: str) -> None:
         super()._check_options(options, where)
+        if isinstance(thinking := options.get("thinking"), int):
+            raise UsageError(
+                f"thinking={thinking} is not an option of {where}: {self._server} has no budget of thinking tokens that"
+                ' agentnb knows. reasoning_effort="low" limits the thinking of OpenAI\'s models; extra_body={...} has'
+                " fields of other servers."
+            )
         if self.api == "responses":
             check_responses_options(options, where, self._server)
 
@@ -279,7 +289,12 @@ class OpenAI(HttpModel):
                 )
         else:
             converted = _in_order(self._messages.convert(sent))
-            if offered := [*options.pop("tools", ()), *map(_native_tool, tools)]:
+            if (name := chosen_tool(options.get("tool_choice"), tools)) is not None:
+                options["tool_choice"] = {"type": "function", "function": {"name": safe_name(name)}}
+            elif isinstance(choice := options.get("tool_choice"), Mapping) and choice.get("type") in _CHOICES:
+                options["tool_choice"] = _CHOICES[choice["type"]]  # in Anthropic's form
+            native_tools = [_native_tool(tool, is_own=self._is_own) for tool in tools]
+            if offered := [*options.pop("tools", ()), *native_tools]:
                 options = {"tools": offered} | options
         if schema is not None:
             if self._longest_string is not None:
@@ -411,11 +426,18 @@ def _image_part(shown: Picture) -> JsonObject:
     return {"type": "image_url", "image_url": {"url": shown.address}}
 
 
-def _native_tool(tool: ToolSpecification) -> JsonObject:
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def _native_tool(tool: ToolSpecification, *, is_own: bool) -> JsonObject:
     if is_provider_tool(tool):
         return dict(tool)
     function = name_and_description(tool) | {"parameters": provider_schema(tool)}
     if tool.get("strict") is not None:
         function["strict"] = tool["strict"]
-    extra = {name: tool[name] for name in ("cache_control", "defer_loading") if tool.get(name) is not None}
+    if tool.get("strict") and not is_strict(function["parameters"]):
+        function["parameters"] = strict_schema(function["parameters"])
+    # OpenAI's own server caches without being asked to, and rejects the field.
+    extra_fields = ("defer_loading",) if is_own else ("cache_control", "defer_loading")
+    extra = {name: tool[name] for name in extra_fields if tool.get(name) is not None}
     return {"type": "function", "function": function} | extra

@@ -19,6 +19,7 @@ from agentnb.llms.conversion import (
     MessageCache,
     Picture,
     all_text_of,
+    chosen_tool,
     is_provider_tool,
     is_strict,
     name_and_arguments,
@@ -27,6 +28,7 @@ from agentnb.llms.conversion import (
     provider_schema,
     safe_name,
     short_id,
+    strict_schema,
 )
 from agentnb.llms.reader import Reader, strict_json
 from agentnb.llms.responses_reader import ResponseReader
@@ -182,6 +184,10 @@ class ResponseRequests:
         given = [_flat(tool) for tool in body.pop("tools", None) or ()]
         named = {tool.get("name"): tool for tool in given if tool.get("type") == "custom"}
         arguments = {tool["name"]: _text_argument(tool) for tool in tools if tool["name"] in named}
+        if (name := chosen_tool(body.get("tool_choice"), tools)) is not None:
+            body["tool_choice"] = {"type": "custom" if name in named else "function", "name": safe_name(name)}
+        elif isinstance(choice := body.get("tool_choice"), Mapping) and choice.get("type") in ("auto", "any", "none"):
+            body["tool_choice"] = "required" if choice["type"] == "any" else choice["type"]  # in Anthropic's form
         offered = [*given, *(_tool(tool) for tool in tools if tool["name"] not in named)]
         if offered:
             body["tools"] = offered
@@ -220,6 +226,8 @@ def _tool(tool: ToolSpecification) -> JsonObject:
     # Without `strict`, the server makes optional arguments required.
     function = {"type": "function", **name_and_description(tool), "parameters": provider_schema(tool)}
     function["strict"] = bool(tool.get("strict"))
+    if function["strict"] and not is_strict(function["parameters"]):
+        function["parameters"] = strict_schema(function["parameters"])
     return function | ({"defer_loading": tool["defer_loading"]} if tool.get("defer_loading") is not None else {})
 
 

@@ -66,7 +66,7 @@ def choose_tools(tools: Sequence[ToolSpecification], choice: object) -> tuple[li
             return [], True
         case "required" | "any":
             return list(tools), False
-        case {"function": {"name": name}} | {"name": name}:
+        case {"function": {"name": name}} | {"name": name} | str(name):
             chosen = [tool for tool in tools if tool["name"] == name]
             if chosen:
                 return chosen, False

@@ -52,6 +52,7 @@ from agentnb.run.loop_context import context_of_loop
 from agentnb.run.mailbox import Mailbox, queued
 from agentnb.run.ownership import Ownership, drive_to_the_end, wait_for_result
 from agentnb.run.past.fork import UNCHANGED, Change, apply_decision, prepared_fork
+from agentnb.run.past.next_request import NextRequest, next_request
 from agentnb.run.past.playback import Playback
 from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import missing
@@ -69,6 +70,8 @@ from agentnb.run.validation import (
     checked_tags,
 )
 from agentnb.run.watchers import Watchers
+from agentnb.tools import as_tools
+from agentnb.tools.recorded import stubs
 
 _INSTEAD = (
     "fork() returns a run that continues from this position; decision=, message=, arguments= or result= changes one"
@@ -128,6 +131,27 @@ class Recording(ReadableRun):
             apply_decision(branch, run._journal)
         return run
 
+    def tools(self, *own: Any, at: int | None = None) -> list[Any]:
+        """Return tools for a run that continues this recording: your own, and a stub for each other tool of it.
+
+            loop = SessionLoop(llm, recording.tools(run_tests))
+            run = recording.fork(at=40, loop=loop)
+
+        A stub returns the recorded result of a call that is in the recording, each result once. A person is asked about
+        any other call, and gives its result: `run.answer(run.pending[0], "3 passed")`. Nothing is executed. A stub has
+        the recorded schema, if the recording has one (`recording.imported`).
+
+        own: functions, tools or loops, which replace the tools of the same name. at: the event of the fork; the results
+        up to it are used up. Default: the position of a replay, else the beginning.
+
+        Raises UsageError if one of `own` cannot be a tool.
+        """
+        given = as_tools(own)
+        begin = plain_number(at) + 1 if at is not None else self.position or 0
+        schemas = self.imported.get("tools")
+        found = stubs(self.recording, begin, schemas if isinstance(schemas, list) else ())
+        return [*given.values(), *(stub for stub in found if stub.name not in given)]
+
     def export_html(self, path: str | os.PathLike[str]) -> Path:
         """Write the run as it is now into one HTML file that anyone can open, and return the path of the file.
 
@@ -151,8 +175,9 @@ class Recording(ReadableRun):
 
         A replay writes its whole recording. An existing file is replaced.
 
-        path: the path of the file; its folder must exist. format: `atif` (trajectories of Harbor), `messages` (chat
-        messages, in the format of OpenAI or Anthropic).
+        path: the path of the file; its folder must exist. format: `atif` (trajectories of Harbor), `inspect` (logs of
+        evaluations), `otlp` (spans of OpenTelemetry), `ag-ui` (events of AG-UI), `messages` (chat messages, in the
+        format of OpenAI or Anthropic).
 
         Returns the path, the name of the format, and what it cannot carry. Raises UsageError if the format is not known
         or the recording has no messages, StorageError if the file cannot be written.
@@ -359,6 +384,20 @@ class Run(Decisions, Recording):
                 except StoreBusy:
                     self._driver.wakeup.flush()  # tries again soon
         return snapshot
+
+    def preview(self, path: str | None = None) -> NextRequest:
+        """Return what the model will be sent next, without asking it.
+
+            run = recording.fork(at=40, result="3 failed", loop=loop)
+            print(run.preview())
+
+        path: of the loop whose request to return; None for the innermost loop that is running.
+
+        Returns the messages, the tools and the options of the request. Raises UsageError if no request follows.
+        """
+        with self._journal.lock:
+            self._driver.begin()
+            return next_request(self.loop, self.state, path)
 
     # -- driving ---------------------------------------------------------------------------------------------------
 

@@ -79,12 +79,12 @@ class Grid:
     ) -> None:
         check_name("study(name=)", name)
         self.name = name
-        self.seed = _whole_number("seed", seed, 0)
-        self.repeats = _whole_number("repeats", repeats, 1)
+        self.seed = whole_number("seed", seed, 0)
+        self.repeats = whole_number("repeats", repeats, 1)
         self.inputs = _checked_inputs(inputs)
         self.factors = {factor: _labelled(factor, values) for factor, values in _checked_arms(arms).items()}
         self.make_loop = make_loop
-        self._takes_seed = _check_factory(make_loop, self.factors)
+        self._takes_seed = check_factory(make_loop, self.factors)
         self._options = _options_in(make_loop, self.factors)
         self.cells = self._cells()
         self.input_keys = {cell.input_key for cell in self.cells}
@@ -131,7 +131,7 @@ class Grid:
                     input=input,
                     input_number=number,
                     repeat=repeat,
-                    seed=_seed_of(self.seed, cell_key(arm, key, repeat)),
+                    seed=seed_of(self.seed, cell_key(arm, key, repeat)),
                     input_key=key,
                     values={factor: value for factor, (_, value) in chosen.items()},
                 )
@@ -176,7 +176,8 @@ def input_key(input: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _seed_of(seed: int, key: str) -> int:
+def seed_of(seed: int, key: str) -> int:
+    """Return the seed of the run with this identity, computed from the seed of its study."""
     digest = hashlib.sha256(f"{seed} {key}".encode()).digest()
     return int.from_bytes(digest[:8]) % (LARGEST_SEED + 1)
 
@@ -221,7 +222,8 @@ def _checked_label(factor: str, label: Any) -> Label:
 # -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def _whole_number(name: str, value: Any, least: int) -> int:
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return the value of an argument. Raises UsageError if it is not a whole number of at least `least`."""
     number = plain_number(value)
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
         raise UsageError(f"{name}= must be a whole number of at least {least}, not {shown(value)}.")
@@ -237,7 +239,7 @@ def check_options(*, approve: Any = None, limits: Any = None) -> None:
 
 def at_once_of(value: Any) -> int:
     """Return the value of `at_once=`. Raises UsageError if it is not a whole number of at least 1."""
-    return _whole_number("at_once", value, 1)
+    return whole_number("at_once", value, 1)
 
 
 def _checked_inputs(inputs: Any) -> list[Any]:
@@ -277,7 +279,7 @@ def _checked_arms(arms: Any) -> dict[str, Any]:
     return dict(arms)
 
 
-def _check_factory(make_loop: Any, factors: Mapping[str, Any]) -> bool:
+def check_factory(make_loop: Any, factors: Mapping[str, Any]) -> bool:
     """Raise UsageError if the factory cannot be called with the arms. Return True if it takes the seed of a run."""
     name = _name_of(make_loop)
     if isinstance(make_loop, Design):

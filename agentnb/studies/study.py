@@ -131,6 +131,8 @@ class Study:
     end the study. `study.start()` starts the runs in the background. Iterate over a study for its runs.
     """
 
+    _kind_of_run: type[StudyRun] = StudyRun
+
     def __init__(
         self,
         grid: Grid,
@@ -148,7 +150,7 @@ class Study:
         self._grid = grid
         self._recipe = Recipe(grid, options, tags)
         self._shows_progress = progress
-        self.runs = [StudyRun(cell, store) for cell in grid.cells]
+        self.runs = [self._kind_of_run(cell, store) for cell in grid.cells]
         """The runs of the grid, in the order in which they start."""
         if store is not None:
             self._find_recorded_runs(store, add=add)

@@ -47,6 +47,8 @@ class FunctionTool:
         detached: bool = False,
         thread: Literal["pool", "own"] = "pool",
         view: Callable[[dict[str, Any]], str] | None = None,
+        strict: bool = False,
+        cache: bool = False,
     ) -> None:
         # A class method has no class yet: `__get__` makes a tool of the bound method.
         original: Any = function
@@ -56,7 +58,13 @@ class FunctionTool:
             raise UsageError(f"A tool is made from a function, not from {function!r:.80}.")
 
         # Check the options.
-        booleans = {"idempotent": idempotent, "sequential": sequential, "detached": detached}
+        booleans = {
+            "idempotent": idempotent,
+            "sequential": sequential,
+            "detached": detached,
+            "strict": strict,
+            "cache": cache,
+        }
         for option, value in booleans.items():
             if not isinstance(value, bool):
                 raise UsageError(f"@tool({option}=) must be True or False, not {value!r:.80}.")
@@ -91,6 +99,8 @@ class FunctionTool:
         self.detached = detached
         self.thread = thread
         self.view = view
+        self.strict: bool | None = strict or None
+        self.cache_control: dict[str, Any] | None = {"type": "ephemeral"} if cache else None
         self._call_in_thread = own_thread_of(function).call if thread == "own" else call_in_pool
         self._is_async = inspect.iscoroutinefunction(code_of(function))
         if self._is_async and thread == "own":
@@ -240,6 +250,8 @@ def tool(
     detached: bool = False,
     thread: Literal["pool", "own"] = "pool",
     view: Callable[[dict[str, Any]], str] | None = None,
+    strict: bool = False,
+    cache: bool = False,
 ) -> Callable[[Callable[..., Any] | Design], FunctionTool | LoopTool]: ...
 
 
@@ -263,6 +275,10 @@ def tool(function: Callable[..., Any] | Design | None = None, /, **options: Any)
     thread: where a sync function runs: in the "pool", or in one thread of its "own" for all calls of the tool, for
         objects that may be used in one thread only, such as connections of sqlite3.
     view: a function that takes the arguments and returns a string, which a person sees next to them.
+    strict: True if the server must make the model's arguments fit the schema (OpenAI, Anthropic). OpenAI's models then
+        give every argument, also those with a default.
+    cache: True if Anthropic's server is to keep the tools up to this one, and the system prompt of equal requests, for
+        some minutes: the last tool of a long list is the one to mark. OpenAI's servers do this by themselves.
 
     Two parameters of the function are not shown to the model, unless their type is a number, str or bool. `progress` is
     a function that reports how far the call is: `progress(0.5)`, `progress(3, 8)`, `progress({"done": 3, "total": 8})`

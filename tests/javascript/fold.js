@@ -15,12 +15,12 @@ function plain({ spans, trace, root, requests, calls, usage, paused, over }) {
   const one = (span) => ({ ...span, parent: number(span.parent), turn: number(span.turn) });
   const traced = (row) => ({ ...row, parent: number(row.parent), inside: row.inside.map(number) });
   const loop = ({ call, inside, ...fields }) => ({ ...fields, call: call ?? null, inside: inside.map(loop) });
-  const { all, turns, open, spent, began, last } = spans;
+  const { all, turns, open, spent, idle, began, last } = spans;
   return {
     ...{ spans: all.map(one), turns: turns.map(number), open: [...open].map(number).sort((a, b) => a - b) },
     ...{ inCalls: [...spans.calls].map(([key, span]) => [key, span.number]).sort() },
     ...{ trace: trace.all.map(traced), outermost: trace.outermost.map(number), ofSpan: trace.ofSpan.flatMap((row, at) => (row ? [[at, row.number]] : [])) },
-    ...{ spent, paused: spans.paused, began, last, root: loop(root), requests, calls, usage, isPaused: paused, over },
+    ...{ spent, paused: spans.paused, idle, began, last, root: loop(root), requests, calls, usage, isPaused: paused, over },
   };
 }
 

@@ -115,3 +115,13 @@ def test_a_call_that_is_retried_very_often_keeps_one_long_interval() -> None:
         timed += [(n + 1, CallEnd(call_id="c", name="c")), (n + 1.2, CallStart(call_id="c", name="c", arguments={}))]
     events = at(*timed)
     strips(events, [5, 2 * INTERVALS, 2 * INTERVALS + 1, len(events) - 1, len(events)], 800.0)
+
+
+def test_the_time_between_steps_is_in_no_phase() -> None:
+    phased = [
+        event.model_copy(update={"phase": phase})
+        for event, phase in zip(STEPPED, ["idle", "listening", "thinking", "acting", *[None] * 6], strict=True)
+    ]
+    [moment] = folded(phased, [len(phased)])
+    seconds = {phase["name"]: phase["seconds"] for phase in moment["phases"]}
+    assert seconds == pytest.approx({"idle": 0.0, "listening": 0.0, "thinking": 1.0, "acting": 3.2})

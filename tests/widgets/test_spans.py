@@ -197,6 +197,53 @@ def test_a_pause_is_not_counted_as_a_wait_for_a_decision() -> None:
     assert json.loads(spans.changes(5))["paused"] == 2.0
 
 
+def test_the_times_add_up_with_the_time_between_steps() -> None:
+    events = stamped(
+        e.RunStart(loop="L", name="l"),
+        e.ModelStart(turn=1),
+        e.ModelFailed(error=e.ErrorInfo(type="Busy", message="")),
+        e.ModelStart(turn=1, attempt=2),
+        e.ModelEnd(message=Message(role="assistant", content="")),
+        e.ApprovalRequest(call_id="a", name="rm", arguments={}),
+        e.RunPaused(reason="step"),
+        e.ApprovalDecision(call_id="a", decision="approve"),
+        e.RunResumed(),
+        e.CallStart(call_id="a", name="rm", arguments={}),
+        e.CallEnd(call_id="a", name="rm"),
+    )
+    spans = Spans().follow(events)
+    assert spans.spent == {"model": 2.0, "call": 1.0, "wait": 2.0}
+    assert (spans.paused, spans.idle) == (1.0, 3.0)
+    retry = 1.0  # the run waits for the provider
+    assert sum(spans.spent.values()) + spans.paused + spans.idle + retry == spans.last - spans.began
+    assert [json.loads(spans.changes(position) or b"{}").get("idle") for position in (1, 5, 9)] == [1.0, 2.0, 3.0]
+
+
+def test_what_ran_when_a_process_exited_has_ended_with_the_event_before() -> None:
+    asked = Message.model_validate({"role": "assistant", "tool_calls": [{"id": id, "name": "ls"} for id in "ab"]})
+    before = [
+        e.RunStart(loop="L", name="l"),
+        e.ModelStart(turn=1),
+        e.ModelEnd(message=asked),
+        e.CallStart(call_id="a", name="ls", arguments={}),
+        e.CallStart(call_id="b", name="ls", arguments={}),
+    ]
+    after = [
+        e.CallStart(call_id="a", name="ls", arguments={}, attempt=2),
+        e.CallStart(call_id="b", name="ls", arguments={}, attempt=2),
+        e.CallEnd(call_id="a", name="ls"),
+        e.CallEnd(call_id="b", name="ls"),
+        e.ModelStart(turn=2),
+    ]
+    night = [event.model_copy(update={"time": event.time + 3600}) for event in stamped(*before, *after)]
+    spans = Spans().follow([*stamped(*before), *night[len(before) :]])
+    assert spans.spent["call"] == 1 + 0 + 2 + 2  # the first attempts until the event before, then the second
+    assert spans.idle == 1 + 1 + 3601 + 1
+    lost = e.ModelStart(turn=2, attempt=2).model_copy(update={"seq": len(night), "time": night[-1].time + 600})
+    spans = Spans().follow([*stamped(*before), *night[len(before) :], lost])
+    assert (spans.spent["model"], spans.requests[1].ended) == (1.0, night[-1].time)
+
+
 def test_the_time_of_a_call_and_of_a_request_excludes_waits() -> None:
     events = stamped(
         e.RunStart(loop="L", name="l"),

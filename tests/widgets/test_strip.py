@@ -60,6 +60,7 @@ def test_the_sums_are_of_models_calls_and_decisions() -> None:
     made = of(STEPPED)
     assert (made.spent_on_model, made.spent_on_calls, made.waited, made.seconds) == pytest.approx((3, 1, 60, 94.2))
     assert made.paused == 0
+    assert made.idle == 30, "no step was made"
     paused = at(
         (0, e.RunStart(loop="L", name="l")),
         (1, e.RunPaused(by="breakpoint", reason="breakpoint")),
@@ -68,7 +69,7 @@ def test_the_sums_are_of_models_calls_and_decisions() -> None:
         (10, e.ModelEnd(message=asked())),
     )
     made = of(paused)
-    assert (made.waited, made.paused) == (0, 8), "a pause is no decision"
+    assert (made.waited, made.paused, made.idle) == (0, 8, 1), "a pause is no decision"
     assert strip_in_words(made) == "Timeline: 1 turn in 10.0 s, of these 8.00 s paused"
     assert of(paused[:2]).paused == 0
     assert (

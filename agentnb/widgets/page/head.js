@@ -87,11 +87,13 @@ export class Head {
     return events.length ? Math.max(0, store.now() - store.all[Math.min(...events)].time) : null;
   }
 
-  // How long the run has taken, without its pauses.
+  // How long the run has taken, and for how much of it nothing ran.
   time() {
     const { spans, rows } = this.store,
-      took = rows.length ? this.store.until() - rows[0].time - spans.paused : 0;
-    return took > 0 ? duration(took) : "";
+      took = rows.length ? this.store.until() - rows[0].time : 0,
+      rest = spans.paused + spans.idle,
+      words = rest ? ` (${duration(rest)} ${spans.idle ? "idle" : "paused"})` : "";
+    return took > 0 ? duration(took) + words : "";
   }
 
   dispose() {

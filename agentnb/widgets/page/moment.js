@@ -78,7 +78,9 @@ export class Moment {
       before = changed.map(({ number }) => activity(spans.all[number]));
     // The data of early rows is dropped later. What is needed of it is kept.
     if (row.data?.own || row.data?.inherited) row.uncounted = true;
+    if (row.idle !== undefined) for (const loop of this.running) this.settle(loop);
     spans.take(row, this.position);
+    if (row.idle !== undefined) for (const loop of this.running) past.set(loop, "since", spans.last); // nothing ran since then
     this.trace.take(row, this.position);
     if (row.type === "run_start" && row.path) this.begin(row, rows);
     changed.forEach(({ number }, i) => this.count(spans.all[number], before[i], activity(spans.all[number])));

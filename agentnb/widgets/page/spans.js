@@ -15,7 +15,7 @@ export class Spans {
     this.open = /** @type {Set<Span>} */ (new Set());
     this.calls = /** @type {Map<string, Span>} */ (new Map()); // those that are open, by path and id
     this.spent = { model: 0, call: 0, wait: 0 }; // seconds; a wait is one for a decision
-    this.paused = 0;
+    this.paused = this.idle = 0; // idle: nothing ran, as between two steps
     this.began = this.last = 0;
   }
 
@@ -30,6 +30,7 @@ export class Spans {
     if (row.time > this.last) past.set(this, "last", row.time);
     if (row.spent) past.set(this, "spent", row.spent);
     if (row.paused !== undefined) past.set(this, "paused", row.paused);
+    if (row.idle !== undefined) past.set(this, "idle", row.idle);
     for (const change of row.spans ?? []) {
       const span = this.all[change.number] ?? this.add(change, position);
       for (const key in change) if (!LINKS.has(key)) past.set(span, key, change[/** @type {keyof SpanChange} */ (key)]);

@@ -2,7 +2,14 @@
 
 import { duration, el, fit, number, say } from "./text.js";
 
-const SPENT_ON = /** @type {const} */ ([["model", "model", "model"], ["call", "call", "calls"], ["person", "wait", "you"]]);
+/** @type {[kind: string, name: string, seconds: (spans: Spans) => number, title?: string][]} */
+const SPENT_ON = [
+  ["model", "model", ({ spent }) => spent.model],
+  ["call", "calls", ({ spent }) => spent.call],
+  ["person", "you", ({ spent }) => spent.wait, "A person was asked"],
+  ["pause", "paused", ({ paused }) => paused],
+  ["pause", "idle", ({ idle }) => idle, "Nothing ran and nobody was asked, for example between two steps"],
+];
 
 export class Sum {
   /** @param {Store} store */
@@ -10,11 +17,11 @@ export class Sum {
     this.store = store;
     this.total = el("b");
     this.split = el("span", { class: "agentnb-split", "aria-hidden": "true" });
-    this.parts = SPENT_ON.map(([kind, , name]) => {
+    this.parts = SPENT_ON.map(([kind, name, , title]) => {
       const bar = el("i", { "data-kind": kind }),
         seconds = el("b");
       this.split.append(bar);
-      return { bar, seconds, el: el("span", {}, el("i", { class: "agentnb-glyph", "data-kind": kind, "aria-hidden": "true" }), ` ${name} `, seconds) };
+      return { bar, seconds, el: el("span", { title }, el("i", { class: "agentnb-glyph", "data-kind": kind, "aria-hidden": "true" }), ` ${name} `, seconds) };
     });
     this.usage = el("span", { class: "agentnb-sum-usage" });
     this.el = el(
@@ -26,13 +33,14 @@ export class Sum {
 
   update() {
     const { spans, rows } = this.store,
-      spent = spans.spent,
-      took = rows.length ? this.store.until() - rows[0].time - spans.paused : 0;
+      took = rows.length ? this.store.until() - rows[0].time : 0,
+      parts = SPENT_ON.map(([, , seconds]) => seconds(spans)),
+      sum = parts.reduce((all, seconds) => all + seconds, 0.001);
     say(this.total, took > 0 ? duration(took) : "");
     this.parts.forEach((part, i) => {
-      const seconds = spent[SPENT_ON[i][1]];
+      const seconds = parts[i];
       part.el.hidden = part.bar.hidden = !seconds;
-      part.bar.style.flexGrow = String(Math.round(1000 * seconds / Math.max(0.001, spent.model + spent.call + spent.wait)));
+      part.bar.style.flexGrow = String(Math.round((1000 * seconds) / sum));
       say(part.seconds, duration(seconds));
     });
     /** @type {Record<string, string>} */

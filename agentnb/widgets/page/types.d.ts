@@ -271,6 +271,8 @@ interface EventRow {
   spent?: Spent;
   /** Seconds for which the run was paused until now, if it changed them. */
   paused?: number;
+  /** Other seconds until now in which nothing ran and nobody was asked, if it changed them. */
+  idle?: number;
   /** Its mark on the strip (views/strip.py). */
   mark?: MarkKind;
   /** Of the first event of a fork: the number of events that it has inherited. */

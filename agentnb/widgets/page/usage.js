@@ -58,6 +58,7 @@ export class Usage {
       ["calls", spent.call ? duration(spent.call) : ""],
       ["waiting for you", spent.wait ? duration(spent.wait) : ""],
       ["paused", spans.paused ? duration(spans.paused) : ""],
+      ["idle", spans.idle ? duration(spans.idle) : ""],
       ...Object.entries(usage).map(([name, amount]) => (name === "cost" ? [name, money(amount)] : [name.replaceAll("_", " "), number(amount)])),
     ].filter(([, value]) => value);
     const fact = () => el("span", { class: "agentnb-fact" }, el("span", { class: "agentnb-dim" }), " ", el("b")),

@@ -181,6 +181,7 @@ def _sums(drawn: Strip, usage: Mapping[str, Any]) -> str:
             ("■", CALL, "calls", drawn.spent_on_calls),
             ("◆", PERSON, "you", drawn.waited),
             ("❚❚", "inherit", "paused", drawn.paused),
+            ("○", LINE, "idle", drawn.idle),
         )
         if seconds
     ]

@@ -28,6 +28,8 @@ _STARTS: Mapping[str, Literal["run", "wait"]] = {
     "run_paused": "wait",
 }
 _ENDS = frozenset({"model_end", "model_error", "approval_decision", "call_end", "run_resumed", "run_end"})
+IDLE = 0.5
+"""Seconds in which nothing runs, after which a run is idle."""
 INTERVALS = 60
 """The maximum number of intervals of one span, for example of a call that is retried; later ones extend the last."""
 
@@ -103,7 +105,8 @@ class Spans:
     all: the spans by number. requests: those that are model requests. spent: seconds spent on models, calls and
     waiting for decisions. Concurrent requests and calls are added up; a call that a loop performs is counted by what
     that loop does; waiting for a person counts once, however many calls wait at the same time. paused: seconds that the
-    run was paused.
+    run was paused. idle: other seconds in which nothing ran, for example between two steps, or before a run was
+    restored; shorter times than `IDLE` are not counted. While a person is asked a run is neither paused nor idle.
     """
 
     def __init__(self) -> None:
@@ -111,7 +114,7 @@ class Spans:
         self.all: list[Span] = []
         self.requests: list[Span] = []
         self.spent = {"model": 0.0, "call": 0.0, "wait": 0.0}
-        self.began = self.last = self.paused = 0.0
+        self.began = self.last = self.paused = self.idle = 0.0
         self._lock = threading.Lock()
         self._changes: list[bytes] = []
         self._changed: dict[int, dict[str, Any]] = {}  # by the current event: the changed fields, by span
@@ -120,6 +123,7 @@ class Spans:
         self._open: dict[int, Span] = {}
         self._inside: dict[int, _Inside] = {}  # by the number of the loop's span, while it is open
         self._pauses = 0
+        self._all = _Inside()  # of the whole run
         self._waits: list[tuple[float, float]] = []
 
     def follow(self, events: Sequence[Event], until: int | None = None) -> Spans:
@@ -129,7 +133,7 @@ class Spans:
             self.causes.follow(events, until)
             seen = len(self._changes)
             for position, event in enumerate(events[seen:until], seen):
-                self._changed, spent, paused = {}, dict(self.spent), self.paused
+                self._changed, spent, paused, idle = {}, dict(self.spent), self.paused, self.idle
                 self._fold(events, position, event)
                 changed: dict[str, Any] = {}
                 if self._changed:
@@ -138,6 +142,8 @@ class Spans:
                     changed["spent"] = self.spent
                 if self.paused != paused:
                     changed["paused"] = self.paused
+                if self.idle != idle:
+                    changed["idle"] = self.idle
                 self._changes.append(as_json(changed) if changed else b"")
         return self
 
@@ -149,7 +155,7 @@ class Spans:
         return {name: number for name, number in marks.items() if number is not None}
 
     def changes(self, position: int) -> bytes:
-        """Return what an event changed, as JSON: `spans`, `spent` and `paused`; empty if it changed nothing."""
+        """Return what an event changed, as JSON: `spans`, `spent`, `paused` and `idle`; empty if it changed nothing."""
         return self._changes[position]
 
     @property
@@ -164,9 +170,13 @@ class Spans:
     def _fold(self, events: Sequence[Event], position: int, event: Any) -> None:
         """Apply one event."""
         if not position:
-            self.began = event.time
-        now = self.last = max(self.last, event.time)  # in an older recording a clock may have been set back
+            self.began = self.last = event.time
         number = self.causes.spans[position]
+        if self._is_again(event, number):
+            self._interrupt()
+        now = max(self.last, event.time)  # in an older recording a clock may have been set back
+        self._count_idle(now - self.last, is_retry=event.type == "model_start" and event.attempt > 1)
+        self.last = now
         if number < 0:
             return
         span = self.all[number] if number < len(self.all) else self._add(events, position, number)
@@ -213,6 +223,35 @@ class Spans:
             if not is_open:
                 del self._inside[loop.number]
 
+    def _is_again(self, event: Any, number: int) -> bool:
+        """Return whether a call or a request starts again that has not ended: its process has exited."""
+        if event.type == "call_start" and 0 <= number < len(self.all):
+            intervals = self.all[number].intervals
+            return bool(intervals) and intervals[-1].kind == "run" and intervals[-1].end is None
+        if event.type != "model_start" or event.attempt < 2 or event.continues:
+            return False
+        return any(span.kind == "model" and span.path == event.path for span in self._open.values())
+
+    def _interrupt(self) -> None:
+        """End all that ran when a process exited, with the event before: for how long it ran later is unknown."""
+        for span in list(self._open.values()):
+            if span.kind not in ("model", "call") or span.performed:
+                continue
+            if span.intervals and span.intervals[-1].kind == "run":
+                self._stop(span, self.last)
+            if span.kind == "model":
+                self._open.pop(span.number)
+                self._set(span, ended=self.last)
+
+    def _count_idle(self, seconds: float, *, is_retry: bool) -> None:
+        """Count the time since the event before, if the run was paused or nothing ran, and nobody was asked in it."""
+        if self._all.waiting:
+            return
+        if self._pauses:
+            self.paused += seconds
+        elif not self._all.running and seconds > IDLE and not is_retry:  # it may wait for a busy provider
+            self.idle += seconds
+
     def _note_wait(self, span: Span, now: float, *, waits: bool) -> None:
         if waits:
             self._set(span, waits_since=now)
@@ -227,14 +266,16 @@ class Spans:
             return
         if span.kind == "loop" or (kind == "run" and span.performed):
             return
-        loop = span.parent
+        around, loop = [self._all], span.parent
         while loop is not None:
             if (inside := self._inside.get(loop.number)) is not None:
-                if kind == "run":
-                    inside.running += change
-                else:
-                    inside.waiting += change
+                around.append(inside)
             loop = loop.parent
+        for inside in around:
+            if kind == "run":
+                inside.running += change
+            else:
+                inside.waiting += change
 
     def _add(self, events: Sequence[Event], position: int, number: int) -> Span:
         """Add the span that begins with this event."""
@@ -296,8 +337,8 @@ class Spans:
         self._set_interval(span, end=now)
         seconds = max(0.0, now - interval.start)
         if span.kind == "pause":
-            self.paused += seconds
-        elif interval.kind == "wait":
+            return
+        if interval.kind == "wait":
             self._count_wait(interval.start, max(now, interval.start))
         elif span.kind in self.spent and not span.performed:
             self.spent[span.kind] += seconds

@@ -84,8 +84,8 @@ class Turn:
 class Strip:
     """The strip of a run. `times` and `places` are the points of its axis, between which it is even.
 
-    seconds: the whole time. waited: the seconds in which a person was asked about calls. paused: those in which the run
-    was paused. spent: those of models and of calls.
+    seconds: the whole time. waited: the seconds in which a person was asked about calls. paused, idle: those in
+    which the run was paused, and others in which nothing ran (`Spans`). spent: those of models and of calls.
     """
 
     width: float
@@ -99,6 +99,7 @@ class Strip:
     seconds: float
     waited: float
     paused: float
+    idle: float
     spent_on_model: float
     spent_on_calls: float
 
@@ -117,7 +118,6 @@ def strip(
     work = [(span, *times) for span in spans.all if _works(span) for times in _times(span, spans.last, "run")]
     waits = [(span, *times) for span in spans.all if span.kind == "call" for times in _times(span, spans.last, "wait")]
     asked = _union((start, end) for _, start, end in waits)
-    pauses = _union(times for span in spans.all if span.kind == "pause" for times in _times(span, spans.last, "wait"))
     idle = _idle(_union((start, end) for _, start, end in work), spans.began, spans.last)
     times, places, breaks = _axis(idle, asked, spans.began, spans.last, width)
 
@@ -160,7 +160,8 @@ def strip(
         tuple(places),
         max(0.0, spans.last - spans.began),
         sum(end - start for start, end in asked),
-        sum(end - start for start, end in pauses),
+        spans.paused,
+        spans.idle,
         sum(end - start for span, start, end in work if span.kind == "model"),
         sum(end - start for span, start, end in work if span.kind == "call"),
     )

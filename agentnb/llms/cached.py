@@ -1,0 +1,249 @@
+"""Cached: a model that answers an equal request from a file, without asking the server again.
+
+Two requests are equal if the model, the server, the options, the messages, the tools and the schema are equal; in a
+study, the repeat too, so that the repeats of a run have answers of their own. An answer is kept with its chunks, and is
+streamed again in the same pieces, without waits. Only complete answers are kept: not a failure, and not an answer whose
+stream was closed before its end.
+
+The usage of an answer from the file is zero tokens and zero cost, with `cached_answers`: 1.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from agentnb.core.errors import RecordingCorrupt, UsageError
+from agentnb.core.protocols import asked_by
+from agentnb.llms.adapt import as_model, with_options
+from agentnb.llms.description import described
+from agentnb.llms.protocol import Chunk, JsonObject, Message, ToolSpecification
+
+_VERSION = 1
+"""A part of each key. It changes if the meaning of a stored answer changes."""
+_TABLE = "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, model TEXT, made REAL, chunks TEXT) WITHOUT ROWID"
+_WAIT = 2.0
+"""The longest wait in seconds for a file that another process has locked."""
+_NOT_CONTENT = frozenset({"timeout", "max_retries", "stream", "stream_options"})
+"""Options that do not change an answer."""
+
+log = logging.getLogger(__name__)
+
+
+class Cached:
+    """A model whose answers are kept in a file, and an equal request is answered from it.
+
+        llm = Cached(OpenAI("gpt-5-mini"), "answers.sqlite")
+
+    Answers from the file need no network and no API key. Two processes may use one file. To ask again, delete it.
+
+    llm: the model. store: the path of the file, or an `agentnb.Store` in a file, next to which the answers are kept.
+    name: what distinguishes a model of your own that has neither a method `describe` nor an attribute `model`.
+
+    Raises UsageError if an argument is not valid, and RecordingCorrupt if the file has something else.
+    """
+
+    def __init__(self, llm: Any, store: Any, *, name: str | None = None) -> None:
+        self._asked = as_model(llm)
+        if name is None and not (
+            callable(getattr(llm, "describe", None)) or isinstance(getattr(llm, "model", None), str)
+        ):
+            raise UsageError(
+                f"Cached cannot tell {type(llm).__name__} from another model: it has neither describe() nor an"
+                " attribute model. Pass a name that changes with its answers: Cached(llm, store, name=...)."
+            )
+        self._llm, self._name = llm, name
+        self._answers = _Answers(_path_of(store))
+        self.hits = 0
+        """The number of requests that were answered from the file."""
+        self.misses = 0
+        """The number of requests that were sent to the model."""
+
+    def __repr__(self) -> str:
+        return f"Cached({self._llm!r}, {str(self._answers.path)!r})"
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpecification] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[Chunk, None]:
+        """Yield the answer from the file, or ask the model and keep its answer.
+
+        The arguments and the errors are those of the model.
+        """
+        key = self._key(messages, tools, schema, options)
+        if (kept := self._answers.find(key)) is not None:
+            self.hits += 1
+            for chunk in kept:
+                yield chunk
+            return
+        self.misses += 1
+        given: dict[str, Any] = {"tools": tools, "schema": schema}
+        asked = {field: value for field, value in given.items() if value is not None}
+        stream: Any = self._asked.stream(messages, **asked, **options)
+        chunks: list[Chunk] = []
+        try:
+            if not hasattr(stream, "__aiter__"):
+                stream = await stream
+            async for chunk in stream:
+                if chunk.get("type") != "retry":
+                    chunks.append(copy.deepcopy(chunk))  # before a consumer can change it
+                yield chunk
+        finally:
+            if hasattr(stream, "aclose"):
+                await stream.aclose()
+        # Reached only if the stream has ended: an error and a closed stream leave this function before.
+        self._answers.keep(key, self._description(options)["model"], chunks)
+
+    def describe(self, **options: Any) -> JsonObject:
+        """Return what a run records of a request, as the model describes it."""
+        return self._description(options)
+
+    def with_options(self, **options: Any) -> Self:
+        """Return a cached model with these options, in addition to those of this one; None removes one.
+
+        Raises UsageError if the model does not take one of them.
+        """
+        return self._around(with_options(self._llm, options))
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the model."""
+        own = getattr(self._llm, "options", None)
+        return own if isinstance(own, Mapping) else {}
+
+    @property
+    def model(self) -> Any:
+        """The name of the model. Setting it leaves the given model unchanged, and asks a copy of it."""
+        return getattr(self._llm, "model", None)
+
+    @model.setter
+    def model(self, name: str) -> None:
+        self._llm = copy.copy(self._llm)
+        self._llm.model = name
+        self._asked = as_model(self._llm)
+
+    async def aclose(self) -> None:
+        """Close the connections of the model, and the file. Both are opened again for the next request."""
+        self._answers.close()
+        if callable(close := getattr(self._llm, "aclose", None)):
+            await close()
+
+    def _around(self, llm: Any) -> Self:
+        made = copy.copy(self)
+        made._llm, made._asked = llm, as_model(llm)
+        return made
+
+    def _description(self, options: Mapping[str, Any]) -> JsonObject:
+        return described(self._llm, options)._asdict()
+
+    def _key(self, messages: Any, tools: Any, schema: Any, options: Mapping[str, Any]) -> str:
+        """Return the key of a request. It is a digest, from which no content can be read."""
+        identity = getattr(self._llm, "identity", None)
+        who = identity() if callable(identity) else {**self._description({}), "class": type(self._llm).__qualname__}
+        content = {name: value for name, value in {**self.options, **options}.items() if name not in _NOT_CONTENT}
+        parts = [_VERSION, self._name, who, content, list(messages), tools, schema, _repeat()]
+        return hashlib.sha256(
+            json.dumps(parts, sort_keys=True, default=_digestible).encode("utf-8", "replace")
+        ).hexdigest()
+
+
+def _path_of(store: Any) -> Path:
+    """Return the path of the file of answers. Raises UsageError if it cannot be one."""
+    if callable(getattr(store, "record_run", None)):
+        if "://" in str(getattr(store, "where", "")):
+            raise UsageError("Cached keeps answers in a file: pass its path, not a store in a database server.")
+        store = Path(store.path).with_suffix(".answers.sqlite")
+    if not isinstance(store, str | Path) or "://" in str(store) or not Path(store).name:
+        raise UsageError(f'Cached takes the path of a file, such as "answers.sqlite", or a Store, not {store!r:.80}.')
+    path = Path(store).absolute()
+    if not path.parent.is_dir():
+        raise UsageError(f"Cached cannot make {path}: the folder {path.parent} does not exist.")
+    return path
+
+
+def _repeat() -> int | None:
+    """Return the number of the repeat, if this request is made for a run of a study; else None."""
+    asking = asked_by.get()
+    events = asking.outermost.events if asking is not None else ()
+    data = getattr(events[0], "data", {}) if events else {}
+    return data.get("repeat") if "study_seed" in data else None
+
+
+def _digestible(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return sorted(map(repr, value)) if isinstance(value, set | frozenset) else repr(value)
+
+
+class _Answers:
+    """The answers in one file: the chunks of each, by the key of its request. Safe for use from every thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._open()  # now, so that a file that is not valid is reported where it is named
+
+    def find(self, key: str) -> list[Chunk] | None:
+        """Return the chunks of an answer; None if there is none."""
+        with self._lock:
+            try:
+                row = self._open().execute("SELECT chunks FROM answers WHERE key = ?", (key,)).fetchone()
+            except sqlite3.OperationalError as error:  # locked for too long
+                log.warning("%s cannot be read (%s); the model is asked", self.path, error)
+                return None
+        if row is None:
+            return None
+        chunks: list[Chunk] = [chunk for chunk in json.loads(row[0]) if chunk["type"] != "usage"]
+        usage = {"type": "usage", "input_tokens": 0, "output_tokens": 0, "cost": 0.0, "cached_answers": 1}
+        has_stop = bool(chunks) and chunks[-1]["type"] == "stop"
+        return [*chunks[:-1], usage, chunks[-1]] if has_stop else [*chunks, usage]
+
+    def keep(self, key: str, model: str, chunks: Sequence[Chunk]) -> None:
+        """Keep an answer. An answer to an equal request that is there already stays."""
+        try:
+            text = json.dumps(chunks)
+        except (TypeError, ValueError) as error:
+            log.warning("an answer of %s was not kept: %s", model, error)
+            return
+        with self._lock:
+            try:
+                self._open().execute(
+                    "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", (key, model, time.time(), text)
+                )
+            except sqlite3.OperationalError as error:
+                log.warning("an answer of %s was not kept in %s: %s", model, self.path, error)
+
+    def close(self) -> None:
+        """Close the file. The next request opens it again."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            try:
+                self._connection = sqlite3.connect(
+                    self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False
+                )
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute(_TABLE)
+            except sqlite3.DatabaseError as error:
+                raise RecordingCorrupt(f"{self.path} is not a file of answers: {error}.") from None
+        return self._connection
+
+    def __reduce__(self) -> tuple[type[_Answers], tuple[Path]]:
+        return _Answers, (self.path,)

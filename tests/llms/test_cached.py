@@ -1,0 +1,208 @@
+"""`Cached`: an equal request is answered from the file, and every other one is sent to the model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentnb
+from agentnb import RunFailed, SessionLoop, Store, UsageError, tool
+from agentnb.core.errors import ModelError, RecordingCorrupt
+from agentnb.llms import Anthropic, Cached, OpenAI
+from tests.llms.collecting import ask, collect
+from tests.llms.peer import CUT, HELLO, Peer, body, completion, delta, head, said
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "answers.sqlite"
+
+
+def cached(peer: Peer, path: Path, **options: Any) -> Cached:
+    return Cached(OpenAI("m", peer.url, **options), path)
+
+
+async def test_an_equal_request_is_streamed_again_from_the_file(peer: Peer, path: Path) -> None:
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    usage = {"prompt_tokens": 5, "completion_tokens": 2}
+    peer.replies(
+        completion(
+            delta(content="he"), delta(content="llo"), delta(tool_calls=[call]), delta("tool_calls", usage=usage)
+        )
+    )
+    first = await ask(cached(peer, path))
+    llm = cached(peer, path)
+    again = await ask(llm)
+    kept, new = ([chunk for chunk in chunks if chunk["type"] != "usage"] for chunks in (first, again))
+    assert kept == new
+    assert (peer.connections, len(peer.requests), llm.hits, llm.misses) == (1, 1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"temperature": 1},
+        {"schema": {"type": "object"}},
+        {"tools": [{"name": "now", "description": "", "parameters": {}}]},
+        {"text": "goodbye"},
+        {"model": "n"},
+        {"extra_headers": {"x-tier": "fast"}},
+    ],
+)
+async def test_another_request_is_sent(peer: Peer, path: Path, other: dict[str, Any]) -> None:
+    peer.replies(HELLO, HELLO)
+    llm = cached(peer, path)
+    await ask(llm)
+    await ask(llm, **other)
+    await ask(llm, timeout=5)
+    assert (len(peer.requests), llm.hits) == (2, 1)
+
+
+async def test_another_model_server_option_or_client_is_asked(peer: Peer, path: Path) -> None:
+    peer.replies(*[HELLO] * 4, body(200, {"type": "message", "content": [], "stop_reason": "end_turn"}))
+    other_server = peer.url.replace("127.0.0.1", "localhost")
+    for llm in (
+        OpenAI("m", peer.url),
+        OpenAI("n", peer.url),
+        OpenAI("m", other_server),
+        OpenAI("m", peer.url, seed=1),
+        Anthropic("m", peer.url),
+    ):
+        await ask(Cached(llm, path))
+    assert len(peer.requests) == 5
+    await ask(Cached(OpenAI("m", peer.url), path).with_options(seed=1))
+    assert len(peer.requests) == 5
+
+
+async def test_failures_and_interrupted_answers_are_not_kept(peer: Peer, path: Path) -> None:
+    llm = cached(peer, path, max_retries=0)
+    peer.replies(body(503, said("Down.")), [head(), delta(content="he"), CUT], HELLO, HELLO)
+    for _ in range(2):
+        with pytest.raises(ModelError):
+            await ask(llm)
+    async with aclosing(llm.stream([{"role": "user", "content": "hello"}])) as stream:
+        async for _ in stream:
+            break
+    assert len(peer.requests) == 3
+    await ask(llm)
+    await ask(llm)
+    assert (len(peer.requests), llm.hits) == (4, 1)
+
+
+@tool
+def now() -> str:
+    """Return the time."""
+    return "noon"
+
+
+async def test_a_run_again_makes_no_request(peer: Peer, path: Path) -> None:
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    peer.replies(completion(delta(tool_calls=[call]), delta("tool_calls")), HELLO)
+    first = SessionLoop(cached(peer, path), [now]).start("When?")
+    await first
+    connections = peer.connections
+    second = SessionLoop(cached(peer, path), [now]).start("When?")
+    assert await second == "hello"
+    assert (len(peer.requests), peer.connections) == (2, connections)
+    assert second.state.usage == {"input_tokens": 0, "output_tokens": 0, "cost": 0.0, "cached_answers": 2}
+    assert [message.to_dict() for message in first.state.messages] == [
+        message.to_dict() for message in second.state.messages
+    ]
+    (asked, *_) = [event for event in second.events if event.type == "model_start"]
+    assert (asked.provider, asked.model) == ("openai", "m")
+
+
+async def test_a_study_again_costs_nothing_and_its_repeats_differ(peer: Peer, tmp_path: Path) -> None:
+    peer.replies(*(completion(delta(content=text), delta("stop")) for text in ("one", "two", "three")))
+
+    def make() -> SessionLoop:
+        return SessionLoop(Cached(OpenAI("m", peer.url), tmp_path / "answers.sqlite"))
+
+    outputs = []
+    for _ in range(2):
+        study = agentnb.study(make, ["Say a number."], repeats=3, at_once=1, progress=False)
+        await study
+        outputs.append([run.run.output for run in study.runs])
+    assert outputs[0] == outputs[1] == ["one", "two", "three"]
+    assert len(peer.requests) == 3
+
+
+async def test_no_key_is_needed_for_an_answer_from_the_file(
+    peer: Peer, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_KEY", "sk-not-a-real-key")
+    peer.replies(HELLO)
+    await ask(Cached(OpenAI("m", peer.url, api_key_env="LAB_KEY"), path))
+    assert b"not-a-real-key" not in path.read_bytes()  # noqa: ASYNC240 - a small file
+    monkeypatch.delenv("LAB_KEY")
+    await ask(Cached(OpenAI("m", peer.url, api_key_env="LAB_KEY"), path))
+    assert len(peer.requests) == 1
+
+
+class Own:
+    model = "own"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def stream(
+        self, messages: Any, *, tools: Any = None, schema: Any = None, **options: Any
+    ) -> AsyncIterator[Any]:
+        self.asked += 1
+        yield {"type": "text_delta", "content": f"answer {self.asked}"}
+
+
+async def test_a_model_of_your_own_is_told_apart_by_its_name(path: Path) -> None:
+    llm, messages = Own(), [{"role": "user", "content": "hello"}]
+    for _ in range(2):
+        chunks = await collect(Cached(llm, path).stream(messages))
+        assert chunks[0]["content"] == "answer 1"
+    await collect(Cached(llm, path, name="second").stream(messages))
+    assert llm.asked == 2
+
+    class Nameless:
+        def complete(self, messages: Any) -> str:
+            return "hello"
+
+    with pytest.raises(UsageError, match=r"neither describe\(\) nor an attribute model"):
+        Cached(Nameless(), path)
+    assert await SessionLoop(Cached(Nameless(), path, name="nameless")).start("Hi.") == "hello"
+
+
+async def test_the_model_of_a_branch_is_another_one(peer: Peer, path: Path) -> None:
+    import copy
+
+    llm = cached(peer, path)
+    other = copy.copy(llm)
+    other.model = "n"
+    assert (llm.model, other.model) == ("m", "n")
+    peer.replies(HELLO)
+    await ask(other)
+    assert peer.requests[0].body["model"] == "n"
+
+
+async def test_a_store_and_files_that_are_not_valid(tmp_path: Path, peer: Peer) -> None:
+    peer.replies(HELLO)
+    store = Store(tmp_path / "runs.db")
+    await SessionLoop(Cached(OpenAI("m", peer.url), store)).start("Hi.", store=store)
+    assert (tmp_path / "runs.answers.sqlite").exists()
+    (tmp_path / "text").write_text("this is no database, but a text of some length " * 9)
+    with pytest.raises(RecordingCorrupt, match="is not a file of answers"):
+        Cached(OpenAI("m", peer.url), tmp_path / "text")
+    for wrong in ("postgresql://host/db", "", 5):
+        with pytest.raises(UsageError, match="takes the path of a file"):
+            Cached(OpenAI("m", peer.url), wrong)
+    with pytest.raises(UsageError, match="does not exist"):
+        Cached(OpenAI("m", peer.url), tmp_path / "missing" / "answers.sqlite")
+
+
+async def test_an_unknown_option_is_refused_by_the_model(peer: Peer, path: Path) -> None:
+    with pytest.raises(UsageError, match="tempo is not an option of OpenAI"):
+        SessionLoop(cached(peer, path)).start("Hi.", options={"tempo": 1})
+    peer.replies(body(400, said("No.")))
+    with pytest.raises(RunFailed, match="No"):
+        await SessionLoop(cached(peer, path)).start("Hi.")
