@@ -16,7 +16,7 @@ import json
 import secrets
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -101,9 +101,10 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def open(self, host: str) -> None:
-        """Listen at a free port. host: the address of an interface of this machine, or "" for all."""
-        self._server = await asyncio.start_server(self._accept, host or None, 0, family=socket.AF_INET)
+    async def open(self, addresses: Sequence[str]) -> None:
+        """Listen at a free port, for workers that use these addresses of this machine."""
+        host = addresses[0] if len(addresses) == 1 else None  # None: at all of them
+        self._server = await asyncio.start_server(self._accept, host, 0, family=socket.AF_INET)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:

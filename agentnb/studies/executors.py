@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import secrets
+import socket
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,8 +22,8 @@ from agentnb.core.errors import UsageError, WorkersLost, printable
 from agentnb.run import host as hosting
 from agentnb.run.validation import shown
 from agentnb.store import Store
-from agentnb.studies.channel import Connection, Listener, Ticket
-from agentnb.studies.worker import check, this_process, work
+from agentnb.studies.channel import Connection, Listener, Ticket, route_to
+from agentnb.studies.worker import begin_work, check, this_process, work
 
 Ended = Callable[[BaseException | None], object]
 """Called when the work at a place has ended, with its error."""
@@ -45,8 +46,9 @@ class Executor(Protocol):
 
     name: str
     """What it is, for messages: "the process pool"."""
-    bind: str
-    """The address of the interface at which the study listens for the workers; "" for all."""
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of this machine at which the workers may reach it."""
 
     def places(self) -> Sequence[str]:
         """Return the places at which workers are, or can be started."""
@@ -71,7 +73,6 @@ class Pool:
     """
 
     name = "the process pool"
-    bind = LOCAL
 
     def __init__(self, pool: concurrent.futures.Executor) -> None:
         context = getattr(pool, "_mp_context", None)
@@ -88,6 +89,10 @@ class Pool:
         self._pool = pool
         self._futures: set[Future[None]] = set()
         self._is_ours = False
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the address of this machine for its own processes."""
+        return (LOCAL,)
 
     def places(self) -> Sequence[str]:
         """Return the numbers of its processes."""
@@ -161,19 +166,151 @@ class Pool:
             self._pool.shutdown(wait=False)
 
 
+# -- Dask --------------------------------------------------------------------------------------------------------------
+
+
+class Dask:
+    """A client of a Dask cluster. The work goes on in the background of each worker, which stays free for tasks.
+
+    It is no task of Dask's: a task that is bound to a worker waits for ever if that worker has died
+    (dask/distributed issue 7346), and a new worker has a new address.
+    """
+
+    def __init__(self, client: Any) -> None:
+        if client.asynchronous:
+            raise UsageError("executor= takes a Dask client that is not asynchronous: distributed.Client(address).")
+        where = getattr(client.scheduler, "address", None)
+        self.name = f"the Dask cluster at {where}"
+        if client.status != "running":
+            raise UsageError(
+                f"The Dask client is not connected to its scheduler (status: {client.status}). Start the scheduler, and"
+                " pass a new distributed.Client."
+            )
+        self._client = client
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of this machine from which the workers are reached."""
+        workers = self._client.scheduler_info()["workers"]
+        return _routes({worker["host"] for worker in workers.values()})
+
+    def places(self) -> Sequence[str]:
+        """Return the addresses of the workers."""
+        return list(self._client.scheduler_info()["workers"])
+
+    def start(self, place: str, ticket: Ticket, ended: Ended) -> None:
+        """Begin the work in the background of a worker."""
+        for error in self._client.run(begin_work, ticket, workers=[place], on_error="return").values():
+            if error is not None:
+                ended(error)
+
+    def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
+        """Call a function on each worker."""
+        try:
+            self._client.wait_for_workers(1, timeout=CHECK_SECONDS)
+        except TimeoutError:
+            raise UsageError(f"There are no workers at {self.name}. Start them: dask worker ADDRESS.") from None
+        return list(self._client.run(function, *arguments, on_error="return").items())
+
+    def end(self) -> None:
+        """Do nothing: the workers have been told to end the work."""
+
+
+# -- ipyparallel -------------------------------------------------------------------------------------------------------
+
+
+class Engines:
+    """The engines of an ipyparallel cluster. The work goes on in the background of each engine, which stays free.
+
+    An engine that has died is replaced if the client was made by its `ipyparallel.Cluster`, which can start engines.
+    """
+
+    name = "the ipyparallel cluster"
+
+    def __init__(self, client: Any, targets: Any = None) -> None:
+        """targets: the engines of a view; None for all engines, also later ones."""
+        if client._closed:
+            raise UsageError("The ipyparallel client is closed. Connect another one: ipyparallel.Cluster(...).")
+        self._client = client
+        self._targets = targets if isinstance(targets, (list, tuple)) else None
+        self._seen: set[int] = set()
+        self._count = 0
+        """The number of engines that there should be."""
+        self._starting = 0
+        """The number of engines that were started here and have not appeared yet."""
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses of this machine from which the engines are reached."""
+        names = [name for _, name in self.everywhere(eval, "__import__('socket').gethostname()")]
+        return _routes({name for name in names if isinstance(name, str)})
+
+    def places(self) -> Sequence[str]:
+        """Return the numbers of the engines. New engines are started in place of those that have died."""
+        ids = set(self._client.ids)
+        self._starting -= min(self._starting, len(ids - self._seen))
+        self._seen |= ids
+        self._count = max(self._count, len(ids))
+        missing = self._count - len(ids) - self._starting
+        if missing and self._targets is None and self._client.cluster is not None:
+            self._starting += missing
+            self._client.cluster.start_engines_sync(n=missing)
+        return [str(id) for id in sorted(ids) if self._targets is None or id in self._targets]
+
+    def start(self, place: str, ticket: Ticket, ended: Ended) -> None:
+        """Begin the work in the background of an engine."""
+
+        def has_begun(result: Any) -> None:
+            if (error := result.exception()) is not None:
+                ended(error)
+
+        self._client[int(place)].apply_async(begin_work, ticket).add_done_callback(has_begun)
+
+    def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
+        """Call a function on each engine."""
+        places = self.places()
+        if not places:
+            raise UsageError("There are no engines in the ipyparallel cluster. Start them: cluster.start_engines(n=2).")
+        view = self._client[[int(place) for place in places]]
+        try:
+            results = view.apply_async(function, *arguments).get(CHECK_SECONDS, return_exceptions=True)
+        except TimeoutError:
+            raise UsageError(
+                f"The engines of the ipyparallel cluster were not free for {CHECK_SECONDS:g} s. Wait for their other"
+                " tasks, or start a cluster for the study."
+            ) from None
+        return list(zip(places, results, strict=True))
+
+    def end(self) -> None:
+        """Do nothing: the engines have been told to end the work."""
+
+
 # -- choosing and checking -------------------------------------------------------------------------------------------
 
 
 def executor_of(value: Any) -> Executor:
     """Return the adapter of an executor. Raises UsageError if it is not one."""
+    package = type(value).__module__.partition(".")[0]
+    if package == "distributed":
+        client = getattr(value, "_client", value)  # of client.get_executor()
+        if hasattr(client, "scheduler_info") and hasattr(client, "run"):
+            return Dask(client)
+    if package == "ipyparallel":
+        view = getattr(value, "view", value)  # of client.executor()
+        if hasattr(view, "load_balanced_view"):
+            return Engines(view)
+        if hasattr(view, "apply_async") and hasattr(view, "client"):
+            return Engines(view.client, view.targets)
     if isinstance(value, concurrent.futures.Executor):
         return Pool(value)
-    raise UsageError(f"executor= takes a concurrent.futures.ProcessPoolExecutor, not {shown(value)}.")
+    raise UsageError(
+        "executor= takes a concurrent.futures.ProcessPoolExecutor, a Dask client (distributed.Client), or a client or a"
+        f" view of ipyparallel, not {shown(value)}."
+    )
 
 
-def hosts_for(executor: Executor) -> tuple[str, ...]:
-    """Return the addresses at which workers may reach this machine."""
-    return (LOCAL,)
+def _routes(hosts: Collection[str]) -> tuple[str, ...]:
+    """Return the addresses of this machine from which these hosts are reached."""
+    here = (LOCAL, "localhost", socket.gethostname())
+    return tuple(sorted({LOCAL if host in here else route_to(host) for host in hosts})) or (LOCAL,)
 
 
 def check_store(store: Store | None) -> Store:
@@ -222,8 +359,9 @@ def check_workers(executor: Executor, plan: bytes, store: Store) -> None:
         token.touch()
     listener = Listener(_ignore)
     try:
-        hosting.host.submit(listener.open(executor.bind)).result()
-        ticket = Ticket(hosts_for(executor), listener.port, listener.key, "check", this_process())
+        addresses = executor.addresses()
+        hosting.host.submit(listener.open(addresses)).result()
+        ticket = Ticket(addresses, listener.port, listener.key, "check", this_process())
         for worker, problem in executor.everywhere(check, ticket, plan, None if token is None else str(token)):
             if isinstance(problem, BaseException):
                 raise UsageError(f"The worker {worker} of {executor.name} cannot be used: {_text(problem)}")

@@ -33,7 +33,7 @@ from agentnb.run.host import call_in
 from agentnb.store import Store
 from agentnb.studies.channel import LOST, Connection, Listener, Ticket
 from agentnb.studies.driving import Driving, StudyRun, has_ended, status_of
-from agentnb.studies.executors import Executor, hosts_for
+from agentnb.studies.executors import Executor
 from agentnb.studies.shipping import pending_from_json
 from agentnb.studies.worker import this_process
 
@@ -97,10 +97,12 @@ class DrivingInWorkers(Driving):
         self._starting: set[str] = set()
         """The places whose workers have been started, and have not connected yet."""
         self._listener = Listener(self._serve)
+        self._addresses: tuple[str, ...] = ()
         self._failures = 0
         self._failure: BaseException | str | None = None
         self._places = 0
         self._last_worker = time.monotonic()
+        self._is_abandoned = False
         self._waits = 0
         self._presence: dict[str, Any] = {}
         self._decisions: dict[int, _Decision] = {}
@@ -120,7 +122,8 @@ class DrivingInWorkers(Driving):
             return
         _driven.add(self)
         try:
-            await self._listener.open(self._executor.bind)
+            self._addresses = await asyncio.to_thread(self._executor.addresses)
+            await self._listener.open(self._addresses)
             await self._drive()
         finally:
             for worker in self._workers.values():
@@ -180,6 +183,7 @@ class DrivingInWorkers(Driving):
         """Close the connections: the process ends, and the workers must not wait for it. Safe from every thread."""
 
         def abort() -> None:
+            self._cancelled, self._is_abandoned = self._cancelled or "the process has ended", True
             for worker in self._workers.values():
                 worker.connection.abort()
 
@@ -190,11 +194,17 @@ class DrivingInWorkers(Driving):
     async def _start_workers(self) -> None:
         """Start a worker at each place of the executor that has none."""
         loop = asyncio.get_running_loop()
-        places = await asyncio.to_thread(self._executor.places)
+        try:
+            places = await asyncio.to_thread(self._executor.places)
+        except AgentnbError:
+            raise
+        except Exception as error:  # the scheduler has gone
+            self._count_failure(error)
+            return
         for place in places:
             if place in self._workers or place in self._starting:
                 continue
-            ticket = Ticket(hosts_for(self._executor), self._listener.port, self._listener.key, place, this_process())
+            ticket = Ticket(self._addresses, self._listener.port, self._listener.key, place, this_process())
 
             def ended(error: BaseException | None, place: str = place) -> None:
                 call_in(loop, partial(self._not_started, place, error))
@@ -256,7 +266,8 @@ class DrivingInWorkers(Driving):
         finally:
             del self._workers[place]
             self._news.set()
-        await self._lost(worker)
+        if not self._is_abandoned:
+            await self._lost(worker)
 
     def _receive(self, worker: _Worker, message: Mapping[str, Any]) -> None:
         """Process a message of a worker."""

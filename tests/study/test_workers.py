@@ -1,4 +1,7 @@
-"""Studies in the processes of a pool: the same runs as in one process, with the questions in the notebook."""
+"""Studies in workers: the same runs as in one process, with the questions in the notebook.
+
+Each kind of executor is started once. What does not depend on the kind is tested with a pool.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from agentnb.core.errors import AlreadyDecided, InvalidArguments
 from agentnb.core.events import ApprovalDecision, ApprovalRequest
 from agentnb.studies import Study
 from agentnb.testing import ScriptedLLM, call
+from tests.study.killed import killed_study
 from tests.study.loops import asking, seeded, talking
 from tests.worlds import until
 
@@ -33,6 +37,27 @@ SPAWN = multiprocessing.get_context("spawn")
 def pool() -> Iterator[ProcessPoolExecutor]:
     with ProcessPoolExecutor(2, mp_context=SPAWN) as pool:
         yield pool
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": None, "silence_logs": "CRITICAL"}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Any]:
+    ipyparallel = pytest.importorskip("ipyparallel")
+    with ipyparallel.Cluster(n=2, log_level=50) as client:
+        yield client
+
+
+@pytest.fixture(params=["pool", "dask", "engines"])
+def executor(request: pytest.FixtureRequest) -> Any:
+    """A cluster of two workers, of each kind."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
@@ -51,13 +76,12 @@ async def waiting_for(study: Study, calls: int) -> None:
 # --- the same as in one process ---------------------------------------------------------------------------------------
 
 
-async def test_equal_seeds_give_equal_tables(pool: Executor, tmp_path: Path) -> None:
+async def test_equal_seeds_give_equal_tables(executor: Any, tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     tables = []
-    for name, executor in [("here", None), ("there", pool)]:
-        done = await study(
-            seeded, 5, arms={"model": ["a", "b"]}, seed=7, store=Store(tmp_path / name), executor=executor, approve=True
-        )
+    for name, where in [("here", None), ("there", executor)]:
+        options: Any = {"seed": 7, "store": Store(tmp_path / name), "executor": where, "approve": True}
+        done = await study(seeded, 5, arms={"model": ["a", "b"]}, **options)
         table = agentnb.analysis.runs(done)
         tables.append(table.drop(columns=["id", "began", "seconds", "waited"]))
     assert tables[0].equals(tables[1])
@@ -110,8 +134,8 @@ async def test_a_study_is_cancelled_as_one_and_continues_later(pool: Executor, s
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-async def test_questions_of_all_workers_are_decided_here(pool: Executor, store: Store) -> None:
-    made = study(asking, 3, arms={"model": ["a", "b"]}, store=store, executor=pool).start()
+async def test_questions_of_all_workers_are_decided_here(executor: Any, store: Store) -> None:
+    made = study(asking, 3, arms={"model": ["a", "b"]}, store=store, executor=executor).start()
     await waiting_for(made, 6)
     assert {(made.run_of(item).arm["model"], item.arguments["to"]) for item in made.pending} == {("a", "a"), ("b", "b")}
     assert made.counts["waiting"] == 6
@@ -188,6 +212,23 @@ async def test_without_a_person_the_declared_policy_decides_once_a_caller_waits(
     assert {run.output for run in made} == {"a is done"}
 
 
+# --- workers that die -------------------------------------------------------------------------------------------------
+
+
+async def test_a_pool_is_replaced_if_a_process_is_killed(tmp_path: Path) -> None:
+    warned = pytest.warns(RuntimeWarning, match="The study continues in a new pool of the same size")
+    with ProcessPoolExecutor(2, mp_context=SPAWN) as pool, warned:
+        await killed_study(tmp_path, pool, kills=2)
+
+
+async def test_the_runs_of_a_dask_worker_go_on_if_it_is_killed(dask: Any, tmp_path: Path) -> None:
+    await killed_study(tmp_path, dask, kills=2)
+
+
+async def test_the_runs_of_an_engine_go_on_if_it_is_killed(engines: Any, tmp_path: Path) -> None:
+    await killed_study(tmp_path, engines, kills=1)
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -261,6 +302,22 @@ def test_a_worker_of_another_version_is_refused(answers: Any, named: str, store:
     with pytest.raises(UsageError, match=named):
         study(talking, store=store, executor=Elsewhere(*answers))
     assert store.runs() == []
+
+
+def test_a_cluster_that_is_not_there_is_refused(dask: Any, engines: Any, store: Store) -> None:
+    import distributed
+    import ipyparallel
+
+    closed = distributed.Client(dask.scheduler.address)
+    closed.close()
+    with pytest.raises(UsageError, match=r"Dask client is not connected to its scheduler.*status: closed"):
+        study(talking, store=store, executor=closed)
+    other = ipyparallel.Client(cluster_id=engines.cluster.cluster_id)
+    other.close()
+    with pytest.raises(UsageError, match="The ipyparallel client is closed"):
+        study(talking, store=store, executor=other)
+    with pytest.raises(UsageError, match=r"a Dask client \(distributed.Client\).*not LocalCluster"):
+        study(talking, store=store, executor=dask.cluster)
 
 
 async def test_a_pool_that_is_closed_is_refused(store: Store) -> None:
