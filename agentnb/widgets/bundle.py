@@ -20,7 +20,7 @@ MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
     *("store", "form", "breakpoints", "queue", "notices"),
     *("head", "menu", "exporting", "sum", "composer", "help", "dock", "controls"),
-    *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
+    *("replay", "range", "strip", "values", "asking", "call", "decisions", "approvals"),
     *("data", "recorded", "subject", "sections", "here", "detail"),
     *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
     *("markdown", "messages", "live", "usage", "tabs"),

@@ -354,6 +354,49 @@ def test_the_diagram_shows_the_path_taken_the_counts_and_the_last_arrow(
     expect(last).to_have_text("thinking to done")
 
 
+def test_a_range_of_the_strip_shows_its_sums_until_escape(show: Callable[[Any], PanelPage]) -> None:
+    run = played(busy())
+    shown = show(run)
+    come(shown)
+    page = shown.page
+    group = page.get_by_role("group", name="Range")
+    expect(group).to_be_hidden()
+    box = shown.slider.bounding_box()
+    assert box is not None
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 60, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 4, box["y"] + 20)
+    shown.draw()
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    before = shown.position
+    spent = Spans().follow(run.events).spent
+    words = group.inner_text().replace("\n", " ")
+    assert f"#0 to #{len(run.events) - 1}" in words
+    assert "4 calls" in words
+    assert "2,400 tokens in, 60 out" in words
+    for name, kind in (("calls", "call"), ("you", "wait")):
+        said = re.search(rf"{name} +([\d.]+) (ms|s)", words)
+        assert said is None or abs(float(said[1]) / (1000 if said[2] == "ms" else 1) - spent[kind]) < 0.01
+    assert shown.position == before, "the shown moment stays"
+    assert faults(page) == []
+    page.keyboard.press("Escape")
+    expect(group).to_be_hidden()
+
+    # By keyboard: from the playhead to where it is moved.
+    shown.go_to(3)
+    shown.slider.press("F10")
+    page.get_by_role("menuitem", name="Measure from here").click()
+    shown.slider.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    shown.draw()
+    expect(group).to_contain_text("#2 to #6")
+    page.get_by_role("button", name="Clear the range").click()
+    expect(group).to_be_hidden()
+
+
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
