@@ -374,7 +374,7 @@ def test_a_range_of_the_strip_shows_its_sums_until_escape(show: Callable[[Any], 
     spent = Spans().follow(run.events).spent
     words = group.inner_text().replace("\n", " ")
     assert f"#0 to #{len(run.events) - 1}" in words
-    assert "4 calls" in words
+    assert "3 calls" in words
     assert "2,400 tokens in, 60 out" in words
     for name, kind in (("calls", "call"), ("you", "wait")):
         said = re.search(rf"{name} +([\d.]+) (ms|s)", words)
