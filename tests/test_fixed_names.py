@@ -102,7 +102,15 @@ def test_errors_are_exported_at_the_top_level_and_in_their_module() -> None:
 @pytest.mark.parametrize("design", [Agent, SessionLoop, ExecutionLoop, LoopAgent, ConversationEngine])
 def test_every_design_is_a_loop_with_the_same_parameters_of_start(design: Any) -> None:
     assert issubclass(design, Loop)
-    wanted = {"name": None, "store": None, "approve": None, "breakpoints": (), "limits": None, "options": None}
+    wanted = {
+        "name": None,
+        "store": None,
+        "approve": None,
+        "breakpoints": (),
+        "limits": None,
+        "on_limit": None,
+        "options": None,
+    }
     wanted |= {"tags": (), "data": None}
     found = parameters(design.start)
     assert {name: found[name] for name in wanted} == wanted

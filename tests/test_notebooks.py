@@ -352,6 +352,15 @@ SAYS = {
         ("tried = ", "['nile-04', 'nile-07', 'nile-10']"),
         ("store.find", "38 events exported"),
     ],
+    "06_anyones_recording.ipynb": [
+        ('agentnb.replay(folder / "bad.jsonl")', "Claude Code - 24 events, not carried: nothing"),
+        ("edit = bad.find", "16 Edit {'file_path': 'test_stats.py'"),
+        ("difference = diff(good, bad)", "13 call_end Bash -> report.py:12"),
+        ("fixed.preview()", "7 messages to script; tools: Edit, Bash, Read"),
+        ("await fixed", "pytest: 1 passed"),
+        ("await same", "test_stats.py was changed: True"),
+        ("fixed.export", "ATIF {"),
+    ],
 }
 """The output of cells of a notebook, or the part of it that is the same each time."""
 

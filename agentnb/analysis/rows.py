@@ -7,8 +7,10 @@ the run's first event, NaN if the event has not happened. Events that are counte
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from agentnb.analysis.sources import NEVER, Source
@@ -24,6 +26,7 @@ from agentnb.core.events import (
 from agentnb.core.evolve import walk
 from agentnb.core.messages import Message, text_of
 from agentnb.core.state import CallState, State
+from agentnb.llms.prices import estimated_cost, saved_by_cache
 from agentnb.store.outlines import Outline, follow
 from agentnb.widgets.text import as_json
 
@@ -352,6 +355,8 @@ class MessageRow:
     input_tokens: float = NEVER
     output_tokens: float = NEVER
     cost: float = NEVER
+    cost_is_estimated: bool = False
+    cache_read_tokens: float = NEVER
     took: float = NEVER
     stop_reason: str | None = None
     finish_reason: str | None = None
@@ -365,6 +370,33 @@ class MessageRow:
     upstream: str | None = None
     attempts: int = 0
     inherited: bool = False
+
+
+def cost_of(end: ModelEnd, request: ModelStart | None) -> tuple[float, bool]:
+    """Return the cost of an answer, NaN if it is not known, and True if it is estimated from prices."""
+    if "cost" in end.usage:
+        return end.usage["cost"], False
+    if "cost_estimate" in end.usage:
+        return end.usage["cost_estimate"], True
+    cost = estimated_cost(end.usage, **_priced(end, request))
+    return (cost, True) if cost is not None else (NEVER, False)
+
+
+def saved_by(end: ModelEnd, request: ModelStart | None) -> float:
+    """Return the estimated cost that the server's cache has saved for an answer; NaN if it is not known."""
+    saved = saved_by_cache(end.usage, **_priced(end, request))
+    return saved if saved is not None else NEVER
+
+
+def _priced(end: ModelEnd, request: ModelStart | None) -> dict[str, Any]:
+    """Return what the price of an answer depends on, as arguments of `estimated_cost`."""
+    options = request.options if request is not None else {}
+    return {
+        "provider": request.provider if request is not None else "",
+        "model": end.model or (request.model if request is not None else ""),
+        "server": str(options.get("server") or ""),
+        "at": datetime.fromtimestamp(end.time, UTC) if math.isfinite(end.time) and end.time > 0 else None,
+    }
 
 
 @dataclass(slots=True)
@@ -452,7 +484,8 @@ def _message_row(source: Source, event: Event, state: State, message: Message, h
         usage: Mapping[str, float] = event.usage
         row.input_tokens = usage.get("input_tokens", NEVER)
         row.output_tokens = usage.get("output_tokens", NEVER)
-        row.cost = usage.get("cost", NEVER)
+        row.cost, row.cost_is_estimated = cost_of(event, request)
+        row.cache_read_tokens = usage.get("cache_read_tokens", NEVER)
         for name in ("finish_reason", "model", "response_id", "fingerprint", "service_tier", "upstream"):
             setattr(row, name, getattr(event, name))
     return row

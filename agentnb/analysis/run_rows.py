@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from agentnb.analysis.rows import arguments_text
+from agentnb.analysis.rows import arguments_text, cost_of, saved_by
 from agentnb.analysis.sources import NEVER, Source, counted_once, sources
 from agentnb.core.events import (
     ApprovalDecision,
@@ -54,6 +54,10 @@ class RunRow:
     input_tokens: float = NEVER
     output_tokens: float = NEVER
     cost: float = NEVER
+    cost_is_estimated: bool = False
+    without_price: str | None = None
+    cache_read_tokens: float = NEVER
+    cache_saved: float = NEVER
     began: float = NEVER
     seconds: float = NEVER
     waited: float = NEVER
@@ -120,6 +124,10 @@ class _Counts:
     model_errors: int = 0
     usage: dict[str, float] = field(default_factory=dict)
     models: dict[str, None] = field(default_factory=dict)
+    cost: float = NEVER
+    without_price: dict[str, None] = field(default_factory=dict)
+    cost_is_estimated: bool = False
+    cache_saved: float = NEVER
     options: dict[str, Any] | None = None
     """The options that a restored run was given last."""
     decisions: dict[str, int] = field(default_factory=dict)
@@ -127,6 +135,19 @@ class _Counts:
     """The times of each question and of its decision."""
     failure: ErrorInfo | None = None
     """The failure of the newest request, until the model is asked again."""
+
+    def add_costs(self, end: ModelEnd, request: ModelStart | None) -> None:
+        """Add the cost of an answer and what a cache has saved, if they are known."""
+        cost, is_estimated = cost_of(end, request)
+        if not math.isnan(cost):
+            self.cost = cost if math.isnan(self.cost) else self.cost + cost
+            self.cost_is_estimated = self.cost_is_estimated or is_estimated
+        elif end.usage:
+            name = end.model or (request.model if request is not None else "")
+            self.without_price[name or "a model without a name"] = None
+        saved = saved_by(end, request)
+        if not math.isnan(saved):
+            self.cache_saved = saved if math.isnan(self.cache_saved) else self.cache_saved + saved
 
 
 def run_row(source: Source, tags: tuple[str, ...] | None = None) -> RunRow:
@@ -155,7 +176,11 @@ def run_row(source: Source, tags: tuple[str, ...] | None = None) -> RunRow:
         model_errors=counts.model_errors,
         input_tokens=counts.usage.get("input_tokens", NEVER),
         output_tokens=counts.usage.get("output_tokens", NEVER),
-        cost=counts.usage.get("cost", NEVER),
+        cost=counts.cost,
+        cost_is_estimated=counts.cost_is_estimated,
+        without_price=", ".join(counts.without_price) or None,
+        cache_read_tokens=counts.usage.get("cache_read_tokens", NEVER),
+        cache_saved=counts.cache_saved,
         began=start.time,
         seconds=last.time - start.time,
         waited=_covered(counts.questions),
@@ -217,16 +242,19 @@ def _counts(events: Iterable[Event], elsewhere: frozenset[int], until: float) ->
     called: set[tuple[str, str, str]] = set()
     own: set[tuple[str, str]] = set()
     asked: dict[tuple[str, str], float] = {}
+    requests: dict[str, ModelStart] = {}
     for event in events:
         if event.seq in elsewhere:
             continue
         match event:
             case ModelStart():
+                requests[event.path] = event
                 counts.turns += event.attempt == 1
                 counts.failure = None
             case ModelEnd():
                 for name, amount in event.usage.items():
                     counts.usage[name] = counts.usage.get(name, 0) + amount
+                counts.add_costs(event, requests.get(event.path))
                 if event.model is not None:
                     counts.models[event.model] = None
             case RunResumed() if event.model_options is not None:

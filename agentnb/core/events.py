@@ -113,10 +113,10 @@ class RunStart(Event, frozen=True, tag="run_start"):
     `system_prompt`: the text that the model is sent first, if it differs from the one in `config`. `tools`: the
     fingerprint of the description and the schema of each tool, by its name; empty in older recordings. `approve` is the
     policy of the whole run: rules, True or False, or `{"function": name}` for a function, which cannot be recorded.
-    `limits` are the limits of the whole run, `model_options` the options of all its model requests. `ancestors`: in a
-    fork, the runs from which its first events were inherited, the oldest run first. Each is followed by a number: of
-    the first event after those that were inherited from that run. `tags` and `data` are those that the run was started
-    with; only the outermost loop has them.
+    `limits` are the limits of the whole run, `model_options` the options of all its model requests,
+    `on_limit` what happens at a limit. `ancestors`: in a fork, the runs from which its first events were inherited, the
+    oldest run first. Each is followed by a number: of the first event after those that were inherited from that run.
+    `tags` and `data` are those that the run was started with; only the outermost loop has them.
     """
 
     loop: str
@@ -135,6 +135,7 @@ class RunStart(Event, frozen=True, tag="run_start"):
     approve: Any = None
     limits: dict[str, float | int] = {}
     model_options: dict[str, Any] = {}
+    on_limit: Literal["end", "ask"] = "end"
     ancestors: list[tuple[str, int]] = []
     tags: list[str] = []
     data: dict[str, Any] = {}
@@ -249,8 +250,9 @@ class ModelFailed(Event, frozen=True, tag="model_error"):
 class RunPaused(Event, frozen=True, tag="run_paused"):
     """A pause: nothing is in flight any more, and nothing new starts until the run is resumed.
 
-    `by` is the cause: `human` (the pause was requested), `step` (a step of a run that plays has ended), or
-    `breakpoint`. `before`: the path and id of the call that the breakpoint stops before; the call has not begun.
+    `by` is the cause: `human` (the pause was requested), `step` (a step of a run that plays has ended),
+    `breakpoint`, or `limit` (a limit was reached, and a person decides whether the run continues). `before`: the path
+    and id of the call that the breakpoint stops before; the call has not begun.
     """
 
     reason: str = ""
@@ -262,7 +264,8 @@ class RunResumed(Event, frozen=True, tag="run_resumed"):
     """The run continues: after a pause, after a failure of the model, or in a restored run after the end `suspended`.
 
     `again` are the failed calls that are made again, by the path of their loop: those whose failure had ended the run.
-    `approve`, `limits`, `model_options`: those that apply from now on, if the run was restored with others.
+    `approve`, `limits`, `model_options`, `on_limit`: those that apply from now on, if the run was restored with others,
+    or was resumed after it had reached a limit.
     """
 
     suspended: bool = False
@@ -270,6 +273,7 @@ class RunResumed(Event, frozen=True, tag="run_resumed"):
     approve: Any = None
     limits: dict[str, float | int] | None = None
     model_options: dict[str, Any] | None = None
+    on_limit: Literal["end", "ask"] | None = None
 
 
 class CancelRequested(Event, frozen=True, tag="cancel"):

@@ -116,6 +116,7 @@ def _run_start(state: State, event: e.RunStart) -> None:
     state.call = event.call
     state.listens = event.listens
     state.approve, state.limits, state.model_options = event.approve, event.limits, event.model_options
+    state.on_limit = event.on_limit
     state.max_result_chars = event.max_result_chars
     state.started = event.time
     state.messages = list(event.history)
@@ -215,6 +216,8 @@ def _run_resumed(state: State, event: e.RunResumed) -> None:
         state.limits = event.limits
     if event.model_options is not None:
         state.model_options = event.model_options
+    if event.on_limit is not None:
+        state.on_limit = event.on_limit
     _ask_again(state)
     if event.suspended:
         _forget_done(state)

@@ -97,7 +97,7 @@ class State:
     - `requests`, `calls_started` (tool calls, not the loop's own calls) and `usage` (tokens, cost) include those of
       nested loops, and so do `failure` and `rules`, the decisions that are remembered. `own_usage` is the part of
       `usage` that was not inherited from the run that this one was forked from.
-    - `approve`, `limits` and `model_options` are those of the whole run, as recorded.
+    - `approve`, `limits`, `model_options` and `on_limit` are those of the whole run, as recorded.
     - `listens`: the loop has a conversation of its own. If not, `inside` has the messages of each loop that it has run,
       and `conversation` has all of them.
     - `at_path` is shared with the earlier runs of the loop at its path, so that no two calls there have the same id.
@@ -152,6 +152,7 @@ class State:
     approve: Any = None
     limits: dict[str, float] = field(default_factory=dict)
     model_options: dict[str, Any] = field(default_factory=dict)
+    on_limit: Literal["end", "ask"] = "end"
     memo: Any = field(default=None, compare=False, repr=False)
 
     @property

@@ -10,7 +10,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Unpack, overload
+from typing import Any, ClassVar, Literal, Unpack, overload
 from weakref import WeakValueDictionary
 
 from agentnb.core.errors import UsageError
@@ -112,6 +112,7 @@ class Loop(Design):
         approve: Any = None,
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
+        on_limit: Literal["end", "ask"] | None = None,
         options: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
         data: Mapping[str, Any] | None = None,
@@ -126,11 +127,15 @@ class Loop(Design):
         phase, a dict of conditions, or a function that takes `(event, state)` (`agentnb.run.gate.conditions`). At a
         call the run pauses before the call starts, otherwise directly after the event.
 
-        limits: maximum `turns, calls, seconds, tokens, cost`; nested loops count too. The run ends when it reaches one.
+        limits: maximum `turns, calls, seconds, tokens, cost`; nested loops count too. The run ends when it reaches one,
+        or with `on_limit="ask"` pauses: `run.resume()` then allows the same amount once more, `run.cancel()` ends the
+        run. If no person is present, it is cancelled after a wait (`agentnb.headless`).
         Only calls of tools count as calls. The seconds of a restored or forked run are counted from when it resumes.
         Tokens and cost are the values that the server reports. OpenRouter reports the cost; OpenAI and Anthropic do
-        not. If a server reports tokens but no cost, a run with a cost limit ends. If a server reports nothing (`usage`
-        stays empty), the limits of tokens and cost have no effect.
+        not. It is then estimated from the public prices of the model (`pip install 'agentnb-toolkit[prices]'`), and
+        `usage` has it as `cost_estimate`; a run with a cost limit stops at an unknown price, and the error names the
+        model. If a server reports no tokens, a run with a limit of tokens or cost counts a token for four characters,
+        and `usage` has the number of such answers as `estimated_answers`.
 
         options: options of all model requests of the run, nested loops too, in addition to those of the model:
         `{"temperature": 0}`. None removes one. They are recorded, so they cannot have secrets. The events of the
@@ -146,6 +151,7 @@ class Loop(Design):
             approve=approve,
             breakpoints=breakpoints,
             limits=limits,
+            on_limit=on_limit,
             options=options,
             tags=tags,
             data=data,

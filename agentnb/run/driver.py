@@ -298,6 +298,9 @@ class Driver:
         self.wakeup.call(self._interrupt)
 
     def _end_at_limit(self, why: str) -> None:
+        if self._gate.stop_at_limit(why):
+            self.wakeup.wake()
+            return
         end_at_limit(self._journal, why)
         self._interrupt()
 

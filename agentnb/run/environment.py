@@ -105,6 +105,12 @@ class Presenter(Protocol):
     def present(self, run: Any) -> None:
         """Display the run in the output of the caller."""
 
+    def study_panel(self, study: Any) -> Any:
+        """Return the panel of a study as a widget."""
+
+    def present_study(self, study: Any) -> None:
+        """Display a study in the output of the caller."""
+
     def export_html(self, run: Any, path: str | os.PathLike[str]) -> Path:
         """Write the run into an HTML file, and return the path of the file."""
 

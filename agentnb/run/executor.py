@@ -141,7 +141,10 @@ class Executor:
             case LetContinue():
                 self._inflight.let_continue()
             case EndAtLimit(why):
-                end_at_limit(journal, why)
+                if self._gate.stop_at_limit(why):
+                    journal.fresh = True  # no event was appended, but the gate has closed
+                else:
+                    end_at_limit(journal, why)
             case EndCancelled():
                 end_run(journal, "cancelled")
             case Expire():

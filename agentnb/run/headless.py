@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any
 
 from agentnb.core.errors import InvalidArguments, UsageError, printable
-from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused, RunResumed
+from agentnb.core.events import ApprovalDecision, CancelRequested, RunPaused
 from agentnb.core.json import to_json_data
 from agentnb.core.required_effects import Effect
 from agentnb.core.state import CallState
@@ -249,7 +249,7 @@ class Unattended:
             if not self._journal.state.paused:
                 return  # it was resumed meanwhile
             if paused.by == "step" or headless.policy == "approve":
-                self._journal.append(RunResumed())
+                self._journal.append(self._gate.resumed(self._journal.state, self._journal.events))
                 return
             reason = "" if paused.reason == "paused" else f" ({paused.reason})"
             why = (

@@ -224,7 +224,10 @@ class LoopExecutor:
         event = checked(values_as_json(event, design.name))
         if isinstance(event, ModelStart):
             if gate.limits and (why := gate.limit_reached(journal.state, starting="model")) is not None:
-                end_at_limit(journal, why)
+                if gate.stop_at_limit(why):
+                    journal.fresh = True  # no event was appended, but the gate has closed
+                else:
+                    end_at_limit(journal, why)
                 return
             self.requested_here = True
             event = self.asking.describe(event)

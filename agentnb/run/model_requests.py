@@ -25,7 +25,8 @@ from agentnb.core.protocols import act_for
 from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece, with_options
-from agentnb.llms.description import Describer
+from agentnb.llms.description import Described, Describer
+from agentnb.llms.prices import CHARACTERS_PER_TOKEN, estimated_cost
 from agentnb.llms.protocol import Model
 from agentnb.run.event_data import error_info
 from agentnb.run.frame import Frame
@@ -60,6 +61,9 @@ class ModelRequests:
         """The options of the request that was described last: it is sent with them."""
         self._history = PlainHistory(frame.requests.system_prompt)
         self._model: Model | None = None
+        self._asked: Described | None = None
+        """The description of the request that was described last."""
+        self._characters_sent = 0
         self._chosen: tuple[Any, Mapping[str, Any], Any] = (None, {}, None)
         """The loop's model, the options of the run, and the model with these options."""
         self.error: BaseException | None = None
@@ -78,7 +82,7 @@ class ModelRequests:
         self._described = self._options_with(set_by_loop, llm)
         if llm is None:
             return request
-        description = self._describer.describe(llm, self._described)
+        description = self._asked = self._describer.describe(llm, self._described)
         return replace(
             request,
             loop_options=set_by_loop,
@@ -204,6 +208,8 @@ class ModelRequests:
             messages = self._history.of(state.messages, self._requests.replacements(state))
         if partial is not None:
             messages = [*messages, partial]
+        if self._journal.state.limits.keys() & {"tokens", "cost"}:
+            self._characters_sent = sum(len(str(message.get("content") or "")) for message in messages)
         return model.stream(messages, **self._described)
 
     def _options_with(self, set_by_loop: Mapping[str, Any], llm: Any) -> Mapping[str, Any]:
@@ -230,10 +236,27 @@ class ModelRequests:
     def _end(self, end: ModelEnd | None) -> None:
         if end is None:  # the answer is no longer needed
             return
+        if self._journal.state.limits.keys() & {"tokens", "cost"}:
+            end = replace(end, usage=self._with_estimates(end))
         fields = self._requests.after_reply(end)
         if self._sequential and not self._sequential.isdisjoint(call.name for call in end.message.tool_calls):
             fields = {**fields, "sequential": True}
         self._record(replace(end, **fields) if fields else end)
+
+    def _with_estimates(self, end: ModelEnd) -> dict[str, float | int]:
+        """Return the usage of an answer with what the server has not reported, for the limits of tokens and cost."""
+        usage = dict(end.usage)
+        if not usage.keys() & {"input_tokens", "output_tokens"}:
+            sizes = (self._characters_sent, len(end.message.to_json()))
+            counts = [-(-size // CHARACTERS_PER_TOKEN) for size in sizes]
+            usage |= {"input_tokens": counts[0], "output_tokens": counts[1], "estimated_answers": 1}
+        if "cost" in self._journal.state.limits and "cost" not in usage and self._asked is not None:
+            asked = self._asked
+            server = str(asked.options.get("server") or "")
+            cost = estimated_cost(usage, provider=asked.provider, model=end.model or asked.model, server=server)
+            if cost is not None:
+                usage["cost_estimate"] = cost
+        return usage
 
     def _failed(self, error: BaseException, reply: Reply) -> None:
         self.error = error

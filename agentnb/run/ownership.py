@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any, Literal
 
 from agentnb.core.errors import RunFailed, UsageError, WaitTimeoutError
-from agentnb.core.events import CancelRequested, Event, RunResumed
+from agentnb.core.events import CancelRequested, Event
 from agentnb.core.state import State
 from agentnb.run import environment
 from agentnb.run import host as hosting
@@ -421,7 +421,7 @@ class Ownership:
         self.check_not_gone()
         was_pausing, self.gate.pausing = self.gate.pausing is not None, None
         if self.state.paused or self.state.failure is not None:
-            self.journal.append(RunResumed())
+            self.journal.append(self.gate.resumed(self.state, self.journal.events))
         elif was_pausing:
             self.driver.wakeup.nudge()
             self._notify_subscribers()
@@ -437,7 +437,7 @@ class Ownership:
         """
         with self.journal.lock:
             if self.state.paused or (self.state.failure is not None and self.state.failure is self._failed_before):
-                self.journal.append(RunResumed())
+                self.journal.append(self.gate.resumed(self.state, self.journal.events))
 
     def cancel(self, reason: str) -> bool:
         """End the run. Returns False if it has ended already."""

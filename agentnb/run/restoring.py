@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ def restore(
     approve: Any = None,
     breakpoints: Sequence[Any] = (),
     limits: Mapping[str, float] | None = None,
+    on_limit: Literal["end", "ask"] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Run:
     """Return a run that continues from a snapshot, with the decisions of `loop`.
@@ -81,6 +82,7 @@ def restore(
         approve=approve,
         breakpoints=breakpoints,
         limits=limits,
+        on_limit=on_limit,
         options=options,
         recording=events,
         suspended=is_suspended(snapshot.events[-1]),

@@ -21,12 +21,12 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from msgspec.structs import replace
 
 from agentnb.core.errors import StoreBusy, UsageError, printable
-from agentnb.core.events import Delta, Event, Queue, RunResumed, RunStart
+from agentnb.core.events import Delta, Event, ModelStart, Queue, RunResumed, RunStart
 from agentnb.core.json import plain_number
 from agentnb.core.loop import Design
 from agentnb.core.messages import Message
@@ -61,6 +61,7 @@ from agentnb.run.stepping import step
 from agentnb.run.validation import (
     StartOptions,
     check_name,
+    check_on_limit,
     check_path,
     check_seconds,
     check_start_options,
@@ -221,6 +222,7 @@ class Run(Decisions, Recording):
         approve: Any = None,
         breakpoints: Sequence[Any] = (),
         limits: Mapping[str, float] | None = None,
+        on_limit: Literal["end", "ask"] | None = None,
         options: Mapping[str, Any] | None = None,
         recording: Sequence[Event] = (),
         state: State | None = None,
@@ -233,6 +235,7 @@ class Run(Decisions, Recording):
     ) -> None:
         tags, data = checked_tags(tags), checked_data(data)
         check_start_options(name=name, store=store, breakpoints=breakpoints, limits=limits)
+        check_on_limit(on_limit)
         options = checked_options(options)
         with_options(loop.llm, options)  # raises the error of an option that the model does not take
         self.loop = loop
@@ -247,6 +250,8 @@ class Run(Decisions, Recording):
         self._gate = Gate(
             breakpoints, limits if limits is not None else kept.limits, lambda: names_in(loop, self.events)
         )
+        self._gate.asks_at_limits = (on_limit or kept.on_limit) == "ask"
+        self._gate.last_model = lambda: _last_model(self._journal.events)
         if approve is None and not kept.over and (name_of_policy := lost_function(kept.approve)) is not None:
             warnings.warn(
                 f"The policy of this run was {printable(name_of_policy)}, which a recording cannot keep. A person is"
@@ -264,6 +269,8 @@ class Run(Decisions, Recording):
             chosen["approve"] = recorded
         if limits is not None and self._gate.limits != kept.limits:
             chosen["limits"] = self._gate.limits
+        if on_limit is not None and on_limit != kept.on_limit:
+            chosen["on_limit"] = on_limit
         if options and (options := {**kept.model_options, **options}) != kept.model_options:
             chosen["model_options"] = options
         begin: Event | None = None
@@ -459,6 +466,12 @@ class Run(Decisions, Recording):
         check_text("cancel(reason)", reason)
         return self._driving.cancel(reason)
 
+    def abandon(self, reason: str) -> None:
+        """Cancel the run in this process only: its store keeps what it has, so that another process can continue it."""
+        with self._journal.lock:
+            self._journal.recorder = None
+        self.cancel(reason)
+
     async def step(self, unit: Unit = "event") -> list[Event]:
         """Continue to the end of the next `event`, `call`, `turn` or `phase`, and return the events of that step.
 
@@ -539,6 +552,12 @@ class Run(Decisions, Recording):
         where = self.stop_reason or ("paused" if self.state.paused else self.phase)
         names = printable(f"{self.name or self.id} of {self.loop.name}")
         return f"<Run {names}: {where}, {len(self._journal.events)} events>"
+
+
+def _last_model(events: Sequence[Event]) -> str:
+    """Return the name of the model that was asked last, and its provider; empty if it has no name."""
+    asked = next((event for event in reversed(events) if isinstance(event, ModelStart)), None)
+    return f"{asked.model} ({asked.provider})" if asked is not None and asked.model else ""
 
 
 def _kept_tags(recording: Sequence[Event], shared: tuple[str, int] | None) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
@@ -31,6 +31,7 @@ class StartOptions(TypedDict, total=False):
     breakpoints: Sequence[Any]
     limits: Mapping[str, float] | None
     options: Mapping[str, Any] | None
+    on_limit: Literal["end", "ask"] | None
 
 
 def check_start_options(*, name: Any, store: Any, breakpoints: Any, limits: Any) -> None:
@@ -68,6 +69,12 @@ def checked_data(data: Any) -> dict[str, Any]:
         return require_json(dict(data), "data=")  # type: ignore[no-any-return]  # a dict stays a dict
     except NotSerializable as error:
         raise UsageError(f"data= takes JSON values, not {shown(data)}. {error}") from None
+
+
+def check_on_limit(value: Any) -> None:
+    """Raise UsageError unless the value is "end", "ask" or None."""
+    if value not in ("end", "ask", None):
+        raise UsageError(f'on_limit= takes "end" or "ask", not {shown(value)}.')
 
 
 _NOT_OPTIONS = {

@@ -160,6 +160,7 @@ class Study:
         self._driving = self._new_driving(at_once)
         self._future: concurrent.futures.Future[None] | None = None
         self._was_started = False
+        self._watchers: list[Callable[[], object]] = []
 
     @property
     def arms(self) -> dict[str, list[Label]]:
@@ -170,6 +171,25 @@ class Study:
     def counts(self) -> dict[str, int]:
         """The number of runs by status: not started, interrupted, running, waiting, done, failed, cancelled."""
         return {status: self._driving.counts[status] for status in STATUSES}
+
+    @property
+    def is_running(self) -> bool:
+        """True while the study is driven: from its start until all its runs have ended."""
+        return self in _running
+
+    def watch(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call `callback` when the study begins, when the status of a run has changed, and when the study has ended.
+
+        It is called without arguments on agentnb's own thread, and must return at once. Returns a function that ends
+        this.
+        """
+        self._watchers.append(callback)
+
+        def stop() -> None:
+            if callback in self._watchers:
+                self._watchers.remove(callback)
+
+        return stop
 
     # -- driving -----------------------------------------------------------------------------------------------------
 
@@ -251,6 +271,7 @@ class Study:
             line = None
         _running.add(self)
         self._future = hosting.host.submit(self._drive(driving, line))
+        self._future.add_done_callback(lambda _: self._tell_watchers())
         return self._future
 
     async def _drive(self, driving: Driving, line: ProgressLine | None) -> None:
@@ -265,11 +286,12 @@ class Study:
 
         def changed() -> None:
             nonlocal timer
-            if timer is None:
+            self._tell_watchers()
+            if timer is None and line is not None:
                 timer = loop.call_later(PERIOD, draw)
 
-        if line is not None:
-            driving.changed = changed
+        driving.changed = changed
+        self._tell_watchers()
         try:
             await driving.drive()
         finally:
@@ -406,6 +428,20 @@ class Study:
         return errors.count(None)
 
     # -- showing -----------------------------------------------------------------------------------------------------
+
+    def panel(self) -> Any:
+        """Return the panel of the study as a widget: a row for each run, the sums of each arm, and what waits for you.
+
+        A study that is the last line of a cell shows it. A row opens the panel of its run; two rows can be compared.
+        """
+        return environment.presenter().study_panel(self)
+
+    def _ipython_display_(self) -> None:
+        environment.presenter().present_study(self)
+
+    def _tell_watchers(self) -> None:
+        for watcher in list(self._watchers):
+            watcher()
 
     def __len__(self) -> int:
         return len(self.runs)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from agentnb.widgets.handlers import FORKS, SNAPSHOTS
     from agentnb.widgets.presenting import panel, present
     from agentnb.widgets.static.panel import static_html
+    from agentnb.widgets.study_display import present_study, study_panel
+    from agentnb.widgets.study_panel import StudyPanel
     from agentnb.widgets.widget import (
         PARTS,
         Approvals,
@@ -45,13 +47,16 @@ __all__ = [
     "Panel",
     "Progress",
     "StateDiagram",
+    "StudyPanel",
     "Timeline",
     "Trace",
     "Usage",
     "export_html",
     "panel",
     "present",
+    "present_study",
     "static_html",
+    "study_panel",
 ]
 
 _WHERE = {
@@ -61,6 +66,8 @@ _WHERE = {
     "handlers": ("FORKS", "SNAPSHOTS"),
     "presenting": ("panel", "present"),
     "static.panel": ("static_html",),
+    "study_display": ("present_study", "study_panel"),
+    "study_panel": ("StudyPanel",),
     "widget": (
         "PARTS",
         "Approvals",

@@ -25,11 +25,12 @@ MODULES = (
     *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
     *("messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside"),
+    *("miniature", "study_store", "study_grid", "study_arms", "study"),
     *("phase", "diagram", "graph", "find", "ready", "ended", "sight", "bar", "panel"),
 )
 STYLES = (
     *("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "detail"),
-    *("frame", "bar"),
+    *("frame", "bar", "study"),
 )
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
@@ -56,6 +57,7 @@ NEED_A_KERNEL = frozenset(
             "inside",
             "graph",
             "ended",
+            *("miniature", "study_store", "study_grid", "study_arms", "study"),
         ),
     ]
 )

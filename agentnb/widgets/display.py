@@ -37,14 +37,18 @@ HIDDEN_ERROR = (
 logger = logging.getLogger("agentnb")
 
 
-class LivePanel(Protocol):
+class Displayed(Protocol):
     """A panel that can be displayed."""
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]: ...
+
+
+class LivePanel(Displayed, Protocol):
+    """The panel of a run."""
 
     run: Recording
     key: Any
     comm: Any
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]: ...
 
 
 class SavedCopy:
@@ -133,7 +137,7 @@ def display_with_copy(panel: LivePanel) -> SavedCopy:
     return SavedCopy(panel.run, panel.key, to_the_end=True)
 
 
-def display_panel(panel: LivePanel) -> Any:
+def display_panel(panel: Displayed) -> Any:
     """Display a panel, and return the handle of its output."""
     from IPython.display import display
 
@@ -143,15 +147,20 @@ def display_panel(panel: LivePanel) -> Any:
 
 
 def print_in_terminal(run: Recording) -> bool:
-    """If the front end shows text only (IPython in a terminal), print the run and return True."""
+    """If the front end shows text only, print the run and return True."""
+    if not shows_text_only():
+        return False
+    print(plain_text(run))  # noqa: T201
+    return True
+
+
+def shows_text_only() -> bool:
+    """Return True if the front end shows text only: IPython in a terminal."""
     from IPython.core.displaypub import DisplayPublisher
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
-    if shell is None or type(shell.display_pub) is not DisplayPublisher:
-        return False
-    print(plain_text(run))  # noqa: T201
-    return True
+    return shell is not None and type(shell.display_pub) is DisplayPublisher
 
 
 def after_cells(each: Callable[[], bool], run_again: Callable[[], object]) -> None:

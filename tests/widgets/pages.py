@@ -84,10 +84,12 @@ class PanelPage:
     tab: the view that the test looks at, if the panel has it; otherwise its first view is visible.
     """
 
+    traits: tuple[str, ...] = TRAITS
+
     def __init__(
         self,
         page: Page,
-        panel: RecordedPanel | None = None,
+        panel: Any = None,
         *,
         state: dict[str, Any] | None = None,
         kernel: dict[str, Any] | None = None,
@@ -104,14 +106,14 @@ class PanelPage:
         for script in (PAGE, CONTRAST):
             page.add_script_tag(content=script.read_text())
         if panel is not None:
-            state = {name: getattr(panel, name) for name in TRAITS}
+            state = {name: getattr(panel, name) for name in self.traits}
         page.evaluate("([state, kernel]) => window.show(state, kernel)", [state, kernel])
         chosen = page.get_by_role("tab", name=tab, exact=True)
         if chosen.count():
             chosen.click()
         if settle:
             self.settle()
-        if panel is not None and panel.place and page.get_by_role("slider", name="Position").count():
+        if panel is not None and getattr(panel, "place", None) and page.get_by_role("slider", name="Position").count():
             self._await_recording(len(panel.run.recording))
 
     def settle(self) -> None:

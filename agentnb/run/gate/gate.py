@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentnb.core.errors import UsageError
-from agentnb.core.events import CallStart, Event
+from agentnb.core.events import CallStart, Event, RunPaused, RunResumed, RunStart
 from agentnb.core.json import plain_number, repair_text
 from agentnb.core.state import State
+from agentnb.llms.prices import INSTALL, has_prices
 from agentnb.run.event_data import error_text
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.names import Names
@@ -35,7 +36,7 @@ Unit = Literal["event", "call", "turn", "phase"]
 Owner = Literal["pull", "await", "play", "step"]
 """The owner of a run: a consumer that pulls, a task for the callers that wait, one in the background, or a step."""
 UNITS: tuple[Unit, ...] = ("event", "call", "turn", "phase")
-Pauser = Literal["human", "step", "breakpoint"]
+Pauser = Literal["human", "step", "breakpoint", "limit"]
 """The source of a pause (`RunPaused.by`)."""
 LIMITS = frozenset({"turns", "calls", "seconds", "tokens", "cost"})
 
@@ -70,6 +71,10 @@ class Gate:
         self.breakpoints = Breakpoints(breakpoints, known)
         self.breakpoints.failed = self._pause_after_failure
         self.limits = check_limits(limits or {})
+        self.asks_at_limits = False
+        """True if the run pauses at a limit, until a person resumes it."""
+        self.last_model: Callable[[], str] = str
+        """A function that returns the name of the model that was asked last, for errors."""
         self.pausing: str | None = None
         """The reason of the requested pause, or None if no pause is requested."""
         self.asked: Callable[[], object] = lambda: None
@@ -200,23 +205,60 @@ class Gate:
         usage = dict(state.usage)
         for name, amount in (more or {}).items():
             usage[name] = usage.get(name, 0) + amount
-        tokens = usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
-        used: dict[str, float] = {
-            "turns": state.requests if starting == "model" else -1,
-            "calls": state.calls_started if starting == "call" else -1,
-            "seconds": self.seconds_driven(),
-            "tokens": tokens,
-            "cost": usage.get("cost", 0),
-        }
+        used = self._used(state, usage)
+        if starting != "model":
+            used["turns"] = -1
+        if starting != "call":
+            used["calls"] = -1
         for name, limit in self.limits.items():
-            if name == "cost" and usage and "cost" not in usage:  # a limit without a measured cost has no effect
+            # A limit without a known cost would have no effect.
+            if name == "cost" and usage and not usage.keys() & {"cost", "cost_estimate"}:
+                model = self.last_model()
+                why = f"the price of {model} is not known" if has_prices() and model else f"prices need {INSTALL}"
                 return (
                     f"The limit of {limit:g} cost cannot be enforced: the model reports tokens but no cost."
-                    " Limit the tokens instead."
+                    f" Limit the tokens instead. It cannot be estimated either: {why}."
                 )
             if used[name] >= limit:
                 return f"The limit of {limit:g} {name} is reached."
         return None
+
+    def stop_at_limit(self, why: str) -> bool:
+        """Request a pause because a limit is reached, and end the current step. Return False if the run ends instead.
+
+        A cost that is not known ends the run: to allow the same amount once more would have no effect.
+        """
+        if not self.asks_at_limits or "cannot be enforced" in why:
+            return False
+        self.ask_for_pause(f"{why} resume() allows the same amount once more.", "limit")
+        self.release_permit()
+        return True
+
+    def resumed(self, state: State, events: Sequence[Event]) -> RunResumed:
+        """Return the event that resumes a paused run. After a limit, it allows the same amount once more.
+
+        state, events: of the whole run.
+        """
+        paused = next((event for event in reversed(events) if isinstance(event, RunPaused)), None)
+        if not state.paused or paused is None or paused.by != "limit":
+            return RunResumed()
+        first = events[0].limits if isinstance(events[0], RunStart) else {}
+        used = self._used(state, state.usage)
+        raised = {
+            name: used[name] + (first.get(name) or limit) if used[name] >= limit else limit
+            for name, limit in self.limits.items()
+        }
+        self.limits = raised
+        return RunResumed(limits=raised)
+
+    def _used(self, state: State, usage: Mapping[str, float]) -> dict[str, float]:
+        return {
+            "turns": state.requests,
+            "calls": state.calls_started,
+            "seconds": self.seconds_driven(),
+            "tokens": usage.get("input_tokens", 0) + usage.get("output_tokens", 0),
+            "cost": usage.get("cost", 0) + usage.get("cost_estimate", 0),
+        }
 
 
 def check_unit(unit: Unit) -> None:

@@ -53,13 +53,13 @@ from agentnb.run.gate.gate import check_limits
 from agentnb.run.journal import Journal, new_run_id
 from agentnb.run.past.readable import ReadableRun
 from agentnb.run.past.recorded_loop import RecordedLoop, check_kind, frame_at
-from agentnb.run.validation import check_start_options, checked_options
+from agentnb.run.validation import check_on_limit, check_start_options, checked_options
 from agentnb.tools import as_tools
 
 ABOUT_A_CALL = ("call_proposed", "approval_request", "approval_decision", "call_start", "call_end")
 DECISIONS = tuple(decision for decision in get_args(Decision) if decision != "ask")
 
-OPTIONS = frozenset({"name", "store", "approve", "breakpoints", "limits", "options"})
+OPTIONS = frozenset({"name", "store", "approve", "breakpoints", "limits", "on_limit", "options"})
 """The options of start() that fork() accepts."""
 
 BY_FORK = {"by": "fork", "reviewer": None, "shown": None, "seconds": None}
@@ -166,6 +166,10 @@ def prepared_fork(
     check_start_options(name=None, store=None, breakpoints=(), limits=given.get("limits"))
     if "limits" in options or given.get("limits") is not None:
         given["limits"] = recorded["limits"] = check_limits(given["limits"] or {})
+
+    if (on_limit := given.pop("on_limit", None)) is not None:
+        check_on_limit(on_limit)
+        recorded["on_limit"] = on_limit
 
     # The options of its requests are those of the other run at this event, and those that are given.
     if (changed := checked_options(given.pop("options", None))) or "options" in options:

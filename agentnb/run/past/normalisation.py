@@ -30,7 +30,7 @@ _EVENT: dict[str, Any] = {
     **dict.fromkeys(
         ("question", "seconds", "shown", "tool_fingerprint", "tools", "approve", "limits", "model_options"), True
     ),
-    **dict.fromkeys(("tags", "data"), True),
+    **dict.fromkeys(("on_limit", "tags", "data"), True),
     "message": _MESSAGE,
     "error": _ERROR,
 }

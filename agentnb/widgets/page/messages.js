@@ -8,6 +8,7 @@ const AT_FIRST = 40, // messages shown at first; "Earlier" shows as many more
   TALL = 600, // characters of a text that fits on the screen,
   TALL_LINES = 14, // and lines
   PAUSE = 400; // milliseconds between two questions to the kernel; more if it answers slowly
+const PICTURE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*$/;
 /** @type {Record<string, string>} */
 const SPEAKS = { text: "speaks", reasoning: "thinks", call: "calls" };
 
@@ -236,6 +237,7 @@ export class Messages {
     const body = el("div", { class: "agentnb-message-body" });
     if (message.reasoning) body.append(fold("reasoning", "agentnb-reasoning", block(message.reasoning)));
     if (message.text) body.append(block(message.text));
+    body.append(...thumbnails(message.pictures));
     for (const call of message.calls) body.append(this.makeCall(call));
     if (message.more) body.append(el("p", { class: "agentnb-dim", text: `and ${count(message.more, "more call")}` }));
     const role = el("div", { class: "agentnb-role" }, el("span", { text: message.role }));
@@ -256,6 +258,7 @@ export class Messages {
       "",
       "agentnb-made",
       ...parts.flatMap(([name, text]) => [el("div", { class: "agentnb-label-small", text: name }), block(text)]),
+      ...thumbnails(call.pictures),
       call.position >= 0 ? this.linkTo(call.position) : null,
     );
     made.dataset.group = call.failed ? "error" : "call";
@@ -306,6 +309,15 @@ export class Messages {
  */
 function block(text) {
   return el("pre", { text, tabindex: text.length > TALL || text.split("\n").length > TALL_LINES ? "0" : null });
+}
+
+/**
+ * Show pictures that are a part of the message. Nothing is fetched, and no other type of data is shown.
+ * @param {string[]} [pictures]
+ */
+function thumbnails(pictures = []) {
+  const shown = pictures.filter((picture) => PICTURE.test(picture));
+  return shown.map((src, i) => el("img", { class: "agentnb-thumbnail", src, alt: `Picture ${i + 1} of ${shown.length}` }));
 }
 
 /**

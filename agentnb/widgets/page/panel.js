@@ -32,6 +32,8 @@ import { Help } from "./help.js";
 import { actByKey, keepKeys } from "./keys.js";
 import { Ready } from "./ready.js";
 import { resizable } from "./size.js";
+import { StudyPanel } from "./study.js";
+import { StudyStore } from "./study_store.js";
 
 const ALL = ["controls", "approvals", "graph", "trace", "events", "timeline", "messages", "progress", "usage", "diagram", "detail"];
 /** @type {Record<string, string>} */
@@ -73,7 +75,7 @@ const keyOf = (model) => model.get("key") ?? model;
 /** @param {Model} model */
 function storeOf(model) {
   const key = keyOf(model);
-  const store = stores.get(key) ?? new Store(model);
+  const store = stores.get(key) ?? (model.get("study") ? new StudyStore(model) : new Store(model));
   stores.set(key, store);
   return store;
 }
@@ -107,8 +109,13 @@ export function render({ model, el: host }) {
  * Make a panel. It is drawn when it is on the page.
  * @param {Store} store
  * @param {Model} model
+ * @returns {{ root: HTMLElement, dispose: () => void }}
  */
 function make(store, model) {
+  if (store instanceof StudyStore)
+    return new StudyPanel(store, model, ({ inside, state }, words, root, leave) =>
+      showInside(store, new InnerModel(store, inside, state), words, root, leave),
+    );
   const parts = model.get("parts") ?? ALL;
   /** @param {string} name */
   const has = (name) => parts.includes(name);
@@ -432,12 +439,12 @@ export default {
   initialize({ model, dress }) {
     addStyle = dress;
     const store = storeOf(model),
-      ended = new Ended(store, () => make(store, model), dress);
+      ended = model.get("study") ? null : new Ended(store, () => make(store, model), dress); // a study keeps its live panel
     store.ended = ended;
-    model.on("change:status", () => ended.follow());
+    model.on("change:status", () => ended?.follow());
     return () => {
       store.ended = null;
-      ended.dispose();
+      ended?.dispose();
       clearInterval(store.timer);
       store.player?.hold();
       stores.delete(keyOf(model));

@@ -56,7 +56,7 @@ export class View {
   }
 
   // Bring it back onto the page: a notebook takes off what is far away.
-  fetch() {
+  bringBack() {
     const scroller = this.place?.querySelector(SCROLLER);
     if (!this.root.isConnected && scroller) scroller.scrollTop = Math.max(0, this.scrolled - BAR_HEIGHT);
   }
@@ -66,7 +66,7 @@ export class View {
    * @param {BranchState} branch
    */
   open(branch) {
-    this.fetch();
+    this.bringBack();
     const show = () => {
       this.root.scrollIntoView({ block: "start" });
       this.openBranch(branch);
@@ -81,7 +81,7 @@ export class View {
       [item] = store.model.get("pending") ?? [];
     store.goLive(); // a page that looks back does not show the question
     if (!this.target && item?.event) store.select(store.all[item.event] ?? null);
-    this.fetch();
+    this.bringBack();
     const show = () => {
       this.find();
       const at = this.target?.getClientRects().length ? this.target : this.root;

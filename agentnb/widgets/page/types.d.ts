@@ -33,6 +33,60 @@ interface Traits {
   branches: BranchState[];
   /** Whether this is the panel in an exported file (file.js), which nobody can answer. */
   file?: boolean;
+  /** The sums of a study: this is its panel (study_panel.py), which has few of the other traits. */
+  study?: StudyHead;
+}
+
+/** The sums of a study (views/population.py). */
+interface StudyHead {
+  name: string;
+  sign: string;
+  words: string;
+  runs: number;
+  repeats: number;
+  /** The number of runs by status. */
+  counts: Record<string, number>;
+  loops: string[];
+  seconds: number;
+  /** The label of each factor, by arm. */
+  factors: Record<string, string[]>;
+  inputs: string[];
+  /** The outcomes whose share is offered. */
+  outcomes: string[];
+  arms: StudyArm[];
+  /** Whether the runs that the store had before were read. */
+  read: boolean;
+}
+
+interface StudyArm {
+  name: string;
+  runs: number;
+  counts: Record<string, number>;
+  ended: number;
+  /** Of each outcome how many runs have it, and the bounds of its share. */
+  shares: [number: number, low: number, high: number][];
+  turns: number | null;
+  tokens: number | null;
+  seconds: number | null;
+  waited: number | null;
+}
+
+/** One run of a study. */
+interface StudyRow {
+  n: number;
+  arm: number;
+  input: number;
+  repeat: number;
+  kind: string;
+  outcome: string;
+  turns: number;
+  calls: number;
+  tokens: number;
+  began: number;
+  seconds: number;
+  waited: number;
+  /** Four numbers for each mark: kind, turn, start and seconds (views/miniature.py). */
+  strip: number[];
 }
 
 /** A branch of the run (views/branches.py). */
@@ -312,6 +366,7 @@ type FromKernel =
   | { type: "live"; lines: LiveLine[]; now?: undefined; token?: undefined }
   | { type: "pong"; token: string; now: number }
   | { type: "inside"; id: string; data: FromInside; now?: undefined; token?: undefined }
+  | { type: "population"; after: number; change: number; rows: string; now?: undefined; token?: undefined }
   | ({ type: "decided" | "done" | "exported" | "moved" | "shown" | "state" | "typed" | "messages" | OfBranches; token: string; now?: undefined } & Answers[keyof Answers]);
 
 /** The answers about branches. */
@@ -429,6 +484,7 @@ interface ShownMessage {
   more: number;
   sent: boolean;
   failed: boolean;
+  pictures?: string[];
 }
 
 interface ShownCall {
@@ -442,6 +498,7 @@ interface ShownCall {
   result: string;
   position: number;
   failed: boolean;
+  pictures?: string[];
 }
 
 // ---- What if (views/whatif.py)

@@ -1,0 +1,275 @@
+// The panel of a study: its sums, its arms, and a row for each run. A run opens in the place of the table; two that are
+// selected are compared there.
+
+import { Arms } from "./study_arms.js";
+import { Compare } from "./compare.js";
+import { keepFocus } from "./focus.js";
+import { icon } from "./icons.js";
+import { keepKeys } from "./keys.js";
+import { resizable } from "./size.js";
+import { StudyGrid } from "./study_grid.js";
+import { groupings, nameOf } from "./study_store.js";
+import { button, count, duration, el, enable, number, say } from "./text.js";
+
+/** @type {[import("./study_store.js").SortKey, string][]} */
+const RUN_SORTS = [["start", "by start"], ["run", "by run"], ["outcome", "by outcome"], ["turns", "by turns"], ["calls", "by calls"], ["tokens", "by tokens"], ["seconds", "by time"], ["waited", "by wait"]];
+/** @type {[import("./miniature.js").Alignment, string][]} */
+const RUN_ALIGNMENTS = [["turn", "strips by turn"], ["time", "strips by time"]];
+/** @type {Record<string, string>} */
+const STUDY_ICONS = { ready: "ring", running: "", waiting: "", failed: "cross", done: "check", stopped: "square" };
+
+export class StudyPanel {
+  /**
+   * @param {import("./study_store.js").StudyStore} store
+   * @param {Model} model
+   * @param {(answer: Extract<Opened, { ok: true }>, words: { name: string, about: string }, root: HTMLElement, leave: () => void) => { dispose: () => void }} showInside
+   */
+  constructor(store, model, showInside) {
+    this.store = store;
+    this.showInside = showInside;
+    this.inside = /** @type {{ dispose: () => void } | null} */ (null);
+    this.news = /** @type {Set<News>} */ (new Set());
+    this.frame = 0;
+    this.root = el("div", { class: "agentnb agentnb-panel agentnb-framed agentnb-study mathjax_ignore tex2jax_ignore", role: "group", "aria-label": "Study" });
+    keepFocus(this.root);
+    keepKeys(this.root);
+
+    // The head.
+    this.marked = "";
+    this.mark = el("span", { class: "agentnb-state-mark", "aria-hidden": "true" });
+    this.word = el("span", { class: "agentnb-state-word", role: "status" });
+    this.state = el("span", { class: "agentnb-state" }, this.mark, this.word);
+    this.name = el("strong", { class: "agentnb-name agentnb-cut agentnb-isolated" });
+    this.about = el("span", { class: "agentnb-about-run agentnb-dim agentnb-cut" });
+    this.facts = el("span", { class: "agentnb-facts agentnb-dim" });
+    this.task = el("span", { class: "agentnb-cut agentnb-isolated agentnb-question-line" });
+    this.asked = el("div", { class: "agentnb-question", hidden: true }, el("div", { class: "agentnb-question-bar" }, el("i", { class: "agentnb-glyph", "data-kind": "person", "aria-hidden": "true" }), this.task));
+    const push = () => el("span", { class: "agentnb-push" });
+    const header = el(
+      "div",
+      { class: "agentnb-top" },
+      el("header", { class: "agentnb-head" }, el("div", { class: "agentnb-head-line" }, this.state, this.name, this.about, push(), this.facts), this.asked),
+    );
+    this.trouble = el("p", { class: "agentnb-trouble", role: "status" });
+    this.gone = el("div", { class: "agentnb-notice agentnb-bad", hidden: true }, icon("cross"), this.trouble);
+    this.note = el("p", { class: "agentnb-note agentnb-told agentnb-study-note agentnb-bad", role: "alert" });
+
+    // The bar of the table.
+    this.grid = new StudyGrid(store, { open: (row) => this.open(row), picked: () => this.tell(), sorted: () => this.rearrange() });
+    this.arms = new Arms(store);
+    this.total = el("b");
+    this.group = this.choice("Group", (value) => {
+      store.runs.group = value;
+      this.rearrange();
+    });
+    this.sort = this.choice("Sort", (value) => {
+      store.runs.sortBy(/** @type {import("./study_store.js").SortKey} */ (value));
+      this.rearrange();
+    });
+    this.align = this.choice("Align", (value) => {
+      this.grid.by = value === "time" ? "time" : "turn";
+      this.rearrange();
+    });
+    this.turn = button("", () => this.reverse(), { class: "agentnb-button agentnb-ghost agentnb-square", "aria-label": "Reverse the order", title: "Reverse the order" });
+    fillSelect(this.sort.select, RUN_SORTS);
+    fillSelect(this.align.select, RUN_ALIGNMENTS);
+    this.picks = el("span", { class: "agentnb-dim" });
+    this.compares = button("Compare 2", () => this.compare(), { class: "agentnb-button agentnb-strong", title: "Show the two selected runs side by side" });
+    this.clear = button("Clear", () => this.unpick(), { class: "agentnb-link", title: "Select no run" });
+    this.chosen = el("span", { class: "agentnb-set", hidden: true }, this.picks, this.clear, this.compares);
+    this.field = el("input", { class: "agentnb-find-input", type: "search", placeholder: "Find", "aria-label": "Find in all runs", title: "Show the runs with this text in their name, input or outcome (/)" });
+    this.field.addEventListener("input", () => {
+      store.runs.filter = this.field.value;
+      this.rearrange();
+    });
+    this.field.addEventListener("keydown", (event) => this.fieldKey(event));
+    const find = el("label", { class: "agentnb-find" }, icon("find"), this.field, el("kbd", { text: "/", "aria-hidden": "true" }));
+    const bar = el("div", { class: "agentnb-study-bar" }, this.total, this.group.el, this.sort.el, this.turn, this.align.el, push(), this.chosen, find);
+
+    this.root.append(header, this.gone, this.arms.el, bar, this.note, this.grid.el, resizable(this.root));
+    this.root.append(el("style", { text: `[data-agentnb-copy="${model.get("key")}"] { display: none; }` })); // the copy in the notebook file
+    this.root.addEventListener("keydown", (event) => this.key(event));
+    this.unview = store.view((what) => this.view(what));
+    this.sized = new ResizeObserver(() => this.view("view"));
+    this.sized.observe(this.grid.grid);
+    this.view("study");
+  }
+
+  /**
+   * @param {string} name
+   * @param {(value: string) => void} chosen
+   */
+  choice(name, chosen) {
+    const select = el("select", { "aria-label": name });
+    select.addEventListener("change", () => chosen(select.value));
+    return { select, el: el("label", { class: "agentnb-pick-one agentnb-bare" }, select, icon("down")) };
+  }
+
+  // -- drawing: news is only noted; the panel is drawn once a frame
+
+  /** @param {News} what */
+  view(what) {
+    this.news.add(what);
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const { store, news } = this;
+    say(this.trouble, store.trouble);
+    this.gone.hidden = !store.trouble;
+    this.root.classList.toggle("agentnb-gone", store.gone);
+    if (news.has("study") || news.has("kernel")) this.showHead();
+    if (news.has("study")) this.arms.update();
+    if (news.has("rows") || news.has("study") || news.has("view")) this.grid.update();
+    this.tell();
+    news.clear();
+  }
+
+  showHead() {
+    const { store } = this,
+      head = store.head(),
+      sign = store.gone ? "failed" : head.sign;
+    this.state.dataset.sign = sign;
+    if (this.marked !== sign) {
+      this.marked = sign;
+      const kind = sign === "waiting" ? "person" : "";
+      this.mark.replaceChildren(STUDY_ICONS[sign] ? icon(STUDY_ICONS[sign]) : el("i", { class: kind ? "agentnb-glyph" : "agentnb-ring", "data-kind": kind || null }));
+    }
+    say(this.word, store.gone ? "kernel gone" : head.words);
+    say(this.name, head.name);
+    const { arms = [], inputs = [], counts = {} } = head;
+    say(this.about, [`${count(arms.length, "arm")}, ${count(inputs.length, "input")}, ${count(head.repeats ?? 1, "repeat")}`, ...(head.loops ?? [])].join(" · "));
+    const others = ["running", "failed", "interrupted", "cancelled"].filter((status) => counts[status]).map((status) => `${number(counts[status])} ${status}`);
+    say(this.facts, [`${number(counts.done ?? 0)} of ${number(head.runs ?? 0)} done`, ...others, ...(head.seconds ? [duration(head.seconds)] : [])].join(" · "));
+    this.asked.hidden = inputs.length !== 1;
+    say(this.task, inputs[0] ?? "");
+    const groups = groupings(head);
+    if (this.group.select.length !== groups.length) fillSelect(this.group.select, groups);
+    this.group.select.value = store.runs.group;
+  }
+
+  // Sorting, grouping and filtering change the table at once, not with the next frame: a key may follow.
+  rearrange() {
+    this.grid.update();
+    this.tell();
+  }
+
+  tell() {
+    const { runs } = this.store,
+      { size } = this.grid.picked;
+    say(this.total, runs.filter ? `${number(runs.shown)} of ${count(this.store.head().runs ?? 0, "run")}` : count(this.store.head().runs ?? 0, "run"));
+    this.sort.select.value = runs.sort;
+    this.turn.replaceChildren(icon(runs.down ? "down" : "up"));
+    this.chosen.hidden = !size;
+    say(this.picks, `${size} selected`);
+    enable(this.compares, size === 2 && !this.store.gone, this.store.gone ? "The kernel is gone." : "Select two runs to compare them.");
+  }
+
+  // -- what a person does
+
+  reverse() {
+    this.store.runs.down = !this.store.runs.down;
+    this.rearrange();
+  }
+
+  unpick() {
+    this.grid.picked.clear();
+    this.grid.grid.focus({ preventScroll: true }); // the button goes
+    this.rearrange();
+  }
+
+  /** @param {StudyRow} row */
+  open(row) {
+    if (this.store.gone || this.inside) return;
+    say(this.note, "");
+    const name = nameOf(row, this.store.head());
+    this.store.ask({ type: "open", id: String(row.n) }, (answer) => {
+      if (!answer.ok) return say(this.note, answer.error);
+      if (this.inside || !this.root.isConnected) return undefined;
+      this.inside = this.showInside(answer, { name, about: `run ${name}` }, this.root, () => this.leave());
+      return undefined;
+    });
+  }
+
+  compare() {
+    const { store } = this,
+      [left, right] = [...this.grid.picked].map((n) => store.runs.rows[n]);
+    if (!right || this.inside) return;
+    const names = [left, right].map((row) => nameOf(row, store.head())),
+      pair = /** @type {BranchState} */ ({ id: `${left.n} ${right.n}`, name: names[1], events: 1 });
+    // Compare knows a run and its branches: here the left run, and the right one as its only branch.
+    const both = /** @type {any} */ ({
+      model: { get: (/** @type {string} */ what) => (what === "branches" ? [pair] : undefined) },
+      all: [],
+      ask: (/** @type {any} */ message, /** @type {any} */ answered) => store.ask(message, answered),
+      get gone() {
+        return store.gone;
+      },
+    });
+    const compare = new Compare(both, () => {}),
+      back = button(`\u2039 ${store.head().name}`, () => this.leave(), { class: "agentnb-button agentnb-ghost", title: "Back to the study" }),
+      host = el("div", { class: "agentnb-inside", role: "group", "aria-label": "Comparison of two runs" });
+    for (const foot of compare.side.querySelectorAll(".agentnb-compare-foot")) foot.remove(); // it opens the branch
+    compare.side.hidden = false;
+    host.append(
+      el("div", { class: "agentnb-inside-bar" }, back, el("span", { class: "agentnb-dim agentnb-cut agentnb-isolated", text: `${names[0]} and ${names[1]}` })),
+      el("div", { class: "agentnb-body" }, el("div", { class: "agentnb-main" }, compare.el), el("div", { class: "agentnb-side" }, compare.side)),
+    );
+    this.root.append(host);
+    this.root.classList.add("agentnb-behind");
+    this.inside = { dispose: () => host.remove() };
+    compare.update();
+    back.focus({ preventScroll: true });
+  }
+
+  leave() {
+    this.inside?.dispose();
+    this.inside = null;
+    this.root.classList.remove("agentnb-behind");
+    requestAnimationFrame(() => this.grid.grid.focus({ preventScroll: true }));
+    this.view("rows");
+  }
+
+  /** @param {KeyboardEvent} event */
+  fieldKey(event) {
+    event.stopPropagation(); // the notebook has shortcuts on bare letters
+    if (event.key === "Escape" && this.field.value) {
+      this.field.value = this.store.runs.filter = "";
+      this.rearrange();
+    } else if (event.key === "Enter" || event.key === "ArrowDown") {
+      event.preventDefault();
+      this.grid.grid.focus({ preventScroll: true });
+      this.grid.go(this.store.runs.lines.findIndex(({ kind }) => kind === "run"));
+    }
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const target = /** @type {Element} */ (event.target);
+    if (event.defaultPrevented || this.inside || target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/") this.field.focus();
+    else if (event.key === "c" && this.grid.picked.size === 2) this.compare();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  dispose() {
+    this.unview();
+    this.sized.disconnect();
+    cancelAnimationFrame(this.frame);
+    this.inside?.dispose();
+    this.root.remove();
+  }
+}
+
+/**
+ * @param {HTMLSelectElement} select
+ * @param {[value: string, text: string][]} options
+ */
+function fillSelect(select, options) {
+  select.replaceChildren(...options.map(([value, text]) => el("option", { value, text })));
+}

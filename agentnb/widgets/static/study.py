@@ -1,0 +1,132 @@
+"""The static panel of a study: its sums, its arms, and its first runs, as one piece of HTML with inline styles only.
+
+It needs no kernel, no script and no network, and without any style it still reads as two tables. Each run has its
+strip as text: a mark for each model request, call, question to a person and failure, in their order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentnb.core.errors import printable
+from agentnb.studies import Study
+from agentnb.widgets.static.html import count, line, portable
+from agentnb.widgets.static.panel import STYLE
+from agentnb.widgets.text import duration, one_line, visible
+from agentnb.widgets.views.miniature import CALL, FAILED_CALL, FAILURE, MODEL, QUESTION
+from agentnb.widgets.views.population import Population
+
+ROWS = 30
+"""The maximum number of runs that are listed. Those that wait and those that have failed come first."""
+MARKS = 24
+"""The maximum number of marks of a run."""
+ARMS = 12
+"""The maximum number of arms that are listed."""
+
+_MARKS = {MODEL: "●", CALL: "■", QUESTION: "◆", FAILURE: "✕", FAILED_CALL: "□"}
+_SIGNS = {"waiting": "◆ ", "failed": "✕ ", "running": "● "}
+_FIRST = {"waiting": 0, "failed": 1, "running": 2}
+_CELL = ' style="text-align:left;white-space:nowrap"'
+
+
+def plain_study(study: Study) -> str:
+    """Return a study as text: its counts, and a line for each arm."""
+    head = Population(study).head()
+    lines = [printable(repr(study))]
+    lines += [f"  {visible(arm['name'])}: {', '.join(_counts(arm['counts']))}" for arm in head["arms"][:ARMS]]
+    return "\n".join(lines)
+
+
+def static_study(study: Study, population: Population | None = None, note: str = "") -> str:
+    """Return the current state of a study as HTML of at most 12 kB.
+
+    population: its rows, if there are some; otherwise they are read. note: a sentence about the page itself.
+    """
+    if population is None:
+        population = Population(study)
+        population.read()
+    while population.follow():
+        pass
+    head = population.head()
+    runs = sorted(population.lines, key=lambda one: _FIRST.get(one.run.status, 3))[:ROWS]
+    shown = sorted(runs, key=lambda one: (_FIRST.get(one.run.status, 3), one.number))
+    took = f" · {duration(head['seconds'])}" if head["seconds"] else ""
+    words = " · ".join([line(head["words"], 40), ", ".join(_counts(head["counts"]))])
+    parts = [
+        f"<div><b>{line(head['name'], 80)}</b> · {words}{took}</div>",
+        f'<div style="opacity:.72">{line(_about(head), 200)}</div>',
+        f'<div style="margin:4px 0">{line(note)}</div>' if note else "",
+        _arms(head),
+        _runs(shown, head),
+    ]
+    if (more := len(population.lines) - len(shown)) > 0:
+        parts.append(f'<div style="opacity:.72">and {count(more, "more run")}</div>')
+    parts.append('<div style="opacity:.72">● model · ■ call · □ failed call · ◆ you were asked · ✕ model failed</div>')
+    return portable(f'<div aria-label="Study">{"".join(parts)}</div>', STYLE)
+
+
+def _about(head: dict[str, Any]) -> str:
+    inputs = head["inputs"]
+    parts = [
+        f"{count(len(head['arms']), 'arm')}, {count(len(inputs), 'input')}, {count(head['repeats'], 'repeat')}",
+        *head["loops"],
+        *(inputs if len(inputs) == 1 else []),
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _counts(counts: dict[str, int]) -> list[str]:
+    words = {"waiting": "waiting for you"}
+    order = ("done", "running", "waiting", "failed", "interrupted", "cancelled", "not started")
+    return [f"{counts[status]:,} {words.get(status, status)}" for status in order if counts.get(status)]
+
+
+def _arms(head: dict[str, Any]) -> str:
+    top = head["outcomes"][:1]
+    names = ["arm", "runs", *(f"ends with “{one_line(text, 30)}”" for text in top), "turns", "tokens", "time", "you"]
+    rows = [
+        [
+            arm["name"],
+            ", ".join(_counts(arm["counts"])),
+            *(_share(arm["shares"][0], arm["ended"]) for _ in top),
+            "" if arm["turns"] is None else f"{arm['turns']:g}",
+            "" if arm["tokens"] is None else f"{arm['tokens']:,}",
+            "" if arm["seconds"] is None else duration(arm["seconds"]),
+            "" if arm["waited"] is None else duration(arm["waited"]),
+        ]
+        for arm in head["arms"][:ARMS]
+    ]
+    return _table("Arms", names, rows)
+
+
+def _share(share: list[float], ended: int) -> str:
+    number, low, high = share
+    return f"{number / ended:.0%} ({number:g} of {ended}; {low:.0%} to {high:.0%})" if ended else ""
+
+
+def _runs(lines: list[Any], head: dict[str, Any]) -> str:
+    several = len(head["inputs"]) > 1
+    rows = []
+    for one in lines:
+        kind, words = one.outcome()
+        mini = one.mini
+        marks = "".join(_MARKS[int(mark[0])] for mark in mini.marks[:MARKS])
+        number = f"{one.run.cell.input_number}.{one.run.repeat}" if several else f"{one.run.repeat}"
+        rows.append(
+            [
+                f"{head['arms'][one.arm]['name']} {number}",
+                f"{_SIGNS.get(kind, '')}{one_line(words, 40)}",
+                marks + ("…" if len(mini.marks) > MARKS else ""),
+                f"{mini.turns:,}" if mini.position else "",
+                f"{mini.calls:,}" if mini.position else "",
+                duration(mini.seconds) if mini.position else "",
+                duration(mini.waited) if mini.waited else "",
+            ]
+        )
+    return _table("Runs", ["run", "outcome", "steps", "turns", "calls", "time", "you"], rows)
+
+
+def _table(name: str, columns: list[str], rows: list[list[str]]) -> str:
+    head = "".join(f"<th{_CELL}>{line(column, 80)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{line(cell, 80)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<table aria-label="{name}" style="margin:6px 0;border-collapse:collapse"><tr>{head}</tr>{body}</table>'

@@ -1,0 +1,261 @@
+"""The panel of a study: a table of its runs, and the sums of its arms.
+
+The sums are a trait, which a reloaded page finds again. The rows are messages: a page says up to which change it has
+them, and gets those that have changed since, in batches. While the study runs, both are updated `RATE` times a second.
+
+A row opens the panel of its run inside this one, with the messages of the run's panel inside messages of this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import anywidget
+import traitlets
+
+from agentnb.core.errors import AgentnbError, UsageError
+from agentnb.run import Recording, Snapshot, replay
+from agentnb.run import host as hosting
+from agentnb.run.headless import note_page
+from agentnb.run.host import call_in
+from agentnb.studies import Study, StudyRun
+from agentnb.widgets import comms
+from agentnb.widgets.handlers import Message, type_name
+from agentnb.widgets.page_source import LOADER, PageSource, page_source, reference, release
+from agentnb.widgets.static.study import plain_study, static_study
+from agentnb.widgets.ticker import TICKER
+from agentnb.widgets.views.compare import compared
+from agentnb.widgets.views.population import Population, arm_name
+from agentnb.widgets.widget import InnerPanel
+
+RATE = 4
+"""The updates of a page per second while the study runs."""
+BATCH = 256 * 1024
+"""The number of characters of the rows in one message."""
+OPENED = 8
+"""The maximum number of runs whose panels are kept open inside this one."""
+
+logger = logging.getLogger("agentnb")
+
+
+class StudyPanel(anywidget.AnyWidget):
+    """The panel of a study. `close()` ends the panel, not the study."""
+
+    _esm = LOADER
+
+    source = traitlets.Instance(PageSource, allow_none=True).tag(sync=True, to_json=reference)
+    key = traitlets.Unicode().tag(sync=True)
+    study = traitlets.Dict().tag(sync=True)  # its sums, and those of its arms
+    status = traitlets.Dict().tag(sync=True)  # what the panel of a run needs to know of what it is inside
+
+    def __init__(self, study: Study) -> None:
+        self.of = study
+        self.population = Population(study)
+        self._sent = 0  # the number of the last change that was sent
+        self._lock = threading.Lock()
+        self._closing = threading.RLock()
+        self._is_closed = False
+        self._due = 0.0  # the next update
+        self._is_timed = False
+        self._pages: set[str] = set()
+        self._closes_unseen = False
+        self._opened: dict[str, InnerPanel] = {}
+        key = uuid.uuid4().hex
+        self.population.follow()
+        super().__init__(source=page_source(key), key=key, **self._now())
+        self._own_layout = self.layout  # ipywidgets leaves it open when the widget is closed
+        comms.opened(self.model_id, f"study {study.name}")
+        self._answers = {"open": self._open, "compare": self._compare}
+        self._handlers = {
+            "sync": lambda message: self._rewind(int(message.get("have") or 0)),
+            "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
+            "views": self._note_views,
+            "inside": self._receive_inside,
+        }
+        self.on_msg(self._receive)
+        self._unwatch = study.watch(self._wake)
+        TICKER.add(self)
+        if not self.population.is_read:
+            threading.Thread(target=self._read, name="agentnb study", daemon=True).start()
+        self._wake()
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """Update the pages, but not more often than `RATE` times a second. Safe to call from any thread."""
+        wait = self._due - time.monotonic()
+        if wait <= 0:
+            TICKER.wake(self)
+        elif not self._is_timed:
+            self._is_timed = True
+            call_in(hosting.host.loop, partial(self._wake_after, wait))
+
+    def _wake_after(self, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._is_timed = False
+        TICKER.wake(self)
+
+    def _read(self) -> None:
+        try:
+            self.population.read(self._wake)
+        except Exception:
+            # The thread has no caller. The runs that were not read have a row without figures.
+            logger.exception("The runs of the study %s could not be read", self.of.name)
+
+    def _rewind(self, have: int) -> None:
+        """Send the rows that have changed since this change again: a page lacks them."""
+        with self._lock:
+            self._sent = max(0, min(self._sent, have))
+        self._due = 0.0
+        self._wake()
+
+    def flush(self) -> bool:
+        """Send the rows that have changed, one batch, and the sums. Return True if there is more to send."""
+        self._due = time.monotonic() + 1 / RATE
+        more = self.population.follow()
+        with self._lock:
+            before = self._sent
+        rows, reached = self.population.changes(before, BATCH)
+        if rows:
+            self.send({"type": "population", "after": before, "change": reached, "rows": f"[{','.join(rows)}]"})
+            with self._lock:
+                if self._sent == before:  # otherwise a page has asked for others meanwhile
+                    self._sent = reached
+            more = True
+        if not more:
+            with self._closing:  # a value that is set after the close would stay in the notebook
+                if not self._is_closed:
+                    with self.hold_sync():
+                        for name, value in self._now().items():
+                            setattr(self, name, value)
+            if self.of.is_running:
+                self._wake()  # its runs make events between two changes of their status
+        return more
+
+    def _now(self) -> dict[str, Any]:
+        head = self.population.head() | {"read": self.population.is_read}
+        over = not self.of.is_running
+        return {"study": head, "status": {"run": head["name"], "id": f"study {head['name']}", "over": over}}
+
+    # -- receiving ------------------------------------------------------------------------------------------------
+
+    def _receive(self, _: Any, content: Any, buffers: Any) -> None:
+        comms.message_received(self.model_id)
+        if not isinstance(content, dict):
+            return
+        note_page()
+        type = str(content.get("type"))
+        if type in self._answers:
+            self._answer(type, content)
+        elif type in self._handlers:
+            self._handlers[type](content)
+
+    def _answer(self, type: str, message: Message) -> None:
+        """Answer a message with the same token. There is no caller to raise to, so an error is part of the answer."""
+        answer: dict[str, Any] = {"type": type, "token": message.get("token"), "ok": True}
+        try:
+            answer |= self._answers[type](message)
+        except AgentnbError as error:
+            answer |= {"ok": False, "error": str(error)}
+        except Exception as error:
+            logger.exception("A click on the study %s failed", self.of.name)
+            answer |= {"ok": False, "error": f"{type_name(error)}: {error}"}
+        self.send(answer)
+
+    def _run(self, number: Any) -> StudyRun:
+        try:
+            return self.of.runs[int(number)]
+        except (ValueError, IndexError):
+            raise UsageError(f"The study has no run {number!r}.") from None
+
+    def _open(self, message: Message) -> dict[str, Any]:
+        """Make the panel of a run inside this one, unless there is one, and return its state for the page."""
+        one = self._run(message.get("id"))
+        inner = self._opened.pop(one.name, None)
+        if inner is None or (one.run is not None and inner.run is not one.run):
+            inner = InnerPanel(_to_open(one), self.send)
+        self._opened[one.name] = inner
+        while len(self._opened) > OPENED:
+            self._opened.pop(next(iter(self._opened))).close()
+        return {"inside": inner.model_id, "state": inner.state_for_page()}
+
+    def _compare(self, message: Message) -> dict[str, Any]:
+        """Return the comparison of two runs."""
+        numbers = str(message.get("id")).split()
+        if len(numbers) != 2:
+            raise UsageError("Select two runs to compare.")
+        left, right = map(self._run, numbers)
+        names = self._name(left), self._name(right)
+        return {"compared": compared(_events(left), _events(right), names)}
+
+    def _name(self, one: StudyRun) -> str:
+        """Return the name of a run as its row has it."""
+        number = f"{one.cell.input_number}.{one.repeat}" if len(self.study.get("inputs", ())) > 1 else one.repeat
+        return f"{arm_name(one.arm)} {number}"
+
+    def _receive_inside(self, message: Message) -> None:
+        for inner in list(self._opened.values()):
+            if inner.model_id == message.get("id"):
+                inner._receive(inner, message.get("content"), [])
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Remove the panel from every page."""
+        if self.comm is not None:
+            self._unwatch()
+            TICKER.remove(self)
+            for inner in self._opened.values():
+                inner.close()
+            comms.closed(self.model_id)
+            # nbclient writes the last state of every widget into the notebook, also of closed ones.
+            with self._closing, self.hold_sync():
+                self._is_closed = True
+                self.set_trait("_esm", "export default { render() {} };")
+                self.source, self.study, self.status = None, {}, {}
+            release(self.key)
+            self._own_layout.close()
+        super().close()
+
+    def close_unseen(self) -> None:
+        """Close the panel as soon as no page shows it."""
+        self._closes_unseen = True
+        if not self._pages:
+            self.close()
+
+    def _note_views(self, message: Mapping[str, Any]) -> None:
+        note = self._pages.add if message.get("count") else self._pages.discard
+        note(str(message.get("page")))
+        if self._closes_unseen:
+            self.close_unseen()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        bundle: dict[str, Any] = {"text/plain": plain_study(self.of), "text/html": static_study(self.of)}
+        widget = super()._repr_mimebundle_(**kwargs)
+        return {**(widget[0] if widget is not None else {}), **bundle}, {}
+
+
+def _to_open(one: StudyRun) -> Recording:
+    """Return what the panel of a run of a study shows: the live run, or a replay of its recording at its end."""
+    recording = one.recording
+    if recording is None:
+        raise UsageError(f"The run {one.name!r} has not started. {one.error or ''}".strip())
+    if not isinstance(recording, Snapshot):
+        return recording
+    shown = replay(recording)
+    shown.to(len(recording.events) - 1)
+    return shown
+
+
+def _events(one: StudyRun) -> list[Any]:
+    recording = one.recording
+    return list(recording.events) if recording is not None else []

@@ -1,0 +1,301 @@
+"""The population of a study: a row for each run, with its strip in miniature, and the sums of each arm.
+
+The rows follow the runs: those in this process by their events, all others by the store. A row has the number of the
+change that made it, so that a page gets the rows that it lacks, and only these.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentnb.core.errors import AgentnbError
+from agentnb.core.json import repair_text
+from agentnb.studies import Study, StudyRun
+from agentnb.widgets.text import on_a_line, one_line
+from agentnb.widgets.views.about import NAME, state_in_words
+from agentnb.widgets.views.miniature import Miniature
+
+OUTCOME = 60
+"""Characters of an outcome."""
+OUTCOMES = 6
+"""The maximum number of outcomes whose share is offered."""
+INPUTS, INPUT = 200, 400
+"""The maximum number of inputs that a page gets, and of characters of each."""
+FOLLOWED_FOR = 0.1
+"""The seconds that one `follow` may take, about."""
+Z95 = 1.959964
+"""The quantile of the normal distribution for intervals of 95 %."""
+
+_AT_REST = ("done", "failed", "cancelled", "interrupted")
+_WORDS = {
+    "not started": "not started",
+    "interrupted": "interrupted",
+    "running": "running",
+    "waiting": "waits for you",
+    "cancelled": "cancelled",
+}
+
+
+@dataclass(eq=False)
+class Line:
+    """The row of one run. `changed` is the number of the change that made it what it is."""
+
+    number: int
+    run: StudyRun
+    arm: int
+    changed: int = 1
+    id: str | None = None
+    status: str = ""
+    mini: Miniature = field(default_factory=Miniature)
+    is_complete: bool = False
+    _outcome: tuple[Any, tuple[str, str]] = (None, ("", ""))
+
+    def outcome(self) -> tuple[str, str]:
+        """Return the kind of the outcome, and its words. The kind is the status; `stopped` if a limit ended the run."""
+        now = self.run.status, self.mini.position
+        if self._outcome[0] != now:
+            self._outcome = now, self._in_words()
+        return self._outcome[1]
+
+    def _in_words(self) -> tuple[str, str]:
+        status = self.run.status
+        if status == "failed":
+            return status, one_line(repair_text(self.run.error or "failed"), OUTCOME)
+        if status != "done":
+            paused = status == "waiting" and self.run.run is not None and self.run.run.state.paused
+            return status, "paused" if paused else _WORDS.get(status, status)
+        reason = str(self.run.stop_reason or self.mini.reason or "completed").replace("_", " ")
+        sign, words = state_in_words(reason, 0, self.mini.turns)
+        if sign != "done":
+            return "stopped", words
+        output = self.mini.output
+        text = output if isinstance(output, str) else on_a_line(output) if output is not None else ""
+        return "done", one_line(repair_text(text), OUTCOME) or "done"
+
+
+class Population:
+    """The rows of a study and their sums. Safe to use from any thread."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._lock = threading.RLock()
+        arms = list({json.dumps(run.arm): run.arm for run in study.runs}.values())
+        self.arms: list[dict[str, Any]] = arms
+        numbers = {json.dumps(arm): number for number, arm in enumerate(arms)}
+        self.lines = [Line(number, run, numbers[json.dumps(run.arm)]) for number, run in enumerate(study.runs)]
+        self._change = 1
+        self.is_read = study.store is None or all(run.id is None for run in study.runs)
+        """True if the runs that the store had before were read."""
+
+    # -- following the runs ---------------------------------------------------------------------------------------
+
+    def read(self, each: Any = None) -> None:
+        """Read the runs that the store has, all in bulk. This takes a while: call it in a thread of its own.
+
+        each: called without arguments from time to time, when there are new rows.
+        """
+        store, told = self.study.store, time.monotonic()
+        by_id = {line.run.id: line for line in self.lines if line.run.id is not None}
+        try:
+            for recording in store.recordings(tag=f"study:{self.study.name}") if store is not None else ():
+                line = by_id.get(recording.id)
+                if line is None:
+                    continue
+                with self._lock:
+                    if line.mini.position == 0 and line.run.run is None:
+                        line.id = line.run.id
+                        line.mini.follow(recording.events)
+                        self._note(line)
+                if each is not None and time.monotonic() - told > FOLLOWED_FOR:
+                    told = time.monotonic()
+                    each()
+        finally:
+            self.is_read = True
+            if each is not None:
+                each()
+
+    def follow(self) -> bool:
+        """Take what has happened in the runs. Return True if there is more to take."""
+        until = time.monotonic() + FOLLOWED_FOR
+        with self._lock:
+            for line in self.lines:
+                if line.is_complete and line.run.status == line.status:
+                    continue
+                if time.monotonic() > until:
+                    return True
+                self._follow(line)
+        return False
+
+    def _follow(self, line: Line) -> None:
+        one, status = line.run, line.run.status
+        if one.id != line.id:  # it was started, or started again as another run
+            line.id, line.mini = one.id, Miniature()
+        before = line.mini.position
+        events: Sequence[Any] = ()
+        if one.run is not None:
+            events = one.run.events[before:]
+        elif one.id is not None and self.study.store is not None and self.is_read and not self._has_end(line):
+            try:
+                events = self.study.store.events(one.id, before)
+            except AgentnbError:  # the store is closed, or the run is damaged: the row keeps what it has
+                events = ()
+        line.mini.follow(events)
+        if events or status != line.status:
+            self._note(line)
+        line.status = status
+        line.is_complete = status in _AT_REST and (self.is_read or one.run is not None)
+
+    @staticmethod
+    def _has_end(line: Line) -> bool:
+        """Return True if the end of a run at rest was read, so that its store need not be asked."""
+        reason = line.mini.reason
+        return reason is not None and reason == line.run.stop_reason and line.run.status in _AT_REST
+
+    def _note(self, line: Line) -> None:
+        self._change += 1
+        line.changed = self._change
+
+    # -- what a page gets -----------------------------------------------------------------------------------------
+
+    def changes(self, after: int, limit: int) -> tuple[list[str], int]:
+        """Return the rows that have changed after a change, as JSON, and the number of the last change among them.
+
+        limit: the number of characters after which the other rows are left for the next time.
+        """
+        with self._lock:
+            due = sorted((line for line in self.lines if line.changed > after), key=lambda line: line.changed)
+            made, reached = [], after
+            for position, line in enumerate(due):
+                made.append(_row(line))
+                reached = line.changed
+                limit -= len(made[-1])
+                # Rows of the same change belong together.
+                if limit <= 0 and (position + 1 == len(due) or due[position + 1].changed > reached):
+                    break
+            return made, reached
+
+    def head(self) -> dict[str, Any]:
+        """Return the sums of the study and of its arms."""
+        with self._lock:
+            study, lines = self.study, self.lines
+            counts = Counter(line.run.status for line in lines)
+            begun = [line for line in lines if line.mini.position]
+            outcomes = [line.outcome() for line in lines]
+            offered = _offered(text for kind, text in outcomes if kind == "done")
+            sign, words = _state(study, counts, len(lines))
+            inputs = {line.run.cell.input_number: line.run.input for line in lines}
+            took = max(line.mini.last for line in begun) - min(line.mini.began for line in begun) if begun else 0.0
+            return {
+                "name": one_line(repair_text(study.name), NAME),
+                "sign": sign,
+                "words": words,
+                "runs": len(lines),
+                "repeats": 1 + max(line.run.repeat for line in lines),
+                "counts": {status: number for status, number in counts.items() if number},
+                "loops": sorted({line.mini.loop for line in begun}),
+                "seconds": took,
+                "factors": {name: [_text(arm[name]) for arm in self.arms] for name in self.arms[0]},
+                "inputs": [_input(inputs[number]) for number in sorted(inputs)[:INPUTS]],
+                "outcomes": offered,
+                "arms": [
+                    self._arm(number, [(line, out) for line, out in zip(lines, outcomes, strict=True)
+                                       if line.arm == number], offered)
+                    for number in range(len(self.arms))
+                ],
+            }  # fmt: skip
+
+    def _arm(
+        self, number: int, lines: Sequence[tuple[Line, tuple[str, str]]], offered: Sequence[str]
+    ) -> dict[str, Any]:
+        counts = Counter(line.run.status for line, _ in lines)
+        done = [(line, text) for line, (kind, text) in lines if kind in ("done", "stopped")]
+        ends = Counter(text for _, text in done)
+        minis = [line.mini for line, _ in done]
+        waits = [mini.waited for mini in minis if mini.waited > 0]
+        return {
+            "name": arm_name(self.arms[number]),
+            "runs": len(lines),
+            "counts": dict(counts),
+            "ended": len(done),
+            "shares": [[ends[text], *interval(ends[text], len(done))] for text in offered],
+            "turns": round(statistics.fmean(mini.turns for mini in minis), 2) if minis else None,
+            "tokens": round(statistics.fmean(mini.tokens for mini in minis)) if minis else None,
+            "seconds": round(statistics.median(mini.seconds for mini in minis), 3) if minis else None,
+            "waited": round(statistics.median(waits), 3) if waits else None,
+        }
+
+
+def arm_name(arm: Mapping[str, Any]) -> str:
+    """Return the short name of an arm: the labels of its factors."""
+    return one_line(repair_text(" · ".join(map(str, arm.values()))), NAME) or "all runs"
+
+
+def interval(successes: int, number: int) -> tuple[float, float]:
+    """Return the bounds of a share of 95 % confidence, by Wilson's method."""
+    if not number:
+        return 0.0, 1.0
+    share, square = successes / number, Z95 * Z95
+    middle = share + square / (2 * number)
+    spread = Z95 * math.sqrt(share * (1 - share) / number + square / (4 * number * number))
+    whole = 1 + square / number
+    low, high = (middle - spread) / whole, (middle + spread) / whole
+    return round(max(0.0, low), 4), round(min(1.0, high), 4)
+
+
+def _offered(texts: Any) -> list[str]:
+    """Return the outcomes that several runs have, the most frequent first."""
+    return [text for text, number in Counter(texts).most_common(OUTCOMES) if number > 1]
+
+
+def _state(study: Study, counts: Mapping[Any, int], total: int) -> tuple[str, str]:
+    """Return the sign of the state of a study, and its words."""
+    waiting = counts.get("waiting", 0)
+    if waiting:
+        return "waiting", f"{waiting:,} wait{'s' if waiting == 1 else ''} for you"
+    if study.is_running:
+        return "running", "running"
+    if counts.get("done", 0) == total:
+        return "done", "done"
+    if counts.get("not started", 0) == total:
+        return "ready", "ready"
+    if counts.get("failed"):
+        return "failed", f"{counts['failed']:,} failed"
+    return "stopped", "stopped"
+
+
+def _row(line: Line) -> str:
+    mini, (kind, words) = line.mini, line.outcome()
+    return json.dumps(
+        {
+            "n": line.number,
+            "arm": line.arm,
+            "input": line.run.cell.input_number,
+            "repeat": line.run.repeat,
+            "kind": kind,
+            "outcome": words,
+            "turns": mini.turns,
+            "calls": mini.calls,
+            "tokens": round(mini.tokens),
+            "began": mini.began,
+            "seconds": round(mini.seconds, 3),
+            "waited": round(mini.waited, 3),
+            "strip": mini.strip(),
+        },
+        separators=(",", ":"),
+    )
+
+
+def _text(value: Any) -> str:
+    return one_line(repair_text(str(value)), NAME)
+
+
+def _input(value: Any) -> str:
+    return one_line(repair_text(value if isinstance(value, str) else on_a_line(value)), INPUT)
