@@ -389,6 +389,7 @@ def test_a_decided_row_stays_with_who_decided_and_undo(show: Callable[..., Panel
     assert shown.page.locator(".agentnb-waiting-list > *").nth(2).get_attribute("class") == was.get_attribute("class")
     shown.page.clock.fast_forward(8_000)
     expect(was).to_have_count(1)
+    shown.page.mouse.move(0, 0)  # it stays while the pointer is over it
     shown.page.clock.fast_forward(4_000)
     shown.settle()
     expect(was).to_have_count(0)

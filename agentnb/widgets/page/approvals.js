@@ -368,12 +368,7 @@ export class Approvals {
     this.current = call;
     before?.lay();
     call.lay();
-    this.tellDetail();
-  }
-
-  // The detail pane shows the row that had the focus last, and decides it while the row is closed.
-  tellDetail() {
-    if (this.table) this.store.notify("selected");
+    if (this.table) this.store.notify("selected"); // the detail pane shows it
   }
 
   // The call of several that had the focus last, if it is one line: the detail pane shows and decides it.
