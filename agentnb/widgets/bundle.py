@@ -146,7 +146,8 @@ def file_style_sheet() -> str:
         some = any(all(map(is_known, re.findall(r"\.(agentnb-[a-z-]+)", selector))) for selector in selectors)
         return rule[0] if some or rule[1].lstrip().startswith("@") else ""
 
-    return _EMPTY.sub("", _RULE.sub(kept, compact_style_sheet()))
+    text = _EMPTY.sub("", _RULE.sub(kept, compact_style_sheet()))
+    return re.sub(r" ?([{};,]) ?", r"\1", re.sub(r"\s+", " ", text)).replace(";}", "}").replace(": ", ":")
 
 
 _RULE = re.compile(r"([^{}]+)\{[^{}]*\}")
