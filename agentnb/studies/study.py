@@ -171,6 +171,7 @@ class Study:
         self._was_started = False
         self._watchers: list[Callable[[], object]] = []
         self._rules = StudyRules()
+        self._has_asked = False
         self._following: asyncio.Task[None] | None = None
 
     @property
@@ -298,8 +299,9 @@ class Study:
         def changed() -> None:
             nonlocal timer
             self._tell_watchers()
-            if self._rules and driving.counts["waiting"] and self._following is None:
-                self._following = loop.create_task(self._follow_rules())
+            if self._rules and driving.counts["waiting"]:
+                self._has_asked = True
+                self._following = self._following or loop.create_task(self._follow_rules())
             if timer is None and line is not None:
                 timer = loop.call_later(PERIOD, draw)
 
@@ -515,11 +517,15 @@ class Study:
         return decided > 0
 
     async def _follow_rules(self) -> None:
-        """Apply the rules to what waits now, and again until nothing more is decided by them."""
+        """Apply the rules to what waits now, until nothing more is decided by them."""
         try:
-            # A run may ask again before its status was looked at: then the status does not change.
-            while await asyncio.to_thread(self._apply_rules):
-                await asyncio.sleep(RULES_AGAIN)  # there is no event for this
+            while True:
+                self._has_asked = False
+                if await asyncio.to_thread(self._apply_rules):
+                    # A run may ask again before its status was looked at: then the status does not change.
+                    await asyncio.sleep(RULES_AGAIN)
+                elif not self._has_asked:
+                    return
         finally:
             self._following = None
 
