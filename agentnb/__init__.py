@@ -26,6 +26,7 @@ The packages, each of which imports only those below it (`ARCHITECTURE.md` says 
     json_schema  checking of arguments against a JSON schema
     threads      threads for sync functions of the user
     core         events, state, the fold between them, and what a loop is
+    content      pictures, documents and sound in messages
     errors       every exception that agentnb raises
 """
 

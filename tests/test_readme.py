@@ -122,6 +122,19 @@ async def test_the_block_about_resampling_runs_by_itself(capsys: pytest.CaptureF
     assert "It was 1874." in printed
 
 
+async def test_the_block_about_search_and_sql_runs_by_itself(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    await run_block("store.search(")
+    first, second, levels, messages = capsys.readouterr().out.splitlines()
+    assert first.startswith("year 1891 0 How high was it")
+    assert second.startswith("year 1874 0 How high was it")
+    assert levels == "[('year 1874', '1120'), ('year 1891', '870')]"
+    assert messages == "[(8,)]"
+
+
 @pytest.mark.kernel
 def test_the_block_about_recordings_of_other_tools_runs(tmp_path: Path) -> None:
     (block,) = (one for one in blocks("python") if "Path(" in one and "chat.json" in one)

@@ -6,6 +6,7 @@ runs(study)                # a pandas DataFrame: one row for each run
 calls(run)                 # a pandas DataFrame: one row for each call
 timeline(run).figure       # what ran when
 diff(run, fork)            # the differences, side by side
+connect(store)             # DuckDB, with these tables
 """
 
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from agentnb.analysis.figures import approvals, dwell_times, latency, timeline, tokens
     from agentnb.analysis.frames import COLUMNS, calls, decisions, events, messages, runs
     from agentnb.analysis.policies import Backtest, backtest
+    from agentnb.analysis.sql import connect, to_parquet
     from agentnb.analysis.tree import branches
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "backtest",
     "branches",
     "calls",
+    "connect",
     "decisions",
     "diff",
     "dwell_times",
@@ -35,6 +38,7 @@ __all__ = [
     "messages",
     "runs",
     "timeline",
+    "to_parquet",
     "tokens",
 ]
 
@@ -43,6 +47,7 @@ _WHERE = {
     "figures": ("approvals", "dwell_times", "latency", "timeline", "tokens"),
     "frames": ("COLUMNS", "calls", "decisions", "events", "messages", "runs"),
     "policies": ("Backtest", "backtest"),
+    "sql": ("connect", "to_parquet"),
     "tree": ("branches",),
 }
 """The public names of each module, imported at first use: matplotlib takes a second to import, and tables need none."""

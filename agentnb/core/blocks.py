@@ -136,7 +136,17 @@ def _document_block(value: dict[str, Any]) -> dict[str, Any] | None:
             return value
         case {"type": "base64", "media_type": "application/pdf", "data": str(data), **rest} if not rest:
             return value if data.startswith("JVBERi0") else None  # %PDF-
+        case {"type": "url", "url": str(url), **rest} if _is_address(url) and not rest:
+            return value
     return None
+
+
+def _audio_block(value: dict[str, Any]) -> dict[str, Any] | None:
+    match value:
+        case {"source": {"type": "base64", "media_type": str(kind), "data": str(), **rest}, **more}:
+            return value if kind.startswith("audio/") and not rest and more.keys() == {"type"} else None
+        case _:
+            return None
 
 
 def _search_result_block(value: dict[str, Any]) -> dict[str, Any] | None:
@@ -154,12 +164,19 @@ _BLOCKS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
     "image": _image_block,
     "image_url": _image_url_block,
     "document": _document_block,
+    "audio": _audio_block,
     "search_result": _search_result_block,
 }
 
 
 def blocks_in(result: Any) -> list[dict[str, Any]] | None:
-    """Return the content blocks of a list, which may have plain texts between them; None if the list is data."""
+    """Return the content blocks of a list, which may have plain texts between them; None if the list is data.
+
+    A document or a sound may also be the whole result.
+    """
+    if isinstance(result, dict) and result.get("type") in ("document", "audio"):
+        block = as_block(result)
+        return [block] if block is not None else None
     if not isinstance(result, list) or not result or all(isinstance(item, str) for item in result):
         return None
     blocks = []

@@ -20,6 +20,7 @@ from agentnb.llms.client import MAX_RETRIES, HttpModel, base_address, endpoint
 from agentnb.llms.conversion import (
     MessageCache,
     all_text_of,
+    attachment,
     chosen_tool,
     close_objects,
     is_provider_tool,
@@ -335,6 +336,15 @@ def _content_blocks(content: object, images: bool) -> list[JsonObject]:
 
 
 def _content_block(block: object, images: bool) -> JsonObject:
+    if (file := attachment(block)) is not None and not (isinstance(block, Mapping) and block.get("type") == "document"):
+        if file.kind == "audio":
+            return _text(file.placeholder("Anthropic's API takes no sound"))
+        source = {"type": "url", "url": file.url}
+        if file.data:
+            source = {"type": "base64", "media_type": file.media_type, "data": file.data}
+        return {"type": "document", "source": source} | (
+            {"title": file.name} if file.name not in ("", "document.pdf") else {}
+        )
     if (found := picture(block)) is None:
         return dict(block) if isinstance(block, Mapping) else _text(str(block))
     if not images:

@@ -167,6 +167,8 @@ def _path_of(store: Any) -> Path:
         store = Path(store.path).with_suffix(".answers.sqlite")
     if not isinstance(store, str | Path) or "://" in str(store) or not Path(store).name:
         raise UsageError(f'Cached takes the path of a file, such as "answers.sqlite", or a Store, not {store!r:.80}.')
+    if str(store) == ":memory:":  # kept as long as the object
+        return Path(store)
     path = Path(store).absolute()
     if not path.parent.is_dir():
         raise UsageError(f"Cached cannot make {path}: the folder {path.parent} does not exist.")

@@ -128,6 +128,49 @@ def picture(block: Any) -> Picture | None:
             return None
 
 
+class Attachment(NamedTuple):
+    """A document or a sound in a message: its data in base64 with the media type, or its address."""
+
+    kind: str
+    media_type: str
+    data: str
+    url: str
+    name: str = ""
+
+    @property
+    def address(self) -> str:
+        """The address of the data. It is a `data:` URL if it is given by its data."""
+        return self.url or f"data:{self.media_type};base64,{self.data}"
+
+    def placeholder(self, why: str) -> str:
+        """Return the text in place of the data. why: the reason for which it was left out."""
+        what = f"{self.media_type}, {len(self.data) * 3 // 4:,} bytes" if self.data else f"{self.url:.200}"
+        return f"[{self.kind}: {what}; not sent, because {why}]"
+
+
+def attachment(block: Any) -> Attachment | None:
+    """Return the document or the sound in a block, in the form of any provider; None if the block has none."""
+    match block:
+        case {"type": "document" | "audio" as kind, "source": {"type": "base64", "data": str(data), **source}}:
+            name = str(block.get("title") or "")
+            return Attachment(kind, str(source.get("media_type") or "application/pdf"), data, "", name)
+        case {"type": "document", "source": {"type": "url", "url": str(url)}}:
+            return Attachment("document", "", "", url, str(block.get("title") or ""))
+        case {"type": "file", "file": {"file_data": str(url), **rest}} | {
+            "type": "input_file",
+            "file_data": str(url),
+            **rest,
+        }:
+            given = re.fullmatch(r"data:([\w.+/-]+)(?:;[^,]*)?;base64,(.*)", url, re.DOTALL)
+            return Attachment("document", given[1], given[2], "", str(rest.get("filename") or "")) if given else None
+        case {"type": "input_file", "file_url": str(url)}:
+            return Attachment("document", "", "", url)
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(form)}}:
+            return Attachment("audio", f"audio/{form}", data, "")
+        case _:
+            return None
+
+
 def all_text_of(content: object) -> str:
     """Return content as text: the text of the blocks, and the type of each block that has none."""
     if content is None:
@@ -142,6 +185,8 @@ def all_text_of(content: object) -> str:
 def _block_text(block: Any) -> str:
     if (found := picture(block)) is not None:
         return found.placeholder
+    if (left_out := attachment(block)) is not None:
+        return left_out.placeholder("only text can be sent here")
     match block:
         case {"type": "document", "source": {"type": "text", "data": str(data)}}:
             return data

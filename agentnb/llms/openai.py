@@ -17,9 +17,11 @@ from urllib.parse import urlsplit
 from agentnb.core.errors import UsageError
 from agentnb.llms.client import MAX_RETRIES, HttpModel, base_address, check_known, endpoint
 from agentnb.llms.conversion import (
+    Attachment,
     MessageCache,
     Picture,
     all_text_of,
+    attachment,
     chosen_tool,
     is_provider_tool,
     is_strict,
@@ -355,24 +357,31 @@ def _native_message(
         # result of the turn. There is no flag for a failure, so the text has to say it.
         blocks = content if isinstance(content, list | tuple) else [content]
         pictures = [found for block in blocks if (found := picture(block)) is not None]
+        attached = [file for block in blocks if (file := attachment(block)) is not None]
+        files = [file for file in attached if _file_part(file) is not None]
         parts: list[object] = []
         for block in blocks:
-            if (found := picture(block)) is None:
-                parts.append(block)
-            else:
+            if (found := picture(block)) is not None:
                 position = f"[image {pictures.index(found) + 1} of {len(pictures)}: in the next message of the user]"
                 parts.append(position if images else found.placeholder)
-        text = all_text_of(parts) if pictures else all_text_of(content)
+            elif (file := attachment(block)) is None:
+                parts.append(block)
+            elif file in files:
+                parts.append(f"[file {files.index(file) + 1} of {len(files)}: in the next message of the user]")
+            else:
+                parts.append(file.placeholder(_NO_FORM))
+        text = all_text_of(parts) if isinstance(content, list | tuple) else all_text_of(content)
         result = {
             "role": "tool",
             "tool_call_id": short_id(message["tool_call_id"], id_length),
             "content": f"Error: {text}" if message.get("is_error") else text,
         }
-        if not (pictures and images):
+        shown = [*(map(_image_part, pictures) if images else ()), *filter(None, map(_file_part, files))]
+        if not shown:
             return [result]
         name = message.get("name") or message["tool_call_id"]
-        shown = [{"type": "text", "text": f"Images in the result of {name}:"}, *map(_image_part, pictures)]
-        return [result, {"role": "user", "content": shown}]
+        heading = {"type": "text", "text": f"{'Files' if files else 'Images'} in the result of {name}:"}
+        return [result, {"role": "user", "content": [heading, *shown]}]
     if isinstance(content, list | tuple):
         content = [_content_part(block, images) for block in content]
     converted: JsonObject = {"role": developer if role == "developer" else role}
@@ -414,12 +423,32 @@ def _in_order(converted: Sequence[list[JsonObject]]) -> list[JsonObject]:
 
 
 def _content_part(block: object, images: bool) -> object:
+    file = attachment(block)
+    if file is not None:
+        if isinstance(block, Mapping) and block.get("type") in ("file", "input_audio"):  # in this dialect's own form
+            return block
+        return _file_part(file) or {"type": "text", "text": file.placeholder(_NO_FORM)}
     if (found := picture(block)) is None:
+        if isinstance(block, Mapping) and block.get("type") == "document":
+            return {"type": "text", "text": all_text_of([block])}
         return block
     if not images:
         return {"type": "text", "text": found.placeholder}
     # A picture in this dialect's own form may have more fields, such as `detail`.
     return block if isinstance(block, Mapping) and block.get("type") == "image_url" else _image_part(found)
+
+
+_NO_FORM = "chat completions have no form for it"
+
+
+def _file_part(file: Attachment) -> JsonObject | None:
+    """Return a document or a sound in this dialect's form; None if it has none."""
+    if file.kind == "audio":
+        form = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}.get(file.media_type)
+        return {"type": "input_audio", "input_audio": {"data": file.data, "format": form}} if form else None
+    if not file.data:
+        return None
+    return {"type": "file", "file": {"filename": file.name or "document.pdf", "file_data": file.address}}
 
 
 def _image_part(shown: Picture) -> JsonObject:

@@ -19,6 +19,7 @@ from agentnb.llms.conversion import (
     MessageCache,
     Picture,
     all_text_of,
+    attachment,
     chosen_tool,
     is_provider_tool,
     is_strict,
@@ -253,8 +254,10 @@ def _items(message: Message, *, server: str, id_length: int | None, images: bool
     role, content = message["role"], message.get("content")
     if role == "tool":
         output: Any = all_text_of(content)
-        if images and isinstance(content, list | tuple) and any(picture(block) is not None for block in content):
-            output = [_part(block, images) for block in content]
+        blocks = content if isinstance(content, list | tuple) else ()
+        has_files = any(attachment(block) is not None for block in blocks)
+        if has_files or (images and any(picture(block) is not None for block in blocks)):
+            output = [_part(block, images) for block in blocks]
         if message.get("is_error"):  # there is no flag for a failure, so the text has to say it
             is_text = isinstance(output, str)
             output = f"Error: {output}" if is_text else [{"type": "input_text", "text": "Error:"}, *output]
@@ -326,6 +329,13 @@ def _part(block: object, images: bool) -> JsonObject:
         return _image(block, found) if images else {"type": "input_text", "text": found.placeholder}
     if isinstance(block, Mapping) and str(block.get("type")).startswith("input_"):  # in this API's own form
         return dict(block)
+    if (found_file := attachment(block)) is not None and found_file.kind == "document":
+        if found_file.url:
+            return {"type": "input_file", "file_url": found_file.url}
+        name = found_file.name or "document.pdf"
+        return {"type": "input_file", "filename": name, "file_data": found_file.address}
+    if found_file is not None:
+        return {"type": "input_text", "text": found_file.placeholder("the Responses API takes no sound")}
     if isinstance(block, Mapping) and isinstance(file := block.get("file"), Mapping):  # in that of chat completions
         return {"type": "input_file", **file}
     return {"type": "input_text", "text": all_text_of([block])}

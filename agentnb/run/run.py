@@ -466,6 +466,12 @@ class Run(Decisions, Recording):
         check_text("cancel(reason)", reason)
         return self._driving.cancel(reason)
 
+    def abandon(self, reason: str) -> None:
+        """Cancel the run in this process only: its store keeps what it has, so that another process can continue it."""
+        with self._journal.lock:
+            self._journal.recorder = None
+        self.cancel(reason)
+
     async def step(self, unit: Unit = "event") -> list[Event]:
         """Continue to the end of the next `event`, `call`, `turn` or `phase`, and return the events of that step.
 

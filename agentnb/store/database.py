@@ -109,6 +109,9 @@ class Database(Protocol):
     where: str
     """The file's path, or the address without its password."""
 
+    body_in_small_letters: str
+    """The SQL of an event's body as text, with its ASCII letters as small letters."""
+
     @property
     def version(self) -> int:
         """The version of the store's tables; 0 if there are none yet."""

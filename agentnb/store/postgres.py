@@ -77,6 +77,8 @@ class PostgresDatabase:
     reached, and VersionMismatch if the tables are of another version.
     """
 
+    body_in_small_letters = "lower(encode(body, 'escape'))"  # unlike convert_from, it accepts a damaged body
+
     def __init__(self, url: str) -> None:
         try:
             import psycopg

@@ -68,9 +68,8 @@ class Search:
 
 def find_runs(database: Database, search: Search) -> list[RunInfo]:
     """Return the runs that meet all conditions, newest first. Raises UsageError if a date is not valid."""
-    conditions = list(_conditions_on_runs(search))
     everything = all_runs(database)
-    runs = [run for run in everything if all(holds(run) for holds in conditions)]
+    runs = _that_match(everything, search)
 
     # Conditions on events, of the runs that are left. A fork has shared events, so each run is a list of segments.
     searches_errors = search.error is not None and search.error is not False
@@ -96,6 +95,16 @@ def find_runs(database: Database, search: Search) -> list[RunInfo]:
 
 
 # -- conditions on runs ----------------------------------------------------------------------------------------------
+
+
+def runs_that_match(database: Database, search: Search) -> list[RunRow]:
+    """Return the rows of the runs that meet the conditions on runs, newest first; those on events do not count."""
+    return _that_match(all_runs(database), search)
+
+
+def _that_match(runs: Iterable[RunRow], search: Search) -> list[RunRow]:
+    conditions = list(_conditions_on_runs(search))
+    return [run for run in runs if all(holds(run) for holds in conditions)]
 
 
 def _conditions_on_runs(search: Search) -> Iterator[Callable[[RunRow], bool]]:

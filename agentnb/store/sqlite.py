@@ -118,6 +118,8 @@ class SqliteDatabase:
     VersionMismatch if its tables are of another version.
     """
 
+    body_in_small_letters = "lower(CAST(body AS TEXT))"
+
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.where = str(path)
         self._path = path.absolute()  # the working directory may change

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
@@ -19,13 +19,14 @@ from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreBusy, S
 from agentnb.core.events import Event, RunStart
 from agentnb.run.past.folders import files_of, snapshots_in
 from agentnb.run.past.snapshot import Snapshot
-from agentnb.run.validation import check_name, check_path, check_position, shown
+from agentnb.run.validation import check_name, check_path, check_position, check_text, shown
 from agentnb.store import exchange, recordings, rows
 from agentnb.store.database import SPAN
 from agentnb.store.exchange import ExportedRun
 from agentnb.store.opening import is_address, open_store
 from agentnb.store.recordings import NewRun, RunRecorder, StoredRecording, is_same
-from agentnb.store.search import Date, RunInfo, Search, find_runs
+from agentnb.store.said import Found, search_text, tags_of_arm
+from agentnb.store.search import Date, RunInfo, Search, find_runs, runs_that_match
 
 _open: WeakSet[Store] = WeakSet()
 _listing = threading.Lock()
@@ -108,6 +109,29 @@ class Store:
             stop_reason=stop_reason,
         )
         return find_runs(self._database, search)
+
+    def search(
+        self, text: str, *, arm: Mapping[str, object] | None = None, tag: str | None = None, limit: int = 100
+    ) -> list[Found]:
+        """Return where a text was said: by the user or the model, in arguments or results of calls, or in an error.
+
+            for found in store.search("1888", arm={"model": "large"}):
+                print(found.name, found.event, found.excerpt)
+
+        text: any text, compared without regard to the case of letters. arm: only runs of studies with these labels of
+        factors. tag: only runs with a tag that matches, a pattern in which `*` stands for any text. limit: the maximum
+        number of results, those of the newest run first. Events that a fork shares with its origin are found there.
+
+        Raises UsageError if an argument is not valid.
+        """
+        check_text("search(text)", text)
+        if not text.strip():
+            raise UsageError("search(text) needs a text to search for, not an empty one.")
+        if type(limit) is not int or limit < 1:
+            raise UsageError(f"search(limit=) must be a whole number of at least 1, not {shown(limit)}.")
+        tags = tags_of_arm(arm)
+        runs = [run for run in runs_that_match(self._database, Search(tag=tag)) if tags <= set(run.tags)]
+        return search_text(self._database, text, runs, limit)
 
     def names(self) -> list[str]:
         """Return the names that `load` accepts, newest first: of snapshots, and of each run its name or else its id."""

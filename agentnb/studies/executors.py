@@ -105,7 +105,7 @@ class Pool:
         except BrokenExecutor as error:
             self._replace(error)
             future = self._pool.submit(work, ticket)
-        except RuntimeError as error:
+        except RuntimeError as error:  # it was shut down
             raise WorkersLost(
                 f"{type(self._pool).__name__} takes no more tasks: {error}. Keep it open while the study runs, or make"
                 " another one; agentnb.study with the same name and store, and that executor, continues."
@@ -115,20 +115,13 @@ class Pool:
         future.add_done_callback(lambda future: ended(None if future.cancelled() else future.exception()))
 
     def _replace(self, error: BrokenExecutor) -> None:
+        """Go on with a new pool of the same kind. Raises WorkersLost if it is not known how to make one."""
         old = self._pool
         if type(old) is not ProcessPoolExecutor:
             raise WorkersLost(
                 f"A process of the {type(old).__name__} has died, and it takes no more tasks: {error} Make another one;"
                 " agentnb.study with the same name and store, and that executor, continues."
             ) from error
-        kept: Any = old
-        self._pool = ProcessPoolExecutor(
-            kept._max_workers,
-            kept._mp_context,
-            kept._initializer,
-            kept._initargs,
-            max_tasks_per_child=kept._max_tasks_per_child,
-        )
         if not self._is_ours:
             warnings.warn(
                 "A process of the ProcessPoolExecutor has died, and Python has ended the other ones. The study"
@@ -136,8 +129,8 @@ class Pool:
                 RuntimeWarning,
                 stacklevel=2,
             )
+        self._pool, self._is_ours = _like(old), True
         old.shutdown(wait=False)
-        self._is_ours = True
 
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
         """Call a function in one of its processes: they are all of one kind."""
@@ -162,8 +155,20 @@ class Pool:
         for future in futures:
             future.cancel()
         concurrent.futures.wait(futures, CHECK_SECONDS)
-        if self._is_ours:
+        if self._is_ours:  # its processes are not needed any longer; another one is ready for the next start
             self._pool.shutdown(wait=False)
+            self._pool = _like(self._pool)
+
+
+def _like(pool: Any) -> ProcessPoolExecutor:
+    """Return a pool of the same kind. It starts its processes when they are needed."""
+    return ProcessPoolExecutor(
+        pool._max_workers,
+        pool._mp_context,
+        pool._initializer,
+        pool._initargs,
+        max_tasks_per_child=pool._max_tasks_per_child,
+    )
 
 
 # -- Dask --------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import dataclasses
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,7 +41,7 @@ PERIOD = 0.5
 """Seconds between two looks at the workers that the executor has."""
 
 DEATHS = 3
-"""A run has failed if so many workers have died that drove it, one after the other, and it has made no progress."""
+"""A run has failed if so many workers died while it worked, and it has made no progress between these deaths."""
 
 WORKER_SECONDS = 60.0
 """The seconds without a worker after which the study ends."""
@@ -62,6 +62,8 @@ class _Worker:
     name: str
     connection: Connection
     runs: set[StudyRun] = field(default_factory=set)
+    has_begun: bool = False
+    """True after it has begun its first run."""
 
 
 @dataclass(eq=False, slots=True)
@@ -101,6 +103,9 @@ class DrivingInWorkers(Driving):
         self._failures = 0
         self._failure: BaseException | str | None = None
         self._places = 0
+        self._is_to_look = True
+        """True if a worker has gone, or could not be started. Otherwise `PERIOD` passes between two looks."""
+        self._looks_at = 0.0
         self._last_worker = time.monotonic()
         self._is_abandoned = False
         self._waits = 0
@@ -142,9 +147,11 @@ class DrivingInWorkers(Driving):
                 self._assign(self._queue.popleft())
             if not self._active and (not self._queue or self._cancelled is not None):
                 return
-            await self._start_workers()
-            self._check_workers()
-            self._tell_presence(self._workers.values())
+            if self._is_to_look or time.monotonic() >= self._looks_at:
+                self._is_to_look, self._looks_at = False, time.monotonic() + PERIOD
+                await self._start_workers()
+                self._check_workers()
+            self._tell_presence()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), PERIOD)
 
@@ -171,13 +178,15 @@ class DrivingInWorkers(Driving):
         self._waits += change
         self._news.set()
 
-    def _tell_presence(self, workers: Iterable[_Worker], *, again: bool = False) -> None:
-        """Tell workers whether a caller waits, and whether a person may be present here, if that has changed."""
-        presence = {"type": "presence", "waits": self._waits > 0, "absence": headless.in_force().absence}
-        if again or presence != self._presence:
+    def _tell_presence(self) -> None:
+        """Tell the workers whether a caller waits, and whether a person may be present here, if that has changed."""
+        if self._presence != (presence := self._presence_now()):
             self._presence = presence
-            for worker in workers:
+            for worker in self._workers.values():
                 worker.connection.send(presence)
+
+    def _presence_now(self) -> dict[str, Any]:
+        return {"type": "presence", "waits": self._waits > 0, "absence": headless.in_force().absence}
 
     def abandon(self) -> None:
         """Close the connections: the process ends, and the workers must not wait for it. Safe from every thread."""
@@ -224,6 +233,7 @@ class DrivingInWorkers(Driving):
         if place in self._starting:
             self._starting.discard(place)
             self._count_failure(error or "the work ended before it began")
+            self._is_to_look = True
             self._news.set()
 
     def _count_failure(self, error: BaseException | str) -> None:
@@ -254,18 +264,21 @@ class DrivingInWorkers(Driving):
         self._starting.discard(place)
         worker = _Worker(place, connection)
         connection.send_bytes(self._plan)
-        self._tell_presence([worker], again=True)
+        connection.send(self._presence_now())
         self._workers[place] = worker
-        self._failures = 0
         self._news.set()
         try:
             while True:
                 self._receive(worker, await connection.receive())
         except LOST:
             pass
+        except Exception as error:  # a message that this agentnb does not know
+            self._failure = error
         finally:
             del self._workers[place]
-            self._news.set()
+        self._is_to_look = True
+        if not worker.has_begun:
+            self._failures += 1
         if not self._is_abandoned:
             await self._lost(worker)
 
@@ -283,6 +296,7 @@ class DrivingInWorkers(Driving):
             return
         match message["type"]:
             case "started":
+                worker.has_begun, self._failures = True, 0
                 one.id = message["id"]
                 if self._cancelled is not None:  # meanwhile
                     worker.connection.send({"type": "cancel", "reason": self._cancelled})
@@ -297,9 +311,9 @@ class DrivingInWorkers(Driving):
 
     def _leave(self, one: StudyRun, status: Any) -> None:
         """Note that no worker drives a run any longer."""
-        active = self._active.pop(one)
-        active.worker.runs.discard(one)
-        self._set(one, status)
+        if (active := self._active.pop(one, None)) is not None:
+            active.worker.runs.discard(one)
+            self._set(one, status)
 
     async def _lost(self, worker: _Worker) -> None:
         """Give the runs of a worker that has died to others, from their last events."""
@@ -308,11 +322,18 @@ class DrivingInWorkers(Driving):
                 del self._decisions[number]
                 decision.future.set_exception(_unconfirmed(decision.item))
         for one in list(worker.runs):
-            ended, deaths = await asyncio.to_thread(self._look_up, one)
+            try:
+                ended, deaths = await asyncio.to_thread(self._look_up, one)
+            except Exception as error:  # of the store
+                one.error = _text(error)
+                self._leave(one, "failed")
+                continue
             if ended:
                 self._leave(one, status_of(one.stop_reason))
             elif deaths >= DEATHS:
-                one.error = f"{deaths} workers have died that drove this run, and it made no progress."
+                one.error = (
+                    f"{deaths} workers died, one after the other, while they drove this run. It may be the cause."
+                )
                 self._leave(one, "failed")
             else:
                 self._leave(one, "interrupted")
@@ -336,8 +357,9 @@ class DrivingInWorkers(Driving):
         deaths, before = self._deaths.get(one, (0, 0))
         if any(isinstance(event, (ModelEnd, CallEnd)) for event in events[before:]):
             deaths = 0
-        self._deaths[one] = (deaths + 1, len(events))
-        return False, deaths + 1
+        deaths += one.status == "running"  # one that waited for a person has not caused it
+        self._deaths[one] = (deaths, len(events))
+        return False, deaths
 
     # -- one run -------------------------------------------------------------------------------------------------------
 

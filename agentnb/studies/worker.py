@@ -3,7 +3,7 @@
 `work` is the task that an executor performs. It connects to the study, receives the recipe and the cells to run, and
 drives their runs in the event loop of the host thread, many at the same time. Journals go to the store. Questions,
 and how runs end, go to the study; decisions come back. The worker ends when the study says so. If the connection ends,
-the study's process has died: the runs are cancelled, so that a later study continues them from the event before.
+the study's process has died: the runs are abandoned, and a later study continues them from the store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agentnb.studies.driving import Followed, decide_about, error_of, has_ended
 from agentnb.studies.shipping import Plan, pending_from_json, unpickled
 
 LEFT = "the process of the study has gone"
-"""The reason for which the runs of a worker are cancelled that has lost its study."""
+"""The reason for which the runs of a worker are abandoned that has lost its study."""
 
 SETTLING_SECONDS = 5.0
 """The seconds in which such runs must have ended."""
@@ -153,16 +153,20 @@ class _Session:
                     case other:
                         raise AssertionError(f"the study has sent {other!r}")
         except LOST:
-            self._cancel(LEFT)
+            self._abandon()
             with suppress(TimeoutError):
                 async with asyncio.timeout(SETTLING_SECONDS):
                     while self._active:
                         self._ended.clear()
                         await self._ended.wait()
         finally:
-            for followed in self._active.values():
-                followed.close()
+            self._abandon()
             self._store.close()
+
+    def _abandon(self) -> None:
+        """Leave the runs that have not ended to another worker, which continues them from the store."""
+        for followed in list(self._active.values()):
+            followed.run.abandon(LEFT)
 
     def _begin(self, number: int, id: str | None) -> None:
         """Start the run of a cell, or continue it from the store. id: of the run that the store has."""

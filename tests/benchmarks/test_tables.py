@@ -1,4 +1,4 @@
-"""What tables of many runs cost: less than decoding all events, and a constant amount for each run."""
+"""What tables of many runs and a search cost, beside decoding all events, and that each run costs the same."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 import agentnb
@@ -59,3 +60,17 @@ def test_tables_of_a_thousand_runs(tmp_path: Path, capsys) -> None:
                 report(f"{name}(store), a run of 1,000 to one of 100", growth, 1.2)
             assert seconds / whole < 3
             assert growth < 2
+
+        for text in ("some length", "nowhere"):
+            seconds = least(lambda text=text: many.search(text), 3)
+            with capsys.disabled():
+                detail = f"{seconds * 1e3:.0f} ms for 1,000 runs, 45,000 events"
+                report(f"store.search({text!r}), beside decoding all", seconds / whole, 0.3, detail)
+            assert seconds / whole < 0.6
+
+        pytest.importorskip("duckdb")
+        frames = least(lambda: (analysis.runs(many), analysis.calls(many), analysis.events(many)), 2)
+        database = least(lambda: analysis.connect(many, tables=["runs", "calls", "events"]).close(), 2)
+        with capsys.disabled():
+            report("connect(store), beside its frames", database / frames, 1.5, f"{database * 1e3:.0f} ms")
+        assert database / frames < 3

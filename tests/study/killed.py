@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
+import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -45,11 +48,10 @@ def lines_in(file: Path) -> list[tuple[int, str]]:
     return [(int(pid), line) for pid, _, line in (line.partition(" ") for line in text.splitlines())]
 
 
-async def killed_study(folder: Path, executor: Any, kills: int, repeats: int = 10, seconds: float = 0.02) -> Study:
-    """Drive a study while workers are killed, and return it after all runs have ended and were checked."""
-    file = folder / "lines"
-    study = agentnb.study(
-        working(file, seconds),
+def working_study(folder: Path, executor: Any, repeats: int = 10, seconds: float = 0.02) -> Study:
+    """Return a study of `2 * repeats` runs, which write to a file in the folder."""
+    return agentnb.study(
+        working(folder / "lines", seconds),
         ["go"],
         repeats,
         arms={"model": ["small", "large"]},
@@ -57,7 +59,13 @@ async def killed_study(folder: Path, executor: Any, kills: int, repeats: int = 1
         name="killed",
         executor=executor,
         progress=False,
-    ).start()
+    )
+
+
+async def killed_study(folder: Path, executor: Any, kills: int, repeats: int = 10, seconds: float = 0.02) -> Study:
+    """Drive a study while workers are killed, and return it after all runs have ended and were checked."""
+    file = folder / "lines"
+    study = working_study(folder, executor, repeats, seconds).start()
     every = 2 * repeats * CALLS // (kills + 1)
     killed, unknown = 0, 0
     while (future := study._future) is not None and not future.done():
@@ -84,3 +92,8 @@ async def killed_study(folder: Path, executor: Any, kills: int, repeats: int = 1
     assert len({run.id for run in study}) == 2 * repeats
     assert len([info for info in study.store.find(tag="study:killed") if info.events]) == 2 * repeats
     return study
+
+
+if __name__ == "__main__":  # a notebook's process, which is killed in the middle
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        working_study(Path(sys.argv[1]), pool, seconds=0.2).result()

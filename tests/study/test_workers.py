@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -25,7 +26,7 @@ from agentnb.core.errors import AlreadyDecided, InvalidArguments
 from agentnb.core.events import ApprovalDecision, ApprovalRequest
 from agentnb.studies import Study
 from agentnb.testing import ScriptedLLM, call
-from tests.study.killed import killed_study
+from tests.study.killed import killed_study, lines_in, working_study
 from tests.study.loops import asking, seeded, talking
 from tests.worlds import until
 
@@ -218,15 +219,41 @@ async def test_without_a_person_the_declared_policy_decides_once_a_caller_waits(
 async def test_a_pool_is_replaced_if_a_process_is_killed(tmp_path: Path) -> None:
     warned = pytest.warns(RuntimeWarning, match="The study continues in a new pool of the same size")
     with ProcessPoolExecutor(2, mp_context=SPAWN) as pool, warned:
-        await killed_study(tmp_path, pool, kills=2)
+        await killed_study(tmp_path, pool, kills=1)
+
+
+async def test_a_study_continues_after_its_own_process_was_killed(tmp_path: Path) -> None:
+    kill_after(30, tmp_path)
+    workers = {pid for pid, _ in lines_in(tmp_path / "lines")}
+    await until(lambda: not any(is_alive(pid) for pid in workers))  # they end by themselves
+    finished = {run.id for run in working_study(tmp_path, None) if run.status == "done"}
+    study = await killed_study(tmp_path, None, kills=0)
+    assert finished <= {run.id for run in study}
 
 
 async def test_the_runs_of_a_dask_worker_go_on_if_it_is_killed(dask: Any, tmp_path: Path) -> None:
-    await killed_study(tmp_path, dask, kills=2)
+    await killed_study(tmp_path, dask, kills=1)
 
 
 async def test_the_runs_of_an_engine_go_on_if_it_is_killed(engines: Any, tmp_path: Path) -> None:
     await killed_study(tmp_path, engines, kills=1)
+
+
+def kill_after(lines: int, folder: Path) -> None:
+    """Let a process drive the study until its workers have written so many lines, and kill it, but not the workers."""
+    with subprocess.Popen([sys.executable, "-m", "tests.study.killed", str(folder)]) as process:
+        patience = time.monotonic() + 60
+        while len(lines_in(folder / "lines")) < lines and time.monotonic() < patience:
+            time.sleep(0.002)
+        process.kill()
+
+
+def is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text().split()[2] != "Z"
+    except OSError:
+        return False
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

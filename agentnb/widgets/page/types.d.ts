@@ -486,6 +486,7 @@ interface ShownMessage {
   more: number;
   sent: boolean;
   failed: boolean;
+  pictures?: string[];
 }
 
 interface ShownCall {
@@ -499,6 +500,7 @@ interface ShownCall {
   result: string;
   position: number;
   failed: boolean;
+  pictures?: string[];
 }
 
 // ---- What if (views/whatif.py)

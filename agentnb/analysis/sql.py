@@ -1,0 +1,142 @@
+"""The tables of recordings in SQL: an open DuckDB connection (`connect`), and partitioned Parquet files (`to_parquet`).
+
+The tables and their columns are those of `agentnb.analysis.frames`, with two differences: each table has the column
+`study`, which tells the partition of the files, and data (arguments, results, outputs, tags) are JSON, of which
+`output->>'$.name'` returns a part. A value that is missing is NULL.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentnb.analysis import frames
+from agentnb.core.errors import UsageError
+from agentnb.core.lazy import optional_module
+from agentnb.run.validation import check_path, shown
+from agentnb.widgets.text import as_json
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from pandas import DataFrame
+
+TABLES = ("runs", "calls", "events", "decisions", "messages")
+
+
+def connect(of: Any, *, tables: Sequence[str] = TABLES) -> DuckDBPyConnection:
+    """Return a DuckDB connection that has the tables of recordings.
+
+        database = connect(store)
+        database.sql("SELECT tool, count(*), avg(took) FROM calls GROUP BY tool").df()
+
+    of: a store, a study or other recordings, whose tables are read into memory as they are now; or a folder that
+    `to_parquet` wrote, whose files are read by each query. tables: the tables to read; `messages` takes the longest.
+
+    Raises UsageError if a table does not exist, or if DuckDB is not installed.
+    """
+    _check_tables(tables)
+    connection: DuckDBPyConnection = _duckdb().connect()
+    try:
+        if isinstance(of, (str, Path)) and (folder := Path(of)).is_dir() and _tables_in(folder):
+            for name in _tables_in(folder):
+                if name in tables:
+                    files = str(folder / name / "**" / "*.parquet").replace("'", "''")
+                    options = "hive_partitioning = true, hive_types_autocast = false, union_by_name = true"
+                    connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{files}', {options})")
+        else:
+            for name, frame in _frames(of, tables):
+                with _registered(connection, frame) as select:
+                    connection.execute(f"CREATE TABLE {name} AS {select}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def to_parquet(of: Any, folder: str | Path, *, tables: Sequence[str] = TABLES) -> Path:
+    """Write the tables of recordings as Parquet files, and return the folder.
+
+    Each table is a folder, with a folder for each study in it: `calls/study=levelled/data_0.parquet`. pandas, Polars,
+    DuckDB and Spark read such a folder as one table.
+
+    of: a store, a study or other recordings. folder: a new or an empty folder. It is complete when it is there: the
+    files are written to a temporary folder next to it.
+
+    Raises UsageError if the folder is not empty, if a table does not exist, or if DuckDB is not installed.
+    """
+    _check_tables(tables)
+    check_path("to_parquet(of, folder)", folder)
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} is not an empty folder. Choose another one, or delete it first.")
+    if not folder.absolute().parent.is_dir():
+        raise UsageError(f"{folder.absolute().parent} is not a folder. Create it first.")
+    duckdb = _duckdb()
+    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+    try:
+        with duckdb.connect() as connection:
+            for name, frame in _frames(of, tables):
+                target = str(made / name).replace("'", "''")
+                with _registered(connection, frame) as select:
+                    if len(frame):
+                        options = "FORMAT parquet, COMPRESSION zstd, PARTITION_BY (study)"
+                    else:  # one file that has only the columns: without rows there are no partitions
+                        Path(made / name).mkdir()
+                        target, options = f"{target}/data_0.parquet", "FORMAT parquet"
+                    connection.execute(f"COPY ({select}) TO '{target}' ({options})")
+        made.chmod(0o755)  # a temporary folder is private
+        made.replace(folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return folder
+
+
+def _frames(of: Any, tables: Sequence[str]) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the name and the frame of each table, with the column `study`."""
+    of = of if isinstance(of, (str, Path)) or not hasattr(of, "__next__") else list(of)  # each table reads it again
+    runs = frames.runs(of)
+    for name in tables:
+        if name == "runs":
+            yield name, runs
+        else:
+            frame: DataFrame = getattr(frames, name)(of)
+            frame["study"] = frame["run"].map(runs.set_index("run")["study"]).astype(runs["study"].dtype)
+            yield name, frame
+
+
+@contextmanager
+def _registered(connection: DuckDBPyConnection, frame: DataFrame) -> Iterator[str]:
+    """Make a frame known to DuckDB, and yield the statement that selects its rows."""
+    data = [str(name) for name in frame if frame[name].dtype == object]
+    texts: dict[str, Any] = {
+        name: [None if value is None else as_json(value).decode() for value in frame[name]] for name in data
+    }
+    as_types = "".join(f', "{name}"::JSON AS "{name}"' for name in data)
+    replaced = f"REPLACE ({as_types.removeprefix(', ')})" if data else ""
+    connection.register("frame_of_a_table", frame.assign(**texts))
+    try:
+        yield f"SELECT * {replaced} FROM frame_of_a_table"
+    finally:
+        connection.unregister("frame_of_a_table")
+
+
+def _tables_in(folder: Path) -> list[str]:
+    """Return the tables that a folder has, as `to_parquet` writes them."""
+    return [name for name in TABLES if next((folder / name).glob("**/*.parquet"), None) is not None]
+
+
+def _check_tables(tables: Sequence[str]) -> None:
+    if isinstance(tables, str) or not isinstance(tables, Sequence):
+        raise UsageError(f"tables= must be a list of names, not {shown(tables)}.")
+    for name in tables:
+        if name not in TABLES:
+            raise UsageError(f"There is no table {shown(name)}; the tables are {', '.join(TABLES)}.")
+
+
+def _duckdb() -> Any:
+    return optional_module("duckdb", "SQL and Parquet need DuckDB", "duckdb")

@@ -1,0 +1,146 @@
+"""Text search in a store: finds the events in which a text was said, with an excerpt.
+
+There is no index: a scan of 90,000 events takes less than 100 ms, and an index would have to be written with each
+event. The database returns the rows that may match, by the parts of the text that have only ASCII letters and digits.
+The text of their events is compared here. So the results with SQLite and PostgreSQL are the same for any letters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from agentnb.core.errors import UsageError
+from agentnb.core.events import (
+    ApprovalDecision,
+    CallEnd,
+    CallStart,
+    ErrorInfo,
+    Event,
+    MessageAdded,
+    ModelEnd,
+    ModelFailed,
+    RunEnd,
+    RunStart,
+)
+from agentnb.core.messages import text_of
+from agentnb.run.validation import shown
+from agentnb.store import recordings
+from agentnb.store.database import SPAN, Database, as_bytes, keys
+from agentnb.store.rows import RunRow
+
+AROUND = 60
+"""The number of characters of an excerpt before the text, and after it."""
+
+
+class Found(NamedTuple):
+    """An event in which a text was said. `event` is its number in the run, `type` its type, `name` that of the run."""
+
+    run_id: str
+    name: str | None
+    event: int
+    type: str
+    excerpt: str
+
+
+def search_text(database: Database, text: str, runs: list[RunRow], limit: int) -> list[Found]:
+    """Return the events of these runs in which a text was said, at most `limit`, those of the newest run first."""
+    by_number = {run.number: run for run in runs}
+    matches = re.compile(re.escape(text), re.IGNORECASE).search
+    found: list[Found] = []
+    if not by_number:
+        return found
+
+    # The rows that may match. JSON escapes some characters, so only the parts between them are looked for.
+    parts = [part.lower() for part in re.findall(r"[A-Za-z0-9]+", text)]
+    sql = (
+        f"SELECT key, body, checksum FROM events WHERE key BETWEEN ? AND ? AND {database.body_in_small_letters} LIKE ?"
+    )
+    low, high = keys(min(by_number))[0], keys(max(by_number))[1]
+    rows = database.query(sql, low, high, f"%{'%'.join(parts)}%")
+    words = re.split(r"[\s\"\\\x00-\x1f]+", text.casefold())
+
+    # The events of the newest runs first, each in the order of its events.
+    order = {run.number: place for place, run in enumerate(runs)}
+    rows = [row for row in rows if row[0] // SPAN in order]
+    rows.sort(key=lambda row: (order[row[0] // SPAN], row[0]))
+    for key, body, written in rows:
+        body = as_bytes(body)
+        lowered = body.decode(errors="replace").casefold()
+        if not all(word in lowered for word in words):
+            continue
+        event = recordings.decode(key, body, written)
+        if event is None:  # the row is damaged
+            continue
+        for said in _said_in(event):
+            if (match := matches(said)) is not None:
+                run = by_number[key // SPAN]
+                found.append(Found(run.id, run.name, key % SPAN, event.type, _excerpt(said, *match.span())))
+                break
+        if len(found) == limit:
+            break
+    return found
+
+
+def _said_in(event: Event) -> Iterator[str]:
+    """Yield what was said in an event: by the user, the model or a tool.
+
+    A text that two events have is that of one: an input belongs to the start of the run, and a queued message to its
+    delivery.
+    """
+    match event:
+        case RunStart():
+            yield from _texts(event.input)
+        case MessageAdded():
+            if event.origin != "input":
+                yield text_of(event.message.content)
+        case ModelEnd():
+            yield text_of(event.message.content)
+        case ModelFailed():
+            yield from _of_error(event.error)
+        case CallStart():
+            yield from _texts(event.arguments)
+        case CallEnd():
+            yield from _texts(event.result)
+            yield from _of_error(event.error)
+        case ApprovalDecision():
+            yield event.reason
+        case RunEnd():
+            yield from _of_error(event.error)
+        case _:
+            pass
+
+
+def _texts(data: Any) -> Iterator[str]:
+    """Yield the texts in JSON data, and its numbers as texts."""
+    if isinstance(data, Mapping):
+        for name, value in data.items():
+            yield name
+            yield from _texts(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _texts(value)
+    elif data is not None:
+        yield str(data)
+
+
+def _of_error(error: ErrorInfo | None) -> Iterator[str]:
+    if error is not None:
+        yield f"{error.type}: {error.message}"
+
+
+def _excerpt(said: str, start: int, end: int) -> str:
+    """Return the text around a match, in one line."""
+    first, last = max(0, start - AROUND), min(len(said), end + AROUND)
+    cut = "…" * (first > 0) + said[first:last] + "…" * (last < len(said))
+    return " ".join(cut.split())
+
+
+def tags_of_arm(arm: Any) -> set[str]:
+    """Return the tags of the runs of an arm of a study. Raises UsageError if it is not a mapping."""
+    if arm is None:
+        return set()
+    if not isinstance(arm, Mapping) or not all(isinstance(factor, str) for factor in arm):
+        raise UsageError(f'search(arm=) takes the label of each factor, as {{"model": "large"}}, not {shown(arm)}.')
+    return {f"{factor}:{label}" for factor, label in arm.items()}
