@@ -22,7 +22,7 @@ pytest.importorskip("cloudpickle")
 
 import agentnb
 from agentnb import SessionLoop, Store, UsageError, tool
-from agentnb.core.errors import AlreadyDecided, InvalidArguments
+from agentnb.core.errors import AlreadyDecided, InvalidArguments, WorkersLost
 from agentnb.core.events import ApprovalDecision, ApprovalRequest
 from agentnb.studies import Study
 from agentnb.testing import ScriptedLLM, call
@@ -220,6 +220,35 @@ async def test_a_pool_is_replaced_if_a_process_is_killed(tmp_path: Path) -> None
     warned = pytest.warns(RuntimeWarning, match="The study continues in a new pool of the same size")
     with ProcessPoolExecutor(2, mp_context=SPAWN) as pool, warned:
         await killed_study(tmp_path, pool, kills=1)
+
+
+class Other(ProcessPoolExecutor):
+    """A pool of which agentnb does not know how to make another one."""
+
+
+async def test_a_pool_that_cannot_be_replaced_ends_the_study_with_what_to_do(store: Store) -> None:
+    here = os.getpid()
+
+    @tool
+    async def crash() -> None:
+        """End the process."""
+        if os.getpid() != here:
+            os._exit(1)
+
+    def make_loop() -> SessionLoop:
+        return SessionLoop(ScriptedLLM([call("crash")], repeat=True), [crash])
+
+    with Other(1, mp_context=SPAWN) as pool:
+        made = study(make_loop, store=store, executor=pool, limits={"turns": 1}).start()
+        with pytest.raises(WorkersLost, match=r"A process of the Other has died.*with the same name and store"):
+            await made
+    assert made.counts["interrupted"] == 1
+    again = study(make_loop, store=store, limits={"turns": 1}).start()
+    await waiting_for(again, 1)
+    assert again.pending[0].unknown  # whether it happened is for a person to say
+    again.answer(again.pending[0], "it has")
+    await again
+    assert again.counts["done"] == 1
 
 
 async def test_a_study_continues_after_its_own_process_was_killed(tmp_path: Path) -> None:
