@@ -251,9 +251,11 @@ async def test_a_pool_that_cannot_be_replaced_ends_the_study_with_what_to_do(sto
     assert again.counts["done"] == 1
 
 
-async def test_a_study_continues_after_its_own_process_was_killed(tmp_path: Path) -> None:
-    kill_after(30, tmp_path)
-    workers = {pid for pid, _ in lines_in(tmp_path / "lines")}
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "at its end"])
+async def test_a_study_continues_after_its_own_process_has_gone(is_killed: bool, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    run_until(30, tmp_path, is_killed)
+    workers = {pid for pid, _ in lines_in(lines)}
     await until(lambda: not any(is_alive(pid) for pid in workers))  # they end by themselves
     finished = {run.id for run in working_study(tmp_path, None) if run.status == "done"}
     study = await killed_study(tmp_path, None, kills=0)
@@ -268,13 +270,16 @@ async def test_the_runs_of_an_engine_go_on_if_it_is_killed(engines: Any, tmp_pat
     await killed_study(tmp_path, engines, kills=1)
 
 
-def kill_after(lines: int, folder: Path) -> None:
-    """Let a process drive the study until its workers have written so many lines, and kill it, but not the workers."""
-    with subprocess.Popen([sys.executable, "-m", "tests.study.killed", str(folder)]) as process:
+def run_until(lines: int, folder: Path, is_killed: bool) -> None:
+    """Let a process drive a study until its workers have written so many lines. Then it ends, or is killed."""
+    limit = "1000000" if is_killed else str(lines)
+    with subprocess.Popen([sys.executable, "-m", "tests.study.killed", str(folder), limit]) as process:
         patience = time.monotonic() + 60
         while len(lines_in(folder / "lines")) < lines and time.monotonic() < patience:
             time.sleep(0.002)
-        process.kill()
+        if is_killed:
+            process.kill()
+        process.wait(60)
 
 
 def is_alive(pid: int) -> bool:
