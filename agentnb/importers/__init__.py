@@ -28,7 +28,7 @@ from agentnb.core.errors import AgentnbError
 from agentnb.core.events import Event, RunStart
 from agentnb.importers.content import anthropic_answer, content_of, message_of, openai_answer
 from agentnb.importers.source import ForeignFile
-from agentnb.importers.writer import Answer, Call, Writer, seconds, stamped
+from agentnb.importers.writer import Answer, Call, Writer, seconds, stamp
 
 __all__ = [
     "Answer",
@@ -121,16 +121,16 @@ def recordings(
         """Add the recording of the events so far, with what was lost."""
         run_id = digest if not found else f"{digest}-{len(found) + 1}"
         lost = file.lost_in(len(found))
-        whole = stamped(events, run_id, lost)
-        start = cast("RunStart", whole[0])
+        stamp(events, run_id, lost)
+        start = cast("RunStart", events[0])
         about: dict[str, Any] = {"format": format.name, **start.config.get("imported", {})}
-        if untimed := sum(event.untimed for event in whole):
+        if untimed := sum(event.untimed for event in events):
             about["untimed"] = untimed
         if lost:
             about["lost"] = dict(sorted(lost.items()))
-        whole[0] = replace(start, config={**start.config, "imported": about})
+        events[0] = replace(start, config={**start.config, "imported": about})
         title = path.name.split(".")[0] or path.name
-        found.append(Imported(title if not found else f"{title}#{len(found) + 1}", tuple(whole)))
+        found.append(Imported(title if not found else f"{title}#{len(found) + 1}", tuple(events)))
         events.clear()
         lost.clear()
 
@@ -144,7 +144,9 @@ def recordings(
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
         raise file.refused(f"it looks like {format.name}, and cannot be read: {error!r:.200}") from error
     if not events:
-        raise file.refused(f"it looks like {format.name}, and has no events.")
+        damage = f" Its damage begins at {file.damage[0]:.200}." if file.damage else ""
+        raise file.refused(f"it looks like {format.name}, and has no events.{damage}")
+    file.forget()
     complete()
     if file.damage:
         others = f", and {len(file.damage) - 1} more" if len(file.damage) > 1 else ""

@@ -1,4 +1,4 @@
-"""ATIF: trajectories of Harbor and of the agents that it runs (Agent Trajectory Interchange Format, 1.0 to 1.7).
+"""ATIF: trajectories of Harbor and of the agents that it runs (Agent Trajectory Interchange Format, 1.0 to 1.8).
 
 A step of the agent is a request, its calls and their results. An observation without a call is a message from the
 environment. Embedded trajectories of sub-agents (version 1.7) become nested loops. A reference to another file is
@@ -20,7 +20,7 @@ from agentnb.importers.writer import Answer, Call, Writer, seconds
 
 name = "ATIF"
 id_of = id
-NEWEST = (1, 7)
+NEWEST = (1, 8)
 
 
 def recognises(file: ForeignFile) -> bool:
@@ -35,7 +35,7 @@ def read(file: ForeignFile) -> Iterator[Event]:
     version = str(document["schema_version"])
     number = tuple(int(part) for part in version.upper().removeprefix("ATIF-V").split(".") if part.isdigit())
     if not number or number[0] != NEWEST[0]:
-        raise VersionMismatch(f"{file.path} is of the version {version}; agentnb reads ATIF-v1.0 to v1.7.")
+        raise VersionMismatch(f"{file.path} is of the version {version}; agentnb reads ATIF-v1.0 to v1.8.")
     if not isinstance(document.get("steps"), list):
         raise file.refused("it is a trajectory without a list of steps.")
     about = _about(document)

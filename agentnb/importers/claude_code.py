@@ -61,6 +61,7 @@ def read(file: ForeignFile) -> Iterator[Event]:
     if not main:
         raise file.refused("it has no message of a session.")
     path = _branch(file, main)
+    del main, seen
     first = path[0]
     about = {
         "version": first.get("version"),
@@ -172,9 +173,12 @@ class _SubAgents:
             self._file.lost["sub-agents that no call refers to"] += len(self._by_agent)
 
 
-def _session(file: ForeignFile, lines: Sequence[Line], writer: Writer, agents: _SubAgents) -> Iterator[Event]:
-    position = 0
+def _session(file: ForeignFile, lines: list[Line], writer: Writer, agents: _SubAgents) -> Iterator[Event]:
+    """Yield the events of a session. The lines are forgotten on the way, so that a long file needs less memory."""
+    position = forgotten = 0
     while position < len(lines):
+        lines[forgotten:position] = [{}] * (position - forgotten)
+        forgotten = position
         line = lines[position]
         time = seconds(line.get("timestamp"), file.lost)
         if line.get("type") == "assistant":

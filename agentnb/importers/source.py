@@ -94,6 +94,11 @@ class ForeignFile:
             else:
                 self.damaged(f"line {number} is not an object", "damaged lines")
 
+    def forget(self) -> None:
+        """Free the memory of the decoded content, which is not needed any more."""
+        for name in ("document", "first"):
+            self.__dict__.pop(name, None)
+
     def damaged(self, place: str, kind: str) -> None:
         """Count a part of the file that cannot be read. place: where it is, for the warning."""
         self.lost[kind] += 1

@@ -11,7 +11,7 @@ The events have the form of a run of a SessionLoop, so that a SessionLoop can co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as field_
 from datetime import UTC, datetime
@@ -376,25 +376,22 @@ class Writer:
 # -- stamping ------------------------------------------------------------------------------------------------------
 
 
-def stamped(events: Iterable[Event], run_id: str, lost: Counter[str]) -> list[Event]:
-    """Return the events with their numbers and their run. An event without a time gets that of the event before it.
+def stamp(events: list[Event], run_id: str, lost: Counter[str]) -> None:
+    """Give the events their numbers and their run. An event without a time gets that of the event before it.
 
     Such an event is marked as `untimed`; before the first known time it gets that one. A time before that of an earlier
     event is also replaced, and counted as lost.
     """
-    given = list(events)
-    done: list[Event] = []
-    latest = next((event.time for event in given if event.time > 0), 0.0)
-    for seq, event in enumerate(given):
+    latest = next((event.time for event in events if event.time > 0), 0.0)
+    for seq, event in enumerate(events):  # in place: a long recording is not twice in memory
         time = event.time
         if time >= latest and time > 0:
             latest = time
-            done.append(replace(event, seq=seq, run_id=run_id))
+            events[seq] = replace(event, seq=seq, run_id=run_id)
             continue
         if time > 0:
             lost["times out of order"] += 1
-        done.append(replace(event, seq=seq, run_id=run_id, time=latest, untimed=True))
-    return done
+        events[seq] = replace(event, seq=seq, run_id=run_id, time=latest, untimed=True)
 
 
 def seconds(value: Any, lost: Counter[str]) -> float:
@@ -435,4 +432,4 @@ def error_of(type: str, message: Any) -> ErrorInfo:
     return ErrorInfo(type=str(type) or "Error", message=message if isinstance(message, str) else str(message))
 
 
-__all__ = ["Answer", "Call", "Writer", "error_of", "numbers", "seconds", "stamped"]
+__all__ = ["Answer", "Call", "Writer", "error_of", "numbers", "seconds", "stamp"]

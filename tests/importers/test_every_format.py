@@ -17,6 +17,7 @@ from agentnb.errors import RecordingCorrupt, VersionMismatch
 from agentnb.testing import ScriptedLLM
 from agentnb.widgets.static.panel import static_html
 from tests.importers.files import FILES, written
+from tests.importers.survey import survey, table
 
 every_kind = pytest.mark.parametrize("kind", FILES)
 
@@ -155,3 +156,16 @@ def places(value: Any, above: tuple[Any, ...] = ()) -> Any:
     for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         yield (*above, key)
         yield from places(inner, (*above, key))
+
+
+async def test_a_survey_counts_what_opens_and_where_a_run_continues(tmp_path: Path) -> None:
+    files = [written(tmp_path, kind) for kind in ("ATIF", "Inspect", "pi")]
+    (tmp_path / "notes.txt").write_text("no recording")
+    rows, refused = await survey([*files, tmp_path / "notes.txt"], forks=3)
+    assert list(refused) == [tmp_path / "notes.txt"]
+    assert {name: (row.files, row.recordings, row.forked == row.tried > 0) for name, row in rows.items()} == {
+        "ATIF": (1, 1, True),
+        "Inspect": (1, 1, True),
+        "pi": (1, 1, True),
+    }
+    assert table(rows).splitlines()[2].startswith("| ATIF | 1 | 1 | 8 | 2 | 1 | 0 | 0 | 3 of 3 | nothing |")

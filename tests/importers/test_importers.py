@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sqlite3
+import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing
 from importlib.metadata import EntryPoint
@@ -658,3 +661,29 @@ def test_a_file_of_no_known_format_is_refused_as_before(tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(content)
         with pytest.raises(RecordingCorrupt, match="is not a snapshot"):
             agentnb.replay(tmp_path / "x")
+
+
+def test_a_log_of_inspect_compressed_with_zstandard_opens_or_names_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    path = tmp_path / "log.eval"
+    packed = zstandard.ZstdCompressor().compress(document(inspect_sample(INSPECT_EVENTS)))
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
+        file.writestr("samples/1_epoch_1.json", packed)
+        file.writestr("header.json", "{}")
+    data = bytearray(archive.getvalue())
+    data[8:10] = (93).to_bytes(2, "little")  # the method of the first member, there and in the directory
+    place = data.index(b"PK\x01\x02") + 10
+    data[place : place + 2] = (93).to_bytes(2, "little")
+    path.write_bytes(data)
+    assert [event.type for event in Snapshot.load(path).events].count("model_end") == 2
+    path.write_bytes(bytes(data).replace(packed[-20:], bytes(20)))
+    with pytest.raises(RecordingCorrupt, match="its compression is damaged"):
+        Snapshot.load(path)
+    for library in ("zstandard", "backports.zstd", "compression.zstd"):
+        monkeypatch.setitem(sys.modules, library, None)
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match="pip install zstandard"):
+        Snapshot.load(path)
