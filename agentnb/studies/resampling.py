@@ -110,7 +110,7 @@ def resample(
     if its loop is not known; RecordingMismatch if the loop is of another kind.
     """
     recording = run if isinstance(run, Recording) else replay(run)
-    count = whole_number("n", n, 1)
+    count, seed = whole_number("n", n, 1), whole_number("seed", seed, 0)
     if until not in get_args(Until):
         raise UsageError(f"until= must be 'step' or 'end', not {shown(until)}.")
     if measure is not None and not callable(measure):
@@ -121,7 +121,7 @@ def resample(
     source = _Source(recording, until, _loops(loop), options)
     source.fork(steps[0], seed)  # raises the error of a loop that cannot continue the run
     return Resampling(
-        _Steps(recording, steps, count, whole_number("seed", seed, 0)),
+        _Steps(recording, steps, count, seed),
         source,
         measure or (_output if until == "end" else _answer),
         at_once=at_once_of(at_once),
@@ -156,7 +156,8 @@ def _steps(recording: Recording, at: Any, every: Any) -> list[ModelStart]:
             f"{where}, to which event {at} belongs, has made no request to a model. Pass the number of an event of a"
             f" loop that has: {', '.join(str(request.seq) for request in requests[:10]) or 'this run has none'}."
         )
-    return [([request for request in of_loop if request.seq <= at] or of_loop)[-1 if of_loop[0].seq <= at else 0]]
+    before = [request for request in of_loop if request.seq <= at]
+    return [before[-1] if before else of_loop[0]]
 
 
 class StepEnd:
@@ -250,9 +251,9 @@ class _Source:
 
 
 class Sample(StudyRun):
-    """One sample of a step. `drawn` is the sample as it is measured, which can be read like a run; None before its end.
+    """One sample of a step. `drawn` is the sample as it is measured, which can be read like a run; None if it failed.
 
-    `status` is "done" after the step as well, if the sample ends there.
+    `drawn` is None before the end, too. `status` is "done" after the step as well, if the sample ends there.
     """
 
     drawn: Recording | None = None
@@ -270,7 +271,7 @@ class Sample(StudyRun):
         if run.state.cancelled == STEP_IS_OVER:
             self.stop_reason = "step"
             self.drawn = run.at(end_of_step(run.recording, self.step) - 1)
-        elif self.is_over:
+        elif self.is_over and self.stop_reason != "error":
             self.drawn = run
 
 
@@ -436,13 +437,16 @@ class Resampling(Study):
     def __repr__(self) -> str:
         return printable(f"<Resampling of {self.name}: {self._summary}>")
 
+    def _ipython_display_(self) -> None:
+        raise NotImplementedError  # IPython then takes _repr_html_; panel() has a row for each sample
+
     def _repr_html_(self) -> str:
-        """Return a table with a row for each step: the flip rate as a number and as a bar."""
+        """Return a table with a row for each step: its flip rate as a bar, and with Wilson's interval (95 %)."""
         cells = "".join(f'<th style="text-align: left">{name}</th>' for name in ("event", "loop", "turn", "flip rate"))
         body = ""
         for at, (flips, n) in self._flips().items():
             bar = f'<meter value="{flips}" max="{max(n, 1)}" aria-label="flip rate"></meter>'
-            rate = f"{bar} {flips / n:.0%} ({flips} of {n})" if n else "no samples yet"
+            rate = f"{bar} {flips / n:.0%} ({flips} of {n}{_interval_text(flips, n)})" if n else "no samples yet"
             texts = (at, escape(printable(self._steps[at].path)), self._steps[at].turn, rate)
             body += "<tr>" + "".join(f'<td style="text-align: left">{text}</td>' for text in texts) + "</tr>"
         title = escape(printable(f"{self.name}: {self._summary}"))
@@ -450,6 +454,15 @@ class Resampling(Study):
             f'<table aria-label="Resampling"><caption>{title}</caption><thead><tr>{cells}</tr></thead>'
             f"<tbody>{body}</tbody></table>"
         )
+
+
+def _interval_text(count: int, total: int) -> str:
+    """Return an interval as text; empty if SciPy is not installed."""
+    try:
+        low, high = share_interval(count, total)
+    except UsageError:
+        return ""
+    return f"; 95 %: {low:.0%} to {high:.0%}"
 
 
 _STEP = ("at", "path", "turn")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
 import agentnb
 from agentnb import Run, SessionLoop, Store, UsageError, tool
@@ -215,12 +216,50 @@ async def test_a_sample_whose_model_fails_is_a_row_with_its_error() -> None:
     assert drawn.distribution().empty
 
 
+async def test_a_sample_whose_loop_fails_has_no_value() -> None:
+    world = World()
+    run = await world.run()
+
+    class Broken(SessionLoop):
+        def advance(self, state: Any) -> Any:
+            if state.model == "answered" or state.calls:
+                raise ValueError("the loop is broken")
+            return super().advance(state)
+
+        @classmethod
+        def kind(cls) -> str:
+            return SessionLoop.kind()
+
+    drawn = await resample(run, at=0, n=2, loop=lambda: Broken(world.loop().llm, world.loop().tools))
+    table = drawn.table()
+    assert list(table["status"]) == ["failed"] * 2
+    assert list(table["value"]) == [None] * 2
+    assert all("the loop is broken" in error for error in table["error"])
+    assert list(drawn.flip_rates()["failed"]) == [2]
+
+
 async def test_before_the_end_there_are_rows_without_values() -> None:
     run = await World().run()
     drawn = resample(run, at=0, n=2)
     assert list(drawn.table()["status"]) == ["not started"] * 2
     assert drawn.distribution().empty
     assert "no samples yet" in drawn._repr_html_()
+
+
+async def test_a_cell_shows_the_flip_rate_of_each_step_and_the_panel_its_samples() -> None:
+    world = World()
+    run = await world.run()
+    drawn = await resample(run, every="turn", n=3, loop=world.loop)
+    shown, _ = DisplayFormatter().format(drawn)
+    html = str(shown["text/html"])
+    assert html.count("<meter") == TURNS
+    assert "of 3; 95 %:" in html
+    assert shown["text/plain"] == repr(drawn)
+    assert "12 of 12 done" in repr(drawn)
+    panel = drawn.panel()
+    assert panel is drawn.panel()
+    panel.close()
+    assert len(agentnb.analysis.runs(drawn)) == 12
 
 
 # --- questions and cancelling -----------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from agentnb.widgets.views.trace import Row, Trace
 from tests import designs
 from tests.widgets.axe import faults
 from tests.widgets.pages import PanelPage, RecordedPanel, rows_message, state
-from tests.widgets.support import HOSTILE, asking_everywhere, session, waiting
+from tests.widgets.support import HOSTILE, asking_everywhere, play, session, waiting
 from tests.widgets.test_spans import stamped
 
 pytestmark = pytest.mark.browser
@@ -504,7 +504,7 @@ def test_a_decided_call_shows_the_arguments_that_ran_and_its_detail_the_earlier_
     expect(decided).to_contain_text("edited and approved by code")
     expect(decided.get_by_title('delete_file(path="/a")')).to_be_visible()
     run.reject("c1", "keep it")
-    run.result(30)
+    play(run)
     shown.until(lambda: page.locator(".agentnb-state-word").inner_text() == "done", "the end")
     decided_marks = page.locator(".agentnb-strip-decided")
     assert decided_marks.get_attribute("d").count("z") >= 1  # type: ignore[union-attr]

@@ -226,6 +226,8 @@ interface Question extends Identity {
   fields: FieldSpec[];
   /** The approximate number of characters of the question in a message. */
   size: number;
+  /** In a study: the arm of its run. Its path begins with the name of the run. */
+  group?: string;
 }
 
 /** One argument: a text of several lines, a text of one line, or any other value as JSON. */
@@ -484,6 +486,7 @@ interface ShownMessage {
   more: number;
   sent: boolean;
   failed: boolean;
+  pictures?: string[];
 }
 
 interface ShownCall {
@@ -497,6 +500,7 @@ interface ShownCall {
   result: string;
   position: number;
   failed: boolean;
+  pictures?: string[];
 }
 
 // ---- What if (views/whatif.py)
