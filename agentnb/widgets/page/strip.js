@@ -73,11 +73,7 @@ export class Strip {
       "svg",
       { "aria-hidden": "true" },
       ...[this.names, this.rule, this.breaks, ...this.loops, this.waits, this.hatch, this.gaps, ...Object.values(this.bars)],
-<<<<<<< HEAD
-      ...[this.said, this.decided, this.texts, this.later, this.marks, this.forks, this.line, this.knob, this.label, this.where],
-=======
-      ...[this.people, this.texts, this.range.box, this.later, this.marks, this.forks, this.line, this.knob, this.label, this.where],
->>>>>>> main
+      ...[this.said, this.decided, this.texts, this.range.box, this.later, this.marks, this.forks, this.line, this.knob, this.label, this.where],
     );
     this.slider = el("div", { class: "agentnb-strip-slider", role: "slider", tabindex: "0", "aria-label": "Position", "data-lm-suppress-shortcuts": "true" });
     this.slider.append(this.picture);
@@ -181,14 +177,9 @@ export class Strip {
     this.laid(axis);
     this.size(this.foot + RULER);
     this.drawNames(names);
-<<<<<<< HEAD
     const people = this.drawMarks(names);
     this.drawBars(bars, names, people);
-=======
-    this.drawBars(bars, names);
-    this.drawMarks(names);
     if (this.range.from !== null) this.range.draw();
->>>>>>> main
     this.place();
     this.cost += performance.now() - began;
     // They are drawn again when it is time, and grow while the run goes on.
