@@ -6,6 +6,7 @@ runs(study)                # a pandas DataFrame: one row for each run
 calls(run)                 # a pandas DataFrame: one row for each call
 timeline(run).figure       # what ran when
 diff(run, fork)            # the differences, side by side
+connect(store)             # DuckDB, with these tables
 """
 
 from typing import TYPE_CHECKING

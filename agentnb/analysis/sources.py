@@ -1,4 +1,4 @@
-"""Sources: the recordings to analyse, read from a run, a replay, a snapshot, a file, a store, or several of these.
+"""Sources: the recordings to analyse, read from runs, replays, snapshots, files, stores, studies, or several of these.
 
 A source is a sequence of events with a name. The other modules of this package read sources only.
 """
@@ -22,6 +22,8 @@ from agentnb.run.past.folders import files_of, snapshots_in
 from agentnb.run.past.fork import ancestors_of
 from agentnb.run.past.snapshot import RecordingCheck, Snapshot
 from agentnb.store import RunInfo, Store, is_address, is_store
+from agentnb.store.recordings import StoredRecording
+from agentnb.studies import Study
 
 NEVER = math.nan
 """The time of an event that has not happened."""
@@ -52,11 +54,12 @@ class Source(NamedTuple):
 
 def outlined_sources(of: Any) -> list[Source]:
     """Return the recordings in `of` as `sources` does. The events of a store are read in bulk, most as outlines."""
-    if not isinstance(of, Store):
+    stored = _stored(of, outlined=True)
+    if stored is None:
         return sources(of)
     found: list[Source] = []
     used: dict[str, int] = {}
-    for recording in of.recordings(outlined=True):
+    for recording in stored:
         name = recording.name or recording.id
         if recording.outlines is not None:
             found.append(Source(_unique(name, used), cast("list[Event]", recording.outlines), outlined=True))
@@ -64,6 +67,17 @@ def outlined_sources(of: Any) -> list[Source]:
             events = _with_inherited_marked(_in_order_of_time(recording.events))
             found.append(Source(_unique(name, used), events))
     return counted_once(found)
+
+
+def _stored(of: Any, *, outlined: bool = False) -> Iterator[StoredRecording] | None:
+    """Return the recordings of a store, or of a study that has one; None for anything else."""
+    if isinstance(of, Store):
+        return of.recordings(outlined=outlined)
+    if isinstance(of, Study) and of.store is not None:
+        ids = {run.id for run in of.runs}
+        stored = of.store.recordings(f"study:{of.name}", outlined=outlined)
+        return (recording for recording in stored if recording.id in ids)
+    return None
 
 
 def _unique(name: str, used: dict[str, int]) -> str:
@@ -87,10 +101,10 @@ def _is_possible(name: str, events: Sequence[Event]) -> bool:
 def sources(of: Any) -> list[Source]:
     """Return the recordings in `of`, each with a unique name.
 
-    of: a run, a replay or a snapshot; a `Store`, for all its runs, oldest first; the path or address of a store; the
-    path of a saved snapshot or of a recording of another tool; a folder or a pattern of such files (`"logs/*.json"`); a
-    mapping of names to these; or a sequence of these. A run of a store, or a file of a folder, that cannot be read is
-    left out, with a RuntimeWarning.
+    of: a run, a replay or a snapshot; a study; a `Store`, for all its runs, oldest first; the path or address of a
+    store; the path of a saved snapshot or of a recording of another tool; a folder or a pattern of such files
+    (`"logs/*.json"`); a mapping of names to these; or a sequence of these. A run of a store, or a file of a folder,
+    that cannot be read is left out, with a RuntimeWarning.
 
     Raises UsageError for any other argument, and for a file the errors of `Snapshot.load` and `Store`.
     """
@@ -162,11 +176,15 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
         yield of.name or of.id, of.recording
     elif isinstance(of, Snapshot):
         yield of.name or of.run_id, of.events
-    elif isinstance(of, Store):
-        for recording in of.recordings():
+    elif (stored := _stored(of)) is not None:
+        for recording in stored:
             name = recording.name or recording.id
             if _is_possible(name, recording.events):
                 yield name, recording.events
+    elif isinstance(of, Study):
+        for one in of.runs:
+            if one.run is not None and one.run.recording:
+                yield one.name, one.run.recording
     elif isinstance(of, (str, Path)):
         path = Path(of)
         if is_address(of) or (path.is_file() and is_store(path)):
@@ -190,6 +208,6 @@ def _read(of: Any) -> Iterator[tuple[str, Sequence[Event]]]:
             yield from _read(one)
     else:
         raise UsageError(
-            f"{type(of).__name__} is not a recording: pass a run, a replay, a snapshot, a store, the path of a snapshot"
-            " or a store, or several of these."
+            f"{type(of).__name__} is not a recording: pass a run, a replay, a snapshot, a store, a study, the path of a"
+            " snapshot or a store, or several of these."
         )

@@ -33,8 +33,8 @@ def connect(of: Any, *, tables: Sequence[str] = TABLES) -> DuckDBPyConnection:
         database = connect(store)
         database.sql("SELECT tool, count(*), avg(took) FROM calls GROUP BY tool").df()
 
-    of: a store or other recordings, whose tables are read into memory as they are now; or a folder that `to_parquet`
-    wrote, whose files are read by each query. tables: the tables to read. Reading `messages` takes the longest.
+    of: a store, a study or other recordings, whose tables are read into memory as they are now; or a folder that
+    `to_parquet` wrote, whose files are read by each query. tables: the tables to read; `messages` takes the longest.
 
     Raises UsageError if a table does not exist, or if DuckDB is not installed.
     """
@@ -63,8 +63,8 @@ def to_parquet(of: Any, folder: str | Path, *, tables: Sequence[str] = TABLES) -
     Each table is a folder, with a folder for each study in it: `calls/study=levelled/data_0.parquet`. pandas, Polars,
     DuckDB and Spark read such a folder as one table.
 
-    of: a store or other recordings. folder: a new or an empty folder. It is complete when it is there: the files are
-    written to a temporary folder next to it.
+    of: a store, a study or other recordings. folder: a new or an empty folder. It is complete when it is there: the
+    files are written to a temporary folder next to it.
 
     Raises UsageError if the folder is not empty, if a table does not exist, or if DuckDB is not installed.
     """

@@ -32,17 +32,21 @@ def share_interval(count: int, total: int, confidence: float = 0.95) -> Interval
 def mean_intervals(samples: Sequence[Sequence[float]], confidence: float = 0.95, *, seed: int = 0) -> list[Interval]:
     """Return the interval of the mean of each sample, by the bootstrap (bias-corrected and accelerated).
 
-    If all values of a sample are equal, its interval has no width. seed: equal seeds give equal intervals.
+    If all values of a sample are equal, its interval has no width; if one is not finite, it is NaN. seed: equal seeds
+    give equal intervals.
 
     Raises UsageError if SciPy is not installed.
     """
     found: list[Interval] = [(math.nan, math.nan)] * len(samples)
     by_length: dict[int, list[int]] = {}
+    samples = [[float(value) for value in sample] for sample in samples]
     for number, sample in enumerate(samples):
+        if not all(map(math.isfinite, sample)):
+            continue
         if len(set(sample)) > 1:
             by_length.setdefault(len(sample), []).append(number)
         elif sample:
-            found[number] = float(sample[0]), float(sample[0])
+            found[number] = sample[0], sample[0]
 
     # Samples of the same length are one array, which SciPy draws from at once.
     for length, numbers in by_length.items():

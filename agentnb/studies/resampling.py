@@ -436,13 +436,16 @@ class Resampling(Study):
     def __repr__(self) -> str:
         return printable(f"<Resampling of {self.name}: {self._summary}>")
 
+    def _ipython_display_(self) -> None:
+        raise NotImplementedError  # IPython then takes _repr_html_; panel() has a row for each sample
+
     def _repr_html_(self) -> str:
-        """Return a table with a row for each step: the flip rate as a number and as a bar."""
+        """Return a table with a row for each step: its flip rate as a bar, and with Wilson's interval (95 %)."""
         cells = "".join(f'<th style="text-align: left">{name}</th>' for name in ("event", "loop", "turn", "flip rate"))
         body = ""
         for at, (flips, n) in self._flips().items():
             bar = f'<meter value="{flips}" max="{max(n, 1)}" aria-label="flip rate"></meter>'
-            rate = f"{bar} {flips / n:.0%} ({flips} of {n})" if n else "no samples yet"
+            rate = f"{bar} {flips / n:.0%} ({flips} of {n}{_interval_text(flips, n)})" if n else "no samples yet"
             texts = (at, escape(printable(self._steps[at].path)), self._steps[at].turn, rate)
             body += "<tr>" + "".join(f'<td style="text-align: left">{text}</td>' for text in texts) + "</tr>"
         title = escape(printable(f"{self.name}: {self._summary}"))
@@ -450,6 +453,15 @@ class Resampling(Study):
             f'<table aria-label="Resampling"><caption>{title}</caption><thead><tr>{cells}</tr></thead>'
             f"<tbody>{body}</tbody></table>"
         )
+
+
+def _interval_text(count: int, total: int) -> str:
+    """Return an interval as text; empty if SciPy is not installed."""
+    try:
+        low, high = share_interval(count, total)
+    except UsageError:
+        return ""
+    return f"; 95 %: {low:.0%} to {high:.0%}"
 
 
 _STEP = ("at", "path", "turn")

@@ -20,17 +20,17 @@ MODULES = (
     *("text", "icons", "focus", "keys", "size", "past", "lanes", "spans", "trace_rows", "moment", "typed", "player"),
     *("store", "form", "breakpoints", "queue", "notices"),
     *("head", "menu", "exporting", "sum", "composer", "help", "dock", "controls"),
-    *("replay", "strip", "values", "asking", "call", "decisions", "approvals"),
+    *("replay", "range", "strip", "values", "asking", "call", "decisions", "approvals"),
     *("data", "recorded", "subject", "sections", "here", "detail"),
     *("list", "row", "filter", "events", "trace_line", "streams", "trace"),
-    *("messages", "live", "usage", "tabs"),
+    *("markdown", "messages", "live", "usage", "tabs"),
     *("cells", "whatif", "branches", "compare", "inside"),
     *("miniature", "study_store", "study_grid", "study_arms", "study"),
     *("phase", "diagram", "graph", "find", "ready", "ended", "sight", "bar", "panel"),
 )
 STYLES = (
-    *("tokens", "strip", "events", "trace", "diagram", "views", "acting", "question", "branching", "detail"),
-    *("frame", "bar", "study"),
+    *("tokens", "strip", "events", "trace", "diagram", "views", "markdown", "acting", "question"),
+    *("branching", "detail", "frame", "bar", "study"),
 )
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[a-z_]+\.js";\n', re.MULTILINE)
@@ -128,6 +128,37 @@ def _shortened(source: str) -> str:
 def compact_style_sheet() -> str:
     """Return the panel's CSS without comments."""
     return _COMMENT.sub("", style_sheet())
+
+
+@cache
+def file_style_sheet() -> str:
+    """Return the CSS of an exported file: without the rules of elements that it does not have."""
+    drawings = (path.read_text(encoding="utf-8") for path in sorted((PAGE.parent / "drawings").glob("*.py")))
+    source = "\n".join((file_module(), *drawings))
+    begun = set(re.findall(r"(agentnb-[a-z-]+-)\$\{", source))
+    known = set(re.findall(r"agentnb-[a-z-]+", source))
+
+    def is_known(name: str) -> bool:
+        return name in known or any(name.startswith(prefix) for prefix in begun)
+
+    def kept(rule: re.Match[str]) -> str:
+        selectors = _outside(rule[1]).split(",")
+        some = any(all(map(is_known, re.findall(r"\.(agentnb-[a-z-]+)", selector))) for selector in selectors)
+        return rule[0] if some or rule[1].lstrip().startswith("@") else ""
+
+    text = _EMPTY.sub("", _RULE.sub(kept, compact_style_sheet()))
+    return re.sub(r" ?([{};,]) ?", r"\1", re.sub(r"\s+", " ", text)).replace(";}", "}").replace(": ", ":")
+
+
+_RULE = re.compile(r"([^{}]+)\{[^{}]*\}")
+_EMPTY = re.compile(r"@(?:container|media)[^{}]*\{\s*\}")
+
+
+def _outside(selector: str) -> str:
+    """Return a selector without what is in parentheses."""
+    while (shorter := re.sub(r"\([^()]*\)", "", selector)) != selector:
+        selector = shorter
+    return selector
 
 
 @cache

@@ -29,7 +29,7 @@ from agentnb.core.state import State
 from agentnb.run import Recording
 from agentnb.run.gate.gate import Unit
 from agentnb.run.past.cursor import ends_of
-from agentnb.widgets.bundle import compact_style_sheet, file_module
+from agentnb.widgets.bundle import file_module, file_style_sheet
 from agentnb.widgets.drawings.diagram import diagram, table_of
 from agentnb.widgets.text import as_json, one_line
 from agentnb.widgets.views.about import QUESTION, input_text
@@ -133,7 +133,7 @@ def page_of(run: Recording) -> str:
     return _PAGE.format(
         title=escape(f"{now['name']} \N{MIDDLE DOT} {now['loop']}"),
         policy=_POLICY.format(scripts=f"{_hash(_START)} {_hash(code)}"),
-        style=_packed(zlib.compress(compact_style_sheet().encode(), 9)),
+        style=_packed(zlib.compress(file_style_sheet().encode(), 9)),
         data=_packed(compressed),
         code=_packed(zlib.compress(code.encode(), 9)),
         start=_START,

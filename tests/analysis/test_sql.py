@@ -61,6 +61,21 @@ def test_sql_sees_the_tables_of_a_store(store: Store, tmp_path: Path, is_written
         assert rows(database, missing) == [(7,)]
 
 
+@pytest.mark.parametrize("has_store", [False, True])
+def test_the_tables_of_a_study_are_those_of_its_runs(tmp_path: Path, has_store: bool) -> None:
+    store = Store(tmp_path / "runs.db") if has_store else None
+    study = agentnb.study(looking, ["go"], 2, arms={"model": ["a", "b"]}, store=store, name="pilot", progress=False)
+    assert len(analysis.calls(study)) == 0
+    study.result()
+    if store is not None:
+        looking("alone").start("go", store=store, tags=["study:pilot"]).result()  # of somebody else
+    names = {run.name for run in study}
+    for table in (analysis.calls, analysis.events, analysis.messages):
+        assert set(table(study)["run"]) == names
+    with analysis.connect(study, tables=["calls"]) as database:
+        assert rows(database, "SELECT count(*), count(DISTINCT run), any_value(study) FROM calls") == [(4, 4, "pilot")]
+
+
 def test_the_files_are_partitioned_by_study_and_pandas_reads_them(store: Store, tmp_path: Path) -> None:
     folder = analysis.to_parquet(store, tmp_path / "tables", tables=["runs", "decisions"])
     assert sorted(path.name for path in folder.iterdir()) == ["decisions", "runs"]

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { isEnter } from "../../agentnb/widgets/page/keys.js";
-import { OUTERMOST, isIn, matches } from "../../agentnb/widgets/page/row.js";
+import { OUTERMOST, around, fieldWith, isIn, matches } from "../../agentnb/widgets/page/row.js";
 import { count, duration, enable, inOneLine, fitsOnOneLine, number, visible } from "../../agentnb/widgets/page/text.js";
 
 test("control characters and characters without a glyph are shown as symbols", () => {
@@ -59,6 +59,16 @@ test("a search covers type, path, summary and data of an event and ignores case"
   for (const query of ["call_e", "find", "search", "seven"]) assert.equal(matches(row, query), true, query);
   assert.equal(matches(row, "eight"), false);
   assert.equal(matches({ ...row, data: undefined }, "seven"), false);
+});
+
+test("a hit is found in the field of an event that has it, and shown with what is around it", () => {
+  const data = { call_id: "c1", arguments: { to: ["ada", "bob@EXAMPLE.org"], body: null }, tokens: 1200 };
+  assert.deepEqual(fieldWith(data, "example"), { field: "arguments.to.1", text: "bob@EXAMPLE.org" });
+  assert.deepEqual(fieldWith(data, "120"), { field: "tokens", text: "1200" });
+  assert.deepEqual(fieldWith(data, "BODY"), { field: "arguments", text: "body" });
+  assert.equal(fieldWith(data, ".*"), null);
+  assert.equal(around(`${"a".repeat(60)}HIT${"b".repeat(60)}`, "hit", 48), `\u2026${"a".repeat(24)}HIT${"b".repeat(24)}\u2026`);
+  assert.equal(around("a hit", "hit", 48), "a hit");
 });
 
 test("a focused control is disabled when it loses the focus, and adds only one listener", () => {

@@ -36,4 +36,5 @@ def test_few_values_have_intervals_too() -> None:
     assert one[0] < 7 / 3 < one[1]
     assert other[0] < 15 / 4
     assert mean_intervals([[1.0, 2.0, 4.0]], seed=5) == [one]
+    assert all(map(math.isnan, mean_intervals([[1.0, math.nan], [math.inf, 10**30]])[0]))
     assert share_interval(0, 10)[0] == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
 import agentnb
 from agentnb import Run, SessionLoop, Store, UsageError, tool
@@ -221,6 +222,22 @@ async def test_before_the_end_there_are_rows_without_values() -> None:
     assert list(drawn.table()["status"]) == ["not started"] * 2
     assert drawn.distribution().empty
     assert "no samples yet" in drawn._repr_html_()
+
+
+async def test_a_cell_shows_the_flip_rate_of_each_step_and_the_panel_its_samples() -> None:
+    world = World()
+    run = await world.run()
+    drawn = await resample(run, every="turn", n=3, loop=world.loop)
+    shown, _ = DisplayFormatter().format(drawn)
+    html = str(shown["text/html"])
+    assert html.count("<meter") == TURNS
+    assert "of 3; 95 %:" in html
+    assert shown["text/plain"] == repr(drawn)
+    assert "12 of 12 done" in repr(drawn)
+    panel = drawn.panel()
+    assert panel is drawn.panel()
+    panel.close()
+    assert len(agentnb.analysis.runs(drawn)) == 12
 
 
 # --- questions and cancelling -----------------------------------------------------------------------------------------

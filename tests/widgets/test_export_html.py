@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from agentnb import SessionLoop, Store, UsageError, replay
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.tools import tool
+from agentnb.widgets.bundle import compact_style_sheet, file_style_sheet
 from agentnb.widgets.exporting import _BASE85, _DIGITS, file_name, page_of
 from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.transcript import Transcript
@@ -307,6 +308,30 @@ def test_the_file_is_small(tmp_path: Path, offline: Opened) -> None:
     tab(opened, "Messages")
     expect(opened.get_by_role("region", name="Messages")).to_contain_text("Turn 2499: I look at number")
     offline.check(path)
+
+
+def test_every_rule_of_an_element_that_the_file_has_is_in_its_style_sheet(tmp_path: Path, offline: Opened) -> None:
+    opened = offline.open(scenes.completed().export_html(tmp_path / "run.html"))
+    for name in ("Events", "Messages", "Usage", "Trace"):
+        tab(opened, name)
+        offline.draw()
+    opened.get_by_role("row").nth(3).click()
+    offline.draw()
+    # Selectors of the whole style sheet that hit an element are rules of the file, too.
+    missing = opened.evaluate(
+        """(whole) => {
+          const selectors = (rules) => [...rules].flatMap((rule) =>
+            rule.selectorText ? [rule.selectorText] : rule.cssRules ? selectors(rule.cssRules) : []);
+          const sheet = new CSSStyleSheet();
+          sheet.replaceSync(whole);
+          const own = new Set([...document.styleSheets].flatMap(({ cssRules }) => selectors(cssRules)));
+          const bare = (text) => text.replace(/::[a-z-]+/g, "");
+          return selectors(sheet.cssRules).filter((text) => !own.has(text) && document.querySelector(bare(text)));
+        }""",
+        compact_style_sheet(),
+    )
+    assert missing == []
+    assert len(file_style_sheet()) < 0.75 * len(compact_style_sheet())
 
 
 def test_data_that_cannot_be_compressed_is_cut_so_that_the_file_stays_bounded() -> None:

@@ -481,6 +481,8 @@ def test_filters_by_text_and_type_apply_to_later_events_too(page: Page) -> None:
     page.get_by_label("Filter events").fill("NUMBER 1999")
     count = page.locator(".agentnb-count")
     expect(count).to_have_text("11 of 20,000")
+    log = page.get_by_role("log", name="Events")
+    assert set(log.locator("mark").all_inner_texts()) == {"number 1999"}
     page.get_by_label("Type of event").select_option("model_end")
     expect(count).to_have_text("1 of 20,000")
     shown.deliver(rows_message(20_000, rows(20_000, 10, words="number 1999 again")))
@@ -488,8 +490,31 @@ def test_filters_by_text_and_type_apply_to_later_events_too(page: Page) -> None:
     page.get_by_label("Filter events").fill("c20003")  # only in the data
     page.get_by_label("Type of event").select_option("")
     expect(count).to_have_text("1 of 20,010")
+    row = log.get_by_role("option")
+    expect(row).to_contain_text("call_id: c20003")
+    assert log.locator("mark").all_inner_texts() == ["c20003"]
+    page.get_by_label("Filter events").fill("")
+    expect(log.locator("mark")).to_have_count(0)
+    expect(log).not_to_contain_text("call_id")
     page.get_by_label("Filter events").fill("nowhere")
     expect(page.get_by_text("No event matches the filter.")).to_be_visible()
+
+
+def test_hits_in_hostile_text_are_marked_and_stay_text(page: Page) -> None:
+    shown = PanelPage(page, state=state())
+    hostile = rows(0, 2)
+    hostile[0]["summary"] = f"{'x' * 200} (.*) <b>({HOSTILE}"
+    hostile[1]["data"] = {"result": [{"<img src=x>": f"{'y' * 300}<script>.*(z"}]}
+    shown.deliver(rows_message(0, hostile))
+    page.get_by_label("Filter events").fill("<B>(<script")
+    log = page.get_by_role("log", name="Events")
+    expect(log.locator("mark")).to_have_text("<b>(<script")
+    assert log.locator("mark").is_visible(), "it is at the end of a long line, which begins later now"
+    for words, field in ((".*(Z", "result.0.<img src=x>: …"), ("<IMG SRC=X>", "result.0: <img src=x>")):
+        page.get_by_label("Filter events").fill(words)
+        expect(log.get_by_role("option")).to_contain_text(field)
+        expect(log.locator("mark")).to_have_text(words.lower())
+    assert log.locator("img, script, b").count() == 0
 
 
 def test_until_the_kernel_answers_the_saved_tail_is_shown(page: Page) -> None:

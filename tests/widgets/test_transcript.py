@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Sequence
@@ -7,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from agentnb import tool
+from agentnb.content import Image, Pdf, message
 from agentnb.core.loop import Requests
 from agentnb.core.messages import Message
 from agentnb.loops.execution_loop import ExecutionLoop
@@ -14,7 +17,15 @@ from agentnb.loops.session_loop import SessionLoop
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.widgets.views.causes import Causes
 from agentnb.widgets.views.loops import Loops
-from agentnb.widgets.views.transcript import CALLS, PREPARED, TEXT, Transcript, transcript_data
+from agentnb.widgets.views.transcript import (
+    CALLS,
+    PICTURE,
+    PICTURES,
+    PREPARED,
+    TEXT,
+    Transcript,
+    transcript_data,
+)
 from tests.widgets.support import HOSTILE, asking, asking_inside, search, session, until
 
 
@@ -173,3 +184,32 @@ def test_a_long_conversation_is_sent_as_a_bounded_valid_message() -> None:
     assert len(asked["text"]) < TEXT + 60
     assert "characters in all" in asked["text"]
     assert told(run, last=1)["left"] == answer["total"] - 1
+
+
+async def test_pictures_that_are_part_of_a_message_are_shown_and_nothing_else() -> None:
+    png, gif = Image.from_bytes(b"\x89PNG\r\n\x1a\n" + bytes(9)), Image.from_bytes(b"GIF89a")
+
+    @tool
+    def shot() -> Any:
+        """Take a picture."""
+        return {"seen": 3, "plot": png}
+
+    svg = base64.b64encode(b"<svg onload='alert(1)'/>").decode()
+    false = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": svg}}
+    parts = message("What?", gif, Image.from_url("https://e.org/a.png"), Pdf.from_bytes(b"%PDF-1.7"))
+    parts["content"].append(false)
+    run = SessionLoop(ScriptedLLM([[call("shot", id="c")], "done"]), [shot]).start(parts)
+    await run
+    user, answer, last = told(run)["messages"]
+    assert user["pictures"] == [f"data:image/gif;base64,{gif.model_dump()['source']['data']}"]
+    assert answer["calls"][0]["pictures"] == [f"data:image/png;base64,{png.model_dump()['source']['data']}"]
+    assert "pictures" not in answer
+    assert "pictures" not in last
+
+
+async def test_large_pictures_are_not_sent_to_the_page() -> None:
+    large = Image.from_bytes(b"GIF89a" + bytes(PICTURE))
+    half = Image.from_bytes(b"GIF89a" + bytes(PICTURE * 3 // 4 - 100))
+    run = SessionLoop(ScriptedLLM(["done"])).start(message(large, half, half, half))
+    await run
+    assert len(told(run)["messages"][0]["pictures"]) == 1 + (PICTURES - PICTURE) // PICTURE

@@ -22,6 +22,7 @@ from agentnb.widgets.views.spans import Spans
 from agentnb.widgets.views.strip import strip
 from tests.benchmarks.panel_stream import measure
 from tests.loops.execution_world import World, c, solution
+from tests.widgets.axe import faults
 from tests.widgets.pages import PanelPage, RecordedPanel, rows, rows_message, state
 from tests.widgets.support import HOSTILE, asking_inside, delete_file, pauses, session
 
@@ -353,6 +354,49 @@ def test_the_diagram_shows_the_path_taken_the_counts_and_the_last_arrow(
     expect(last).to_have_text("thinking to done")
 
 
+def test_a_range_of_the_strip_shows_its_sums_until_escape(show: Callable[[Any], PanelPage]) -> None:
+    run = played(busy())
+    shown = show(run)
+    come(shown)
+    page = shown.page
+    group = page.get_by_role("group", name="Range")
+    expect(group).to_be_hidden()
+    box = shown.slider.bounding_box()
+    assert box is not None
+    page.keyboard.down("Shift")
+    page.mouse.move(box["x"] + 60, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 4, box["y"] + 20)
+    shown.draw()
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    before = shown.position
+    spent = Spans().follow(run.events).spent
+    words = group.inner_text().replace("\n", " ")
+    assert f"#0 to #{len(run.events) - 1}" in words
+    assert "3 calls" in words
+    assert "2,400 tokens in, 60 out" in words
+    for name, kind in (("calls", "call"), ("you", "wait")):
+        said = re.search(rf"{name} +([\d.]+) (ms|s)", words)
+        assert said is None or abs(float(said[1]) / (1000 if said[2] == "ms" else 1) - spent[kind]) < 0.01
+    assert shown.position == before, "the shown moment stays"
+    assert faults(page) == []
+    page.keyboard.press("Escape")
+    expect(group).to_be_hidden()
+
+    # By keyboard: from the playhead to where it is moved.
+    shown.go_to(3)
+    shown.slider.press("F10")
+    page.get_by_role("menuitem", name="Measure from here").click()
+    shown.slider.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    shown.draw()
+    expect(group).to_contain_text("#2 to #6")
+    page.get_by_role("button", name="Clear the range").click()
+    expect(group).to_be_hidden()
+
+
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
@@ -376,6 +420,73 @@ def test_messages_have_roles_calls_with_results_and_folded_reasoning(show: Calla
     asked.get_by_role("button", name="Event").first.click()
     expect(page.get_by_role("tabpanel", name="Events")).to_be_visible()
     assert "model_end" in selected(page)
+
+
+MARKDOWN = """# Agent *loops*
+
+Here is a **short** summary, with `code **as it is**` and snake_case_names, 2 * 3 * 4, ~~not this~~ \\*nor this\\*;
+a [paper](https://example.org/a_(b)?c=1), not [this](javascript:boom()) nor ![that](https://example.org/i.png).
+
+| paper | year |
+|:--|--:|
+| Why \\| loops | 2017 |
+| more `a|b` | <b>2020</b> |
+
+3. First
+
+   - inner *one*
+   - [x] inner two
+4. Second
+
+> A quote
+> - in it a list
+
+```python
+def f(x):
+    return "**no**"
+```
+---
+    indented
+"""
+
+
+def test_the_markdown_of_a_model_is_shown_as_elements_and_as_source(show: Callable[[Any], PanelPage]) -> None:
+    shown = show(
+        played(session([[*text("One."), call("move_file", {"source": "a\nb", "target": "b"}, id="m")], MARKDOWN]))
+    )
+    page = shown.page
+    tab(page, "Messages").click()
+    made = page.locator(".agentnb-markdown")
+    shown.until(made.count, "the answer")
+    assert page.locator("details.agentnb-made").evaluate("node => node.clientHeight") < 30, "a folded call is one line"
+    assert made.get_by_role("heading").all_inner_texts() == ["Agent loops"]
+    assert made.locator("em").all_inner_texts() == ["loops", "one"]
+    assert made.locator("b").all_inner_texts() == ["short"]
+    assert made.locator("s").all_inner_texts() == ["not this"]
+    assert made.locator(":not(pre) > code").all_inner_texts() == ["code **as it is**"]
+    assert made.locator(".agentnb-markdown-link").all_inner_texts() == ["paper"]
+    for words in (
+        "snake_case_names, 2 * 3 * 4,",
+        "*nor this*",
+        "paper (https://example.org/a_(b)?c=1), not [this](javascript:boom()) nor ![that](https://example.org/i.png).",
+    ):
+        expect(made).to_contain_text(words)
+    assert made.get_by_role("columnheader").all_inner_texts() == ["paper", "year"]
+    assert made.get_by_role("cell").all_inner_texts() == ["Why | loops", "2017", "more `a", "b` | <b>2020</b>"]
+    assert made.locator("ol").get_attribute("start") == "3"
+    assert made.locator("ol > li > ul > li").all_inner_texts() == ["inner one", "\u2611 inner two"]
+    expect(made.locator("blockquote li")).to_have_text("in it a list")
+    assert made.locator("pre").all_inner_texts() == ['def f(x):\n    return "**no**"', "indented"]
+    expect(made.locator("hr")).to_have_count(1)
+    assert made.locator("a, img, script").count() == 0
+    assert faults(page) == []
+
+    source = page.get_by_role("button", name="Source")
+    source.click()
+    expect(made).to_have_count(0)
+    expect(page.get_by_role("article").last).to_contain_text("| Why \\| loops | 2017 |")
+    source.press("Enter")
+    expect(made).to_have_count(1)
 
 
 def test_text_is_shown_while_it_streams_and_then_as_a_message(show: Callable[[Any], PanelPage]) -> None:

@@ -332,6 +332,7 @@ export class Call {
       this.approvals.show(this);
     } else if (this.open) this.toggle(this.open);
     this.lay();
+    if (this.approvals.table) this.store.notify("selected"); // the detail pane decides a closed row
     this.approvals.reveal(this);
     if (this.opened && reviewed) this.more.focus({ preventScroll: true }); // the button is gone, and the keys are for this call
   }
@@ -421,6 +422,7 @@ export class Call {
     say(this.error, "");
     if (open) this.approvals.concern(this);
     this.lay();
+    if (this.approvals.table) this.store.notify("selected"); // the detail pane decides a closed row
     if (form) this.form.append(this.filled(form).el);
     // The form is in the place of the arguments, unless it has only the beginning of a long value that nobody has read.
     this.given.el.hidden = open === "Edit" && (this.given.seen || Boolean(this.forms.Edit?.isWhole()));

@@ -161,7 +161,7 @@ export class Events {
    */
   show(row, index) {
     const at = this.number(index);
-    row.show(this.rows()[at], this.began);
+    row.show(this.rows()[at], this.began, this.filter.query.value.toLowerCase());
     return at;
   }
 

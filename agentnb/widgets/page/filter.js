@@ -6,6 +6,8 @@ import { OUTERMOST, isIn, matches } from "./row.js";
 const CHOICES = 200; // tools, and loops, that can be chosen at most; a text finds the others
 
 /** @typedef {"type" | "tool" | "loop"} Choice */
+/** @type {Record<Choice, string>} */
+const CLASSES = { type: "agentnb-types", tool: "agentnb-tools", loop: "agentnb-loops" };
 
 export class Filter {
   /**
@@ -31,7 +33,7 @@ export class Filter {
      * @param {...HTMLOptionElement} options
      */
     const choice = (name, ...options) =>
-      el("select", { class: `agentnb-select agentnb-${name}s`, "aria-label": `${name[0].toUpperCase()}${name.slice(1)} of event` }, ...options);
+      el("select", { class: `agentnb-select ${CLASSES[name]}`, "aria-label": `${name[0].toUpperCase()}${name.slice(1)} of event` }, ...options);
     this.type = choice("type", el("option", { value: "", text: "all types" }));
     this.tool = choice("tool", el("option", { value: "", text: "all tools" }));
     this.loop = choice(

@@ -76,6 +76,11 @@ class Intervals {
     return copy;
   }
 
+  // The times, also where they overlap. A call that a loop performs is no work of its own.
+  times() {
+    return this.starts.map((start, i) => /** @type {Times} */ ([start, this.ends[i]])).filter((_, i) => !this.spans[i].performed);
+  }
+
   // The times without overlaps. A call that a loop performs is no work of its own.
   union() {
     const joined = /** @type {Times[]} */ ([]),

@@ -2,12 +2,14 @@
 // not changed keep their elements, and stay open or closed.
 
 import { button, count, el, fit, number, say } from "./text.js";
+import { hasMarkdown, markdown } from "./markdown.js";
 
 const AT_FIRST = 40, // messages shown at first; "Earlier" shows as many more
   LOOPS = 200, // loops that can be chosen, at most
   TALL = 600, // characters of a text that fits on the screen,
   TALL_LINES = 14, // and lines
   PAUSE = 400; // milliseconds between two questions to the kernel; more if it answers slowly
+const PICTURE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*$/;
 /** @type {Record<string, string>} */
 const SPEAKS = { text: "speaks", reasoning: "thinks", call: "calls" };
 
@@ -41,6 +43,8 @@ export class Messages {
     );
     this.count = el("span", { class: "agentnb-dim agentnb-amount" });
     this.earlier = button("Earlier", () => this.showEarlier(), { class: "agentnb-link", hidden: true, title: "Show more of the earlier messages" });
+    this.isSource = false; // whether the Markdown of the model is shown as it is written
+    this.source = button("Source", () => this.toggleSource(), { "aria-pressed": "false", title: "Show the Markdown of the model as it is written", hidden: true });
     this.note = el("p", { class: "agentnb-dim agentnb-gap", hidden: true });
     this.list = el("div", { class: "agentnb-said" });
     this.live = el("div", { class: "agentnb-said agentnb-speaking", "aria-hidden": "true" });
@@ -56,7 +60,7 @@ export class Messages {
     this.el = el(
       "div",
       { class: "agentnb-events agentnb-messages" },
-      el("div", { class: "agentnb-filter" }, this.loop, this.count, this.earlier),
+      el("div", { class: "agentnb-filter" }, this.loop, this.count, this.source, this.earlier),
       this.log,
     );
     this.sought = "";
@@ -104,6 +108,19 @@ export class Messages {
     }
     say(this.unfound, `None of ${count(this.shown.size, "message")} has this text.`);
     this.unfound.hidden = !sought || found > 0 || !this.shown.size;
+  }
+
+  toggleSource() {
+    this.isSource = !this.isSource;
+    this.source.setAttribute("aria-pressed", String(this.isSource));
+    const { scrollTop } = this.log;
+    for (const shown of this.shown.values()) {
+      const node = this.makeAnew(JSON.parse(shown.signature), shown.node);
+      shown.node.replaceWith(node);
+      shown.node = node;
+    }
+    this.log.scrollTop = scrollTop;
+    this.sift();
   }
 
   showEarlier() {
@@ -211,6 +228,7 @@ export class Messages {
     say(this.note, [note, left ? `${number(left)} earlier messages` : ""].filter(Boolean).join(" "));
     this.note.hidden = !this.note.textContent;
     this.earlier.hidden = !left;
+    this.source.hidden = !messages.some((message) => isWritten(message));
     this.empty.hidden = total > 0;
     say(this.empty, this.path ? "No messages yet." : this.store.nothing("messages"));
     this.drawLive();
@@ -235,7 +253,8 @@ export class Messages {
   make(message) {
     const body = el("div", { class: "agentnb-message-body" });
     if (message.reasoning) body.append(fold("reasoning", "agentnb-reasoning", block(message.reasoning)));
-    if (message.text) body.append(block(message.text));
+    if (message.text) body.append(isWritten(message) && !this.isSource ? markdown(message.text) : block(message.text));
+    body.append(...thumbnails(message.pictures));
     for (const call of message.calls) body.append(this.makeCall(call));
     if (message.more) body.append(el("p", { class: "agentnb-dim", text: `and ${count(message.more, "more call")}` }));
     const role = el("div", { class: "agentnb-role" }, el("span", { text: message.role }));
@@ -256,6 +275,7 @@ export class Messages {
       "",
       "agentnb-made",
       ...parts.flatMap(([name, text]) => [el("div", { class: "agentnb-label-small", text: name }), block(text)]),
+      ...thumbnails(call.pictures),
       call.position >= 0 ? this.linkTo(call.position) : null,
     );
     made.dataset.group = call.failed ? "error" : "call";
@@ -301,11 +321,26 @@ export class Messages {
 }
 
 /**
+ * Whether a message is one of the model in Markdown.
+ * @param {ShownMessage} message
+ */
+const isWritten = ({ role, text }) => role === "assistant" && hasMarkdown(text);
+
+/**
  * Show a text. If it may not fit on the screen it can have the focus, so that the keyboard scrolls it.
  * @param {string} text
  */
 function block(text) {
   return el("pre", { text, tabindex: text.length > TALL || text.split("\n").length > TALL_LINES ? "0" : null });
+}
+
+/**
+ * Show pictures that are a part of the message. Nothing is fetched, and no other type of data is shown.
+ * @param {string[]} [pictures]
+ */
+function thumbnails(pictures = []) {
+  const shown = pictures.filter((picture) => PICTURE.test(picture));
+  return shown.map((src, i) => el("img", { class: "agentnb-thumbnail", src, alt: `Picture ${i + 1} of ${shown.length}` }));
 }
 
 /**

@@ -112,7 +112,8 @@ export function render({ model, el: host }) {
  * @returns {{ root: HTMLElement, dispose: () => void }}
  */
 function make(store, model) {
-  if (store instanceof StudyStore)
+  // An exported file has no studies, and not their modules.
+  if (model.get("study") && store instanceof StudyStore)
     return new StudyPanel(store, model, ({ inside, state }, words, root, leave) =>
       showInside(store, new InnerModel(store, inside, state), words, root, leave),
     );

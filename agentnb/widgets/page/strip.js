@@ -2,6 +2,7 @@
 // panel: dragging the playhead shows the run as it was at that moment, also while it runs; "Live" returns to the newest.
 
 import { button, duration, el, fit, number, say, svg, unique, visible } from "./text.js";
+import { Range } from "./range.js";
 import { END, Joined, Lanes, placeOf, timeAt, turnsOf, upTo } from "./lanes.js";
 
 const DEEP = 15, // the height of a lane, of which the first begins at TOP
@@ -66,11 +67,12 @@ export class Strip {
     this.knob = svg("circle", { class: "agentnb-strip-knob", r: 4.5 });
     this.label = svg("rect", { class: "agentnb-strip-knob", height: 17, rx: 4 });
     this.where = svg("text", { class: "agentnb-strip-where", "text-anchor": "middle" });
+    this.range = new Range(this);
     this.picture = svg(
       "svg",
       { "aria-hidden": "true" },
       ...[this.names, this.rule, this.breaks, ...this.loops, this.waits, this.hatch, this.gaps, ...Object.values(this.bars)],
-      ...[this.people, this.texts, this.later, this.marks, this.forks, this.line, this.knob, this.label, this.where],
+      ...[this.people, this.texts, this.range.box, this.later, this.marks, this.forks, this.line, this.knob, this.label, this.where],
     );
     this.slider = el("div", { class: "agentnb-strip-slider", role: "slider", tabindex: "0", "aria-label": "Position", "data-lm-suppress-shortcuts": "true" });
     this.slider.append(this.picture);
@@ -78,12 +80,15 @@ export class Strip {
     this.liveText = el("span", { text: "Live" });
     this.live = el("button", { type: "button", class: "agentnb-strip-live", title: "Show what happens now (L)" }, this.dot, this.liveText);
     this.menu = new StripMenu(this);
-    this.el = el("div", { class: "agentnb-strip" }, this.slider, this.live, this.menu.el);
+    this.el = el("div", { class: "agentnb-strip" }, this.slider, this.live, this.menu.el, this.range.el);
     this.live.addEventListener("click", () => store.goLive());
     this.slider.addEventListener("keydown", (event) => this.key(event));
     this.slider.addEventListener("pointerdown", (event) => this.press(event));
     this.slider.addEventListener("pointermove", (event) => this.drag(event));
-    this.slider.addEventListener("pointerup", () => this.apply());
+    this.slider.addEventListener("pointerup", () => {
+      this.apply();
+      if (this.range.isHeld) this.range.end();
+    });
     this.slider.addEventListener("contextmenu", (event) => {
       event.preventDefault();
       this.menu.open(event.clientX ? event.clientX - this.el.getBoundingClientRect().left : this.headAt());
@@ -173,6 +178,7 @@ export class Strip {
     this.drawNames(names);
     this.drawBars(bars, names);
     this.drawMarks(names);
+    if (this.range.from !== null) this.range.draw();
     this.place();
     this.cost += performance.now() - began;
     // They are drawn again when it is time, and grow while the run goes on.
@@ -324,6 +330,7 @@ export class Strip {
     this.live.setAttribute("aria-pressed", String(isLive));
     say(this.liveText, over ? "End" : "Live");
     if (!width) return;
+    if (this.range.follows && this.time() !== this.range.to) this.range.extend(this.time());
     const x = this.headAt(),
       hasHead = last > 0 && !(isLive && over);
     show(this.line, hasHead);
@@ -406,6 +413,7 @@ export class Strip {
     this.menu.close();
     this.slider.focus({ preventScroll: true });
     this.slider.setPointerCapture(event.pointerId);
+    if (event.shiftKey && this.width) this.range.begin(this.timeUnder(event));
     this.dragged = event;
     this.apply();
     event.preventDefault(); // no selection of text
@@ -423,9 +431,18 @@ export class Strip {
     const event = this.dragged;
     this.dragged = null;
     if (!event || !this.width) return;
+    if (this.range.isHeld) {
+      this.range.extend(this.timeUnder(event));
+      return;
+    }
     const { left } = this.slider.getBoundingClientRect(),
       to = this.positionAt(event.clientX - left - this.gutter);
     if (to !== this.store.position || !this.store.isLive) this.go(to);
+  }
+
+  /** @param {PointerEvent} event */
+  timeUnder({ clientX }) {
+    return timeAt(this.axis, clientX - this.slider.getBoundingClientRect().left - this.gutter);
   }
 
   /**
@@ -452,7 +469,7 @@ export class Strip {
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const { store } = this,
+    const { store, slider } = this,
       { key, shiftKey, altKey, ctrlKey, metaKey } = event,
       at = store.position;
     if (altKey || ctrlKey || metaKey) return;
@@ -463,6 +480,7 @@ export class Strip {
     else if (key === "End") this.go(store.recorded());
     else if (key === "l" || key === "L") store.goLive();
     else if (key === "Enter") store.select(store.rows[at - 1] ?? null);
+    else if (key === "Escape" && this.range.clear()) slider.focus({ preventScroll: true });
     else if (key === "F10" || key === "ContextMenu") this.menu.open(this.headAt());
     else return;
     event.preventDefault();
@@ -496,8 +514,9 @@ class StripMenu {
     const item = { class: "agentnb-strip-menu-item", tabindex: "-1" };
     this.real = button("Real time", () => this.choose(() => strip.squeeze(!strip.squeezes)), { ...item, role: "menuitemcheckbox", title: "Show waits and pauses to scale, too" });
     this.event = button("Show this event", () => this.choose(() => strip.store.select(strip.store.rows[strip.store.position - 1] ?? null)), { ...item, role: "menuitem" });
+    this.measure = button("Measure from here", () => this.choose(() => strip.range.begin(strip.time(), { follows: true })), { ...item, role: "menuitem", title: "Sum up a range of time: from here to where the playhead is moved; or drag with Shift" });
     this.id = unique();
-    this.el = el("div", { class: "agentnb-strip-menu", role: "menu", "aria-label": "Strip", hidden: true }, this.real, this.event);
+    this.el = el("div", { class: "agentnb-strip-menu", role: "menu", "aria-label": "Strip", hidden: true }, this.real, this.event, this.measure);
     this.el.addEventListener("keydown", (event) => this.key(event));
     this.el.addEventListener("focusout", ({ relatedTarget }) => {
       if (!this.el.contains(/** @type {Node | null} */ (relatedTarget))) this.close();
@@ -527,7 +546,11 @@ class StripMenu {
   /** @param {KeyboardEvent} event */
   key(event) {
     if (event.key === "Escape" || event.key === "Tab") this.strip.slider.focus();
-    else if (event.key === "ArrowDown" || event.key === "ArrowUp") (document.activeElement === this.real ? this.event : this.real).focus();
+    else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      const items = [this.real, this.event, this.measure],
+        at = items.findIndex((one) => one === document.activeElement);
+      items[(at + (event.key === "ArrowDown" ? 1 : items.length - 1)) % items.length].focus();
+    }
     else return;
     event.preventDefault();
     event.stopPropagation();

@@ -484,6 +484,7 @@ interface ShownMessage {
   more: number;
   sent: boolean;
   failed: boolean;
+  pictures?: string[];
 }
 
 interface ShownCall {
@@ -497,6 +498,7 @@ interface ShownCall {
   result: string;
   position: number;
   failed: boolean;
+  pictures?: string[];
 }
 
 // ---- What if (views/whatif.py)

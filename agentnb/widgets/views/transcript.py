@@ -16,6 +16,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
+from pydantic_core import to_json
+
+from agentnb.core.blocks import INSIDE, blocks_in, with_pictures
 from agentnb.core.events import CUT_OFF_REASONS, ApprovalDecision, Event
 from agentnb.core.evolve import evolve, nested
 from agentnb.core.json import repair_text
@@ -51,6 +54,8 @@ OPEN_CALL: Mapping[CallStatus, str] = {
     "ended": "ended",
 }
 """The words for a call that has no result yet."""
+PICTURE, PICTURES = 300_000, 600_000
+"""The maximum number of characters of the base64 of one picture that a page gets, and of all in one answer to it."""
 PREPARED = "The loop's hook `prepare` changes these messages before each request; they are shown before that change."
 
 logger = logging.getLogger("agentnb")
@@ -66,6 +71,7 @@ class CallEntry(NamedTuple):
     result: Any
     failed: bool
     position: int
+    pictures: Sequence[str] = ()
 
 
 class Entry(NamedTuple):
@@ -79,6 +85,7 @@ class Entry(NamedTuple):
     failed: bool
     sent: bool
     position: int
+    pictures: Sequence[str] = ()
 
 
 class Transcript:
@@ -151,6 +158,7 @@ class Transcript:
                 bool(message.get("is_error")),
                 message.get("role") in SENT and id(message) not in self._not_sent and not is_broken_off(message),
                 position,
+                pictures_in(message.get("content")) if message.get("role") != "tool" else (),
             )
 
     def _call(
@@ -177,7 +185,14 @@ class Transcript:
         fields = {name: getattr(decided[-1], name) for name in ("name", "arguments", "reason")} if decided else {}
         decision = {name: field for name, field in fields.items() if field}
         return CallEntry(
-            call["name"], call.get("malformed") or call.get("arguments"), words, decision, value, failed, at
+            call["name"],
+            call.get("malformed") or call.get("arguments"),
+            words,
+            decision,
+            value,
+            failed,
+            at,
+            pictures_in(value),
         )
 
     def _decided(self, position: int, ids: Sequence[str]) -> dict[str, list[ApprovalDecision]]:
@@ -236,6 +251,23 @@ class Transcript:
         return places, ends
 
 
+def pictures_in(content: Any) -> list[str]:
+    """Return the pictures in the content of a message, or in a result, as `data:` addresses.
+
+    They are PNG, JPEG, GIF and WEBP by their first bytes. A picture at an address is left out: a page never fetches.
+    """
+    if not isinstance(content, list | dict) or INSIDE not in to_json(content, fallback=str).decode():
+        return []
+    sources = [
+        block["source"] for block in blocks_in(content) or with_pictures(content) or () if block["type"] == "image"
+    ]
+    return [
+        f"data:{source['media_type']};base64,{source['data']}"
+        for source in sources
+        if source["type"] == "base64" and len(source["data"]) <= PICTURE
+    ]
+
+
 def next_request(design: Any, state: State) -> Sequence[Mapping[str, Any]]:
     """Return the messages that the loop's next request would send.
 
@@ -292,36 +324,53 @@ def transcript_data(transcript: Transcript, last: int, *, most: int = TEXT, room
     total = len(transcript)
     first = max(0, total - last)
     messages = []
+    left = PICTURES
+
+    def with_thumbnails(shown: dict[str, Any], pictures: Sequence[str]) -> dict[str, Any]:
+        nonlocal left
+        kept = []
+        for picture in pictures:
+            if len(picture) <= left:
+                left -= len(picture)
+                kept.append(picture)
+        return shown | {"pictures": kept} if kept else shown
+
     for entry in reversed(list(transcript.entries(first, total))):
         length = most if room > 0 else most // 20
         calls = [
-            {
-                "name": repair_text(call.name),
-                "line": repair_text(_arguments_line(call)),
-                "returned": repair_text(brief(clip(call.result, LINE, 10), LINE)),
-                "words": repair_text(call.words),
-                "arguments": _cut(call.arguments, length // 4),
-                "decision": _cut(call.decision, length // 4) if call.decision else "",
-                "result": _cut(call.result, length // 2) if call.result is not None else "",
-                "failed": call.failed,
-                "position": call.position,
-            }
+            with_thumbnails(
+                {
+                    "name": repair_text(call.name),
+                    "line": repair_text(_arguments_line(call)),
+                    "returned": repair_text(brief(clip(call.result, LINE, 10), LINE)),
+                    "words": repair_text(call.words),
+                    "arguments": _cut(call.arguments, length // 4),
+                    "decision": _cut(call.decision, length // 4) if call.decision else "",
+                    "result": _cut(call.result, length // 2) if call.result is not None else "",
+                    "failed": call.failed,
+                    "position": call.position,
+                },
+                call.pictures,
+            )
             for call in entry.calls[:CALLS]
         ]
         text, reasoning = _cut(entry.text, length), _cut(entry.reasoning, length)
         room -= len(text) + len(reasoning) + sum(len(call["arguments"]) + len(call["result"]) for call in calls)
         messages.append(
-            {
-                "place": entry.place,
-                "role": repair_text(entry.role),
-                "text": text,
-                "reasoning": reasoning,
-                "calls": calls,
-                "more": max(0, len(entry.calls) - CALLS),
-                "failed": entry.failed,
-                "sent": entry.sent,
-                "position": entry.position,
-            }
+            with_thumbnails(
+                {
+                    "place": entry.place,
+                    "role": repair_text(entry.role),
+                    "text": text,
+                    "reasoning": reasoning,
+                    "calls": calls,
+                    "more": max(0, len(entry.calls) - CALLS),
+                    "failed": entry.failed,
+                    "sent": entry.sent,
+                    "position": entry.position,
+                },
+                entry.pictures,
+            )
         )
     return {"total": total, "left": first, "note": transcript.note, "messages": messages[::-1]}
 
