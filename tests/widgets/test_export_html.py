@@ -233,7 +233,7 @@ def test_an_event_is_shown_in_full_and_what_needs_a_kernel_is_not_offered(offlin
     detail = opened.get_by_role("region", name="Detail")
     expect(detail).to_contain_text("read_table")
     expect(detail).to_contain_text("nile")
-    for name in ("What if", "Break here", "Show all", "Cancel", "Snapshot", "Fork", "Steer", "Export", "State here"):
+    for name in ("What if", "Break here", "Show all", "Cancel", "Snapshot", "Fork", "Steer", "Export"):
         expect(opened.get_by_text(name, exact=False).locator("visible=true")).to_have_count(0)
     grid(opened).focus()
     opened.keyboard.press("w")
@@ -314,9 +314,9 @@ def test_the_file_is_small(tmp_path: Path, offline: Opened) -> None:
     offline.check(path)
 
 
-@pytest.mark.parametrize("world", ["ExecutionLoop", "SessionLoop"])
+@pytest.mark.parametrize("world", ["execution", "completed"])
 def test_the_file_has_the_state_of_each_event(world: str) -> None:
-    run = scenes.completed() if world == "SessionLoop" else played(world)
+    run = scenes.completed() if world == "completed" else played(world)
     states: dict[str, dict[str, dict[str, Any]]] = {}
     for event, changed in zip(run.events, _States(run.events).changed, strict=True):
         if event.type == "run_start":
