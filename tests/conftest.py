@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their fixtures and parameters, sort them, and keep one case in n of those marked `sampled(n)`.
 
-    Of the tests that run on both releases of ipykernel, every second case runs on the older release.
+    Of the tests that run on both releases of ipykernel, every fourth case runs on the older release.
     """
     for item in items:
         for fixture in MARK_OF_FIXTURE.keys() & set(getattr(item, "fixturenames", ())):
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = []
     for item in items:
         sampled = item.get_closest_marker("sampled")
-        one_in = sampled.args[0] if sampled is not None else 2 if "ipykernel6" in text_parameters(item) else 1
+        one_in = sampled.args[0] if sampled is not None else 4 if "ipykernel6" in text_parameters(item) else 1
         if zlib.crc32(item.nodeid.encode()) % one_in:
             left_out.append(item)
     if left_out:

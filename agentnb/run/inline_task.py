@@ -157,7 +157,8 @@ class InlineTask:
                 yield from self._wakes
             except asyncio.CancelledError as error:  # the effect handles what the event loop throws in
                 self._note_cancelled(error)
-                if not future.cancel():
+                # With its message, as a task does: anyio recognizes the cancellation of its own time limit by it.
+                if not future.cancel(*error.args[:1]):
                     self._throw = error
                     break
             finally:

@@ -16,6 +16,7 @@ import concurrent.futures.process  # registers what it does at the exit of the i
 import dataclasses
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -44,7 +45,7 @@ DEATHS = 3
 """A run has failed if so many workers died while it worked, and it has made no progress between these deaths."""
 
 WORKER_SECONDS = 60.0
-"""The seconds without a worker after which the study ends."""
+"""The seconds without a worker after which there is a warning."""
 
 FAILED_STARTS = 3
 """The study ends if the executor fails to start a worker so many times, for each worker, and none has connected."""
@@ -137,11 +138,12 @@ class DrivingInWorkers(Driving):
             await self._listener.close()
             for one in list(self._active):
                 self._leave(one, "interrupted")
-            await asyncio.to_thread(self._executor.end)
+            if not self._is_abandoned:
+                await asyncio.to_thread(self._executor.end)
             _driven.discard(self)
 
     async def _drive(self) -> None:
-        while True:
+        while not self._is_abandoned:
             self._news.clear()
             while self._workers and self._may_begin():
                 self._assign(self._queue.popleft())
@@ -192,9 +194,10 @@ class DrivingInWorkers(Driving):
         """Close the connections: the process ends, and the workers must not wait for it. Safe from every thread."""
 
         def abort() -> None:
-            self._cancelled, self._is_abandoned = self._cancelled or "the process has ended", True
+            self._is_abandoned = True
             for worker in self._workers.values():
                 worker.connection.abort()
+            self._news.set()
 
         call_in(hosting.host.loop, abort)
 
@@ -241,18 +244,24 @@ class DrivingInWorkers(Driving):
         self._failure = error
 
     def _check_workers(self) -> None:
-        """Raise WorkersLost if there are no workers, and it is not to be expected that there will be."""
+        """Raise WorkersLost if workers cannot be started. If there are none for a while, warn: some may come later."""
         now = time.monotonic()
         if self._workers:
             self._last_worker = now
             return
-        has_waited = now - self._last_worker
-        if self._failures > FAILED_STARTS * max(self._places, 1) or has_waited > WORKER_SECONDS:
-            why = f": {_text(self._failure)}" if self._failure is not None else ""
+        if self._failures > FAILED_STARTS * max(self._places, 1):
             raise WorkersLost(
-                f"No worker of {self._executor.name} drives the runs of the study any longer{why}. What was recorded is"
-                " kept. Look at the executor, or make another one; agentnb.study with the same name and store, and that"
-                " executor, continues."
+                f"No worker of {self._executor.name} drives the runs of the study any longer: {_text(self._failure)}"
+                " What was recorded is kept. Look at the executor, or make another one; agentnb.study with the same"
+                " name and store, and that executor, continues."
+            )
+        if now - self._last_worker > WORKER_SECONDS:
+            self._last_worker = now
+            warnings.warn(
+                f"{self._executor.name} has had no worker for {WORKER_SECONDS:g} s, and the study waits for one. Start"
+                " workers, or call study.cancel(): a study with the same name and store continues later.",
+                RuntimeWarning,
+                stacklevel=2,
             )
 
     async def _serve(self, connection: Connection) -> None:
@@ -455,8 +464,8 @@ def _error_from_json(error: list[str]) -> Exception:
     return RuntimeError(f"{name}: {text}")
 
 
-def _text(error: BaseException | str) -> str:
-    return printable(error if isinstance(error, str) else f"{type(error).__name__}: {error}")
+def _text(error: BaseException | str | None) -> str:
+    return printable(f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error))
 
 
 def _abandon_all() -> None:

@@ -48,7 +48,7 @@ async def test_a_notebook_can_be_driven_from_a_coroutine(notebooks: Notebooks) -
 def test_without_a_browser_an_error_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("AGENTNB_CHROMIUM", raising=False)
-    with pytest.raises(NoBrowser, match="apt-get install -y chromium"):
+    with pytest.raises(NoBrowser, match="apt-get install -y chromium-headless-shell"):
         find_chromium()
     monkeypatch.setenv("AGENTNB_CHROMIUM", "/no/such/browser")
     with pytest.raises(NoBrowser, match="/no/such/browser"):

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 
 from agentnb import ExecutionLoop, RunFailed, SessionLoop, tool
@@ -231,3 +234,18 @@ def takes_tools(insisting: bool) -> Any:
 @pytest.mark.parametrize("llm", [*takes_tools(False), *takes_tools(True)])
 async def test_a_stream_that_accepts_only_tools_gets_no_schema(llm: Any) -> None:
     assert await ExecutionLoop(llm, [double]).start("go") == "done"
+
+
+async def test_a_time_limit_inside_a_model_ends_only_what_it_limits() -> None:
+    class Limited:
+        async def stream(self, messages: Any, *, tools: Any = None, schema: Any = None) -> AsyncIterator[Any]:
+            with anyio.move_on_after(0.001):  # httpx uses it for a connection that takes long
+                await anyio.sleep(60)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.001):
+                    await asyncio.sleep(60)
+            yield {"type": "text_delta", "content": "hello"}
+
+    assert await SessionLoop(Limited()).start("Hi.") == "hello"
+    run = SessionLoop(Limited()).start("Hi.")
+    assert [event async for event in run][-1].output == "hello"

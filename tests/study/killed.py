@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -94,6 +95,8 @@ async def killed_study(folder: Path, executor: Any, kills: int, repeats: int = 1
     return study
 
 
-if __name__ == "__main__":  # a notebook's process, which is killed in the middle
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        working_study(Path(sys.argv[1]), pool, seconds=0.2).result()
+if __name__ == "__main__":  # a notebook's process, which ends in the middle, or is killed
+    pool = ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
+    study = working_study(Path(sys.argv[1]), pool, seconds=0.2).start()
+    while len(lines_in(Path(sys.argv[1]) / "lines")) < int(sys.argv[2]):
+        time.sleep(0.01)

@@ -22,7 +22,7 @@ pytest.importorskip("cloudpickle")
 
 import agentnb
 from agentnb import SessionLoop, Store, UsageError, tool
-from agentnb.core.errors import AlreadyDecided, InvalidArguments
+from agentnb.core.errors import AlreadyDecided, InvalidArguments, WorkersLost
 from agentnb.core.events import ApprovalDecision, ApprovalRequest
 from agentnb.studies import Study
 from agentnb.testing import ScriptedLLM, call
@@ -222,9 +222,40 @@ async def test_a_pool_is_replaced_if_a_process_is_killed(tmp_path: Path) -> None
         await killed_study(tmp_path, pool, kills=1)
 
 
-async def test_a_study_continues_after_its_own_process_was_killed(tmp_path: Path) -> None:
-    kill_after(30, tmp_path)
-    workers = {pid for pid, _ in lines_in(tmp_path / "lines")}
+class Other(ProcessPoolExecutor):
+    """A pool of which agentnb does not know how to make another one."""
+
+
+async def test_a_pool_that_cannot_be_replaced_ends_the_study_with_what_to_do(store: Store) -> None:
+    here = os.getpid()
+
+    @tool
+    async def crash() -> None:
+        """End the process."""
+        if os.getpid() != here:
+            os._exit(1)
+
+    def make_loop() -> SessionLoop:
+        return SessionLoop(ScriptedLLM([call("crash")], repeat=True), [crash])
+
+    with Other(1, mp_context=SPAWN) as pool:
+        made = study(make_loop, store=store, executor=pool, limits={"turns": 1}).start()
+        with pytest.raises(WorkersLost, match=r"A process of the Other has died.*with the same name and store"):
+            await made
+    assert made.counts["interrupted"] == 1
+    again = study(make_loop, store=store, limits={"turns": 1}).start()
+    await waiting_for(again, 1)
+    assert again.pending[0].unknown  # whether it happened is for a person to say
+    again.answer(again.pending[0], "it has")
+    await again
+    assert again.counts["done"] == 1
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "at its end"])
+async def test_a_study_continues_after_its_own_process_has_gone(is_killed: bool, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    run_until(30, tmp_path, is_killed)
+    workers = {pid for pid, _ in lines_in(lines)}
     await until(lambda: not any(is_alive(pid) for pid in workers))  # they end by themselves
     finished = {run.id for run in working_study(tmp_path, None) if run.status == "done"}
     study = await killed_study(tmp_path, None, kills=0)
@@ -239,13 +270,16 @@ async def test_the_runs_of_an_engine_go_on_if_it_is_killed(engines: Any, tmp_pat
     await killed_study(tmp_path, engines, kills=1)
 
 
-def kill_after(lines: int, folder: Path) -> None:
-    """Let a process drive the study until its workers have written so many lines, and kill it, but not the workers."""
-    with subprocess.Popen([sys.executable, "-m", "tests.study.killed", str(folder)]) as process:
+def run_until(lines: int, folder: Path, is_killed: bool) -> None:
+    """Let a process drive a study until its workers have written so many lines. Then it ends, or is killed."""
+    limit = "1000000" if is_killed else str(lines)
+    with subprocess.Popen([sys.executable, "-m", "tests.study.killed", str(folder), limit]) as process:
         patience = time.monotonic() + 60
         while len(lines_in(folder / "lines")) < lines and time.monotonic() < patience:
             time.sleep(0.002)
-        process.kill()
+        if is_killed:
+            process.kill()
+        process.wait(60)
 
 
 def is_alive(pid: int) -> bool:

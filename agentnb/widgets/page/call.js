@@ -140,7 +140,7 @@ export class Call {
     this.form = el("form", { class: "agentnb-form", hidden: true });
     this.form.addEventListener("submit", (event) => event.preventDefault());
     for (const kind of ["input", "change"]) this.form.addEventListener(kind, () => this.typed.add(this.open));
-    this.remember = unknown ? null : remembering();
+    this.remember = unknown ? null : remembering(store.remembers ?? REMEMBER);
     this.approves = keyed(unknown ? "Run again" : "Approve", unknown ? "" : "A", () => this.decide("approve"), {
       "data-do": "approve",
       title: unknown ? "Run the call a second time" : "Run the call (A)",
@@ -332,6 +332,7 @@ export class Call {
       this.approvals.show(this);
     } else if (this.open) this.toggle(this.open);
     this.lay();
+    if (this.approvals.table) this.store.notify("selected"); // the detail pane decides a closed row
     this.approvals.reveal(this);
     if (this.opened && reviewed) this.more.focus({ preventScroll: true }); // the button is gone, and the keys are for this call
   }
@@ -421,6 +422,7 @@ export class Call {
     say(this.error, "");
     if (open) this.approvals.concern(this);
     this.lay();
+    if (this.approvals.table) this.store.notify("selected"); // the detail pane decides a closed row
     if (form) this.form.append(this.filled(form).el);
     // The form is in the place of the arguments, unless it has only the beginning of a long value that nobody has read.
     this.given.el.hidden = open === "Edit" && (this.given.seen || Boolean(this.forms.Edit?.isWhole()));
@@ -508,6 +510,10 @@ export class Call {
     this.el.dataset.decision = decision.decision;
     for (const name of ["role", "aria-label", "aria-describedby"]) this.el.removeAttribute(name);
     this.more.remove();
+    if (this.likeness.endsWith("false]")) {
+      this.brief.prepend("("); // the row had no name of the tool
+      this.brief.append(")");
+    }
     if (decision.before) {
       say(this.tool, decision.name);
       say(this.brief, `(${decision.ran})`); // what runs, and not what was asked about

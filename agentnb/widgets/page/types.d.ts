@@ -226,6 +226,8 @@ interface Question extends Identity {
   fields: FieldSpec[];
   /** The approximate number of characters of the question in a message. */
   size: number;
+  /** In a study: the arm of its run. Its path begins with the name of the run. */
+  group?: string;
 }
 
 /** One argument: a text of several lines, a text of one line, or any other value as JSON. */
