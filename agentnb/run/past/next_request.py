@@ -31,8 +31,8 @@ _SHOWN = 100
 class NextRequest:
     """The next request of a loop. `print(request)` shows it in short.
 
-    messages: what the model will be sent, the system prompt first. tools: their specifications. options: those that the
-    loop sets for the request. model: the name of the model, if it has one. path: of the loop. waits_for: the calls
+    messages: what the model will be sent, the system prompt first. tools: their specifications. options: those of the
+    run, and those that the loop sets for the request. model: the name of the model, if it has one. path: of the loop. waits_for: the calls
     whose results come first, each by the name of its tool; the request will have these results, too.
     """
 
@@ -104,7 +104,7 @@ def next_request(loop: Design, state: State, path: str | None = None) -> NextReq
     tools = every.get("tools", ())
     others = {name: value for name, value in every.items() if name != "tools"}
     model = str(getattr(design.llm, "model", None) or "")
-    return NextRequest(messages, tools, {**others, **options}, model, frame.path, waits_for)
+    return NextRequest(messages, tools, {**root.model_options, **others, **options}, model, frame.path, waits_for)
 
 
 def _finished(value: Any) -> Any:
