@@ -32,8 +32,9 @@ class NextRequest:
     """The next request of a loop. `print(request)` shows it in short.
 
     messages: what the model will be sent, the system prompt first. tools: their specifications. options: those of the
-    run, and those that the loop sets for the request. model: the name of the model, if it has one. path: of the loop. waits_for: the calls
-    whose results come first, each by the name of its tool; the request will have these results, too.
+    run, and those that the loop sets for the request. model: the name of the model, if it has one. path: of the loop.
+    waits_for: the calls whose results come first, each by the name of its tool; the request will have these results,
+    too.
     """
 
     messages: Sequence[Mapping[str, Any]]
