@@ -10,6 +10,7 @@ import { likeness } from "./values.js";
 
 const SPEAK_EVERY = 2000, // milliseconds: many calls may come at once, and each would be read out
   READ_OUT = 80; // characters of an argument that are read out
+const RESIZES_FOR = 400; // milliseconds after a change of the list's size, in which the question is kept in sight
 const UNSEEN = "Some of these calls have not been shown in full.";
 
 /**
@@ -77,6 +78,7 @@ export class Approvals {
   constructor(store, alone, trace = null) {
     this.store = store;
     this.trace = trace;
+    if (trace) trace.asks = new InSight(trace);
     this.rows = /** @type {number[]} */ ([]); // the rows of the trace that the card replaces; it is in the first
     this.empty = alone ? el("p", { class: "agentnb-empty", text: "No call waits for a decision." }) : null;
     this.calls = /** @type {Map<string, Call>} */ (new Map()); // those that wait
@@ -613,5 +615,47 @@ export class Approvals {
     clearTimeout(this.speaking);
     this.sized.disconnect();
     for (const call of this.order) call.dispose();
+  }
+}
+
+/** Keeps the question in sight when the list of the trace gets another size. */
+export class InSight {
+  /** @param {Trace} trace */
+  constructor(trace) {
+    this.trace = trace;
+    this.size = ""; // of the list
+    this.until = 0; // what has grown gets its new height some frames after the list
+    this.key = /** @type {string | null} */ (null); // the question that is kept in sight until then
+  }
+
+  // The question that was in sight at the last drawing, if the list has another size since then.
+  find() {
+    const { scroller, grown, drawnAt } = this.trace,
+      size = `${scroller.clientWidth} ${scroller.clientHeight}`,
+      now = performance.now();
+    if (size !== this.size) this.until = now + RESIZES_FOR;
+    else if (now > this.until) this.key = null;
+    this.size = size;
+    for (const [key, { node, isShown, height }] of grown) {
+      if (!key.startsWith("question ") || node.querySelector("[data-kind=hidden]") || !isShown || now > this.until) continue;
+      const top = Number(node.dataset.top ?? -1) - drawnAt;
+      if (top > -height && top < scroller.clientHeight) this.key ??= key;
+    }
+    return this.key;
+  }
+
+  /**
+   * Scroll so that what has grown is in sight: its beginning, and its end if there is room.
+   * @param {string} key
+   * @param {(index: number) => number} top
+   */
+  keep(key, top) {
+    const { grown, places, scroller } = this.trace,
+      one = grown.get(key),
+      index = one ? places.get(one.number) : undefined;
+    if (!one || index === undefined) return;
+    const from = top(index),
+      to = from + one.height;
+    if (from < scroller.scrollTop || to > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = Math.min(from, to - scroller.clientHeight);
   }
 }

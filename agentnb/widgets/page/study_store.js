@@ -13,7 +13,7 @@ export class StudyStore extends Store {
     super(model);
     this.runs = new Runs();
     this.remembers = {
-      "": "only this time",
+      "": "no",
       arguments: "these arguments, in this run",
       tool: "this tool, in this run",
       "study arguments": "these arguments, in all runs",

@@ -10,7 +10,6 @@ const HEIGHT = 26; // pixels; trace.css has the same height
 const AROUND = 6; // rows drawn above and below the visible ones
 const FLOODED = 100; // milliseconds between two drawings when rows come too fast to be read
 const TICKS_EVERY = 250; // milliseconds between two drawings while no event comes
-const RESIZES_FOR = 400; // milliseconds after a change of the size, in which a question is kept in sight
 const NOTE_FOR = 4000; // milliseconds for which a note is shown
 
 /**
@@ -42,9 +41,7 @@ export class Trace {
     this.known = 0; // how many rows there were at the last drawing: later ones fade in
     this.follow = true;
     this.drawnAt = 0; // pixels
-    this.drawnSize = ""; // of the list
-    this.settles = 0; // until when it settles after a change of its size
-    this.inSight = /** @type {string | null} */ (null); // the question that is kept in sight until then
+    this.asks = /** @type {import("./approvals.js").InSight | null} */ (null); // keeps the question in sight
     this.drawn = { length: 0, seen: 0, when: 0 };
     this.pool = /** @type {Line[]} */ ([]);
     this.timer = this.frame = this.noted = 0;
@@ -262,13 +259,13 @@ export class Trace {
       { length } = this.order,
       room = scroller.clientHeight || 280;
     this.grid.style.setProperty("--room", `${room}px`);
-    const wasAt = this.questionInSight(),
+    const asked = this.asks?.find(),
       layout = this.layOut();
     // The spacer is as high as all rows.
     const height = `${layout.height}px`;
     if (this.grid.style.height !== height) this.grid.style.height = height;
     if (this.follow && !this.atEnd()) scroller.scrollTop = layout.height;
-    if (wasAt) this.keepInSight(wasAt, layout.top);
+    if (asked) this.asks?.keep(asked, layout.top);
     this.drawnAt = scroller.scrollTop;
     this.drawn = { length: store.trace.all.length, seen: Math.ceil(room / HEIGHT), when: performance.now() };
     const start = Math.max(0, layout.indexAt(this.drawnAt) - AROUND),
@@ -290,37 +287,6 @@ export class Trace {
     const formIsOpen = [...this.grown.values()].some(({ under, isShown }) => under && isShown);
     this.latest.hidden = this.follow || layout.height <= room || formIsOpen; // it would cover the form's words
     if (scale.grows) this.timer = setTimeout(() => this.drawSoon(), TICKS_EVERY);
-  }
-
-  // The question that was in sight at the last drawing, if the list has another size since then.
-  questionInSight() {
-    const { scroller } = this,
-      size = `${scroller.clientWidth} ${scroller.clientHeight}`,
-      now = performance.now();
-    if (size !== this.drawnSize) this.settles = now + RESIZES_FOR; // what has grown gets its new height some frames later
-    else if (now > this.settles) this.inSight = null;
-    this.drawnSize = size;
-    for (const [key, { node, isShown, height }] of this.grown) {
-      if (!key.startsWith("question ") || !isShown || height < HEIGHT || now > this.settles) continue;
-      const top = Number(node.dataset.top ?? -1) - this.drawnAt;
-      if (top > -height && top < this.drawn.seen * HEIGHT) this.inSight ??= key;
-    }
-    return this.inSight;
-  }
-
-  /**
-   * Scroll so that what has grown is in sight: its beginning, and its end if there is room.
-   * @param {string} key
-   * @param {(index: number) => number} top
-   */
-  keepInSight(key, top) {
-    const grown = this.grown.get(key),
-      index = grown ? this.places.get(grown.number) : undefined;
-    if (!grown || index === undefined) return;
-    const { scroller } = this,
-      from = top(index),
-      to = from + grown.height;
-    if (from < scroller.scrollTop || to > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = Math.min(from, to - scroller.clientHeight);
   }
 
   // Where each row is: below the rows before it, of which some have grown.
