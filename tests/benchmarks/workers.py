@@ -110,7 +110,7 @@ def main() -> None:
         many(executor, Path(folder), options.runs, options.asking)
         if options.kills and executor is not None:
             began = time.monotonic()
-            study = asyncio.run(killed_study(Path(folder), executor, options.kills, 5 * options.kills, 0.05))
+            study = asyncio.run(killed_study(Path(folder), executor, options.kills, 10 * options.kills, 0.05))
             print(f"{options.kills} workers killed: {study!r} in {time.monotonic() - began:.1f} s", end="")
             print("; nothing repeated, nothing lost")
 
