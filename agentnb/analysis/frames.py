@@ -250,15 +250,21 @@ def frame_of(rows: Sequence[Any], row: type, columns: Mapping[str, str]) -> Data
     text = pandas.Series([""]).dtype  # the text type of the installed pandas version
     types = {str: text, int: "int64", float: "float64", bool: "bool", bool | None: "boolean", int | None: "Int64"}
     columns_of: dict[str, Any] = {}
+    data = set(data_columns(row))
     for name, hint in get_type_hints(row).items():
         values = list(map(attrgetter(name), rows))
-        kind = types.get(_without_none(hint), object)
-        if kind is object:  # copies: a change of a row must not change the recording
+        if name in data:  # copies: a change of a row must not change the recording
             values = list(map(to_plain, values))
-        columns_of[name] = pandas.Series(values, dtype=kind)
+        columns_of[name] = pandas.Series(values, dtype=object if name in data else types[_without_none(hint)])
     frame: DataFrame = pandas.DataFrame(columns_of)
     frame.attrs["columns"] = dict(columns)
     return frame
+
+
+def data_columns(row: type) -> list[str]:
+    """Return the columns of a table that have data: dicts, lists, and values of any type. row: the dataclass."""
+    plain = (str, int, float, bool, bool | None, int | None)
+    return [name for name, hint in get_type_hints(row).items() if _without_none(hint) not in plain]
 
 
 def _without_none(hint: Any) -> Any:

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentnb.analysis import frames
+from agentnb.analysis.frames import data_columns
+from agentnb.analysis.rows import CallRow, DecisionRow, EventRow, MessageRow
+from agentnb.analysis.run_rows import RunRow
 from agentnb.core.errors import UsageError
 from agentnb.core.lazy import optional_module
 from agentnb.run.validation import check_path, shown
@@ -24,10 +27,11 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from pandas import DataFrame
 
-TABLES = ("runs", "calls", "events", "decisions", "messages")
+TABLES = {"runs": RunRow, "calls": CallRow, "events": EventRow, "decisions": DecisionRow, "messages": MessageRow}
+"""The tables, each with the class of its rows."""
 
 
-def connect(of: Any, *, tables: Sequence[str] = TABLES) -> DuckDBPyConnection:
+def connect(of: Any, *, tables: Sequence[str] = tuple(TABLES)) -> DuckDBPyConnection:
     """Return a DuckDB connection that has the tables of recordings.
 
         database = connect(store)
@@ -49,7 +53,7 @@ def connect(of: Any, *, tables: Sequence[str] = TABLES) -> DuckDBPyConnection:
                     connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{files}', {options})")
         else:
             for name, frame in _frames(of, tables):
-                with _registered(connection, frame) as select:
+                with _registered(connection, name, frame) as select:
                     connection.execute(f"CREATE TABLE {name} AS {select}")
     except BaseException:
         connection.close()
@@ -57,7 +61,7 @@ def connect(of: Any, *, tables: Sequence[str] = TABLES) -> DuckDBPyConnection:
     return connection
 
 
-def to_parquet(of: Any, folder: str | Path, *, tables: Sequence[str] = TABLES) -> Path:
+def to_parquet(of: Any, folder: str | Path, *, tables: Sequence[str] = tuple(TABLES)) -> Path:
     """Write the tables of recordings as Parquet files, and return the folder.
 
     Each table is a folder, with a folder for each study in it: `calls/study=levelled/data_0.parquet`. pandas, Polars,
@@ -81,7 +85,7 @@ def to_parquet(of: Any, folder: str | Path, *, tables: Sequence[str] = TABLES) -
         with duckdb.connect() as connection:
             for name, frame in _frames(of, tables):
                 target = str(made / name).replace("'", "''")
-                with _registered(connection, frame) as select:
+                with _registered(connection, name, frame) as select:
                     if len(frame):
                         options = "FORMAT parquet, COMPRESSION zstd, PARTITION_BY (study)"
                     else:  # one file that has only the columns: without rows there are no partitions
@@ -105,22 +109,27 @@ def _frames(of: Any, tables: Sequence[str]) -> Iterator[tuple[str, DataFrame]]:
             yield name, runs
         else:
             frame: DataFrame = getattr(frames, name)(of)
-            frame["study"] = frame["run"].map(runs.set_index("run")["study"]).astype(runs["study"].dtype)
+            frame["study"] = frame["run"].map(dict(zip(runs["run"], runs["study"], strict=True))).astype(object)
             yield name, frame
 
 
 @contextmanager
-def _registered(connection: DuckDBPyConnection, frame: DataFrame) -> Iterator[str]:
+def _registered(connection: DuckDBPyConnection, table: str, frame: DataFrame) -> Iterator[str]:
     """Make a frame known to DuckDB, and yield the statement that selects its rows."""
-    data = [str(name) for name in frame if frame[name].dtype == object]
-    texts: dict[str, Any] = {
-        name: [None if value is None else as_json(value).decode() for value in frame[name]] for name in data
-    }
-    as_types = "".join(f', "{name}"::JSON AS "{name}"' for name in data)
-    replaced = f"REPLACE ({as_types.removeprefix(', ')})" if data else ""
+    # Data are passed as JSON, and the labels of an arm, which may have several types, as texts.
+    data = set(data_columns(TABLES[table]))
+    texts: dict[str, Any] = {}
+    for name in map(str, frame):
+        if name in data:
+            texts[name] = [None if value is None else as_json(value).decode() for value in frame[name]]
+        elif frame[name].dtype == object:
+            texts[name] = [
+                None if missing else str(value) for value, missing in zip(frame[name], frame[name].isna(), strict=True)
+            ]
+    as_json_type = ", ".join(f'"{name}"::JSON AS "{name}"' for name in texts if name in data)
     connection.register("frame_of_a_table", frame.assign(**texts))
     try:
-        yield f"SELECT * {replaced} FROM frame_of_a_table"
+        yield f"SELECT * {f'REPLACE ({as_json_type})' if as_json_type else ''} FROM frame_of_a_table"
     finally:
         connection.unregister("frame_of_a_table")
 

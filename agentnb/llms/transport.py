@@ -169,7 +169,7 @@ class Transport:
                 del self._clients[other]
             held = self._clients.get(loop)
         if held is None:
-            lender = _lend(self._url.host, self._timeout, self._clients)
+            lender = _lend(self._url, self._timeout, self._clients)
             held = (await anext(lender), lender)
             with self._lock:
                 self._clients[loop] = held
@@ -309,19 +309,22 @@ def _translated_errors(
 
 
 async def _lend(
-    host: str, silence: float | None, clients: dict[asyncio.AbstractEventLoop, Any]
+    url: httpx.URL, silence: float | None, clients: dict[asyncio.AbstractEventLoop, Any]
 ) -> AsyncGenerator[httpx.AsyncClient]:
     # A proxy of the environment is not used for this machine (0.0.0.0 is what servers print as their address).
     try:
-        address = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(url.host)
         is_local = address.is_loopback or address.is_unspecified
     except ValueError:
-        is_local = host == "localhost"
+        is_local = url.host == "localhost"
+    # Without TLS and without a proxy, the certificates are not needed: to load them takes 20 ms.
+    needs_certificates = not is_local or url.scheme != "http"
     try:
         client = httpx.AsyncClient(
             timeout=_timeouts(silence),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
             trust_env=not is_local,
+            verify=needs_certificates,
         )
     except (httpx.InvalidURL, ValueError, ImportError) as error:
         # httpx reads the environment here, and its error does not name the variable.

@@ -108,6 +108,9 @@ class Presenter(Protocol):
     def study_panel(self, study: Any) -> Any:
         """Return the panel of a study as a widget."""
 
+    def study_inbox(self, study: Any) -> Any:
+        """Return the questions of all runs of a study as a widget."""
+
     def present_study(self, study: Any) -> None:
         """Display a study in the output of the caller."""
 

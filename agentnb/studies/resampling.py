@@ -110,7 +110,7 @@ def resample(
     if its loop is not known; RecordingMismatch if the loop is of another kind.
     """
     recording = run if isinstance(run, Recording) else replay(run)
-    count = whole_number("n", n, 1)
+    count, seed = whole_number("n", n, 1), whole_number("seed", seed, 0)
     if until not in get_args(Until):
         raise UsageError(f"until= must be 'step' or 'end', not {shown(until)}.")
     if measure is not None and not callable(measure):
@@ -121,7 +121,7 @@ def resample(
     source = _Source(recording, until, _loops(loop), options)
     source.fork(steps[0], seed)  # raises the error of a loop that cannot continue the run
     return Resampling(
-        _Steps(recording, steps, count, whole_number("seed", seed, 0)),
+        _Steps(recording, steps, count, seed),
         source,
         measure or (_output if until == "end" else _answer),
         at_once=at_once_of(at_once),
@@ -156,7 +156,8 @@ def _steps(recording: Recording, at: Any, every: Any) -> list[ModelStart]:
             f"{where}, to which event {at} belongs, has made no request to a model. Pass the number of an event of a"
             f" loop that has: {', '.join(str(request.seq) for request in requests[:10]) or 'this run has none'}."
         )
-    return [([request for request in of_loop if request.seq <= at] or of_loop)[-1 if of_loop[0].seq <= at else 0]]
+    before = [request for request in of_loop if request.seq <= at]
+    return [before[-1] if before else of_loop[0]]
 
 
 class StepEnd:
@@ -250,9 +251,9 @@ class _Source:
 
 
 class Sample(StudyRun):
-    """One sample of a step. `drawn` is the sample as it is measured, which can be read like a run; None before its end.
+    """One sample of a step. `drawn` is the sample as it is measured, which can be read like a run; None if it failed.
 
-    `status` is "done" after the step as well, if the sample ends there.
+    `drawn` is None before the end, too. `status` is "done" after the step as well, if the sample ends there.
     """
 
     drawn: Recording | None = None
@@ -270,7 +271,7 @@ class Sample(StudyRun):
         if run.state.cancelled == STEP_IS_OVER:
             self.stop_reason = "step"
             self.drawn = run.at(end_of_step(run.recording, self.step) - 1)
-        elif self.is_over:
+        elif self.is_over and self.stop_reason != "error":
             self.drawn = run
 
 

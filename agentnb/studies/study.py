@@ -14,9 +14,11 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import json
+import logging
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, Self
+from typing import Any, Self, cast
 from weakref import WeakSet
 
 from agentnb.core.errors import AlreadyDecided, UsageError, printable
@@ -25,6 +27,7 @@ from agentnb.core.loop import Design
 from agentnb.run import Pending, Run, environment, headless
 from agentnb.run import host as hosting
 from agentnb.run.approvals.recorded_policy import read_policy
+from agentnb.run.approvals.reviewer import declared_reviewer
 from agentnb.run.environment import STOPPED_STUDY
 from agentnb.run.validation import check_seconds, check_text, checked_tags, shown
 from agentnb.store import RunInfo, Store
@@ -34,7 +37,13 @@ from agentnb.studies.grid import Grid, Label, arm_text, at_once_of, cell_key, ch
 from agentnb.studies.progress import PERIOD, ProgressLine, summary
 from agentnb.studies.recipe import TAG, Recipe
 from agentnb.studies.remote import DrivingInWorkers
+from agentnb.studies.rules import StudyRule, StudyRules
 from agentnb.studies.shipping import Plan, pickled
+
+RULES_AGAIN = 0.1
+"""The seconds after which the rules of a study are applied again, if they have just decided about a call."""
+
+logger = logging.getLogger("agentnb")
 
 _running: WeakSet[Study] = WeakSet()
 """The studies of this process that are being driven."""
@@ -161,6 +170,9 @@ class Study:
         self._future: concurrent.futures.Future[None] | None = None
         self._was_started = False
         self._watchers: list[Callable[[], object]] = []
+        self._rules = StudyRules()
+        self._has_asked = False
+        self._following: asyncio.Task[None] | None = None
 
     @property
     def arms(self) -> dict[str, list[Label]]:
@@ -287,6 +299,9 @@ class Study:
         def changed() -> None:
             nonlocal timer
             self._tell_watchers()
+            if self._rules and driving.counts["waiting"]:
+                self._has_asked = True
+                self._following = self._following or loop.create_task(self._follow_rules())
             if timer is None and line is not None:
                 timer = loop.call_later(PERIOD, draw)
 
@@ -385,7 +400,12 @@ class Study:
         raise UsageError(f"The study {self.name!r} has no run with the id {shown(id)}.")
 
     def approve(
-        self, items: Pending | Iterable[Pending], *, remember: Remember | None = None, reviewer: str | None = None
+        self,
+        items: Pending | Iterable[Pending],
+        *,
+        remember: Remember | None = None,
+        everywhere: bool = False,
+        reviewer: str | None = None,
     ) -> int:
         """Approve one call or several of `pending`, of any runs, and return how many were approved.
 
@@ -393,9 +413,11 @@ class Study:
             study.approve(item for item in study.pending if item.name == "read")
 
         Calls that were decided meanwhile are not counted; if that is so for a single item, AlreadyDecided is raised.
-        remember, reviewer: as for `run.approve`; a decision is remembered in the run of the call.
+        remember, reviewer: as for `run.approve`; a decision is remembered in the run of the call. everywhere: remember
+        it for all runs of this study, also for those that start later. `rules` has these decisions, `forget` removes
+        one.
         """
-        return self._decide(items, "approve", {"remember": remember, "reviewer": reviewer})
+        return self._decide(items, "approve", {"remember": remember, "reviewer": reviewer}, everywhere=everywhere)
 
     def reject(
         self,
@@ -403,10 +425,12 @@ class Study:
         reason: str = "",
         *,
         remember: Remember | None = None,
+        everywhere: bool = False,
         reviewer: str | None = None,
     ) -> int:
         """Reject one call or several of `pending`, and return how many were rejected. Otherwise as `approve`."""
-        return self._decide(items, "reject", {"reason": reason, "remember": remember, "reviewer": reviewer})
+        arguments = {"reason": reason, "remember": remember, "reviewer": reviewer}
+        return self._decide(items, "reject", arguments, everywhere=everywhere)
 
     def edit(self, item: Pending, arguments: Mapping[str, Any], *, reviewer: str | None = None) -> None:
         """Approve a call of `pending` with other arguments. Raises as `run.edit` does."""
@@ -416,7 +440,46 @@ class Study:
         """Record the result of a call of `pending`, which then does not run. Raises as `run.answer` does."""
         self._decide(item, "answer", {"result": result, "reviewer": reviewer})
 
-    def _decide(self, items: Pending | Iterable[Pending], method: str, arguments: Mapping[str, Any]) -> int:
+    def decide_as_person(
+        self,
+        item: Pending,
+        method: str,
+        arguments: Mapping[str, Any],
+        *,
+        seconds: float | None,
+        everywhere: bool = False,
+    ) -> None:
+        """Decide about a call in the name of the person at the panel, who was shown it `seconds` ago.
+
+        method: of `Run`, with its `arguments`. Raises as that method does. everywhere: as for `approve`.
+        """
+        named = {**arguments, "reviewer": declared_reviewer(), "decider": ["human", seconds]}
+        self._decide(item, method, named, everywhere=everywhere)
+
+    @property
+    def rules(self) -> list[StudyRule]:
+        """The decisions that are remembered for all runs of this study."""
+        return self._rules.newest_first()
+
+    def forget(self, rule: StudyRule | int) -> None:
+        """Remove a decision of `rules`, or the one with this number. Runs that it has decided in keep their own.
+
+        Raises UsageError if there is none.
+        """
+        self._rules.remove(rule)
+        self._tell_watchers()
+
+    def _decide(
+        self,
+        items: Pending | Iterable[Pending],
+        method: str,
+        arguments: Mapping[str, Any],
+        *,
+        everywhere: bool = False,
+    ) -> int:
+        remember = arguments.get("remember")
+        if everywhere and remember is None:
+            raise UsageError('everywhere=True needs remember="tool" or remember="arguments".')
         is_single = isinstance(items, Pending)
         listed: list[Any] = [items] if is_single else list(items) if isinstance(items, Iterable) else [None]
         if others := [item for item in listed if not isinstance(item, Pending)]:
@@ -425,7 +488,46 @@ class Study:
         for error in errors:
             if error is not None and (is_single or not isinstance(error, AlreadyDecided)):
                 raise error
+        if everywhere and remember is not None:
+            by = (arguments.get("decider") or ("code",))[0]
+            author: dict[str, Any] = {"by": by, "reviewer": arguments.get("reviewer"), "time": time.time()}
+            for item, error in zip(listed, errors, strict=True):
+                if error is None and not any(rule.fits(item) for rule in self._rules.newest_first()):
+                    reason = str(arguments.get("reason") or "")
+                    self._rules.add(item, cast("Any", method), remember, reason=reason, **author)
+            self._apply_rules()
         return errors.count(None)
+
+    def _apply_rules(self) -> bool:
+        """Decide the waiting calls by the rules of the study. Returns True if there was one. Not on the host thread."""
+        decided = 0
+        for rule in self._rules.newest_first():
+            fitting = [(self.run_of(item), item) for item in self.pending if rule.fits(item)]
+            if not fitting:
+                continue
+            arguments: dict[str, Any] = {"remember": rule.remember, "reviewer": rule.reviewer}
+            arguments |= {"decider": ["remembered", None]} | (
+                {"reason": rule.reason} if rule.decision == "reject" else {}
+            )
+            errors = self._driving.decide(fitting, rule.decision, arguments)
+            for error in errors:
+                if error is not None and not isinstance(error, AlreadyDecided):
+                    logger.error("A rule of the study %s could not decide about a call: %s", self.name, error)
+            decided += errors.count(None)
+        return decided > 0
+
+    async def _follow_rules(self) -> None:
+        """Apply the rules to what waits now, until nothing more is decided by them."""
+        try:
+            while True:
+                self._has_asked = False
+                if await asyncio.to_thread(self._apply_rules):
+                    # A run may ask again before its status was looked at: then the status does not change.
+                    await asyncio.sleep(RULES_AGAIN)
+                elif not self._has_asked:
+                    return
+        finally:
+            self._following = None
 
     # -- showing -----------------------------------------------------------------------------------------------------
 
@@ -435,6 +537,10 @@ class Study:
         A study that is the last line of a cell shows it. A row opens the panel of its run; two rows can be compared.
         """
         return environment.presenter().study_panel(self)
+
+    def inbox(self) -> Any:
+        """Return the questions of all runs as a widget: by tool and arm, to be decided one by one or many at once."""
+        return environment.presenter().study_inbox(self)
 
     def _ipython_display_(self) -> None:
         environment.presenter().present_study(self)

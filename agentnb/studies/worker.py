@@ -25,7 +25,7 @@ from agentnb.run import host as hosting
 from agentnb.run.environment import PlainPython
 from agentnb.store import Store
 from agentnb.studies.channel import LOST, Connection, Ticket, connect
-from agentnb.studies.driving import Followed, error_of, has_ended
+from agentnb.studies.driving import Followed, decide_about, error_of, has_ended
 from agentnb.studies.shipping import Plan, pending_from_json, unpickled
 
 LEFT = "the process of the study has gone"
@@ -210,7 +210,7 @@ class _Session:
         try:
             if followed is None:
                 raise has_ended(item)
-            getattr(followed.run, message["method"])(item, **message["arguments"])
+            decide_about(followed.run, item, message["method"], message["arguments"])
         except Exception as failed:
             error = [type(failed).__name__, str(failed)]
         self._connection.send({"type": "decided", "number": message["number"], "error": error})

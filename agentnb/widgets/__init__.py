@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agentnb.widgets.handlers import FORKS, SNAPSHOTS
     from agentnb.widgets.presenting import panel, present
     from agentnb.widgets.static.panel import static_html
-    from agentnb.widgets.study_display import present_study, study_panel
+    from agentnb.widgets.study_display import present_study, study_inbox, study_panel
     from agentnb.widgets.study_panel import StudyPanel
     from agentnb.widgets.widget import (
         PARTS,
@@ -56,6 +56,7 @@ __all__ = [
     "present",
     "present_study",
     "static_html",
+    "study_inbox",
     "study_panel",
 ]
 
@@ -66,7 +67,7 @@ _WHERE = {
     "handlers": ("FORKS", "SNAPSHOTS"),
     "presenting": ("panel", "present"),
     "static.panel": ("static_html",),
-    "study_display": ("present_study", "study_panel"),
+    "study_display": ("present_study", "study_inbox", "study_panel"),
     "study_panel": ("StudyPanel",),
     "widget": (
         "PARTS",

@@ -42,23 +42,9 @@ _EXPORT = re.compile(r"^export (?!default )", re.MULTILINE)
 
 NEED_A_KERNEL = frozenset(
     [
-        *("form", "breakpoints", "composer", "exporting", "controls", "asking", "call", "decisions"),
-        *(
-            "approvals",
-            "dock",
-            "sight",
-            "bar",
-            "live",
-            "ready",
-            "cells",
-            "whatif",
-            "branches",
-            "compare",
-            "inside",
-            "graph",
-            "ended",
-            *("miniature", "study_store", "study_grid", "study_arms", "study"),
-        ),
+        *("form", "breakpoints", "composer", "exporting", "controls", "asking", "call", "decisions", "approvals"),
+        *("dock", "sight", "bar", "live", "ready", "cells", "whatif", "branches", "compare", "inside", "ended", "size"),
+        *("miniature", "study_store", "study_grid", "study_arms", "study"),
     ]
 )
 """The modules whose parts an exported file does not have, because only a kernel can answer them."""
@@ -73,7 +59,23 @@ def module() -> str:
 @cache
 def file_module() -> str:
     """Return the JavaScript of an exported file. It shows the file's data as soon as it runs."""
-    return _shortened(_joined((*(name for name in MODULES if name not in NEED_A_KERNEL), "file")))
+    source = _shortened(_joined((*(name for name in MODULES if name not in NEED_A_KERNEL), "file")))
+    return "\n".join(map(_without_blanks, source.splitlines()))
+
+
+_TEXT = re.compile(r'("(?:[^"\\]|\\.)*")')
+_BLANK = re.compile(r" ?([=(){}\[\],;:?<>&|*!]) ?")
+
+
+def _without_blanks(line: str) -> str:
+    """Return a line of JavaScript without the blanks that mean nothing.
+
+    A line that has a comment, a regular expression, or a text that is not in double quotes, is returned as it is.
+    """
+    parts = _TEXT.split(line)
+    if any(re.search(r"[\"'`/]", part) for part in parts[::2]):
+        return line
+    return "".join(part if number % 2 else _BLANK.sub(r"\1", part) for number, part in enumerate(parts))
 
 
 def _joined(names: Iterable[str]) -> str:

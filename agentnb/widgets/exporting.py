@@ -1,7 +1,8 @@
 """The exported file: a run in one HTML file, which replays it without a kernel and without a network.
 
 The file has the page of the panel (`bundle`), the rows of all events as the feed sends them, and what the page asks a
-kernel for: the messages of each loop, and the ends of the steps. `page/file.js` answers the page from these.
+kernel for: the messages of each loop, what each event changed in the state of its loop, and the ends of the steps.
+`page/file.js` answers the page from these. The call graphs are those at the end of the recording.
 
 Code, style and data are compressed. A Content-Security-Policy allows the two scripts of the file, by their hashes, and
 nothing else: no request, no other script, no picture.
@@ -23,7 +24,7 @@ from typing import Any
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import Event
-from agentnb.core.evolve import evolve
+from agentnb.core.evolve import evolve, nested
 from agentnb.core.json import repair_text
 from agentnb.core.state import State
 from agentnb.run import Recording
@@ -31,15 +32,16 @@ from agentnb.run.gate.gate import Unit
 from agentnb.run.past.cursor import ends_of
 from agentnb.widgets.bundle import file_module, file_style_sheet
 from agentnb.widgets.drawings.diagram import diagram, table_of
+from agentnb.widgets.drawings.graph import draw
 from agentnb.widgets.text import as_json, one_line
 from agentnb.widgets.views.about import QUESTION, input_text
-from agentnb.widgets.views.loops import Loops, diagrams_of, phases_of
+from agentnb.widgets.views.loops import Loops, diagrams_of, graph_status, phases_of
 from agentnb.widgets.views.rows import encode_row
-from agentnb.widgets.views.status import status
+from agentnb.widgets.views.status import state_data, status
 from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.transcript import Transcript, transcript_data
 
-PARTS = ("position", "trace", "events", "messages", "usage", "diagram", "detail")
+PARTS = ("position", "graph", "trace", "events", "messages", "usage", "diagram", "detail")
 """The parts of the panel that the file has: those that need no kernel."""
 LIMITS = (64 * 1024, 16 * 1024, 4096, 1024, 256, 64)
 """The maximum sizes of an event's data, in bytes of JSON. The first one with which the data has room is used."""
@@ -126,7 +128,7 @@ def export_html(run: Recording, path: str | os.PathLike[str]) -> Path:
 def page_of(run: Recording) -> str:
     """Return the HTML file of the run as it is now; of a replay, the file of its whole recording."""
     run = run.at(len(run.recording) - 1)  # it does not change while the file is made
-    loops = Loops(run.loop).follow(run.events)
+    loops = Loops(run.loop, graphs=True).follow(run.events)
     now = status(run, loops)
     compressed = _data(run, loops, now)
     code = file_module()
@@ -155,6 +157,7 @@ def _data(run: Recording, loops: Loops, now: dict[str, Any]) -> bytes:
     trace = Trace()
     trace.follow(events, len(events))
     table = table_of(run.loop.phases)
+    graphs = loops.graphs()
     head = {
         "traits": {
             "key": "file",
@@ -166,35 +169,52 @@ def _data(run: Recording, loops: Loops, now: dict[str, Any]) -> bytes:
             "tables": diagrams_of(loops),
             "total": len(events),
             "place": [len(events), 0],
+            "graphs": [graph | {"notes": _at_the_end(graph["notes"])} for graph in graph_status(graphs)],
+            "drawings": [draw(graph.shape) for _, graph in graphs],
         },
         "ends": _ends(events),
     }
+    states = _States(events)
     said = _Said(run, loops, trace)
     first = as_json(head | {"loops": said.loops})
     room = ROOM + ROOM_OF_EVENT * len(events)
-    *limits, least = (limit for limit in LIMITS if limit == LIMITS[-1] or _estimate(events, trace, limit) <= room)
+    *limits, least = (
+        limit for limit in LIMITS if limit == LIMITS[-1] or _estimate(events, trace, states, limit) <= room
+    )
     for limit in limits:
-        if data := _compressed([first, *_batches(events, trace, said.by_event(limit // 4), limit)], room):
+        if data := _compressed([first, *_batches(events, trace, states, said.by_event(limit // 4), limit)], room):
             return data
-    return _compressed([first, *_batches(events, trace, said.by_event(least // 4), least)], None)
+    return _compressed([first, *_batches(events, trace, states, said.by_event(least // 4), least)], None)
 
 
-def _estimate(events: Sequence[Event], trace: Trace, limit: int) -> float:
+def _at_the_end(notes: str) -> str:
+    """Return the notes of a call graph, which a file has as it is at the end of the recording."""
+    return ", ".join(filter(None, (notes, "at the end of the recording")))
+
+
+def _estimate(events: Sequence[Event], trace: Trace, states: _States, limit: int) -> float:
     """Estimate the size of the compressed rows of all events from some of them."""
     if len(events) <= SAMPLES * SAMPLE:
         return 0
     starts = (len(events) * number // SAMPLES for number in range(SAMPLES))
-    lines = [line for start in starts for line in _batches(events[start : start + SAMPLE], trace, {}, limit)]
+    lines = [line for start in starts for line in _batches(events[start : start + SAMPLE], trace, states, {}, limit)]
     return len(_compressed(lines, None)) / (SAMPLES * SAMPLE) * len(events)
 
 
-def _batches(events: Sequence[Event], trace: Trace, said: Mapping[int, Any], limit: int) -> Iterator[bytes]:
-    """Yield the rows of the events in batches, each a line of JSON. A row has the messages that belong to its event."""
+def _batches(
+    events: Sequence[Event], trace: Trace, states: _States, said: Mapping[int, Any], limit: int
+) -> Iterator[bytes]:
+    """Yield the rows of the events in batches, each a line of JSON.
+
+    A row has the messages that belong to its event, and what the event changed in the state of its loop.
+    """
     lines: list[bytes] = []
     for event in events:
         line = encode_row(event, trace, limit)
         if event.seq in said:
             line = line[:-1] + b',"said":' + as_json(said[event.seq]) + b"}"
+        if changed := states.changed[event.seq]:
+            line = line[:-1] + b',"state":' + changed + b"}"
         lines.append(line)
         if len(lines) == BATCH or event is events[-1]:
             yield b"[" + b",".join(lines) + b"]"
@@ -209,6 +229,40 @@ def _ends(events: Sequence[Event]) -> str:
         evolve(state, event)
         digits.append(str(sum(1 << bit for bit, is_end in enumerate(ends) if is_end(event, state))))
     return "".join(digits)
+
+
+class _States:
+    """What each event changed in the state of its loop. changed: as JSON, by the number of the event; empty if nothing.
+
+    It has the facts and the values that are new or another, and null for those that are gone.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.changed: list[bytes] = []
+        state, before = State(), dict[str, dict[str, dict[str, bytes]]]()
+        for event in events:
+            evolve(state, event)
+            if event.type == "run_start":
+                before.pop(event.path, None)
+            self.changed.append(self._change(state, event, before))
+
+    def _change(self, state: State, event: Event, before: dict[str, dict[str, dict[str, bytes]]]) -> bytes:
+        try:
+            own = nested(state, event.path)
+        except KeyError:
+            return b""
+        data = state_data(own)
+        now = {part: {name: as_json(value) for name, value in data[part].items()} for part in ("facts", "values")}
+        last = before.get(event.path, {"facts": {}, "values": {}})
+        before[event.path] = now
+        parts = []
+        for part in ("facts", "values"):
+            made = {name: value for name, value in now[part].items() if last[part].get(name) != value}
+            made |= dict.fromkeys(last[part].keys() - now[part].keys(), b"null")
+            if made:
+                fields = b",".join(as_json(str(name)) + b":" + value for name, value in made.items())
+                parts.append(f'"{part}":'.encode() + b"{" + fields + b"}")
+        return b"{" + b",".join(parts) + b"}" if parts else b""
 
 
 class _Said:

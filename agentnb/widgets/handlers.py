@@ -16,7 +16,7 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import isfinite, isinf
@@ -119,45 +119,18 @@ class CommandHandlers:
             if "decisions" not in message:
                 self._apply(message, waiting)
                 return {}
-            failed: dict[str, str] = {}
-            late: list[int] = []
-            # Decisions to be remembered come last: they decide other calls too, but not those decided here.
-            for at, one in sorted(enumerate(message["decisions"]), key=lambda item: bool(item[1].get("remember"))):
-                try:
-                    self._apply(one, waiting)
-                except AlreadyDecided as error:
-                    if _key(one) not in waiting:
-                        late.append(at)
-                    elif one.get("remember"):  # decided by a decision before it, which is remembered
-                        continue
-                    failed[str(at)] = str(error)
-                except AgentnbError as error:
-                    failed[str(at)] = str(error)
-            return {"failed": failed, "late": late}
+            return decide_each(message["decisions"], lambda one: self._apply(one, waiting), waiting)
 
     def _apply(self, message: Message, waiting: Mapping[QuestionKey, Pending]) -> None:
         item, remember = self._find(message, waiting), message.get("remember") or None
         if message.get("digest", "") != item.shown:
             raise UsageError("The call has changed since it was shown. Check it and decide again.")
 
-        # The page has measured the seconds from the display of the question to the click, if it could.
-        seconds: Any = message.get("seconds")
-        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        measured = round(float(seconds), 3) if is_number and isfinite(seconds) and seconds >= 0 else None
-        person = decided_by_person(self._run, measured)
-        match message.get("decision"):
-            case "approve":
-                person.approve(item, remember=remember)
-            case "reject":
-                person.reject(item, str(message.get("reason") or ""), remember=remember)
-            case "edit":
-                person.edit(item, _arguments(message, item))
-            case "replace":
-                person.replace(item, str(message["name"]), _arguments(message, item))
-            case "answer":
-                person.answer(item, _json_or_text(str(message.get("result", ""))))
-            case other:
-                raise UsageError(f"The decision must be approve, reject, edit, replace or answer, got {other!r}.")
+        person = decided_by_person(self._run, measured_seconds(message))
+        method, arguments = decision_in(message, item)
+        if remember and method in ("approve", "reject"):
+            arguments["remember"] = remember
+        getattr(person, method)(item, **arguments)
 
     def _undo(self, message: Message) -> dict[str, Any]:
         """Withdraw the decision of the event in the message; without one, those about all calls not yet started."""
@@ -181,11 +154,11 @@ class CommandHandlers:
         return {"note": "Forgotten; later calls need a decision again."}
 
     def _waiting(self) -> dict[QuestionKey, Pending]:
-        return {_key(identity(item)): item for item in self._run.pending}
+        return {question_key(identity(item)): item for item in self._run.pending}
 
     def _find(self, message: Message, waiting: Mapping[QuestionKey, Pending]) -> Pending:
         """Return the waiting call that a message concerns. Raises AlreadyDecided, naming the decider, if none waits."""
-        found = waiting.get(_key(message))
+        found = waiting.get(question_key(message))
         if found is None:
             path, call_id = str(message.get("path", "")), str(message.get("id", ""))
             last = self._decisions.last(self._run, path, call_id)
@@ -346,6 +319,54 @@ class CommandHandlers:
         self._answer({"type": "typed", "token": message.get("token"), **answer})
 
 
+def decide_each(
+    messages: Sequence[Message], apply: Callable[[Message], object], waiting: Container[QuestionKey]
+) -> dict[str, Any]:
+    """Apply several decisions. Return the errors of those that failed, by position, and the positions of the late ones.
+
+    A decision is late if its call did not wait any more when the decisions arrived: it is not among `waiting`.
+    """
+    failed: dict[str, str] = {}
+    late: list[int] = []
+    # Decisions to be remembered come last: they decide other calls too, but not those decided here.
+    for at, one in sorted(enumerate(messages), key=lambda item: bool(item[1].get("remember"))):
+        try:
+            apply(one)
+        except AlreadyDecided as error:
+            if question_key(one) not in waiting:
+                late.append(at)
+            elif one.get("remember"):  # decided by a decision before it, which is remembered
+                continue
+            failed[str(at)] = str(error)
+        except AgentnbError as error:
+            failed[str(at)] = str(error)
+    return {"failed": failed, "late": late}
+
+
+def decision_in(message: Message, item: Pending) -> tuple[str, dict[str, Any]]:
+    """Return the method of a run that applies the decision of a message, and its arguments. Raises UsageError."""
+    match message.get("decision"):
+        case "approve":
+            return "approve", {}
+        case "reject":
+            return "reject", {"reason": str(message.get("reason") or "")}
+        case "edit":
+            return "edit", {"arguments": _arguments(message, item)}
+        case "replace":
+            return "replace", {"name": str(message["name"]), "arguments": _arguments(message, item)}
+        case "answer":
+            return "answer", {"result": _json_or_text(str(message.get("result", "")))}
+        case other:
+            raise UsageError(f"The decision must be approve, reject, edit, replace or answer, got {other!r}.")
+
+
+def measured_seconds(message: Message) -> float | None:
+    """Return the seconds from the display of the question to the click, which the page has measured if it could."""
+    seconds: Any = message.get("seconds")
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return round(float(seconds), 3) if is_number and isfinite(seconds) and seconds >= 0 else None
+
+
 def snapshots_of(run: Any) -> list[int]:
     """Return the last event of each snapshot of this run that was taken in a panel."""
     taken = [snapshot for snapshot in list(SNAPSHOTS.values()) if snapshot.run_id == run.id]
@@ -362,7 +383,7 @@ def _note(done: Any, note: str = "") -> str:
     return "There was nothing to do." if done is False else note
 
 
-def _key(message: Mapping[str, Any]) -> QuestionKey:
+def question_key(message: Mapping[str, Any]) -> QuestionKey:
     """Return the identity of the question that a message, or a waiting call, concerns."""
     run, path, event = message.get("run"), message.get("path"), message.get("event")
     return (run, path, event) if event is not None else (run, path, message.get("id"), message.get("attempt"))

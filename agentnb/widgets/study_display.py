@@ -36,6 +36,11 @@ def study_panel(study: Study) -> StudyPanel:
     return live
 
 
+def study_inbox(study: Study) -> StudyPanel:
+    """Return the questions of all runs of a study as a widget."""
+    return StudyPanel(study, parts=["inbox"])
+
+
 def present_study(study: Study) -> None:
     """Display the panel of a study, and below it the copy that the notebook file keeps."""
     if shows_text_only():

@@ -13,26 +13,30 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import anywidget
 import traitlets
 
-from agentnb.core.errors import AgentnbError, UsageError
-from agentnb.run import Recording, Snapshot, replay
+from agentnb.core.errors import AgentnbError, AlreadyDecided, UsageError
+from agentnb.run import Pending, Recording, Snapshot, replay
 from agentnb.run import host as hosting
+from agentnb.run.approvals.decisions import decided_by_person
 from agentnb.run.headless import note_page
 from agentnb.run.host import call_in
 from agentnb.studies import Study, StudyRun
 from agentnb.widgets import comms
-from agentnb.widgets.handlers import Message, type_name
+from agentnb.widgets.handlers import Message, decide_each, decision_in, measured_seconds, question_key, type_name
 from agentnb.widgets.page_source import LOADER, PageSource, page_source, reference, release
 from agentnb.widgets.static.study import plain_study, static_study
 from agentnb.widgets.ticker import TICKER
 from agentnb.widgets.views.compare import compared
-from agentnb.widgets.views.population import Population, arm_name
+from agentnb.widgets.views.inbox import Inbox
+from agentnb.widgets.views.population import Population
+from agentnb.widgets.views.questions import shown_arguments
+from agentnb.widgets.views.rows import FULL_LIMIT, full_text
 from agentnb.widgets.widget import InnerPanel
 
 RATE = 4
@@ -41,6 +45,11 @@ BATCH = 256 * 1024
 """The number of characters of the rows in one message."""
 OPENED = 8
 """The maximum number of runs whose panels are kept open inside this one."""
+
+STUDY_PARTS = ("runs", "inbox")
+"""The parts of the panel of a study."""
+IN_STUDY = "study "
+"""Before what a decision is remembered for, if that is for all runs of the study: `study tool`, `study arguments`."""
 
 logger = logging.getLogger("agentnb")
 
@@ -54,10 +63,14 @@ class StudyPanel(anywidget.AnyWidget):
     key = traitlets.Unicode().tag(sync=True)
     study = traitlets.Dict().tag(sync=True)  # its sums, and those of its arms
     status = traitlets.Dict().tag(sync=True)  # what the panel of a run needs to know of what it is inside
+    parts = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    pending: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    decisions = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, *, parts: Sequence[str] = STUDY_PARTS) -> None:
         self.of = study
         self.population = Population(study)
+        self.inbox = Inbox(self.population, self.population.name_of)
         self._sent = 0  # the number of the last change that was sent
         self._lock = threading.Lock()
         self._closing = threading.RLock()
@@ -69,10 +82,17 @@ class StudyPanel(anywidget.AnyWidget):
         self._opened: dict[str, InnerPanel] = {}
         key = uuid.uuid4().hex
         self.population.follow()
-        super().__init__(source=page_source(key), key=key, **self._now())
+        super().__init__(source=page_source(key), key=key, parts=list(parts), **self._now())
         self._own_layout = self.layout  # ipywidgets leaves it open when the widget is closed
         comms.opened(self.model_id, f"study {study.name}")
-        self._answers = {"open": self._open, "compare": self._compare}
+        self._answers: dict[str, tuple[str, Callable[[Message], dict[str, Any]]]] = {
+            "open": ("open", self._open),
+            "compare": ("compare", self._compare),
+            "decision": ("decided", self._decide),
+            "undo": ("done", self._undo),
+            "forget": ("done", self._forget),
+            "show": ("shown", self._show),
+        }
         self._handlers = {
             "sync": lambda message: self._rewind(int(message.get("have") or 0)),
             "ping": lambda message: self.send({"type": "pong", "token": message.get("token"), "now": time.time()}),
@@ -143,8 +163,10 @@ class StudyPanel(anywidget.AnyWidget):
 
     def _now(self) -> dict[str, Any]:
         head = self.population.head() | {"read": self.population.is_read}
-        over = not self.of.is_running
-        return {"study": head, "status": {"run": head["name"], "id": f"study {head['name']}", "over": over}}
+        asked = self.inbox.data()
+        status = {"run": head["name"], "id": f"study {head['name']}", "over": not self.of.is_running}
+        status["waiting"] = asked["waiting"]
+        return {"study": head, "status": status, "pending": asked["pending"], "decisions": asked["decisions"]}
 
     # -- receiving ------------------------------------------------------------------------------------------------
 
@@ -161,15 +183,20 @@ class StudyPanel(anywidget.AnyWidget):
 
     def _answer(self, type: str, message: Message) -> None:
         """Answer a message with the same token. There is no caller to raise to, so an error is part of the answer."""
-        answer: dict[str, Any] = {"type": type, "token": message.get("token"), "ok": True}
+        name, act = self._answers[type]
+        answer: dict[str, Any] = {"type": name, "token": message.get("token"), "ok": True, "note": ""}
         try:
-            answer |= self._answers[type](message)
+            answer |= act(message)
         except AgentnbError as error:
             answer |= {"ok": False, "error": str(error)}
+            if isinstance(error, AlreadyDecided):  # by another person: the page no longer shows the call
+                answer["late"] = [0]
         except Exception as error:
             logger.exception("A click on the study %s failed", self.of.name)
             answer |= {"ok": False, "error": f"{type_name(error)}: {error}"}
         self.send(answer)
+        self._due = 0.0
+        self._wake()
 
     def _run(self, number: Any) -> StudyRun:
         try:
@@ -198,9 +225,65 @@ class StudyPanel(anywidget.AnyWidget):
         return {"compared": compared(_events(left), _events(right), names)}
 
     def _name(self, one: StudyRun) -> str:
-        """Return the name of a run as its row has it."""
-        number = f"{one.cell.input_number}.{one.repeat}" if len(self.study.get("inputs", ())) > 1 else one.repeat
-        return f"{arm_name(one.arm)} {number}"
+        return self.population.name_of(self.population.lines[self.of.runs.index(one)])
+
+    # -- questions ------------------------------------------------------------------------------------------------
+
+    def _decide(self, message: Message) -> dict[str, Any]:
+        """Apply the decision of a message, or each of its decisions."""
+        waiting = self.inbox.waiting()
+        if "decisions" in message:
+            return decide_each(message["decisions"], lambda one: self._apply(one, waiting), waiting)
+        self._apply(message, waiting)
+        return {}
+
+    def _apply(self, message: Message, waiting: Mapping[Any, tuple[StudyRun, Pending]]) -> None:
+        _, item = self._find(message, waiting)
+        if message.get("digest", "") != item.shown:
+            raise UsageError("The call has changed since it was shown. Check it and decide again.")
+        method, arguments = decision_in(message, item)
+        remember = str(message.get("remember") or "")
+        if remember and method in ("approve", "reject"):
+            arguments["remember"] = remember.removeprefix(IN_STUDY)
+        everywhere = remember.startswith(IN_STUDY) and "remember" in arguments
+        self.of.decide_as_person(item, method, arguments, seconds=measured_seconds(message), everywhere=everywhere)
+
+    def _find(self, message: Message, waiting: Mapping[Any, tuple[StudyRun, Pending]]) -> tuple[StudyRun, Pending]:
+        found = waiting.get(question_key(message))
+        if found is None:
+            call_id = str(message.get("id", ""))
+            last = self.inbox.last(message.get("run"), str(message.get("path", "")), call_id)
+            how = f": it was {last}" if last else ""
+            raise AlreadyDecided(f"The question about the call {call_id!r} is no longer open{how}.")
+        return found
+
+    def _show(self, message: Message) -> dict[str, Any]:
+        """Return the complete arguments of a waiting call."""
+        try:
+            _, item = self._find(message, self.inbox.waiting())
+        except AlreadyDecided as error:
+            return full_text(str(error))
+        return {"text": "", **shown_arguments(item.arguments, FULL_LIMIT)}
+
+    def _undo(self, message: Message) -> dict[str, Any]:
+        """Withdraw the decision of the event in the message; without one, those about all calls not yet started."""
+        events = self.inbox.undoable() if message.get("event") is None else [int(message["event"])]
+        undone = 0
+        for one, event in map(self.inbox.decided, events):
+            if one.run is None:
+                continue
+            for item in one.run.decided:
+                if item.event == event:
+                    decided_by_person(one.run, None).undo(item)
+                    undone += 1
+        if not undone:
+            raise UsageError("This can no longer be withdrawn: the call has started, or it was withdrawn already.")
+        return {"note": f"{undone:,} withdrawn; {'it waits' if undone == 1 else 'they wait'} for a decision again."}
+
+    def _forget(self, message: Message) -> dict[str, Any]:
+        """Forget a rule of the study."""
+        self.of.forget(int(message.get("event") or 0))
+        return {"note": "Forgotten; later calls need a decision again, except in runs where it has decided already."}
 
     def _receive_inside(self, message: Message) -> None:
         for inner in list(self._opened.values()):
@@ -222,6 +305,7 @@ class StudyPanel(anywidget.AnyWidget):
                 self._is_closed = True
                 self.set_trait("_esm", "export default { render() {} };")
                 self.source, self.study, self.status = None, {}, {}
+                self.pending, self.decisions = [], {}
             release(self.key)
             self._own_layout.close()
         super().close()

@@ -80,12 +80,21 @@ def test_the_files_are_partitioned_by_study_and_pandas_reads_them(store: Store, 
     folder = analysis.to_parquet(store, tmp_path / "tables", tables=["runs", "decisions"])
     assert sorted(path.name for path in folder.iterdir()) == ["decisions", "runs"]
     partitions = sorted(path.name for path in (folder / "runs").iterdir())
-    assert partitions == ["study=__HIVE_DEFAULT_PARTITION__", "study=it%27s%2F1"]
+    assert partitions[1:] == ["study=it%27s%2F1"]
+    assert partitions[0] in ("study=__HIVE_DEFAULT_PARTITION__", "study=NULL")  # older DuckDB
     assert [path.name for path in (folder / "decisions").iterdir()] == ["data_0.parquet"]  # without rows
     with analysis.connect(folder) as database:
         assert rows(database, "SELECT count(*) FROM decisions") == [(0,)]
         with pytest.raises(duckdb.CatalogException):
             rows(database, "SELECT * FROM calls")
+
+
+def test_an_arm_whose_labels_have_several_types_is_text(tmp_path: Path) -> None:
+    arms = {"model": ["a"], "level": [1, "high", None]}
+    study = agentnb.study(lambda model, level: looking(model), ["go"], arms=arms, progress=False).result()
+    with analysis.connect(study, tables=["runs"]) as database:
+        levels = rows(database, "SELECT arm_level FROM runs ORDER BY 1 NULLS LAST")
+        assert levels == [("1",), ("high",), (None,)]
 
 
 async def test_a_single_run_can_be_asked_too(tmp_path: Path) -> None:

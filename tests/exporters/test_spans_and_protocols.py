@@ -135,6 +135,43 @@ async def test_sub_agents_come_back_as_nested_loops(tmp_path: Path) -> None:
     ]
 
 
+def test_sub_agents_of_ag_ui_may_be_unknown_in_a_circle_or_too_deep(tmp_path: Path) -> None:
+    def started(id: str, **fields: Any) -> Json:
+        return {"type": "SUBAGENT_STARTED", "subagentRunId": id, "name": "a", **fields}
+
+    def called(id: str, **fields: Any) -> list[Json]:
+        start = {"type": "TOOL_CALL_START", "toolCallId": id, "toolCallName": "t", **fields}
+        return [start, {"type": "TOOL_CALL_END", "toolCallId": id, **fields}]
+
+    def said(id: str) -> Json:
+        return {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "x", "subagentRunId": id}
+
+    deep = [one for n in range(1, 300) for one in _one_deeper(n, started, called)]
+    circle = [started("x", parentSubagentRunId="x", parentToolCallId="0"), said("x")]
+    events = [
+        {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+        *called("0"),
+        *circle,
+        started("unknown", parentToolCallId="nowhere"),
+        said("unknown"),
+        *called("d0"),
+        *deep,
+        {"type": "SUBAGENT_FINISHED", "subagentRunId": "never started"},
+        {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"},
+    ]
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join(map(json.dumps, events)))
+    lost = agentnb.replay(path).lost
+    assert lost["sub-agents that no open call started"] == 1
+    assert lost["sub-agents nested too deeply"] == 1
+    assert lost["events of sub-agents that no call started"] > 200
+
+
+def _one_deeper(n: int, started: Any, called: Any) -> list[Json]:
+    above = {"parentSubagentRunId": f"s{n - 1}"} if n > 1 else {}
+    return [started(f"s{n}", parentToolCallId=f"d{n - 1}", **above), *called(f"d{n}", subagentRunId=f"s{n}")]
+
+
 # -- live --------------------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +262,16 @@ async def test_the_spans_of_a_run_that_is_stopped_end(tracer: Any) -> None:
     assert "How warm" not in everything
     run.cancel()
     assert len(tracer[1].get_finished_spans()) == len(spans)
+
+
+async def test_spans_without_content_have_no_words_of_errors_and_people(tracer: Any) -> None:
+    run = await a_run_with_everything()
+    export_spans(run, tracer[0], content=False)()
+    spans = spans_of(tracer[1])
+    told = [dict(event.attributes) for span in spans for event in span.events]
+    everything = json.dumps([[dict(span.attributes), span.status.description] for span in spans] + told)
+    assert not [words for words in ("gone", "under water", '"no"', "Atlantis") if words in everything]
+    assert "ConnectionError" in everything
 
 
 async def test_a_run_is_streamed_as_events_of_ag_ui() -> None:

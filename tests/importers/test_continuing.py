@@ -172,6 +172,14 @@ async def test_a_new_run_a_nested_loop_and_hooks_have_previews() -> None:
     run.cancel()
 
 
+def test_what_a_recording_needs_to_continue_is_in_the_errors(tmp_path: Path) -> None:
+    recorded = recording(tmp_path)
+    with pytest.raises(AttributeError, match="A recording cannot run, so it has no preview"):
+        recorded.preview()
+    with pytest.raises(UsageError, match="Pass the loop that continues it as loop="):
+        recorded.fork(at=2)
+
+
 async def test_an_agent_has_a_preview() -> None:
     run = Agent(ScriptedLLM(["Hello."]), []).start("Hi")
     shown = run.preview()

@@ -216,6 +216,28 @@ async def test_a_sample_whose_model_fails_is_a_row_with_its_error() -> None:
     assert drawn.distribution().empty
 
 
+async def test_a_sample_whose_loop_fails_has_no_value() -> None:
+    world = World()
+    run = await world.run()
+
+    class Broken(SessionLoop):
+        def advance(self, state: Any) -> Any:
+            if state.model == "answered" or state.calls:
+                raise ValueError("the loop is broken")
+            return super().advance(state)
+
+        @classmethod
+        def kind(cls) -> str:
+            return SessionLoop.kind()
+
+    drawn = await resample(run, at=0, n=2, loop=lambda: Broken(world.loop().llm, world.loop().tools))
+    table = drawn.table()
+    assert list(table["status"]) == ["failed"] * 2
+    assert list(table["value"]) == [None] * 2
+    assert all("the loop is broken" in error for error in table["error"])
+    assert list(drawn.flip_rates()["failed"]) == [2]
+
+
 async def test_before_the_end_there_are_rows_without_values() -> None:
     run = await World().run()
     drawn = resample(run, at=0, n=2)

@@ -44,6 +44,9 @@ TRAITS = (
 
 PAGE = Path(__file__).parent / "page.js"
 CONTRAST = Path(__file__).parent / "contrast.js"
+PRESS = """(slider, [key, presses]) => {
+  for (let i = 0; i < presses; i++) slider.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+}"""
 
 
 def launch(playwright: Playwright) -> Browser:
@@ -165,8 +168,9 @@ class PanelPage:
             self.page.keyboard.press("Home")
         self.draw()
         while (now := self.position) != position:
-            for _ in range(abs(position - now)):
-                self.page.keyboard.press("ArrowRight" if now < position else "ArrowLeft")
+            # One message for many keys: each press by Playwright takes longer than the page does.
+            key, presses = "ArrowRight" if now < position else "ArrowLeft", abs(position - now)
+            self.slider.evaluate(PRESS, [key, presses])
             self.draw()
         for _ in range(3):  # the kernel gets one position at a time
             self.settle()

@@ -8,15 +8,15 @@ from typing import Any
 from agentnb.widgets import StudyPanel
 from tests.widgets.pages import PanelPage
 
-TRAITS = ("key", "study", "status")
+TRAITS = ("key", "parts", "study", "status", "pending", "decisions")
 
 
 class RecordedStudyPanel(StudyPanel):
     """A panel whose messages to the page wait to be carried there."""
 
-    def __init__(self, study: Any) -> None:
+    def __init__(self, study: Any, **options: Any) -> None:
         self.outbox: queue.SimpleQueue[list[tuple[str, Any]]] = queue.SimpleQueue()
-        super().__init__(study)
+        super().__init__(study, **options)
 
     def send_state(self, key: Any = None) -> None:
         """The page gets the contents of one kernel message together."""

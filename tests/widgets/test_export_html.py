@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -15,10 +16,13 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from agentnb import SessionLoop, Store, UsageError, replay
+from agentnb.core.evolve import nested
 from agentnb.testing import ScriptedLLM, call, text
 from agentnb.tools import tool
 from agentnb.widgets.bundle import compact_style_sheet, file_style_sheet
-from agentnb.widgets.exporting import _BASE85, _DIGITS, file_name, page_of
+from agentnb.widgets.exporting import _BASE85, _DIGITS, _States, file_name, page_of
+from agentnb.widgets.text import as_json
+from agentnb.widgets.views.status import state_data
 from agentnb.widgets.views.trace import Trace
 from agentnb.widgets.views.transcript import Transcript
 from tests import designs
@@ -229,7 +233,7 @@ def test_an_event_is_shown_in_full_and_what_needs_a_kernel_is_not_offered(offlin
     detail = opened.get_by_role("region", name="Detail")
     expect(detail).to_contain_text("read_table")
     expect(detail).to_contain_text("nile")
-    for name in ("What if", "Break here", "Show all", "Cancel", "Snapshot", "Fork", "Steer", "Export", "State here"):
+    for name in ("What if", "Break here", "Show all", "Cancel", "Snapshot", "Fork", "Steer", "Export"):
         expect(opened.get_by_text(name, exact=False).locator("visible=true")).to_have_count(0)
     grid(opened).focus()
     opened.keyboard.press("w")
@@ -307,6 +311,41 @@ def test_the_file_is_small(tmp_path: Path, offline: Opened) -> None:
     expect(opened.locator(".agentnb-state-word")).to_have_text("done")
     tab(opened, "Messages")
     expect(opened.get_by_role("region", name="Messages")).to_contain_text("Turn 2499: I look at number")
+    offline.check(path)
+
+
+@pytest.mark.parametrize("world", ["execution", "completed"])
+def test_the_file_has_the_state_of_each_event(world: str) -> None:
+    run = scenes.completed() if world == "completed" else played(world)
+    states: dict[str, dict[str, dict[str, Any]]] = {}
+    for event, changed in zip(run.events, _States(run.events).changed, strict=True):
+        if event.type == "run_start":
+            states[event.path] = {"facts": {}, "values": {}}
+        for part, fields in (json.loads(changed) if changed else {}).items():
+            known = states[event.path][part]
+            known.update(fields)
+            for name in [name for name, value in fields.items() if value is None]:
+                del known[name]
+        there = nested(run.at(event.seq).state, event.path)
+        assert states[event.path] == json.loads(as_json(state_data(there))), event.seq
+
+
+def test_state_and_call_graph_are_shown_in_the_file(tmp_path: Path, offline: Opened) -> None:
+    run = scenes.completed()
+    path = run.export_html(tmp_path / "run.html")
+    opened = offline.open(path)
+    tab(opened, "Graph")
+    graph = opened.locator(".agentnb-graph")
+    expect(graph).to_contain_text("at the end of the recording")
+    expect(graph.get_by_role("img")).to_be_visible()
+    tab(opened, "Events")
+    row = next(event for event in run.events if event.type == "call_end" and event.path)
+    opened.get_by_role("log", name="Events").get_by_role("option").filter(has_text=re.compile(rf"^{row.seq}\D")).click()
+    here = opened.get_by_role("region", name="Detail", exact=True).locator(".agentnb-state-here")
+    here.locator("summary").click()
+    facts = state_data(nested(run.at(row.seq).state, row.path))["facts"]
+    for name in ("phase", "turn", "messages"):
+        expect(here).to_contain_text(re.compile(rf"{name}\s*{facts[name]}"))
     offline.check(path)
 
 

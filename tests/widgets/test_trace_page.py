@@ -24,7 +24,7 @@ from agentnb.widgets.views.trace import Row, Trace
 from tests import designs
 from tests.widgets.axe import faults
 from tests.widgets.pages import PanelPage, RecordedPanel, rows_message, state
-from tests.widgets.support import HOSTILE, asking_everywhere, session, waiting
+from tests.widgets.support import HOSTILE, asking_everywhere, play, session, waiting
 from tests.widgets.test_spans import stamped
 
 pytestmark = pytest.mark.browser
@@ -494,6 +494,7 @@ def test_a_decided_call_shows_the_arguments_that_ran_and_its_detail_the_earlier_
     expect(decided).to_contain_text("edited and approved by code")
     expect(decided.get_by_title('delete_file(path="/a")')).to_be_visible()
     run.reject("c1", "keep it")
+    play(run)
     shown.until(lambda: run.state.over, "the end")
     shown.until(row(page, "keep it").count, "the rejected call")
     assert row(page, "keep it").inner_text().count("rejected") == 1

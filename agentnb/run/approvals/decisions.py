@@ -241,7 +241,7 @@ class Decisions:
             "seconds": self._decider.seconds,
             "question": question.seq,
             "tool_fingerprint": frame.fingerprints.get(call.name),
-            "shown": shown_now(frame, call),
+            "shown": shown_now(frame, call) if self._decider.by != "remembered" else None,  # a rule is shown nothing
         }
 
     def _replace(
@@ -431,6 +431,11 @@ class Decisions:
 def decided_by_person(decisions: Decisions, seconds: float | None) -> Decisions:
     """Return the decisions of the same run in the name of a person who was shown the question `seconds` ago."""
     return Decisions(decisions._journal, decisions._unasked, decisions._begin, Decider("human", seconds))
+
+
+def decided_by_rule(decisions: Decisions) -> Decisions:
+    """Return the decisions of the same run in the name of a decision that was remembered outside this run."""
+    return Decisions(decisions._journal, decisions._unasked, decisions._begin, Decider("remembered"))
 
 
 def _call_at(frame: Frame | None, id: str) -> CallState | None:

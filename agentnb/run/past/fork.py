@@ -148,7 +148,10 @@ def prepared_fork(
         )
     loop = loop if loop is not None else origin.loop
     if isinstance(loop, RecordedLoop):
-        raise UsageError("The loop of this recording is not known. Pass the loop that continues it as loop=.")
+        raise UsageError(
+            "The loop of this recording is not known. Pass the loop that continues it as loop=; the tools(...) of the"
+            " recording are tools for it."
+        )
     events = origin.recording
     if not events:
         raise UsageError("The run has no events yet, so it cannot be forked. Start it first.")

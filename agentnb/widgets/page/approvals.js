@@ -18,8 +18,11 @@ const UNSEEN = "Some of these calls have not been shown in full.";
  */
 export const identityOf = ({ run, path, event, id, attempt, digest }) => JSON.stringify([run, path, event, id, attempt, digest]);
 
-/** @param {Call} call */
-const toolOf = ({ item }) => JSON.stringify([item.path ?? "", item.name]);
+/**
+ * What the rows are grouped by: the tool, of a study also the arm.
+ * @param {Call} call
+ */
+const toolOf = ({ item }) => JSON.stringify([item.group ?? item.path ?? "", item.name]);
 
 /**
  * A call in words: its tool, its first argument and its loop.
@@ -39,11 +42,12 @@ class Heading {
    */
   constructor(item, choose) {
     this.words = el("span", { class: "agentnb-dim" });
-    const name = item ? `Select by tool: ${item.name}` : "";
+    const name = item ? `Select by tool: ${item.group ? `${item.group} ` : ""}${item.name}` : "";
     this.tool = item
       ? button("", choose, { class: "agentnb-call-text", "aria-label": name, title: "Select these calls" })
       : null;
-    if (item?.path) this.tool?.append(el("span", { class: "agentnb-path", text: item.path }));
+    const where = item?.group ?? item?.path;
+    if (where) this.tool?.append(el("span", { class: "agentnb-path", text: where }), " ");
     if (item) this.tool?.append(el("code", { class: "agentnb-tool", text: item.name }));
     this.el = el("div", { class: "agentnb-group" }, this.tool, ...(item ? badges(item).slice(1) : []), this.words);
   }
@@ -96,7 +100,7 @@ export class Approvals {
     });
     this.heading = el("b", { class: "agentnb-waits" });
     this.how = el("span", { class: "agentnb-dim" });
-    this.remember = remembering({ ...REMEMBER, tool: "always for these tools in this run" });
+    this.remember = remembering(store.remembers ?? { ...REMEMBER, tool: "always for these tools in this run" });
     this.approves = button("", () => this.decide("approve", this.picked(), this.remember.choice.value), {
       class: "agentnb-button agentnb-strong",
       title: "Run the selected calls; a call with an open form runs with the values of its form",

@@ -140,7 +140,7 @@ export class Call {
     this.form = el("form", { class: "agentnb-form", hidden: true });
     this.form.addEventListener("submit", (event) => event.preventDefault());
     for (const kind of ["input", "change"]) this.form.addEventListener(kind, () => this.typed.add(this.open));
-    this.remember = unknown ? null : remembering();
+    this.remember = unknown ? null : remembering(store.remembers ?? REMEMBER);
     this.approves = keyed(unknown ? "Run again" : "Approve", unknown ? "" : "A", () => this.decide("approve"), {
       "data-do": "approve",
       title: unknown ? "Run the call a second time" : "Run the call (A)",
@@ -510,6 +510,10 @@ export class Call {
     this.el.dataset.decision = decision.decision;
     for (const name of ["role", "aria-label", "aria-describedby"]) this.el.removeAttribute(name);
     this.more.remove();
+    if (this.likeness.endsWith("false]")) {
+      this.brief.prepend("("); // the row had no name of the tool
+      this.brief.append(")");
+    }
     if (decision.before) {
       say(this.tool, decision.name);
       say(this.brief, `(${decision.ran})`); // what runs, and not what was asked about

@@ -17,6 +17,7 @@ export class FileModel {
     this.batches = batches;
     this.starts = /** @type {number[]} */ ([]); // the number of the first event of each batch
     this.loops = loops.map((loop) => ({ ...loop, messages: /** @type {[at: number, message: ShownMessage][]} */ ([]) }));
+    this.states = /** @type {Map<string, [seq: number, change: StateChange | null][]>} */ (new Map()); // by path; null: a loop begins
     this.ends = ends;
     this.traits = /** @type {Traits} */ ({
       ...{ pending: [], tools: {}, decisions: {}, breakpoints: {}, graphs: [], drawings: [], tail: "[]", branches: [], file: true },
@@ -58,6 +59,12 @@ export class FileModel {
     if (text === undefined) return;
     this.starts.push(this.sent);
     const rows = /** @type {EventRow[]} */ (JSON.parse(text));
+    for (const { seq, type, path = "", state } of rows) {
+      const changes = this.states.get(path) ?? [];
+      this.states.set(path, changes);
+      if (type === "run_start") changes.push([seq, null]);
+      if (state) changes.push([seq, state]);
+    }
     for (const { seq, said } of rows) for (const [loop, message] of said ?? []) this.loops[loop].messages.push([seq, message]);
     this.tell({ type: "events", from: this.sent, total: this.traits.total, now: Date.now() / 1000, rows: text });
     this.sent += rows.length;
@@ -71,6 +78,7 @@ export class FileModel {
     if (message.type === "position") this.tell({ type: "moved", token, place: this.move(message) });
     if (message.type === "show") this.tell({ type: "shown", token, ...this.show(message.seq) });
     if (message.type === "typed") this.tell({ type: "typed", token, ...this.typed(message.seq) });
+    if (message.type === "state") this.tell({ type: "state", token, ok: true, ...this.state(message) });
     if (message.type === "messages") this.tell({ type: "messages", token, ...this.messages(message) });
   }
 
@@ -85,6 +93,22 @@ export class FileModel {
     while (bit && this.position < this.ends.length) if (Number(this.ends[this.position++]) & bit) break;
     this.moves++;
     return [this.position, this.moves];
+  }
+
+  /**
+   * The state of a loop after so many events: what they have changed, one after the other.
+   * @param {Questions["state"]} question
+   */
+  state({ path, position }) {
+    let [facts, values] = /** @type {[Record<string, string | number>, Record<string, unknown>]} */ ([{}, {}]);
+    for (const [seq, change] of this.states.get(path) ?? []) {
+      if (seq >= position) break;
+      if (!change) [facts, values] = [{}, {}];
+      Object.assign(facts, change?.facts);
+      Object.assign(values, change?.values);
+    }
+    for (const all of [facts, values]) for (const name in all) if (all[name] === null) delete all[name];
+    return { facts, values };
   }
 
   /**

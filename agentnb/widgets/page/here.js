@@ -19,7 +19,7 @@ export class StateHere {
   /** @param {EventRow} row */
   show(row) {
     if (this.row !== row) this.row = row;
-    this.el.hidden = this.store.isFile || this.store.all[row.seq] !== row; // the row is from a saved page
+    this.el.hidden = this.store.all[row.seq] !== row; // the row is from a saved page
     say(this.phase, row.phase ?? "");
     this.ask();
   }

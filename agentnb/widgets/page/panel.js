@@ -287,7 +287,7 @@ function make(store, model) {
       strip?.el,
       branches?.el,
       el("div", { class: "agentnb-body" }, main.children.length ? main : null, diagram ? side : null),
-      framed ? resizable(root) : undefined,
+      framed && !store.isFile ? resizable(root) : undefined,
     ].filter((node) => node !== undefined),
   );
   // What the tabs say about their views.

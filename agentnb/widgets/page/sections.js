@@ -244,7 +244,7 @@ function modelFacts({ data: asked = {} }, end) {
     facts = /** @type {[string, string][]} */ ([]);
   if (model) facts.push(["model", [asked.provider, model].filter(Boolean).join(" \u00b7 ")]);
   if (asked.attempt > 1) facts.push([asked.continues ? "continues" : "attempt", number(asked.attempt)]);
-  for (const [name, amount] of Object.entries(usage)) facts.push([name.replaceAll("_", " "), name === "cost" ? `$${number(amount)}` : number(amount)]);
+  for (const [name, amount] of Object.entries(usage)) facts.push([name.replaceAll("_", " "), name.startsWith("cost") ? `$${number(amount)}` : number(amount)]);
   const reason = answered.stop_reason;
   if (reason && reason !== "stop" && reason !== "tool_calls") facts.push(["cut off", String(reason)]);
   return facts;

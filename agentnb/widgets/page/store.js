@@ -60,6 +60,7 @@ export class Store {
     this.lost = 0; // events up to here are missing, and were asked for again
     this.lostSince = 0;
     this.ended = /** @type {Ended | null} */ (null);
+    this.remembers = /** @type {Record<string, string> | null} */ (null); // what a decision can be remembered for, if not as in a run
     model.on("msg:custom", (message) => this.receive(message));
     for (const name of TRAITS) {
       model.on(`change:${name}`, () => {

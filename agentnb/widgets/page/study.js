@@ -1,6 +1,7 @@
 // The panel of a study: its sums, its arms, and a row for each run. A run opens in the place of the table; two that are
 // selected are compared there.
 
+import { Approvals } from "./approvals.js";
 import { Arms } from "./study_arms.js";
 import { Compare } from "./compare.js";
 import { keepFocus } from "./focus.js";
@@ -9,6 +10,7 @@ import { keepKeys } from "./keys.js";
 import { resizable } from "./size.js";
 import { StudyGrid } from "./study_grid.js";
 import { groupings, nameOf } from "./study_store.js";
+import { Tabs } from "./tabs.js";
 import { button, count, duration, el, enable, number, say } from "./text.js";
 
 /** @type {[import("./study_store.js").SortKey, string][]} */
@@ -44,11 +46,12 @@ export class StudyPanel {
     this.facts = el("span", { class: "agentnb-facts agentnb-dim" });
     this.task = el("span", { class: "agentnb-cut agentnb-isolated agentnb-question-line" });
     this.asked = el("div", { class: "agentnb-question", hidden: true }, el("div", { class: "agentnb-question-bar" }, el("i", { class: "agentnb-glyph", "data-kind": "person", "aria-hidden": "true" }), this.task));
+    this.toInbox = button("Open inbox", () => this.openInbox(), { class: "agentnb-button", hidden: true, title: "Show the questions of all runs" });
     const push = () => el("span", { class: "agentnb-push" });
     const header = el(
       "div",
       { class: "agentnb-top" },
-      el("header", { class: "agentnb-head" }, el("div", { class: "agentnb-head-line" }, this.state, this.name, this.about, push(), this.facts), this.asked),
+      el("header", { class: "agentnb-head" }, el("div", { class: "agentnb-head-line" }, this.state, this.name, this.about, push(), this.facts, this.toInbox), this.asked),
     );
     this.trouble = el("p", { class: "agentnb-trouble", role: "status" });
     this.gone = el("div", { class: "agentnb-notice agentnb-bad", hidden: true }, icon("cross"), this.trouble);
@@ -86,7 +89,15 @@ export class StudyPanel {
     const find = el("label", { class: "agentnb-find" }, icon("find"), this.field, el("kbd", { text: "/", "aria-hidden": "true" }));
     const bar = el("div", { class: "agentnb-study-bar" }, this.total, this.group.el, this.sort.el, this.turn, this.align.el, push(), this.chosen, find);
 
-    this.root.append(header, this.gone, this.arms.el, bar, this.note, this.grid.el, resizable(this.root));
+    // The runs and the inbox are tabs. The inbox alone has no table.
+    const parts = model.get("parts") ?? [];
+    this.approvals = new Approvals(store, true);
+    this.table = /** @type {Part} */ ({ el: el("div", { class: "agentnb-study-runs" }, this.arms.el, bar, this.note, this.grid.el), update: () => {} });
+    this.tabs = parts.includes("runs") ? new Tabs([["Runs", this.table], ["Inbox", this.approvals]], () => this.turned()) : null;
+    if (this.tabs) this.tabs.list.setAttribute("aria-label", "Views of the study");
+    const shown = this.tabs ? [this.tabs.el, ...this.tabs.views.map(({ panel }) => panel)] : [el("div", { class: "agentnb-inbox" }, this.approvals.el)];
+    for (const view of this.tabs?.views ?? []) view.panel.classList.toggle("agentnb-inbox", view.part === this.approvals);
+    this.root.append(header, this.gone, el("div", { class: "agentnb-study-main" }, ...shown), resizable(this.root));
     this.root.append(el("style", { text: `[data-agentnb-copy="${model.get("key")}"] { display: none; }` })); // the copy in the notebook file
     this.root.addEventListener("keydown", (event) => this.key(event));
     this.unview = store.view((what) => this.view(what));
@@ -124,6 +135,8 @@ export class StudyPanel {
     if (news.has("study") || news.has("kernel")) this.showHead();
     if (news.has("study")) this.arms.update();
     if (news.has("rows") || news.has("study") || news.has("view")) this.grid.update();
+    for (const what of /** @type {News[]} */ (["pending", "tools", "decisions"])) if (news.has(what) || news.has("kernel")) this.approvals.update(what);
+    if (news.has("view")) this.approvals.update("pending"); // their rows are measured when they are seen
     this.tell();
     news.clear();
   }
@@ -163,12 +176,26 @@ export class StudyPanel {
     say(this.total, runs.filter ? `${number(runs.shown)} of ${count(this.store.head().runs ?? 0, "run")}` : count(this.store.head().runs ?? 0, "run"));
     this.sort.select.value = runs.sort;
     this.turn.replaceChildren(icon(runs.down ? "down" : "up"));
+    const waiting = this.store.model.get("status")?.waiting ?? 0;
+    this.tabs?.tell(this.table, runs.rows.length);
+    this.tabs?.tell(this.approvals, waiting);
+    this.toInbox.hidden = !waiting || !this.tabs || this.tabs.isSeen(this.approvals);
     this.chosen.hidden = !size;
     say(this.picks, `${size} selected`);
     enable(this.compares, size === 2 && !this.store.gone, this.store.gone ? "The kernel is gone." : "Select two runs to compare them.");
   }
 
   // -- what a person does
+
+  openInbox() {
+    if (!this.tabs) return;
+    this.tabs.choose(this.tabs.indexOf(this.approvals));
+    this.tabs.views[this.tabs.at].tab.focus({ preventScroll: true });
+  }
+
+  turned() {
+    this.view("view");
+  }
 
   reverse() {
     this.store.runs.down = !this.store.runs.down;
@@ -250,7 +277,10 @@ export class StudyPanel {
   key(event) {
     const target = /** @type {Element} */ (event.target);
     if (event.defaultPrevented || this.inside || target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "/") this.field.focus();
+    if (event.key === "/" && this.tabs) {
+      this.tabs.choose(0);
+      this.field.focus();
+    } else if (this.tabs && (event.key === "1" || event.key === "2")) this.tabs.choose(Number(event.key) - 1);
     else if (event.key === "c" && this.grid.picked.size === 2) this.compare();
     else return;
     event.preventDefault();
@@ -262,6 +292,7 @@ export class StudyPanel {
     this.sized.disconnect();
     cancelAnimationFrame(this.frame);
     this.inside?.dispose();
+    this.approvals.dispose();
     this.root.remove();
   }
 }

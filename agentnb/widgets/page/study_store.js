@@ -12,6 +12,13 @@ export class StudyStore extends Store {
   constructor(model) {
     super(model);
     this.runs = new Runs();
+    this.remembers = {
+      "": "only this time",
+      arguments: "these arguments, in this run",
+      tool: "this tool, in this run",
+      "study arguments": "these arguments, in all runs",
+      "study tool": "this tool, in all runs",
+    };
     this.change = 0; // of the kernel, up to which the rows are here
     model.on("change:study", () => {
       this.alive();

@@ -226,6 +226,8 @@ interface Question extends Identity {
   fields: FieldSpec[];
   /** The approximate number of characters of the question in a message. */
   size: number;
+  /** In a study: the arm of its run. Its path begins with the name of the run. */
+  group?: string;
 }
 
 /** One argument: a text of several lines, a text of one line, or any other value as JSON. */
@@ -335,6 +337,8 @@ interface EventRow {
   trace?: TraceChange[];
   /** In an exported file: the messages that are shown from this event on, each with the number of its loop. */
   said?: [loop: number, message: ShownMessage][];
+  /** In an exported file: what the event changed in the state of its loop; null for what is gone. */
+  state?: StateChange;
   /** Noted by the page: a call of the loop itself, or an answer that another run has paid for. */
   uncounted?: boolean;
 }
@@ -358,6 +362,8 @@ type SpanChange = Partial<Omit<Span, "parent" | "turn" | "intervals">> & {
 
 /** The fields of a row of the trace that an event has changed (views/trace.py). `place`: its place in the row around it. */
 type TraceChange = Partial<Omit<TraceRow, "parent" | "inside">> & { number: number; parent?: number; place?: number };
+
+type StateChange = { facts?: Record<string, string | number>; values?: Record<string, unknown> };
 
 // ---- Messages from the kernel
 

@@ -59,7 +59,7 @@ export class Usage {
       ["waiting for you", spent.wait ? duration(spent.wait) : ""],
       ["paused", spans.paused ? duration(spans.paused) : ""],
       ["idle", spans.idle ? duration(spans.idle) : ""],
-      ...Object.entries(usage).map(([name, amount]) => (name === "cost" ? [name, money(amount)] : [name.replaceAll("_", " "), number(amount)])),
+      ...Object.entries(usage).map(([name, amount]) => (name.startsWith("cost") ? [name.replaceAll("_", " "), money(amount)] : [name.replaceAll("_", " "), number(amount)])),
     ].filter(([, value]) => value);
     const fact = () => el("span", { class: "agentnb-fact" }, el("span", { class: "agentnb-dim" }), " ", el("b")),
       items = fit(this.facts, facts.length, fact);
@@ -115,7 +115,7 @@ export class Usage {
       turn.call_time ? duration(turn.call_time) : EMPTY,
       ...names.map((name) => {
         const amount = turn.usage?.[name];
-        return amount === undefined ? EMPTY : name === "cost" ? money(amount) : number(amount);
+        return amount === undefined ? EMPTY : name.startsWith("cost") ? money(amount) : number(amount);
       }),
     ];
     const name = [turn.path, turn.name].filter(Boolean).join(" \u203a ");

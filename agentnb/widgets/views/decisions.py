@@ -55,7 +55,11 @@ def in_words(decision: ApprovalDecision) -> str:
 
 def decided(decision: str, by: str, earlier: int | None, remember: str | None, reviewer: str | None = None) -> str:
     """Return a decision in words, from its fields: what was decided, and by whom."""
-    by = f"the decision of event {earlier}" if by == "remembered" else deciders_name(by, reviewer)
+    if by == "remembered":
+        of_study = f"a rule of the study{f', by {repair_text(reviewer)}' if reviewer else ''}"
+        by = f"the decision of event {earlier}" if earlier is not None else of_study
+    else:
+        by = deciders_name(by, reviewer)
     kept = {"tool": ", for every call of the tool", "arguments": ", for every call with these arguments"}
     return f"{_DONE[decision]} by {by}{kept.get(remember or '', '')}"
 

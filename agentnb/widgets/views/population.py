@@ -89,8 +89,10 @@ class Population:
         self._lock = threading.RLock()
         arms = list({json.dumps(run.arm): run.arm for run in study.runs}.values())
         self.arms: list[dict[str, Any]] = arms
+        self.arm_names = [arm_name(arm) for arm in arms]
         numbers = {json.dumps(arm): number for number, arm in enumerate(arms)}
         self.lines = [Line(number, run, numbers[json.dumps(run.arm)]) for number, run in enumerate(study.runs)]
+        self._has_inputs = any(line.run.cell.input_number for line in self.lines)
         self._change = 1
         self.is_read = study.store is None or all(run.id is None for run in study.runs)
         """True if the runs that the store had before were read."""
@@ -163,6 +165,11 @@ class Population:
         self._change += 1
         line.changed = self._change
 
+    def name_of(self, line: Line) -> str:
+        """Return the name of a run as its row has it: its arm and its number."""
+        number = f"{line.run.cell.input_number}.{line.run.repeat}" if self._has_inputs else line.run.repeat
+        return f"{self.arm_names[line.arm]} {number}"
+
     # -- what a page gets -----------------------------------------------------------------------------------------
 
     def changes(self, after: int, limit: int) -> tuple[list[str], int]:
@@ -221,7 +228,7 @@ class Population:
         minis = [line.mini for line, _ in done]
         waits = [mini.waited for mini in minis if mini.waited > 0]
         return {
-            "name": arm_name(self.arms[number]),
+            "name": self.arm_names[number],
             "runs": len(lines),
             "counts": dict(counts),
             "ended": len(done),

@@ -480,7 +480,8 @@ def _decision(event: ApprovalDecision, call: _Call) -> CallDecision:
     asked = call.asked.get(event.question) if event.question is not None else None
     if asked is None and call.asked and event.by in ("human", "code"):
         asked = call.asked[max(call.asked)]
-    by = f"the decision of event {event.earlier}" if event.by == "remembered" else ""
+    rule = f"the decision of event {event.earlier}" if event.earlier is not None else "a rule of the study"
+    by = rule if event.by == "remembered" else ""
     return CallDecision(
         _DONE[event.decision],
         by or deciders_name(event.by, event.reviewer),
