@@ -163,7 +163,7 @@ def _verified(file: str | Path) -> Iterator[str]:
         if not about.imported:
             yield f"{name}a snapshot, unchanged: {_counted(snapshot.position, 'event')}"
             continue
-        lost = ", ".join(f"{count} {kind}" for kind, count in about.lost.items())
+        lost = ", ".join(f"{kind} ({count:,})" for kind, count in about.lost.items())
         read = f"{name}{about.imported['format']}: {_counted(snapshot.position, 'event')}"
         yield f"{read}; not carried: {lost}" if lost else read
 

@@ -33,7 +33,8 @@ def export_spans(run: Recording, tracer: Any, *, content: bool = True) -> Callab
 
     A loop, a request to a model and a call are a span each, with the attributes of the conventions for generative AI.
     Questions to a person, decisions and pauses are events of the span that they hold up; what failed has an error
-    status. The outermost span is inside the span that is current now.
+    status. The outermost span is inside the span that is current now. Spans end in the thread that records the events,
+    so the tracer needs a processor that does not wait for the network (`BatchSpanProcessor`).
 
     run: a run, or a recording, whose spans all end now. tracer: of OpenTelemetry (`pip install agentnb-toolkit[otel]`).
     content: False leaves out what people, models and tools said.

@@ -110,7 +110,7 @@ async def test_verify_names_what_a_file_is_and_what_was_not_carried(command: Com
     assert (code, err) == (0, "")
     assert told == [
         f"run.json: a snapshot, unchanged: {len(run.events)} events",
-        "log.json: Inspect: 9 events; not carried: 2 events of type state",
+        "log.json: Inspect: 9 events; not carried: events of type state (2)",
         f"runs.db: a store, intact: 1 run, {events} events",
         f"runs.jsonl: an export, unchanged: 1 run, {events} events",
     ]
@@ -124,7 +124,7 @@ async def test_verify_fails_for_a_changed_file_and_checks_the_others(command: Co
     (tmp_path / "b.jsonl").write_text(json.dumps(CHAT[1]) + "\n{oh\n" + json.dumps(CHAT[4]) + "\n")
     code, out, err = command("verify", tmp_path)
     assert code == 1
-    assert "b.jsonl: chat messages: 4 events; not carried: 1 damaged lines" in out
+    assert "b.jsonl: chat messages: 4 events; not carried: damaged lines (1)" in out
     changed, damaged = err.splitlines()
     assert "a.json was changed after it was written: line" in changed
     assert "b.jsonl: a part is damaged and left out: line 2" in damaged
@@ -135,7 +135,7 @@ def test_export_writes_another_format_and_says_what_is_not_carried(command: Comm
     path = written(tmp_path, "OpenTelemetry")
     code, out, err = command("export", path, tmp_path / "out.json", "--format", "atif")
     assert (code, err) == (0, "")
-    assert out == f"{tmp_path / 'out.json'} (ATIF); not carried: 1 times of calls, 2 times of requests\n"
+    assert out == f"{tmp_path / 'out.json'} (ATIF); not carried: times of calls (1), times of requests (2)\n"
     assert command("verify", tmp_path / "out.json")[1].endswith("out.json: ATIF: 8 events\n")
     assert command("export", path, tmp_path / "out.json", "--format", "csv")[0] == 2
     assert command("export", path, tmp_path / "nowhere" / "out.json", "--format", "atif")[0] == 1

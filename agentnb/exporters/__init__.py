@@ -42,7 +42,7 @@ class Exported:
     lost: dict[str, int]
 
     def __str__(self) -> str:
-        lost = ", ".join(f"{count:,} {kind}" for kind, count in self.lost.items())
+        lost = ", ".join(f"{kind} ({count:,})" for kind, count in self.lost.items())
         return f"{self.path} ({self.format})" + (f"; not carried: {lost}" if lost else "")
 
 

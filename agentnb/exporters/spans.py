@@ -120,8 +120,8 @@ class Spans:
             values: Attributes = {"agentnb.values": _json(event.values)} if self.content else {}
             self._moment(self._loops[path], event, "agentnb.values", values)
         elif isinstance(event, (RunPaused, RunResumed)):
-            reason: Attributes = {"agentnb.reason": event.reason} if isinstance(event, RunPaused) else {}
-            self._moment(self._loops[path], event, f"agentnb.{event.type}", reason)
+            reason = event.reason if isinstance(event, RunPaused) and self.content else ""
+            self._moment(self._loops[path], event, f"agentnb.{event.type}", {"agentnb.reason": reason})
         elif isinstance(event, RunEnd):
             yield from self._end(event)
 
@@ -211,7 +211,7 @@ class Spans:
     def _answered(self, span: Span, event: ModelEnd | ModelFailed) -> Span:
         if isinstance(event, ModelFailed):
             span.attributes["error.type"] = event.error.type
-            span.error = event.error.message or event.error.type
+            span.error = (event.error.message if self.content else "") or event.error.type
             return self._ended(span, event)
         reason = event.finish_reason or event.stop_reason
         found: Mapping[str, Any] = {
@@ -251,11 +251,12 @@ class Spans:
             span = self._calls[key] = self._span(event, parent, f"execute_tool {call.name}", "internal", attributes)
             yield "open", span
         if isinstance(event, ApprovalRequest):
-            self._moment(span, event, "agentnb.approval_request", {"agentnb.reason": event.reason})
+            reason = event.reason if self.content else ""
+            self._moment(span, event, "agentnb.approval_request", {"agentnb.reason": reason})
         elif isinstance(event, ApprovalDecision):
             decided: Attributes = {"agentnb.decision": event.decision, "agentnb.by": event.by}
-            given = {"agentnb.reviewer": event.reviewer, "agentnb.reason": event.reason or None}
-            decided |= {name: value for name, value in given.items() if value is not None}
+            given = {"agentnb.reviewer": event.reviewer, "agentnb.reason": event.reason if self.content else ""}
+            decided |= {name: value for name, value in given.items() if value}
             if event.seconds is not None:
                 decided["agentnb.seconds"] = event.seconds
             self._moment(span, event, "agentnb.approval_decision", decided)

@@ -244,17 +244,18 @@ class Unattended:
         yield paused, max(self._seen.setdefault(newest, time.monotonic()), self._waited_since) + headless.after
 
     def _end_pause(self, headless: Headless, paused: RunPaused) -> None:
-        """Resume the run if a step has paused it or the policy is "approve"; otherwise cancel the run."""
+        """Resume the run if a step has paused it, or the policy is "approve" and no limit has; otherwise cancel it."""
         with self._journal.lock:
             if not self._journal.state.paused:
                 return  # it was resumed meanwhile
-            if paused.by == "step" or headless.policy == "approve":
+            # To approve calls is not to approve another budget.
+            if paused.by == "step" or (headless.policy == "approve" and paused.by != "limit"):
                 self._journal.append(self._gate.resumed(self._journal.state, self._journal.events))
                 return
             reason = "" if paused.reason == "paused" else f" ({paused.reason})"
             why = (
                 f"paused{reason}, and no person is present to resume it: {headless.absence}. To continue, call"
-                " run.resume() in your code, or set no breakpoint."
+                f" run.resume() in your code, or {'raise the limit' if paused.by == 'limit' else 'set no breakpoint'}."
             )
             self._journal.append(CancelRequested(reason=why))
         _tell(f"The run of {shown(self._journal.root.design.name)} was cancelled: it was {why}")

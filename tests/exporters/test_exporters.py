@@ -169,7 +169,7 @@ async def test_a_run_with_a_sub_agent_and_a_decision_is_exported_and_opens(tmp_p
     written = run.export(tmp_path / "run.json", format="atif")
     assert written.format == "ATIF"
     assert written.lost["decisions"] == 1
-    assert "not carried: 1 decisions" in str(written)
+    assert "not carried: decisions (1)" in str(written)
     opened = agentnb.replay(written.path)
     nested = [event for event in opened.recording if event.path]
     assert [event.type for event in nested if event.type in ("model_end", "call_end", "run_end")] == [
@@ -210,6 +210,8 @@ async def test_an_export_is_refused_with_the_reason_and_leaves_the_old_file(tmp_
     before = path.read_bytes()
     with pytest.raises(UsageError, match=f"one of {', '.join(sorted(FORMATS))}, not 'csv'"):
         run.export(path, format="csv")
+    with pytest.raises(UsageError, match="name the file run"):
+        run.export(tmp_path / "run.eval", format="inspect")
     with pytest.raises(StorageError):
         run.export(tmp_path / "nowhere" / "run.json", format="atif")
     with pytest.raises(UsageError, match="takes the path of a file"):

@@ -264,6 +264,16 @@ async def test_the_spans_of_a_run_that_is_stopped_end(tracer: Any) -> None:
     assert len(tracer[1].get_finished_spans()) == len(spans)
 
 
+async def test_spans_without_content_have_no_words_of_errors_and_people(tracer: Any) -> None:
+    run = await a_run_with_everything()
+    export_spans(run, tracer[0], content=False)()
+    spans = spans_of(tracer[1])
+    told = [dict(event.attributes) for span in spans for event in span.events]
+    everything = json.dumps([[dict(span.attributes), span.status.description] for span in spans] + told)
+    assert not [words for words in ("gone", "under water", '"no"', "Atlantis") if words in everything]
+    assert "ConnectionError" in everything
+
+
 async def test_a_run_is_streamed_as_events_of_ag_ui() -> None:
     run = loop().start("How warm is it?", approve=True)
     events = [event async for event in agui(run)]

@@ -88,12 +88,19 @@ async def test_a_step_stops_at_the_limit() -> None:
     assert len(run.events) == before
 
 
-async def test_without_a_person_the_run_is_cancelled_and_names_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("policy", [None, "approve"])
+async def test_without_a_person_the_run_is_cancelled_and_names_the_limit(
+    monkeypatch: pytest.MonkeyPatch, policy: str | None
+) -> None:
     monkeypatch.setattr(headless, "_declared", None)
+    if policy is not None:  # to approve calls is not to approve another budget
+        monkeypatch.setenv("AGENTNB_HEADLESS", policy)
     monkeypatch.setattr(headless, "_has_page", False)
     monkeypatch.setattr(headless, "PATIENCE", 0.05)
     run = session(turns=3, **TOKENS).start("go", limits={"tokens": 100}, on_limit="ask")
-    with pytest.raises(RunCancelled, match=r"The limit of 100 tokens is reached.*no person is present"):
+    with pytest.raises(
+        RunCancelled, match=r"The limit of 100 tokens is reached.*no person is present.*raise the limit"
+    ):
         await run
 
 

@@ -81,7 +81,8 @@ def imported_text(run: Recording) -> str:
     if not isinstance(about, Mapping):
         return ""
     counts = about.get("lost")
-    lost = [f"{amount:,} {kind}" for kind, amount in counts.items()] if isinstance(counts, Mapping) else []
+    found = counts.items() if isinstance(counts, Mapping) else ()
+    lost = ["not carried: " + ", ".join(f"{kind} ({amount:,})" for kind, amount in found)] if found else []
     if untimed := int(about.get("untimed") or 0):
         lost.append("times unknown" if untimed == len(run.recording) else f"{untimed:,} times unknown")
     words = f"from {about.get('format')}" + (f" ({'; '.join(lost)})" if lost else "")
