@@ -27,6 +27,7 @@ NOTEBOOKS = (
     "04_what_if.ipynb",
     "05_reading_runs.ipynb",
     "06_anyones_recording.ipynb",
+    "07_a_study.ipynb",
 )
 """The notebooks without the second one, which takes a minute."""
 

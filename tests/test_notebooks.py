@@ -361,6 +361,12 @@ SAYS = {
         ("await same", "test_stats.py was changed: True"),
         ("fixed.export", "ATIF {"),
     ],
+    "07_a_study.ipynb": [
+        ("study = ", "<Study levelled: 0 of 120 done>"),
+        ("study.start()", "<Study levelled: 120 of 120 done>"),
+        ("cost = ", "fetch_table     60\npublish        120"),
+        ("turns = ", "asking twice waits longer: True"),
+    ],
 }
 """The output of cells of a notebook, or the part of it that is the same each time."""
 

@@ -217,7 +217,7 @@ class Anthropic(HttpModel):
             return options | body, partial(_ToolAnswerReader, self._transport.server)
         if schema is not None:
             form = {"type": "json_schema", "schema": close_objects(schema)}
-            options["output_config"] = {"format": form} | options.get("output_config", {})
+            body["output_config"] = {"format": form} | options.pop("output_config", {})
         return options | body, partial(MessageReader, self._transport.server)
 
 

@@ -184,6 +184,8 @@ class Recording(ReadableRun):
         or the recording has no messages, StorageError if the file cannot be written.
         """
         check_path("export(path)", path)
+        if format == "inspect" and Path(path).suffix == ".eval":  # Inspect would read it as an archive
+            raise UsageError(f"A log of Inspect is written as JSON: name the file {Path(path).stem}.json.")
         with self.lock:
             events = list(self.recording)
         title, content, lost = exported(events, format)

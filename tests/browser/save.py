@@ -34,7 +34,8 @@ LIVE = "application/vnd.jupyter.widget-view+json"
 AT_REST = """() => [...document.querySelectorAll(".jp-NotebookPanel .agentnb-panel")].every((panel) => {
     const hasEnded = ["done", "stopped", "failed"].includes(panel.querySelector(".agentnb-state")?.dataset.sign);
     const isRecorded = panel.querySelector(".agentnb-about-run")?.textContent.includes("recorded");
-    const saved = hasEnded && !isRecorded ? "[data-agentnb-ended]" : "[data-agentnb-copy]";
+    const keepsItsPanel = isRecorded || panel.matches(".agentnb-study");
+    const saved = hasEnded && !keepsItsPanel ? "[data-agentnb-ended]" : "[data-agentnb-copy]";
     return panel.closest(".jp-OutputArea").querySelector(saved); })"""
 
 

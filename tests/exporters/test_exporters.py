@@ -210,6 +210,8 @@ async def test_an_export_is_refused_with_the_reason_and_leaves_the_old_file(tmp_
     before = path.read_bytes()
     with pytest.raises(UsageError, match=f"one of {', '.join(sorted(FORMATS))}, not 'csv'"):
         run.export(path, format="csv")
+    with pytest.raises(UsageError, match="name the file run"):
+        run.export(tmp_path / "run.eval", format="inspect")
     with pytest.raises(StorageError):
         run.export(tmp_path / "nowhere" / "run.json", format="atif")
     with pytest.raises(UsageError, match="takes the path of a file"):

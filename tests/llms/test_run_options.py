@@ -74,6 +74,11 @@ async def test_a_restored_run_keeps_its_options_and_takes_more(peer: Peer) -> No
     assert runs(more).options[0] == {"seed": 7, "temperature": 0}
 
 
+def test_the_preview_of_a_request_has_the_options_of_the_run() -> None:
+    run = SessionLoop(ScriptedLLM(["hello"])).start("Hi.", options={"seed": 7})
+    assert run.preview().options == {"seed": 7}
+
+
 async def test_nested_loops_have_the_options_too(peer: Peer) -> None:
     peer.replies(HELLO)
     run = LoopAgent("outer", [SessionLoop(OpenAI("m", peer.url), name="inner")], 1).start("Hi.", options={"seed": 7})

@@ -228,6 +228,13 @@ async def test_anthropic_is_asked_by_its_format_or_by_a_tool(peer: Peer) -> None
     assert recorded(run) == "the tool final_answer"
 
 
+async def test_a_server_without_structured_output_is_asked_by_a_tool_as_the_error_says(peer: Peer) -> None:
+    peer.replies(body(400, {"error": {"message": "output_config: Extra inputs are not permitted", "type": "x"}}))
+    with pytest.raises(RunFailed, match=r"permitted \(Anthropic\(\.\.\., structured=\"tool\"\) asks") as failed:
+        await result(SessionLoop(Anthropic("m", peer.url), output=Capital))
+    assert "output_config=None" not in str(failed.value)
+
+
 async def test_the_answer_by_a_tool_comes_after_the_calls_of_other_tools(peer: Peer) -> None:
     @tool
     def people(city: str) -> int:

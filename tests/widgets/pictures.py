@@ -19,10 +19,12 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from agentnb.studies import Study
 from agentnb.widgets import static_html
 from tests.browser.chromium import FLAGS, find_chromium
 from tests.widgets.pages import PanelPage, RecordedPanel
 from tests.widgets.scenes import BEGAN, SCENES, TABS, THEN, Clock, ticking
+from tests.widgets.study_pages import RecordedStudyPanel, StudyPage
 
 FOLDER = Path(__file__).parents[2] / ".github" / "images" / "panel"
 WIDTHS = (1000, 480)
@@ -85,6 +87,10 @@ def take(context: BrowserContext, state: str, extra_style: str = "") -> Generato
 
 
 def _show(page: Page, run: Any, state: str, clock: Clock) -> PanelPage | None:
+    if isinstance(run, Study):
+        of_study = StudyPage(page, RecordedStudyPanel(run), kernel={"status": "idle"}, tab=TABS[state])
+        _come_to_rest(of_study)
+        return of_study
     if state != "frozen":
         return _live(page, run, state, clock)
     themes = '<meta name=color-scheme content="light dark">'  # it has the colours of the page

@@ -13,6 +13,7 @@ from unittest.mock import patch
 from agentnb.core.events import Event
 from agentnb.loops.session_loop import SessionLoop
 from agentnb.run.journal import Journal
+from agentnb.studies import study
 from agentnb.testing import ScriptedLLM, call, delay, text
 from agentnb.tools import tool
 from tests.loops.execution_world import MOMENT, World, c, solution
@@ -170,6 +171,27 @@ def cancelled() -> Any:
     return run
 
 
+def study_of_reports() -> Any:
+    """A study of two arms, half of whose runs wait: each at its second turn, with other arguments."""
+
+    def reporter(policy: str, seed: int) -> SessionLoop:
+        looks = [call("read_table", {"name": "nile"}, id=f"r{n}") for n in range(1 + seed % 3)]
+        usage = {"type": "usage", "input_tokens": 900 + seed % 100, "output_tokens": 40}
+        report = call("write_report", {"path": f"nile-{seed % 4}.md", "text": "The level fell in 1899."}, id="w1")
+        turns: list[Any] = [[usage, *looks]] * (1 + seed % 4)
+        says = "The level fell in 1899." if policy == "plain" or seed % 4 else "There is no step."
+        asks = [[usage, report]] if policy == "plain" and seed % 2 else []
+        return SessionLoop(ScriptedLLM([*turns, *asks, [usage, *text(says)]]), TOOLS, name="reporter")
+
+    made = study(reporter, ["When did the level change?"], 8, arms={"policy": ["sceptic", "plain"]}, name="nile",
+                 at_once=1, progress=False)  # fmt: skip
+    playing = threading.Thread(target=made.start)
+    playing.start()
+    playing.join()
+    until(lambda: not made.counts["running"] and not made.counts["not started"])
+    return made
+
+
 SCENES: dict[str, Callable[[], Any]] = {
     "not-started": not_started,
     "running": running,
@@ -182,8 +204,10 @@ SCENES: dict[str, Callable[[], Any]] = {
     "kernel-gone": waiting,
     "frozen": completed,
     "messages": completed,
+    "study": study_of_reports,
+    "study-inbox": study_of_reports,
 }
-TABS: dict[str, str] = {"messages": "Messages"}
+TABS: dict[str, str] = {"messages": "Messages", "study": "Runs", "study-inbox": "Inbox"}
 """The view that is shown, if it is not the trace."""
 THEN: dict[str, Callable[[Any], object]] = {"running": speak}
 """The action after the panel is shown."""

@@ -31,9 +31,10 @@ _SHOWN = 100
 class NextRequest:
     """The next request of a loop. `print(request)` shows it in short.
 
-    messages: what the model will be sent, the system prompt first. tools: their specifications. options: those that the
-    loop sets for the request. model: the name of the model, if it has one. path: of the loop. waits_for: the calls
-    whose results come first, each by the name of its tool; the request will have these results, too.
+    messages: what the model will be sent, the system prompt first. tools: their specifications. options: those of the
+    run, and those that the loop sets for the request. model: the name of the model, if it has one. path: of the loop.
+    waits_for: the calls whose results come first, each by the name of its tool; the request will have these results,
+    too.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -104,7 +105,7 @@ def next_request(loop: Design, state: State, path: str | None = None) -> NextReq
     tools = every.get("tools", ())
     others = {name: value for name, value in every.items() if name != "tools"}
     model = str(getattr(design.llm, "model", None) or "")
-    return NextRequest(messages, tools, {**others, **options}, model, frame.path, waits_for)
+    return NextRequest(messages, tools, {**root.model_options, **others, **options}, model, frame.path, waits_for)
 
 
 def _finished(value: Any) -> Any:

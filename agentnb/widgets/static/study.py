@@ -26,6 +26,8 @@ ARMS = 12
 _MARKS = {MODEL: "●", CALL: "■", QUESTION: "◆", FAILURE: "✕", FAILED_CALL: "□"}
 _SIGNS = {"waiting": "◆ ", "failed": "✕ ", "running": "● "}
 _FIRST = {"waiting": 0, "failed": 1, "running": 2}
+_SPACE = "\u2003"
+"""Between two cells: without any style, they would touch."""
 _CELL = ' style="text-align:left;white-space:nowrap"'
 
 
@@ -127,6 +129,6 @@ def _runs(lines: list[Any], head: dict[str, Any]) -> str:
 
 
 def _table(name: str, columns: list[str], rows: list[list[str]]) -> str:
-    head = "".join(f"<th{_CELL}>{line(column, 80)}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{line(cell, 80)}</td>' for cell in row)}</tr>" for row in rows)
+    head = "".join(f"<th{_CELL}>{line(column, 80)}{_SPACE}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{line(cell, 80)}{_SPACE}</td>' for cell in row)}</tr>" for row in rows)
     return f'<table aria-label="{name}" style="margin:6px 0;border-collapse:collapse"><tr>{head}</tr>{body}</table>'
