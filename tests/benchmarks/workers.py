@@ -45,7 +45,7 @@ def cluster(kind: str) -> Iterator[Any]:
     elif kind == "dask":
         import distributed
 
-        options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": None, "silence_logs": "CRITICAL"}
+        options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": ":0", "silence_logs": "CRITICAL"}
         with distributed.LocalCluster(**options) as dask, distributed.Client(dask) as client:
             yield client
     elif kind == "ipyparallel":

@@ -43,7 +43,7 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 @pytest.fixture(scope="module")
 def dask() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
-    options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": None, "silence_logs": "CRITICAL"}
+    options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": ":0", "silence_logs": "CRITICAL"}
     patience = {"distributed.comm.timeouts.connect": "120s", "distributed.comm.timeouts.tcp": "120s"}
     patient = pytest.importorskip("dask").config.set(patience)
     with patient, distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
