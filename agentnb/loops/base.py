@@ -338,6 +338,13 @@ class GeneratorLoop(Loop):
         self._callable = _tools_by_name(self.tools)
         self.called_loops: WeakValueDictionary[str, Design] = WeakValueDictionary()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a copy, in this process or another one, which has not run yet."""
+        return {**self.__dict__, "called_loops": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, called_loops=WeakValueDictionary())
+
     def config(self) -> dict[str, Any]:
         """Return the function's name, the phases and the system prompt."""
         phases = {phase: list(after) for phase, after in self.phases.items()}

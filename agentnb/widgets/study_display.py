@@ -89,7 +89,9 @@ class _Copy:
         self._shown = shown
         made = time.strftime("%Y-%m-%d at %H:%M:%S")
         note = f"State of {made}; the study was still running." if study.is_running else ""
-        page = static_study(study, self._population, note)
+        # The panel reads the runs of the store in a thread of its own; until it has, they are read here.
+        known = self._population if self._population is not None and self._population.is_read else None
+        page = static_study(study, known, note)
         if self._key:
             page = f'<div data-agentnb-copy="{self._key}">{page}{HIDDEN_ERROR}</div>'
         self._handle.update({"text/plain": plain_study(study), "text/html": page}, raw=True)

@@ -51,7 +51,7 @@ def database(path: Path) -> sqlite3.Connection:
     return database
 
 
-@pytest.mark.parametrize(("iterations", "rounds"), [(1000, 7), (10_000, 3)])
+@pytest.mark.parametrize(("iterations", "rounds"), [(1000, 4), (10_000, 2)])
 def test_the_whole_loop_with_its_journal_on_disk(iterations: int, rounds: int, tmp_path: Path, capsys) -> None:
     """From the first step to the last commit: a file is made once, and closed once, for any number of runs."""
     tool = agentnb.tool(echo)

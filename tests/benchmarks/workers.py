@@ -45,7 +45,7 @@ def cluster(kind: str) -> Iterator[Any]:
     elif kind == "dask":
         import distributed
 
-        options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": None, "silence_logs": "CRITICAL"}
+        options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": ":0", "silence_logs": "CRITICAL"}
         with distributed.LocalCluster(**options) as dask, distributed.Client(dask) as client:
             yield client
     elif kind == "ipyparallel":
@@ -110,7 +110,7 @@ def main() -> None:
         many(executor, Path(folder), options.runs, options.asking)
         if options.kills and executor is not None:
             began = time.monotonic()
-            study = asyncio.run(killed_study(Path(folder), executor, options.kills, 5 * options.kills, 0.05))
+            study = asyncio.run(killed_study(Path(folder), executor, options.kills, 10 * options.kills, 0.05))
             print(f"{options.kills} workers killed: {study!r} in {time.monotonic() - began:.1f} s", end="")
             print("; nothing repeated, nothing lost")
 

@@ -67,7 +67,7 @@ test("a hit is found in the field of an event that has it, and shown with what i
   assert.deepEqual(fieldWith(data, "120"), { field: "tokens", text: "1200" });
   assert.deepEqual(fieldWith(data, "BODY"), { field: "arguments", text: "body" });
   assert.equal(fieldWith(data, ".*"), null);
-  assert.equal(around(`${"a".repeat(60)}HIT${"b".repeat(60)}`, "hit", 48), `\u2026${"a".repeat(24)}HIT${"b".repeat(24)}\u2026`);
+  assert.equal(around(`${"a".repeat(60)}HIT${"b".repeat(60)}`, "hit", 48), `\u2026${"a".repeat(16)}HIT${"b".repeat(16)}\u2026`);
   assert.equal(around("a hit", "hit", 48), "a hit");
 });
 

@@ -43,15 +43,17 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 @pytest.fixture(scope="module")
 def dask() -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
-    options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": None, "silence_logs": "CRITICAL"}
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+    options = {"n_workers": 2, "threads_per_worker": 4, "dashboard_address": ":0", "silence_logs": "CRITICAL"}
+    patience = {"distributed.comm.timeouts.connect": "120s", "distributed.comm.timeouts.tcp": "120s"}
+    patient = pytest.importorskip("dask").config.set(patience)
+    with patient, distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[Any]:
     ipyparallel = pytest.importorskip("ipyparallel")
-    with ipyparallel.Cluster(n=2, log_level=50) as client:
+    with ipyparallel.Cluster(n=2, log_level=50, engine_timeout=180) as client:
         yield client
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import mistune
@@ -55,6 +57,39 @@ def github(html: str) -> str:
     """Return HTML as GitHub filters it."""
     clean = nh3.clean(html, tags=GITHUB_ELEMENTS, attributes=GITHUB_ATTRIBUTES, url_schemes={"http", "https"})
     return _page(clean)
+
+
+_RULES = re.compile(
+    r'allowedTags:\[("a","abbr".*?)\],.*?allowedAttributes:\{(.*?)\},.*?allowedStyles:\{"\*":\{(.*?)\}\}'
+)
+
+
+@cache
+def _rules_of_jupyterlab() -> tuple[set[str], dict[str, set[str]], set[str]]:
+    """Return the elements, attributes and properties of styles that the sanitizer of the installed JupyterLab keeps."""
+    folder = Path(sys.prefix) / "share" / "jupyter" / "lab" / "static"
+    sources = (script.read_text(encoding="utf-8") for script in folder.glob("*.js"))
+    rules = next(filter(None, map(_RULES.search, sources)), None)
+    if rules is None:
+        raise LookupError(f"no sanitizer in {folder}")
+    elements, attributes, styles = rules.groups()
+    names = re.compile(r'"([^"]+)"')
+    always = re.sub(r"\.\.\.[^?]*\?\[[^\]]*\]:\[\],?", "", attributes)  # without what only an option keeps
+    of_element = re.findall(r'(?:"(\*)"|(\w+)):\[([^\]]*)\]', always)
+    kept = {every or one: set(names.findall(listed)) for every, one, listed in of_element}
+    return set(names.findall(elements)), kept, set(re.findall(r'"?([a-z-]+)"?:\[', styles))
+
+
+def jupyterlab(html: str) -> str:
+    """Return HTML as JupyterLab filters it in a notebook that is not trusted."""
+    elements, attributes, styles = _rules_of_jupyterlab()
+    return nh3.clean(
+        html,
+        tags=elements,
+        attributes={**attributes, "a": attributes.get("a", set()) - {"rel"}},
+        url_schemes={"http", "https", "data"},
+        filter_style_properties=styles,
+    )
 
 
 def github_markdown(text: str) -> str:

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.chromium import FLAGS, find_chromium
 from tests.kernels import without_ports
-from tests.widgets.exports import commonmark, github, github_markdown, html_of, markdown_of
+from tests.widgets.exports import commonmark, github, github_markdown, html_of, jupyterlab, markdown_of
 from tests.widgets.pages import launch
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel]
@@ -189,6 +189,41 @@ def test_the_pdf_export_contains_the_text_of_the_panels(notebook: Any, tmp_path:
     check(text)
     assert "9990" in text, "nothing is cut off that scrolls on a page"
     assert len(pdf.pages) < 20
+
+
+def test_the_html_export_of_a_notebook_that_is_not_trusted_shows_every_panel(
+    notebook: Any, page: Page, tmp_path: Path
+) -> None:
+    """Each output as JupyterLab shows it: filtered by the rules of its sanitizer."""
+    filtered = nbformat.reads(nbformat.writes(notebook), 4)
+    del filtered.metadata["widgets"]
+    before: set[str] = set()
+    after: set[str] = set()
+    for cell in filtered.cells[1:4]:
+        for output in cell.outputs:
+            if "text/html" in output.get("data", {}):
+                whole = output.data["text/html"]
+                output.data = {"text/html": jupyterlab(whole)}
+                before |= _properties(whole)
+                after |= _properties(output.data["text/html"])
+    assert before == after, "no style is lost"
+    for theme in ("light", "dark"):
+        check(show(page, html_of(filtered, theme=theme), tmp_path / f"{theme}.html"))
+        panels_shown = page.locator(".agentnb-static")
+        assert panels_shown.count() == 3
+        pictures = panels_shown.locator("img").evaluate_all("all => all.map(image => image.naturalWidth)")
+        assert min(pictures) > 0
+        assert page.locator(".agentnb-static style, .agentnb-static svg").count() == 0
+        rows = panels_shown.first.locator("li")
+        tops = rows.evaluate_all("all => all.map(row => row.getBoundingClientRect().top)")
+        assert tops == sorted(tops)
+        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+def _properties(html: str) -> set[str]:
+    """Return the properties of all inline styles."""
+    styles = re.findall(r'style="([^"]*)"', html)
+    return {name for style in styles for name in re.findall(r"([a-z-]+)\s*:", style)}
 
 
 @pytest.mark.parametrize("way", ["notebook", "Markdown"])

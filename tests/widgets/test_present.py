@@ -5,6 +5,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import display
 from ipywidgets.widgets.widget import _instances as widgets
 
-from agentnb import replay
+from agentnb import Store, replay
 from agentnb.testing import delay, text
-from agentnb.widgets import COMM_IDS, panel, present, presenting
+from agentnb.widgets import COMM_IDS, StudyPanel, panel, present, presenting
+from tests.widgets.studies import study
 from tests.widgets.support import asking, session
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -279,3 +281,21 @@ def test_a_displayed_panel_object_stays_open_when_its_cell_is_run_again(cells: C
     cells.run("shows", lambda: display(shown))
     assert shown.comm is not None
     shown.close()
+
+
+def test_a_study_that_the_store_has_is_displayed_live_with_a_complete_copy_below(
+    displayed: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AGENTNB_ATTENDED", "yes")
+    store = Store(tmp_path / "runs.db")
+    study(store=store, approve=True).result(30)
+    again = study(store=store, approve=True)
+    again._ipython_display_()
+    live, copy = displayed()[0]["data"], displayed()[-1]["data"]["text/html"]
+    assert WIDGET in live
+    assert copy.count("●■") >= 8
+    assert "data-agentnb-copy" in copy
+    for widget in list(widgets.values()):
+        if isinstance(widget, StudyPanel):
+            widget.close()
+    store.close()

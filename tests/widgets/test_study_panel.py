@@ -14,7 +14,7 @@ from agentnb import SessionLoop, Store, tool
 from agentnb.testing import ScriptedLLM, call
 from agentnb.widgets.static.study import plain_study, static_study
 from agentnb.widgets.views.miniature import CALL, FAILED_CALL, FAILURE, MODEL, QUESTION, Miniature
-from agentnb.widgets.views.population import Population, interval
+from agentnb.widgets.views.population import Population, arm_name, interval
 from tests.widgets.hostile import FAMILIES
 from tests.widgets.studies import NO_STEP, at_rest, study
 from tests.widgets.study_pages import RecordedStudyPanel
@@ -114,6 +114,12 @@ def test_each_run_has_a_row_and_each_arm_its_sums() -> None:
     assert [row["kind"] for row in rows] == ["done"] * 8
     assert population.head()["arms"][1]["waited"] > 0
     assert population.head()["sign"] == "done"
+
+
+def test_an_arm_is_named_by_its_labels_and_by_the_factor_of_a_label_that_is_no_word() -> None:
+    assert arm_name({"model": "large", "policy": "plain"}) == "large · plain"
+    assert arm_name({"model": "large", "warmth": 0.5}) == "large · warmth 0.5"
+    assert arm_name({}) == "all runs"
 
 
 def test_the_intervals_are_those_of_wilson() -> None:

@@ -186,6 +186,14 @@ def test_a_comparison_shows_only_what_differs_and_each_value_whole(show: Show) -
     rows.first.get_by_role("button").first.press("Enter")
     expect(table.locator(".agentnb-pair-part")).to_have_count(0)
 
+    # In forced colours a mark is seen, too: the browser's own letters for marks are black.
+    page.emulate_media(forced_colors="active", color_scheme="dark")
+    colours = table.locator("mark").first.evaluate(
+        "node => [getComputedStyle(node).color, getComputedStyle(node).textDecorationLine]"
+    )
+    page.emulate_media(forced_colors="none", color_scheme="light")
+    assert colours == ["rgb(255, 255, 255)", "underline"]
+
 
 def test_a_message_is_added_in_a_branch(show: Show) -> None:
     run = nile()

@@ -272,6 +272,14 @@ class ExecutionLoop(Loop):
         self._reading: tuple[State, Context] | None = None
         self._lock = threading.Lock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a copy, in this process or another one, which has not run yet."""
+        of_runs = {"_frame": None, "_last_stream": None, "_reading": None, "_lock": None}
+        return {**self.__dict__, "_before": State(messages=self._initial_context), **of_runs}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
     def config(self) -> dict[str, Any]:
         """Return the limits, the options and the output's schema."""
         limits = {name: getattr(self, name) for name in ("max_requests", "max_concurrency", "native")}

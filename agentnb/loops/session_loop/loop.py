@@ -233,6 +233,10 @@ class SessionLoop(Loop):
 
     # -- the runs of the session -------------------------------------------------------------------------------------
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a copy, in this process or another one, which has not run yet."""
+        return {**self.__dict__, "_latest": None, "_last_stream": None}
+
     def begin(self, input: Any, history: Sequence[Message] = ()) -> RunStart:
         """Return the first event of a run. It includes the messages that are already queued."""
         return replace(super().begin(input, history), queued=self.queue.hand_over())

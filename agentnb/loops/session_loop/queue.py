@@ -30,6 +30,15 @@ class MessageQueue:
         """Undelivered messages of ended runs that were garbage-collected. A finalizer may append to the deque at any
         allocation, even while this thread holds the lock."""
 
+    def __getstate__(self) -> dict[Queue, list[Message]]:
+        """Return the messages that no run has: a copy, in this process or another one, is attached to no run."""
+        with self._lock:
+            return {queue: list(kept) for queue, kept in self._kept.items()}
+
+    def __setstate__(self, state: dict[Queue, list[Message]]) -> None:
+        self.__init__()  # type: ignore[misc]  # the other attributes are those of a new queue
+        self._kept.update(state)
+
     def add_steering(self, message: Any) -> None:
         """Queue a message that redirects the run."""
         self._add("steering", message)

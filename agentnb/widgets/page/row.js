@@ -23,7 +23,7 @@ export function matches(row, query) {
   return row.data !== undefined && JSON.stringify(row.data).toLowerCase().includes(query);
 }
 
-const CONTEXT = 24, // characters shown before and after a hit
+const CONTEXT = 16, // characters shown before and after a hit
   FAR = 48, // characters of a summary after which a hit may be cut off
   LEVELS = 12; // levels of an event's data that are searched for the field of a hit
 

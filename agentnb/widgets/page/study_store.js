@@ -90,7 +90,11 @@ export class Runs {
     const listed = [...groups.values()];
     // Arms and inputs have an order of their own; outcomes come by how frequent they are.
     if (this.group === "outcome") listed.sort((a, b) => b.rows.length - a.rows.length);
-    else listed.sort((a, b) => Math.min(...a.rows.map(placeIn(this.group))) - Math.min(...b.rows.map(placeIn(this.group))));
+    else {
+      const placed = listed.map((group) => ({ group, place: group.rows.reduce((least, row) => Math.min(least, this.group === "input" ? row.input : row.arm), Infinity) }));
+      placed.sort((a, b) => a.place - b.place);
+      listed.splice(0, listed.length, ...placed.map(({ group }) => group));
+    }
     /** @type {(row: StudyRow) => StudyLine} */
     const line = (row) => ({ kind: "run", key: `run ${row.n}`, row });
     this.lines = this.group ? listed.flatMap((group) => [group, ...(this.folded.has(group.key) ? [] : group.rows.map(line))]) : found.map(line);
@@ -180,9 +184,3 @@ function groupOf(row, head, by) {
   const factor = by.slice("factor ".length);
   return `${factor} ${head.factors?.[factor]?.[row.arm] ?? ""}`;
 }
-
-/**
- * @param {string} by
- * @returns {(row: StudyRow) => number}
- */
-const placeIn = (by) => (by === "input" ? (row) => row.input : (row) => row.arm);

@@ -241,8 +241,9 @@ class Population:
 
 
 def arm_name(arm: Mapping[str, Any]) -> str:
-    """Return the short name of an arm: the labels of its factors."""
-    return one_line(repair_text(" · ".join(map(str, arm.values()))), NAME) or "all runs"
+    """Return the short name of an arm: the labels of its factors. Labels that are no words follow their factor."""
+    labels = (label if isinstance(label, str) else f"{factor} {label}" for factor, label in arm.items())
+    return one_line(repair_text(" · ".join(labels)), NAME) or "all runs"
 
 
 def interval(successes: int, number: int) -> tuple[float, float]:
