@@ -24,6 +24,7 @@ from agentnb.run.validation import shown
 from agentnb.store import Store
 from agentnb.studies.channel import Connection, Listener, Ticket, route_to
 from agentnb.studies.worker import begin_work, check, this_process, work
+from agentnb.threads import THREADS
 
 Ended = Callable[[BaseException | None], object]
 """Called when the work at a place has ended, with its error."""
@@ -203,10 +204,21 @@ class Dask:
         return list(self._client.scheduler_info()["workers"])
 
     def start(self, place: str, ticket: Ticket, ended: Ended) -> None:
-        """Begin the work in the background of a worker."""
-        for error in self._client.run(begin_work, ticket, workers=[place], on_error="return").values():
-            if error is not None:
-                ended(error)
+        """Begin the work in the background of a worker.
+
+        A thread of its own waits for the answer: if the worker has just died, Dask tries to connect for half a minute.
+        """
+
+        def begin() -> None:
+            try:
+                answers = list(self._client.run(begin_work, ticket, workers=[place], on_error="return").values())
+            except Exception as error:  # the scheduler has gone
+                answers = [error]
+            for error in answers:
+                if error is not None:
+                    ended(error)
+
+        THREADS.call(begin)
 
     def everywhere(self, function: Callable[..., Any], *arguments: Any) -> list[tuple[str, Any]]:
         """Call a function on each worker."""

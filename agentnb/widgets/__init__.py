@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agentnb.widgets.presenting import panel, present
     from agentnb.widgets.static.panel import static_html
     from agentnb.widgets.study_display import present_study, study_inbox, study_panel
-    from agentnb.widgets.study_panel import StudyPanel
+    from agentnb.widgets.study_widget import StudyPanel
     from agentnb.widgets.widget import (
         PARTS,
         Approvals,
@@ -68,7 +68,7 @@ _WHERE = {
     "presenting": ("panel", "present"),
     "static.panel": ("static_html",),
     "study_display": ("present_study", "study_inbox", "study_panel"),
-    "study_panel": ("StudyPanel",),
+    "study_widget": ("StudyPanel",),
     "widget": (
         "PARTS",
         "Approvals",

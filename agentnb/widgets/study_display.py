@@ -18,7 +18,7 @@ from agentnb.run.headless import in_force
 from agentnb.studies import Study
 from agentnb.widgets.display import HIDDEN_ERROR, NOTHING, after_cells, display_panel, shows_text_only
 from agentnb.widgets.static.study import plain_study, static_study
-from agentnb.widgets.study_panel import StudyPanel
+from agentnb.widgets.study_widget import StudyPanel
 
 logger = logging.getLogger("agentnb")
 

@@ -185,9 +185,9 @@ async def test_the_table_of_runs_shows_the_other_runs_of_a_damaged_store(path: P
     change(path, "UPDATE events SET body = x'00' WHERE key = 2 * ? + 7", SPAN)
     gc.collect()  # the status of a run in this process is not read from the store
     table = runs(path)
-    assert [row.stands for row in table][1] == "completed"
-    assert "event 7 of the run" in table[0].stands
-    assert table[0].stands.startswith("damaged: ")
+    assert [row.status for row in table][1] == "completed"
+    assert "event 7 of the run" in table[0].status
+    assert table[0].status.startswith("damaged: ")
 
 
 def test_the_table_of_runs_shows_the_other_stores_and_names_the_damaged_one(

@@ -353,10 +353,13 @@ def test_the_cell_that_waits_says_so_and_keeps_its_height(show: Callable[..., Pa
 def test_the_last_cell_is_not_covered(show: Callable[..., PanelPage]) -> None:
     shown = show(short())
     bar_of(shown)
-    scroll(shown.page, FAR)
-    shown.draw()  # the bar follows the scrolling in the next frame
-    top, _, height = place(shown.page.locator("#last"))
-    assert top + height <= place(bar_of(shown))[0]
+
+    def is_above_the_bar() -> bool:
+        scroll(shown.page, FAR)  # the page may still grow
+        top, _, height = place(shown.page.locator("#last"))
+        return top + height <= place(bar_of(shown))[0]
+
+    shown.until(is_above_the_bar, "the end of the page above the bar")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

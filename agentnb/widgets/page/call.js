@@ -175,7 +175,7 @@ export class Call {
     });
     this.extra.append(icon("more"));
     const extras = el("span", { class: "agentnb-extras" }, unknown ? Edit : null, Replace);
-    this.off = el("span", { class: "agentnb-off" }); // why Approve is off
+    this.off = el("span", { class: "agentnb-off" }); // why Approve is off while the form is open
     this.choices = el(
       "div",
       { class: "agentnb-choices" },
@@ -376,7 +376,10 @@ export class Call {
     for (const control of this.buttons) allow(control, this.store, !this.busy, BUSY);
     for (const control of [this.approves, this.yes])
       allow(control, this.store, !this.busy && !this.unread(), this.busy ? BUSY : this.unread());
-    say(this.off, this.busy || this.store.gone || this.store.replays ? "" : this.unread());
+    const why = this.busy || this.store.gone || this.store.replays ? "" : this.unread(),
+      inForm = this.given.el.hidden; // the form is in the place of the arguments
+    say(this.off, inForm ? why : "");
+    this.given.explain(inForm ? "" : why);
     this.explain();
     this.pick.disabled = this.store.replays || item.unknown;
     for (const control of [this.reason, this.remember?.choice]) if (control) control.disabled = this.store.replays;

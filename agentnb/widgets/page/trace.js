@@ -442,8 +442,9 @@ export class Trace {
       from = top(index),
       to = top(index + 1),
       { scroller } = this;
-    if (from < scroller.scrollTop) scroller.scrollTop = from;
-    else if (to > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = Math.min(from, to - scroller.clientHeight);
+    // A row in sight changes nothing: if the list follows its end, it does so with the rows that have just come, too.
+    if (from >= scroller.scrollTop && to <= scroller.scrollTop + scroller.clientHeight) return;
+    scroller.scrollTop = from < scroller.scrollTop ? from : Math.min(from, to - scroller.clientHeight);
     this.follow = this.atEnd();
   }
 

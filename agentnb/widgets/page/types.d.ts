@@ -33,7 +33,7 @@ interface Traits {
   branches: BranchState[];
   /** Whether this is the panel in an exported file (file.js), which nobody can answer. */
   file?: boolean;
-  /** The sums of a study: this is its panel (study_panel.py), which has few of the other traits. */
+  /** The sums of a study: this is its panel (study_widget.py), which has few of the other traits. */
   study?: StudyHead;
 }
 

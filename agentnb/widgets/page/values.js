@@ -105,11 +105,12 @@ export class Arguments {
       "aria-label": `Arguments of ${item.name} (${item.id})`,
     });
     this.how = el("span", { role: "status" });
+    this.why = el("span", { class: "agentnb-off" });
     this.more = button("Show all", () => this.showMore(), {
       class: "agentnb-button agentnb-strong",
       title: "Show the rest of the arguments (End: to the end)",
     });
-    this.bar = el("div", { class: "agentnb-rest", hidden: true }, this.how, this.more);
+    this.bar = el("div", { class: "agentnb-rest", hidden: true }, this.how, this.why, this.more);
     this.el = el("div", { class: "agentnb-read" }, this.region, this.bar);
     this.region.addEventListener("scroll", () => this.measure(), { passive: true });
     this.sized = new ResizeObserver(() => this.measure());
@@ -182,6 +183,14 @@ export class Arguments {
     if (this.seen) return "";
     if (!this.left) return "Read to the end of the arguments first.";
     return this.loaded ? TOO_LONG : "Show all of the arguments first.";
+  }
+
+  /**
+   * Say in the bar why the call cannot be approved now. It is there as long as the end has not been in sight.
+   * @param {string} words
+   */
+  explain(words) {
+    say(this.why, words);
   }
 
   dispose() {
