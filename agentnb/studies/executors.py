@@ -214,9 +214,9 @@ class Dask:
                 answers = list(self._client.run(begin_work, ticket, workers=[place], on_error="return").values())
             except Exception as error:  # the scheduler has gone
                 answers = [error]
-            for error in answers:
-                if error is not None:
-                    ended(error)
+            for answer in answers:
+                if answer is not None:
+                    ended(answer)
 
         THREADS.call(begin)
 
