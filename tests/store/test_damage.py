@@ -194,6 +194,7 @@ def test_the_table_of_runs_shows_the_other_stores_and_names_the_damaged_one(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(path.parent)
+    monkeypatch.setattr("agentnb.notebook.runs_table.SHOWN", 10_000)  # also beside many runs of other tests
     shutil.copy(path, "broken.db")
     with open("broken.db", "r+b") as file:
         file.write(b"no store any more")
