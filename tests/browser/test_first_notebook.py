@@ -111,7 +111,10 @@ def test_without_a_rule_the_session_of_the_laboratory_waits_for_a_button(laborat
     assert "The level changed in 1899" in (laboratory.reports / "five_loops.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("kernel_name", [next(iter(RELEASES))], indirect=True)  # more than a minute for each
+@pytest.mark.sampled(
+    1000
+)  # it takes more than a minute: in the nightly job; each push has the same with the first notebook
+@pytest.mark.parametrize("kernel_name", [next(iter(RELEASES))], indirect=True)
 def test_after_run_all_the_saved_laboratory_needs_no_kernel(laboratory: DeliveredNotebook) -> None:
     last = len(laboratory.sources) - 1
     laboratory.page.run_all()

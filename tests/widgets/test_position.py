@@ -516,7 +516,7 @@ DRAG = """async ([from, to, steps]) => {
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("kind", ["recorded", "live"])
+@pytest.mark.parametrize("kind", [pytest.param("recorded", marks=pytest.mark.sampled(1000)), "live"])  # nightly: both
 def test_dragging_is_fast_with_a_hundred_thousand_events(
     kind: str, show: Callable[..., PanelPage], capsys: pytest.CaptureFixture[str]
 ) -> None:

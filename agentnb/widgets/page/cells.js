@@ -80,7 +80,9 @@ export class Cells {
     this.cells[cell].replaceChildren(input);
     input.focus();
     if (text === undefined) input.select();
-    input.addEventListener("blur", () => this.leave(true, false));
+    // A panel that moves to another place on the page takes the focus away for a moment.
+    const left = () => this.input === input && input.isConnected && !input.matches(":focus") && this.leave(true, false);
+    input.addEventListener("blur", () => queueMicrotask(left));
     input.addEventListener("input", (event) => event.stopPropagation()); // it counts when it is complete
   }
 
