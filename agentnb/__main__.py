@@ -85,16 +85,16 @@ def _say(text: str) -> None:
 @contextmanager
 def _warnings_in_one_line() -> Iterator[list[str]]:
     """Print each warning as one line. Yields the list of their texts."""
-    told: list[str] = []
+    texts: list[str] = []
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        told.append(str(message))
+        texts.append(str(message))
         _complain(message)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", RuntimeWarning)
         warnings.showwarning = show
-        yield told
+        yield texts
 
 
 # -- the commands ------------------------------------------------------------------------------------------------------

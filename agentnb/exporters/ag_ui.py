@@ -110,7 +110,7 @@ class Stream:
             self._waiting.pop((path, event.call_id), None)
             content = render(event.result)
             text = content if isinstance(content, str) else to_json(content).decode()
-            told: Json = {"isError": True, "outcome": event.outcome} if event.is_error else {}
+            metadata: Json = {"isError": True, "outcome": event.outcome} if event.is_error else {}
             yield self._event(
                 "TOOL_CALL_RESULT",
                 event,
@@ -118,7 +118,7 @@ class Stream:
                 toolCallId=event.call_id,
                 content=text,
                 role="tool",
-                **({"metadata": told} if told else {}),
+                **({"metadata": metadata} if metadata else {}),
             )
         elif isinstance(event, ApprovalRequest):
             self._waiting[path, event.call_id] = event
@@ -243,9 +243,9 @@ class Stream:
             yield from self._begin("reasoning", id, event)
             yield self._event("REASONING_MESSAGE_CONTENT", event, messageId=id, delta=thoughts)
             yield from self._finish("reasoning", id, event)
-        told: Json = {"model": event.model, "finishReason": event.finish_reason or event.stop_reason}
-        told |= {"usage": event.usage or None, "responseId": event.response_id}
-        about = {"metadata": {key: value for key, value in told.items() if value is not None}}
+        metadata: Json = {"model": event.model, "finishReason": event.finish_reason or event.stop_reason}
+        metadata |= {"usage": event.usage or None, "responseId": event.response_id}
+        about = {"metadata": {key: value for key, value in metadata.items() if value is not None}}
         text = text_of(message.content)
         if "text" not in streamed:
             yield self._event("TEXT_MESSAGE_START", event, messageId=id, role="assistant")

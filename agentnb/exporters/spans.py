@@ -201,8 +201,8 @@ class Spans:
         if self.content:
             if prompt := prompt_of(self._starts[path]):
                 attributes["gen_ai.system_instructions"] = _json([{"type": "text", "content": prompt}])
-            told = [_parts("tool", _result(call, end)) for call, end in results]
-            attributes["gen_ai.input.messages"] = _json([*told, *map(_sent, new)])
+            answered = [_parts("tool", _result(call, end)) for call, end in results]
+            attributes["gen_ai.input.messages"] = _json([*answered, *map(_sent, new)])
         self._sent[path] += len(results) + len(new)
         self._results[path], self._new[path] = [], []
         name = f"chat {event.model}" if event.model else "chat"

@@ -100,7 +100,7 @@ def loop_about(start: RunStart) -> Mapping[str, Any]:
 
 
 def prompt_of(start: RunStart) -> str:
-    """Return the text that the model of a loop is sent first; empty if there is none."""
+    """Return the system prompt of a loop; an empty text if it has none."""
     prompt = start.system_prompt if start.system_prompt is not None else start.config.get("system_prompt")
     return str(prompt or "")
 
@@ -123,7 +123,7 @@ class Loop:
 
     @property
     def system_prompt(self) -> str:
-        """The text that the model is sent first; empty if there is none."""
+        """The system prompt; an empty text if the loop has none."""
         return prompt_of(self.start)
 
     @property

@@ -67,7 +67,7 @@ class _Log:
         self.file = file
         self.writer = writer
         self.known: set[str] = set()
-        self._told: tuple[str, str, list[str], float] | None = None  # a message of another role: its id, role, pieces
+        self._other: tuple[str, str, list[str], float] | None = None  # a message of another role: its id, role, pieces
         self._answer: Answer | None = None
         self._calls: dict[str, Call] = {}
         self._texts: list[str] = []
@@ -80,8 +80,8 @@ class _Log:
         kind, writer = str(event.get("type")), self.writer
         time = seconds(event.get("timestamp"), self.file.lost)
         delta = event.get("delta")
-        if self._told is not None and not (
-            kind in ("TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CHUNK") and str(event.get("messageId")) == self._told[0]
+        if self._other is not None and not (
+            kind in ("TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CHUNK") and str(event.get("messageId")) == self._other[0]
         ):
             yield from self._tell()
         if kind == "RUN_STARTED":
@@ -93,12 +93,12 @@ class _Log:
         elif kind == "MESSAGES_SNAPSHOT":
             yield from self.flush()
             yield from self._messages(event.get("messages"))
-        elif self._told is not None:
-            self._told[2].append(str(delta or ""))
+        elif self._other is not None:
+            self._other[2].append(str(delta or ""))
         elif kind in ("TEXT_MESSAGE_START", "TEXT_MESSAGE_CHUNK") and event.get("role") not in (None, "assistant"):
             yield from self.flush()
-            self._told = str(event.get("messageId")), str(event["role"]), [str(delta or "")], time
-            self.known.add(self._told[0])
+            self._other = str(event.get("messageId")), str(event["role"]), [str(delta or "")], time
+            self.known.add(self._other[0])
         elif kind == "TEXT_MESSAGE_END":
             if self._answer is not None:
                 _add_facts(self._answer, event.get("metadata"))
@@ -157,9 +157,9 @@ class _Log:
 
     def _tell(self) -> Iterator[Event]:
         """Yield the message of another role than that of the agent, which is complete now."""
-        if (told := self._told) is not None:
-            self._told = None
-            yield from self.writer.message(Message(role=told[1], content="".join(told[2])), told[3])
+        if (other := self._other) is not None:
+            self._other = None
+            yield from self.writer.message(Message(role=other[1], content="".join(other[2])), other[3])
 
     def _messages(self, messages: Any) -> Iterator[Event]:
         """Yield the messages that are not known."""

@@ -171,11 +171,11 @@ def _observation(
             yield from _sub_agent(file, ref, id, writer, embedded, (*above, id_of(document)))
         if id and writer.is_open(id):
             extra = result.get("extra")
-            told: Mapping[str, Any] = extra if isinstance(extra, Mapping) else {}
-            outcome = told.get("outcome") if told.get("outcome") in get_args(Outcome) else None
-            content, is_error = content_of(result.get("content")), told.get("is_error") is True
+            extras: Mapping[str, Any] = extra if isinstance(extra, Mapping) else {}
+            outcome = extras.get("outcome") if extras.get("outcome") in get_args(Outcome) else None
+            content, is_error = content_of(result.get("content")), extras.get("is_error") is True
             read = [*["is_error"] * is_error, *["outcome"] * (outcome is not None)]
-            details = {key: value for key, value in told.items() if key not in read} or (None if told else extra)
+            details = {key: value for key, value in extras.items() if key not in read} or (None if extras else extra)
             yield from writer.result(id, content, time, is_error=is_error, outcome=outcome, details=details)
         elif result.get("content") not in (None, "", []):
             # Without a call, it is what the environment tells the agent.

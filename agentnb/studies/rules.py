@@ -91,7 +91,7 @@ class StudyRules:
         return rule
 
     def remove(self, rule: StudyRule | int) -> None:
-        """Remove a rule, or the rule with this number. Raises UsageError if there is none."""
+        """Remove a rule, or the rule with this number. Raises UsageError if it is not one of these rules."""
         number = rule.number if isinstance(rule, StudyRule) else rule
         with self._lock:
             kept = [one for one in self._rules if one.number != number]

@@ -464,7 +464,7 @@ class Study:
     def forget(self, rule: StudyRule | int) -> None:
         """Remove a decision of `rules`, or the one with this number. Runs that it has decided in keep their own.
 
-        Raises UsageError if there is none.
+        Raises UsageError if the study has no such rule.
         """
         self._rules.remove(rule)
         self._tell_watchers()

@@ -149,9 +149,9 @@ def _of_schema(given: Any) -> Stub | None:
     if not isinstance(given, Mapping):
         return None
     inner = given.get("function")
-    told: Mapping[str, Any] = inner if isinstance(inner, Mapping) else given
-    if not isinstance(name := told.get("name"), str) or not name:
+    declared: Mapping[str, Any] = inner if isinstance(inner, Mapping) else given
+    if not isinstance(name := declared.get("name"), str) or not name:
         return None
-    found = (told.get(key) for key in ("parameters", "input_schema", "inputSchema", "parameters_json_schema"))
+    found = (declared.get(key) for key in ("parameters", "input_schema", "inputSchema", "parameters_json_schema"))
     schema = next((one for one in found if isinstance(one, Mapping)), {"type": "object"})
-    return Stub(name, description=str(told.get("description") or "A tool of a recording."), parameters=dict(schema))
+    return Stub(name, description=str(declared.get("description") or "A tool of a recording."), parameters=dict(schema))

@@ -89,22 +89,8 @@ class CommandHandlers:
 
     def respond(self, type: str, message: Message, act: Callable[[Message], Mapping[str, Any] | None]) -> None:
         """Answer a message with the fields that `act` returns, or with its error. If it returns None, it answers."""
-        answer: Message = {"type": type, "token": message.get("token"), "ok": True, "note": ""}
-        try:
-            result = act(message)
-        except AgentnbError as error:
-            answer |= {"ok": False, "error": str(error)}
-            if isinstance(error, AlreadyDecided):  # by another person: the page no longer shows the call
-                answer["late"] = [0]
-        except Exception as error:
-            # There is no caller to raise to: the error is shown next to the button, and the traceback is logged.
-            logger.exception("A click on run %s failed", self._run.id)
-            answer |= {"ok": False, "error": f"{type_name(error)}: {error}"}
-        else:
-            if result is None:
-                return  # answered later
-            answer |= result
-        self._answer(answer)
+        if (answer := answer_to(type, message, act, f"run {self._run.id}")) is not None:
+            self._answer(answer)
 
     # -- decisions
 
@@ -415,3 +401,28 @@ def _json_or_text(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def answer_to(
+    type: str, message: Message, act: Callable[[Message], Mapping[str, Any] | None], clicked: str
+) -> Message | None:
+    """Return the answer to a message: the fields that `act` returns, or its error. None if `act` returns None.
+
+    clicked: what the message is about, for the log.
+    """
+    answer: Message = {"type": type, "token": message.get("token"), "ok": True, "note": ""}
+    try:
+        result = act(message)
+    except AgentnbError as error:
+        answer |= {"ok": False, "error": str(error)}
+        if isinstance(error, AlreadyDecided):  # by another person: the page no longer shows the call
+            answer["late"] = [0]
+    except Exception as error:
+        # There is no caller to raise to: the error is shown next to the button, and the traceback is logged.
+        logger.exception("A click on %s failed", clicked)
+        answer |= {"ok": False, "error": f"{type_name(error)}: {error}"}
+    else:
+        if result is None:
+            return None
+        answer |= result
+    return answer

@@ -20,7 +20,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from agentnb.core.errors import AgentnbError, AlreadyDecided, UsageError
+from agentnb.core.errors import AlreadyDecided, UsageError
 from agentnb.run import Pending, Recording, Snapshot, replay
 from agentnb.run import host as hosting
 from agentnb.run.approvals.decisions import decided_by_person
@@ -28,7 +28,7 @@ from agentnb.run.headless import note_page
 from agentnb.run.host import call_in
 from agentnb.studies import Study, StudyRun
 from agentnb.widgets import comms
-from agentnb.widgets.handlers import Message, decide_each, decision_in, measured_seconds, question_key, type_name
+from agentnb.widgets.handlers import Message, answer_to, decide_each, decision_in, measured_seconds, question_key
 from agentnb.widgets.page_source import LOADER, PageSource, page_source, reference, release
 from agentnb.widgets.static.study import plain_study, static_study
 from agentnb.widgets.ticker import TICKER
@@ -182,19 +182,9 @@ class StudyPanel(anywidget.AnyWidget):
             self._handlers[type](content)
 
     def _answer(self, type: str, message: Message) -> None:
-        """Answer a message with the same token. There is no caller to raise to, so an error is part of the answer."""
+        """Answer a message with the same token. An error is part of the answer."""
         name, act = self._answers[type]
-        answer: dict[str, Any] = {"type": name, "token": message.get("token"), "ok": True, "note": ""}
-        try:
-            answer |= act(message)
-        except AgentnbError as error:
-            answer |= {"ok": False, "error": str(error)}
-            if isinstance(error, AlreadyDecided):  # by another person: the page no longer shows the call
-                answer["late"] = [0]
-        except Exception as error:
-            logger.exception("A click on the study %s failed", self.of.name)
-            answer |= {"ok": False, "error": f"{type_name(error)}: {error}"}
-        self.send(answer)
+        self.send(answer_to(name, message, act, f"the study {self.of.name}"))
         self._due = 0.0
         self._wake()
 

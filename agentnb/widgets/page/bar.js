@@ -408,6 +408,22 @@ function goButton(name, act, title = "Show the panel of this run") {
 const minutes = (seconds) => `${Math.floor(Math.max(0, seconds) / 60)}:${String(Math.floor(Math.max(0, seconds) % 60)).padStart(2, "0")}`;
 
 /**
+ * Make the first part of a line: who waits, for what.
+ * @param {string} name
+ * @param {string} words
+ * @param {...HTMLElement} call
+ */
+const whoWaits = (name, words, ...call) =>
+  el(
+    "span",
+    { class: "agentnb-bar-said" },
+    el("i", { class: "agentnb-glyph", "data-kind": "person", "aria-hidden": "true" }),
+    el("b", { class: "agentnb-bar-name", text: name }),
+    el("span", { class: "agentnb-bar-words", text: words }),
+    el("span", { class: "agentnb-call-text" }, ...call),
+  );
+
+/**
  * What waits, after the name of the run.
  * @param {Running} run
  * @param {number} others
@@ -543,14 +559,7 @@ class WindowBar {
       el(
         "div",
         { class: "agentnb-bar-line" },
-        el(
-          "span",
-          { class: "agentnb-bar-said" },
-          el("i", { class: "agentnb-glyph", "data-kind": "person", "aria-hidden": "true" }),
-          el("b", { class: "agentnb-bar-name", text: name }),
-          el("span", { class: "agentnb-bar-words", text: whatWaits(run, others) }),
-          el("span", { class: "agentnb-call-text" }, el("code", { class: "agentnb-cut", text: asks })),
-        ),
+        whoWaits(name, whatWaits(run, others), el("code", { class: "agentnb-cut", text: asks })),
         el("span", { class: "agentnb-push" }),
         el("span", { class: "agentnb-dim agentnb-bar-of", text: of ? `branch of ${of}` : "a branch" }),
         open,
@@ -573,14 +582,7 @@ class WindowBar {
       el(
         "div",
         { class: "agentnb-bar-line" },
-        el(
-          "span",
-          { class: "agentnb-bar-said" },
-          el("i", { class: "agentnb-glyph", "data-kind": "person", "aria-hidden": "true" }),
-          el("b", { class: "agentnb-bar-name", text: run.name }),
-          el("span", { class: "agentnb-bar-words", text: whatWaits(run, others) }),
-          el("span", { class: "agentnb-call-text" }, el("code", { class: "agentnb-tool", text: item.name }), el("code", { class: "agentnb-call-args" }, ...lineOfCall(item))),
-        ),
+        whoWaits(run.name, whatWaits(run, others), el("code", { class: "agentnb-tool", text: item.name }), el("code", { class: "agentnb-call-args" }, ...lineOfCall(item))),
         el("span", { class: "agentnb-push" }),
         el("span", { class: "agentnb-dim", text: "shown above" }),
         goButton("Go to it", () => (run.views.find((view) => view.asksInSight) ?? run.views[0]).go(), "Go to the question"),

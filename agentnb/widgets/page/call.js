@@ -427,7 +427,7 @@ export class Call {
     this.lay();
     if (this.approvals.table) this.store.notify("selected"); // the detail pane decides a closed row
     if (form) this.form.append(this.filled(form).el);
-    // The form is in the place of the arguments, unless it has only the beginning of a long value that nobody has read.
+    // The form is in the place of the arguments, unless it has only the beginning of a long value whose end has not been in sight.
     this.given.el.hidden = open === "Edit" && (this.given.seen || Boolean(this.forms.Edit?.isWhole()));
     const first = form ? this.form.querySelector("input, textarea, select") : open ? this.reason : null;
     this.update(this.item);

@@ -159,14 +159,18 @@ def _row(
     }
 
 
-def rule_row(rule: Any) -> dict[str, Any]:
-    """Return a remembered decision as the page gets it."""
+def rule_row(rule: Any, *, of_study: bool = False) -> dict[str, Any]:
+    """Return a remembered decision as the page gets it.
+
+    rule: a decision that a run remembers; with `of_study`, a rule of a study, which has a number in place of an event.
+    """
     which = "every call" if rule.arguments is None else "every call with exactly these arguments"
+    where = " in all runs" if of_study else ""
     return {
-        "event": rule.event,
+        "event": rule.number if of_study else rule.event,
         "time": rule.time,
         "decision": rule.decision,
         "name": repair_text(rule.tool),
         "arguments": brief(rule.arguments, BRIEF) if rule.arguments is not None else None,
-        "words": f"{rule.decision} {which}, as {deciders_name(rule.by, rule.reviewer)} decided",
+        "words": f"{rule.decision} {which}{where}, as {deciders_name(rule.by, rule.reviewer)} decided",
     }

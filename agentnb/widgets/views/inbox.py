@@ -15,8 +15,7 @@ from agentnb.core.errors import UsageError
 from agentnb.core.json import repair_text
 from agentnb.run import Pending
 from agentnb.studies import StudyRun
-from agentnb.widgets.text import brief
-from agentnb.widgets.views.decisions import BRIEF, RECENT, DecisionLog, deciders_name
+from agentnb.widgets.views.decisions import RECENT, DecisionLog, rule_row
 from agentnb.widgets.views.population import Line, Population
 from agentnb.widgets.views.questions import ASKED, Questions, identity
 
@@ -124,21 +123,8 @@ class Inbox:
                 for one in log.data(line.run.run)["recent"]
             ]
         recent = sorted((one for rows in self._recent.values() for one in rows), key=lambda one: -one["time"])
-        rules = [rule_in_words(rule) for rule in self._study.rules]
+        rules = [rule_row(rule, of_study=True) for rule in self._study.rules]
         return {"recent": recent[:RECENT], "open": len(self.undoable()), "rules": rules}
-
-
-def rule_in_words(rule: Any) -> dict[str, Any]:
-    """Return a rule of the study as the page gets it."""
-    which = "every call" if rule.arguments is None else "every call with exactly these arguments"
-    return {
-        "event": rule.number,
-        "time": rule.time,
-        "decision": rule.decision,
-        "name": repair_text(rule.tool),
-        "arguments": brief(rule.arguments, BRIEF) if rule.arguments is not None else None,
-        "words": f"{rule.decision} {which} in all runs, as {deciders_name(rule.by, rule.reviewer)} decided",
-    }
 
 
 def _key(question: Mapping[str, Any]) -> tuple[Any, ...]:
