@@ -521,9 +521,60 @@ def test_a_sub_agent_of_inspect_is_a_nested_loop_and_scores_are_values(tmp_path:
     nested = [*INSPECT_EVENTS[:4], inner, *INSPECT_EVENTS[4:], score, {"event": "info", "data": 1}]
     recorded = opened(tmp_path / "l.json", document(inspect_log(inspect_sample(nested))))
     assert {event.path for event in recorded.recording} == {"", "weather"}
-    assert recorded.state.values == {"score": {"value": 1}}
-    assert recorded.lost == {"events of type info": 1}
+    assert recorded.state.values == {"score": {"value": 1}, "info": 1}
+    assert recorded.lost == {}
     assert recorded.stop_reason == "completed"
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_model_that_scores_has_a_loop_of_its_own(tmp_path: Path, is_older: bool) -> None:
+    judged = inspect_model(9, [{"role": "user", "content": "Is it right?"}], {"role": "assistant", "content": "Yes."})
+    score = {"event": "score", "timestamp": at(10), "score": {"value": 1}}
+    about = {"type": "scorer", "name": "judge", "timestamp": at(8)}
+    if is_older:
+        marks = [{"event": "step", "action": action, **about} for action in ("begin", "end")]
+    else:
+        marks = [{"event": kind, "id": "j", **about} for kind in ("span_begin", "span_end")]
+    log = inspect_log(inspect_sample([*INSPECT_EVENTS, marks[0], judged, score, marks[1]]))
+    recorded = opened(tmp_path / "l.json", document(log))
+    assert [message.role for message in recorded.messages] == ["user", "assistant", "tool", "assistant"]
+    assert {event.path for event in recorded.recording} == {"", "judge"}
+    assert recorded.state.values == {"score": {"value": 1}}
+    assert recorded.lost == {}
+
+
+def test_messages_and_texts_that_are_stored_apart_are_in_their_places(tmp_path: Path) -> None:
+    pooled = {key: value for key, value in INSPECT_EVENTS[1].items() if key != "input"} | {"input_refs": [[0, 1]]}
+    newer = inspect_sample([pooled], message_pool=[ASKED])
+    older = {"id": 2, "epoch": 1, "transcript": {"events": [INSPECT_EVENTS[1]], "content": {"a": "How warm is it?"}}}
+    older = json.loads(json.dumps(older).replace("attachment://", "tc://"))
+    path = tmp_path / "l.json"
+    path.write_bytes(document(inspect_log(newer, older)))
+    assert [found.state.messages[0].content for found in Snapshot.load_all(path)] == ["How warm is it?"] * 2
+
+
+def test_samples_are_in_the_order_of_their_ids_and_changes_of_the_state_are_values(tmp_path: Path) -> None:
+    changes = [{"op": "add", "path": "/messages/1", "value": 1}, {"op": "add", "path": "/metadata/x", "value": 2}]
+    events = [*INSPECT_EVENTS, {"event": "state", "changes": changes}]
+    path = tmp_path / "l.eval"
+    path.write_bytes(inspect_archive(*[inspect_sample(events, id=number + 1) for number in range(11)][::-1]))
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in sorted(content.items()):  # as text: 1, 10, 11, 2
+            archive.writestr(name, data)
+    found = Snapshot.load_all(path)
+    ids = [snapshot.start.config["imported"]["id"] for snapshot in found]
+    assert ids == [f"{number}/1" for number in range(11, 0, -1)]  # that of the file's name counts
+    assert found[0].state.values == {"state": changes[1:]}
+
+
+def test_a_newer_log_of_inspect_and_one_without_samples_are_refused(tmp_path: Path) -> None:
+    log = inspect_log(inspect_sample(INSPECT_EVENTS))
+    with pytest.raises(VersionMismatch, match="of version 9; this agentnb reads up to 3"):
+        opened(tmp_path / "l.json", document({**log, "version": 9}))
+    with pytest.raises(RecordingCorrupt, match="a log of Inspect without samples"):
+        opened(tmp_path / "l.json", document({**log, "samples": []}))
 
 
 def test_a_sample_that_failed_and_one_without_events(tmp_path: Path) -> None:
