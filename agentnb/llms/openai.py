@@ -455,7 +455,7 @@ def _image_part(shown: Picture) -> JsonObject:
     return {"type": "image_url", "image_url": {"url": shown.address}}
 
 
-_CHOICES = {"any": "required", "none": "none"}
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def _native_tool(tool: ToolSpecification, *, is_own: bool) -> JsonObject:

@@ -367,6 +367,7 @@ def server() -> Iterator[Peer]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", CAPABILITIES)
+@pytest.mark.other_body("OpenRouter's reasoning", fields=["reasoning_details"])
 async def test_cell(server: Peer, dialect: str, name: str) -> None:
     server.requests.clear()
     server._replies.clear()
