@@ -24,7 +24,7 @@ pytest.importorskip("cloudpickle")
 import agentnb
 from agentnb import SessionLoop, Store, UsageError, tool
 from agentnb.core.errors import AlreadyDecided, InvalidArguments, WorkersLost
-from agentnb.core.events import ApprovalDecision, ApprovalRequest
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, RunStart
 from agentnb.studies import Study
 from agentnb.testing import ScriptedLLM, call
 from tests.study.killed import killed_study, lines_in, working_study
@@ -91,6 +91,20 @@ async def test_equal_seeds_give_equal_tables(executor: Any, tmp_path: Path) -> N
         tables.append(table.drop(columns=["id", "began", "seconds", "waited"]))
     assert tables[0].equals(tables[1])
     assert len(set(tables[0]["output"])) > 2
+
+
+async def test_the_options_of_runs_are_those_of_the_study(pool: Executor, store: Store) -> None:
+    arms = {"model": ["a"], "options": {"cold": {"temperature": 0}, "warm": {"temperature": 1}}}
+    options: Any = {"options": {"seed": 7}, "data": {"dose": 5}, "tags": ["pilot"], "limits": {"turns": 9}}
+    done = await study(talking, arms=arms, store=store, executor=pool, **options)
+    for run in done:
+        assert run.recording is not None
+        start = run.recording.events[0]
+        assert isinstance(start, RunStart)
+        assert start.model_options == {"seed": 7, "temperature": int(run.arm["options"] == "warm")}
+        assert (start.data["dose"], start.limits, "pilot" in start.tags) == (5, {"turns": 9}, True)
+    with pytest.raises(UsageError, match=r"on_limit=.*leave out executor="):
+        study(talking, store=store, name="asks", executor=pool, arms={"on_limit": ["end", "ask"]})
 
 
 async def test_functions_of_the_notebook_are_sent(pool: Executor, store: Store) -> None:
