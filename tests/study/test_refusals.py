@@ -91,10 +91,10 @@ def test_options_that_a_model_does_not_take_are_refused() -> None:
         return SessionLoop(OpenAI("gpt-5") if model == "real" else ScriptedLLM(["x"]), [])
 
     arms: dict[str, Any] = {"model": ["scripted", "real"]}
-    with pytest.raises(UsageError, match=r"for the arm model=real: temprature is not.*Did you mean temperature\?"):
-        agentnb.study(make_loop, ["go"], arms=arms, options={"temprature": 0})
-    arms["options"] = {"plain": {}, "warm": {"tempature": 1}}
-    with pytest.raises(UsageError, match=r"for the arm model=real, options=warm: tempature is not"):
+    with pytest.raises(UsageError, match=r"for the arm model=real: top_pp is not.*Did you mean top_p\?"):
+        agentnb.study(make_loop, ["go"], arms=arms, options={"top_pp": 0})
+    arms["options"] = {"plain": {}, "warm": {"top_k_k": 1}}
+    with pytest.raises(UsageError, match=r"for the arm model=real, options=warm: top_k_k is not"):
         agentnb.study(make_loop, ["go"], arms=arms, options={"temperature": 0})
 
 
