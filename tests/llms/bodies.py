@@ -63,7 +63,7 @@ class Bodies:
         with warnings.catch_warnings(action="ignore"):  # some types allow other fields, whatever the configuration is
             results = validate.validated(validate.read(self._folder))
         self._invalid = [f"{body.test}\n  {body.path} {problem}" for body, problem in results.invalid]
-        self._counts = str(results)
+        self._counts = str(results) if results.valid or results.invalid else ""
         if self._invalid and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self._temporary:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 SCHEMAS = {"chat": "CreateChatCompletionRequest", "responses": "CreateResponse"}
 """The names of the bodies in OpenAI's specification."""
@@ -107,26 +107,33 @@ def problem_by_types(body: Body) -> str | None:
 def _refused(form: TypeAdapter[Any], given: Any) -> str:
     """Return what a type refuses."""
     try:
-        _read_to_end(form.validate_python(given))
+        return "; ".join(_read_to_end(form.validate_python(given)))
     except ValidationError as error:
         # A union has the errors of all its members: the deepest ones are those of the member that was meant.
         errors = sorted(error.errors(include_url=False), key=lambda one: -len(one["loc"]))
         told = [f"{_location(one['loc'][1:])}: {one['msg']}, not {one['input']!r:.80}" for one in errors]
         return "; ".join(told[:3])
-    return ""
 
 
 def _location(steps: tuple[str | int, ...]) -> str:
     return ".".join(str(step) for step in steps if "[" not in str(step))
 
 
-def _read_to_end(value: Any) -> None:
-    """Read all items of a validated value: pydantic validates those of an Iterable only when they are read."""
+def _read_to_end(value: Any) -> Iterator[str]:
+    """Read all items of a validated value, and yield the fields that are not known.
+
+    pydantic validates the items of an Iterable only when they are read. Anthropic's types of messages allow the models
+    of answers too, which accept any field.
+    """
+    if isinstance(value, BaseModel):
+        for name in value.model_extra or ():
+            yield f"{type(value).__name__}.{name}: Extra inputs are not permitted"
+        value = value.__dict__
     if isinstance(value, dict):
         value = value.values()
     if isinstance(value, Iterable) and not isinstance(value, str):
         for item in value:
-            _read_to_end(item)
+            yield from _read_to_end(item)
 
 
 @functools.cache
