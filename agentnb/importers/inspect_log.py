@@ -189,7 +189,7 @@ class _Sample:
             self.attachments |= transcript["content"] if isinstance(transcript.get("content"), Mapping) else {}
         self.events_of_sample: list[Any] = events if isinstance(events, list) else []
         shared = data.get("messages") if isinstance(data, Mapping) else sample.get("message_pool")
-        self.shared: list[Any] = shared if isinstance(shared, list) else []
+        self.shared = [self.resolved(one) for one in shared] if isinstance(shared, list) else []
 
     def resolved(self, value: Any, depth: int = 0) -> Any:
         """Return the value with its attachments in their places."""
@@ -206,12 +206,11 @@ class _Sample:
     def inputs(self, event: Mapping[str, Any]) -> list[Any]:
         """Return the messages that a request sent."""
         given = event.get("input")
-        messages = list(given) if isinstance(given, list) else []
+        messages = [self.resolved(one) for one in given] if isinstance(given, list) else []
         for ref in event.get("input_refs") or ():
             if isinstance(ref, list) and len(ref) == 2 and all(isinstance(one, int) for one in ref):
                 messages += self.shared[ref[0] : ref[1]]
-        found: list[Any] = self.resolved(messages)
-        return found
+        return messages
 
     def events(self, events: Sequence[Any], writer: Writer) -> Iterator[Event]:
         """Yield the events of one loop. The events in the span of a tool are those of a nested loop."""
