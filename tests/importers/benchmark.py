@@ -3,10 +3,10 @@
     python -m tests.importers.benchmark [--megabytes 10] [--words 100] [--files 1000] [--only FORMAT...]
 
 Of each format a file is written and opened in a process of its own. Prints a table in Markdown: the time until the
-panel is there (`open`: until `agentnb.replay` returns, `panel`: until the static panel of its last event is made), in
-seconds of the clock and of the processor, next to the time in which `json.loads` decodes the same file; and the most
-memory that Python used while the file was opened, as a multiple of the file. Of an archive, its content counts. --words
-is the length of each text of the conversation. A file of short texts is harder: it has more events.
+panel is there (`open`: until `agentnb.replay` returns, `panel`: until its panel is made), in seconds of the clock and
+of the processor, next to the time in which `json.loads` decodes the same file; and the most memory that Python used
+while the file was opened, as a multiple of the file. Of an archive, its content counts. --words is the length of each
+text of the conversation. A file of short texts is harder: it has more events.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Any
 
 import agentnb
 from agentnb import Store
-from agentnb.widgets.static.panel import static_html
 from tests.importers import files
 from tests.importers.files import Json, claude_line, codex_line, document, inspect_archive, inspect_log, lines
 
@@ -238,8 +237,7 @@ def measure(path: Path) -> dict[str, Any]:
     began, began_cpu = time.perf_counter(), time.process_time()
     recorded = agentnb.replay(path)
     opened = time.perf_counter() - began
-    recorded.to(len(recorded.recording) - 1)
-    static_html(recorded)
+    recorded.panel()
     shown, cpu = time.perf_counter() - began, time.process_time() - began_cpu
     events = len(recorded.recording)
     del recorded
