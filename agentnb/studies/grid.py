@@ -98,7 +98,7 @@ class Grid:
         """The kind of the loop of each arm, by the arm's labels as JSON."""
         self.start_options: dict[str, dict[str, Any]] = {}
         """The options of `start` of each arm, by the arm's labels as JSON."""
-        self._check_loops()
+        self.check_loops()
 
     @property
     def labels(self) -> dict[str, list[Label]]:
@@ -150,8 +150,11 @@ class Grid:
             )
         return cells
 
-    def _check_loops(self) -> None:
-        """Make a loop for each arm, and two for the first, to find a factory that fails or that keeps its loops."""
+    def check_loops(self) -> None:
+        """Make a loop for each arm, and two for the first, to find a factory that fails or that keeps its loops.
+
+        Raises UsageError. A worker calls this, too: something that the factory needs may be missing there.
+        """
         first = {json.dumps(dict(cell.arm)): cell for cell in reversed(self.cells)}
         made: list[Loop] = []
         for cell in [self.cells[0], *reversed(first.values())]:

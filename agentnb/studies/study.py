@@ -114,7 +114,8 @@ def study(
     Raises UsageError, before any run is started, if an argument is not valid, if `make_loop` does not take an arm,
     fails, or returns the same loop twice, if a model does not take one of the options, and if the store has a study of
     this name with other arms, inputs or options, another seed or another kind of loop. With an executor also if
-    something cannot be sent, and if a worker has another version of Python or agentnb, or does not see the store.
+    something cannot be sent, and if a worker has another version of Python or agentnb, does not see the store, or
+    cannot make the loops.
     """
     for_start = {"approve": approve, "limits": limits, "on_limit": on_limit, "options": options}
     check_options(**for_start)

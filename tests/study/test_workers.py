@@ -446,6 +446,35 @@ def test_a_worker_of_another_version_is_refused(answers: Any, named: str, store:
     assert store.runs() == []
 
 
+def test_a_worker_that_cannot_make_the_loops_is_refused(pool: Executor, store: Store) -> None:
+    here = os.getpid()
+
+    def make_loop(model: str) -> SessionLoop:
+        if model == "local" and os.getpid() != here:
+            raise ModuleNotFoundError("No module named 'weights'")
+        return talking()
+
+    arms = {"model": ["remote", "local"]}
+    with pytest.raises(UsageError, match=r"cannot make the loops.*arm model=local: Module.*'weights'.*Install what"):
+        study(make_loop, arms=arms, store=store, executor=pool)
+    assert store.runs() == []
+
+
+@pytest.mark.sampled(1000)  # a worker takes seconds to start
+async def test_a_dask_worker_with_another_agentnb_is_refused(dask: Any, store: Store, tmp_path: Path) -> None:
+    (tmp_path / "agentnb").mkdir()
+    (tmp_path / "agentnb" / "__init__.py").write_text('__version__ = "0.0.1"')
+    worker = [sys.executable, "-m", "dask", "worker", dask.scheduler.address, "--no-dashboard", "--no-nanny"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(worker, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as other:
+        dask.wait_for_workers(3, timeout=60)
+        with pytest.raises(UsageError, match=r"has agentnb 0\.0\.1, and this process .*Install agentnb-toolkit=="):
+            study(talking, store=store, executor=dask)
+        other.kill()
+    assert store.runs() == []
+    await until(lambda: len(dask.scheduler_info()["workers"]) == 2)
+
+
 def test_a_cluster_that_is_not_there_is_refused(dask: Any, engines: Any, store: Store) -> None:
     import distributed
     import ipyparallel
