@@ -46,7 +46,6 @@ class EnforcingPeer(Peer):
         self._chopped = chopped
         self._made: dict[str, tuple[Any, str]] = {}  # an answer and the digest of its request, by its mark
         self.refused: list[str] = []
-        self.check: Callable[[Json], object] = lambda body: None
 
     @abstractmethod
     def _accepted(self, payload: Json) -> int:
@@ -66,7 +65,6 @@ class EnforcingPeer(Peer):
         payload = json.loads(await reader.readexactly(int(headers["content-length"])))
         self.requests.append(Request(first.split()[1], headers, payload))
         try:
-            self.check(payload)
             turn = self._accepted(payload)
         except (AssertionError, ValueError) as error:
             self.refused.append(str(error))

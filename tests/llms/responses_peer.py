@@ -17,7 +17,7 @@ def reasoning(summary: str = "") -> Item:
 
 
 def message(text: str, **fields: Any) -> Item:
-    content = [{"type": "output_text", "annotations": [], "text": text}]
+    content = [{"type": "output_text", "annotations": [], "logprobs": [], "text": text}]
     return {"type": "message", "status": "completed", "role": "assistant", "content": content, **fields}
 
 

@@ -24,7 +24,7 @@ pytest.importorskip("cloudpickle")
 import agentnb
 from agentnb import SessionLoop, Store, UsageError, tool
 from agentnb.core.errors import AlreadyDecided, InvalidArguments, WorkersLost
-from agentnb.core.events import ApprovalDecision, ApprovalRequest
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, RunStart
 from agentnb.studies import Study
 from agentnb.testing import ScriptedLLM, call
 from tests.study.killed import killed_study, lines_in, working_study
@@ -91,6 +91,20 @@ async def test_equal_seeds_give_equal_tables(executor: Any, tmp_path: Path) -> N
         tables.append(table.drop(columns=["id", "began", "seconds", "waited"]))
     assert tables[0].equals(tables[1])
     assert len(set(tables[0]["output"])) > 2
+
+
+async def test_the_options_of_runs_are_those_of_the_study(pool: Executor, store: Store) -> None:
+    arms = {"model": ["a"], "options": {"cold": {"temperature": 0}, "warm": {"temperature": 1}}}
+    options: Any = {"options": {"seed": 7}, "data": {"dose": 5}, "tags": ["pilot"], "limits": {"turns": 9}}
+    done = await study(talking, arms=arms, store=store, executor=pool, **options)
+    for run in done:
+        assert run.recording is not None
+        start = run.recording.events[0]
+        assert isinstance(start, RunStart)
+        assert start.model_options == {"seed": 7, "temperature": int(run.arm["options"] == "warm")}
+        assert (start.data["dose"], start.limits, "pilot" in start.tags) == (5, {"turns": 9}, True)
+    with pytest.raises(UsageError, match=r"on_limit=.*leave out executor="):
+        study(talking, store=store, name="asks", executor=pool, arms={"on_limit": ["end", "ask"]})
 
 
 async def test_functions_of_the_notebook_are_sent(pool: Executor, store: Store) -> None:
@@ -430,6 +444,35 @@ def test_a_worker_of_another_version_is_refused(answers: Any, named: str, store:
     with pytest.raises(UsageError, match=named):
         study(talking, store=store, executor=Elsewhere(*answers))
     assert store.runs() == []
+
+
+def test_a_worker_that_cannot_make_the_loops_is_refused(pool: Executor, store: Store) -> None:
+    here = os.getpid()
+
+    def make_loop(model: str) -> SessionLoop:
+        if model == "local" and os.getpid() != here:
+            raise ModuleNotFoundError("No module named 'weights'")
+        return talking()
+
+    arms = {"model": ["remote", "local"]}
+    with pytest.raises(UsageError, match=r"cannot make the loops.*arm model=local: Module.*'weights'.*Install what"):
+        study(make_loop, arms=arms, store=store, executor=pool)
+    assert store.runs() == []
+
+
+@pytest.mark.sampled(1000)  # a worker takes seconds to start
+async def test_a_dask_worker_with_another_agentnb_is_refused(dask: Any, store: Store, tmp_path: Path) -> None:
+    (tmp_path / "agentnb").mkdir()
+    (tmp_path / "agentnb" / "__init__.py").write_text('__version__ = "0.0.1"')
+    worker = [sys.executable, "-m", "dask", "worker", dask.scheduler.address, "--no-dashboard", "--no-nanny"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(worker, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as other:
+        dask.wait_for_workers(3, timeout=60)
+        with pytest.raises(UsageError, match=r"has agentnb 0\.0\.1, and this process .*Install agentnb-toolkit=="):
+            study(talking, store=store, executor=dask)
+        other.kill()
+    assert store.runs() == []
+    await until(lambda: len(dask.scheduler_info()["workers"]) == 2)
 
 
 def test_a_cluster_that_is_not_there_is_refused(dask: Any, engines: Any, store: Store) -> None:
