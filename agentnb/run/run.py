@@ -383,8 +383,9 @@ class Run(Decisions, Recording):
     def watch_questions(self, changed: Callable[[Event | None], object]) -> Callable[[], None]:
         """Call `changed` with each event after which other questions may be open, in the thread that records it.
 
-        Without an event, it is called whenever `driven` may have changed. Returns a function that unsubscribes. Unlike a
-        watcher, `changed` does not make the run write each event at once. The run's lock may be held during the call.
+        Without an event, it is called whenever `driven` may have changed. The run's lock may be held during the call.
+        Unlike a watcher, `changed` does not make the run write each event at once. Returns a function that
+        unsubscribes.
         """
 
         def observe(event: Event, frame: Frame) -> None:

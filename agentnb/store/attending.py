@@ -180,8 +180,8 @@ class Attendance:
         outcome = self._outcome(run, row, is_applied=refusal is None)
         with self._database.transaction():
             if refusal is not None and _open_item(run, row) is not None:  # for example, the arguments do not fit
-                error = [type(refusal).__name__, str(refusal)]
-                questions.refuse(self._database, row.key, {"token": decision.get("token"), "error": error})
+                why = [type(refusal).__name__, str(refusal)]
+                questions.refuse(self._database, row.key, {"token": decision.get("token"), "error": why})
             else:
                 questions.close(self._database, row.key, outcome)
             self._database.notify(ASKED)

@@ -170,7 +170,7 @@ class Listener(Protocol):
     def wait(self, seconds: float) -> None:
         """Return after a notification or a `wake` since the last call, or after some seconds.
 
-        It may return earlier. Raises StorageError if the connection is lost; the next call makes a new one.
+        It may return earlier. Raises StorageError if the database cannot be reached; the next call tries again.
         """
 
     def wake(self) -> None:

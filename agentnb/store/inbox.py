@@ -82,7 +82,7 @@ class Inbox:
         remember: as for `run.approve`; it is remembered in the run of the call. reviewer: the name of the person who
         decided; default: the name declared in this process (`agentnb.reviewer`).
 
-        Calls that were decided meanwhile are not counted. If that is so for a single item, AlreadyDecided is raised, and
+        Calls that were decided meanwhile are not counted; for a single one of these, AlreadyDecided is raised, and
         says who has decided and when. A RuntimeWarning says that no process has applied a decision yet: it holds when
         the run continues. Raises UsageError if an item is not one of `pending`, and otherwise as `run.approve` does.
         """

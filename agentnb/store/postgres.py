@@ -266,10 +266,6 @@ class PostgresDatabase:
         """Return a new listener, which has a connection of its own."""
         return PostgresListener(self, channel)
 
-    def failure(self, failed: str, error: Exception) -> StorageError:
-        """Return the error to raise for one of the driver's."""
-        return self._failure(failed, error)
-
 
 class PostgresListener:
     """Waits for notifications (LISTEN) over a connection of its own. It implements the protocol `Listener`."""
@@ -285,13 +281,16 @@ class PostgresListener:
         self._waker.setblocking(False)
 
     def wait(self, seconds: float) -> None:
-        """Return after a notification or a `wake`, or after some seconds. Return at once after a new connection."""
+        """Return after a notification or a `wake`, or after some seconds. Return at once after a new connection.
+
+        What was notified while there was no connection is unknown. Raises StorageError if there can be none.
+        """
         import psycopg
 
+        if self._connection is None:
+            self._connect()
+            return
         try:
-            if self._connection is None:
-                self._connect()
-                return  # what was notified before is unknown
             with selectors.DefaultSelector() as selector:
                 selector.register(self._connection.fileno(), selectors.EVENT_READ)
                 selector.register(self._woken, selectors.EVENT_READ)
@@ -301,18 +300,24 @@ class PostgresListener:
             # All that have arrived are one notification.
             for _ in self._connection.notifies(timeout=0):
                 pass
-        except (psycopg.Error, OSError, ValueError) as error:  # the latter if another thread has closed it
+        except (psycopg.Error, OSError, ValueError):  # the latter if another thread has closed it
             self._disconnect()
-            raise self._database.failure("could not be listened to", error) from error
+            self._connect()
 
     def _connect(self) -> None:
+        import psycopg
+
         connection = self._database.connect()
         with self._lock:
             self._connection = connection
         if self._is_closed:
             self._disconnect()
             raise StorageError(f"{self._database.where} was closed.")
-        connection.execute(f"LISTEN {self._channel}")
+        try:
+            connection.execute(f"LISTEN {self._channel}")
+        except psycopg.Error as error:
+            self._disconnect()
+            raise StorageError(f"{self._database.where} could not be listened to: {_message(error)}.") from error
 
     def wake(self) -> None:
         """Let `wait` return at once."""
