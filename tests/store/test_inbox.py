@@ -200,8 +200,8 @@ async def test_a_connection_that_is_lost_while_it_listens_is_made_again(
         run = started(store, paying(3))
         for _ in range(3):
             item = await asked(inbox)
+            await until(lambda: len(connections_that_listen(place_of_server)) == 2)  # of the run, and of the inbox
             lost = connections_that_listen(place_of_server)
-            assert len(lost) == 2  # of the process that drives, and of the inbox
             with psycopg.connect(place_of_server, autocommit=True) as connection:
                 connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", [lost])
             assert await asyncio.to_thread(inbox.approve, item) == 1
