@@ -498,7 +498,7 @@ _SIGNS_CALLS = re.compile(r"(models/|google/)?gemini-([3-9]|\d\d)")
 """The names of Gemini's models that reject a call of theirs without its signature."""
 _UNSIGNED: JsonObject = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """What Gemini's documentation gives for a call that another model has made."""
-_CHOICES = {"any": "required", "none": "none"}
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def _native_tool(tool: ToolSpecification, *, is_own: bool) -> JsonObject:

@@ -301,11 +301,12 @@ def _add_text(items: list[JsonObject], part: Mapping[str, Any], own: Mapping[str
     if not own:
         items.append({"role": "assistant", "content": part["text"]})
         return
-    fields = {name: value for name, value in own.items() if name != "refusal"}
+    fields = {name: value for name, value in own.items() if name not in ("refusal", "logprobs")}
     if own.get("refusal"):
         said: JsonObject = {"type": "refusal", "refusal": part["text"]}
     else:
         said = {"type": "output_text", "text": part["text"], "annotations": part.get("citations") or []}
+        said |= {"logprobs": own["logprobs"]} if "logprobs" in own else {}
     last = items[-1] if items else {}
     if fields.get("id") and last.get("type") == "message" and last.get("id") == fields["id"]:
         items[-1] = {**last, **fields, "content": [*last["content"], said]}

@@ -426,6 +426,7 @@ def server() -> Iterator[Peer]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", CAPABILITIES)
+@pytest.mark.other_body("reasoning of OpenRouter and Gemini", fields=["reasoning_details", "extra_content"])
 async def test_cell(server: Peer, dialect: str, name: str) -> None:
     server.requests.clear()
     server._replies.clear()

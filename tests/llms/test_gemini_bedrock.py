@@ -14,6 +14,8 @@ from agentnb.llms import Anthropic, OpenAI
 from tests.llms.collecting import ask, calls, collect, only, stop, text
 from tests.llms.peer import HELLO, Peer, Reply, body, completion, delta, event
 
+pytestmark = pytest.mark.other_body("signatures and options of Gemini", fields=["extra_content", "extra_body"])
+
 GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai/"
 RUNTIME = "https://bedrock-runtime.us-east-1.amazonaws.com/openai/v1"
 MANTLE = "https://bedrock-mantle.eu-west-1.api.aws/v1"
