@@ -15,7 +15,6 @@ from typing import Any
 
 from agentnb.core.errors import UsageError, printable
 from agentnb.core.tools import Tool
-from agentnb.run import Pending
 from agentnb.run.validation import shown
 from agentnb.studies.recipe import Recipe
 
@@ -68,7 +67,7 @@ def _culprit(plan: Plan, error: Exception) -> tuple[str, Exception]:
     for factor, values in grid.factors.items():
         parts += [(f"arms[{factor!r}], {label!r}", value) for label, value in values]
     parts += [(f"inputs[{number}]", input) for number, input in enumerate(grid.inputs)]
-    parts += [(f"{name}=", value) for name, value in plan.recipe.options.items()]
+    parts += [(f"{name}=", value) for name, value in grid.options.items()]
     parts.append(("the policy of agentnb.headless", plan.policy))
     for name, value in parts:
         if (failed := _failure(value)) is None:
@@ -128,11 +127,3 @@ def _described(value: Any) -> str:
     if hasattr(value, "stream") and not isinstance(value, type):
         return f"the model {shown(value)}"
     return shown(value)
-
-
-# -- questions ---------------------------------------------------------------------------------------------------------
-
-
-def pending_from_json(data: Mapping[str, Any]) -> Pending:
-    """Return the question that was sent as data (`dataclasses.asdict`)."""
-    return Pending(**{**data, "needs": tuple(data["needs"])})
