@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from agentnb.run import headless
+from tests.llms.bodies import Bodies
 
 # No deadline: with three test processes on two cores, the duration of an example has no meaning.
 settings.register_profile("agentnb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,6 +41,11 @@ LONG_FILES = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that runs every case of the tests that are sampled otherwise."""
     parser.addoption("--all-cases", action="store_true", help="run all cases of the tests marked `sampled`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep and validate the bodies of all requests to models."""
+    config.pluginmanager.register(Bodies(config))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

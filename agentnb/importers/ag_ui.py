@@ -1,4 +1,4 @@
-"""AG-UI: logs of events of the protocol between agents and user interfaces, as JSON lines or a list.
+"""AG-UI: logs of events of the protocol between agents and user interfaces: JSON lines, a list, server-sent events.
 
 The pieces of a message and of a call's arguments are joined. A message and the calls that name it as their parent are
 one answer. A sub-agent is a nested loop of the call that started it.
@@ -67,6 +67,7 @@ class _Log:
         self.file = file
         self.writer = writer
         self.known: set[str] = set()
+        self.results: set[str] = set()
         self._other: tuple[str, str, list[str], float] | None = None  # a message of another role: its id, role, pieces
         self._answer: Answer | None = None
         self._calls: dict[str, Call] = {}
@@ -116,6 +117,7 @@ class _Log:
         elif kind == "TOOL_CALL_RESULT":
             yield from self.flush()
             self.known.add(str(event.get("messageId")))
+            self.results.add(str(event.get("toolCallId")))
             facts = event.get("metadata")
             is_error = isinstance(facts, Mapping) and facts.get("isError") is True
             yield from writer.result(str(event.get("toolCallId") or ""), event.get("content"), time, is_error=is_error)
@@ -167,6 +169,8 @@ class _Log:
             if not isinstance(given, Mapping) or str(given.get("id")) in self.known:
                 continue
             self.known.add(str(given.get("id")))
+            if given.get("role") == "tool" and str(given.get("toolCallId")) in self.results:
+                continue  # a snapshot may repeat a result under another id
             calls = {"tool_calls": given["toolCalls"]} if "toolCalls" in given else {}
             id = {"tool_call_id": given["toolCallId"]} if "toolCallId" in given else {}
             yield from said(self.file, [{**given, **calls, **id}], self.writer)

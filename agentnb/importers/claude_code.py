@@ -37,8 +37,8 @@ def recognises(file: ForeignFile) -> bool:
     if "sessionId" in first and first.keys() & {"parentUuid", "uuid", "isSidechain"}:
         return True
     if str(first.get("type")) in _NOTES:
-        return b'"sessionId"' in file.data and b'"parentUuid"' in file.data
-    return False
+        return b'"sessionId"' in file.data and (b'"parentUuid"' in file.data or b'"uuid"' in file.data)
+    return isinstance(first.get("loglines"), list)
 
 
 def read(file: ForeignFile) -> Iterator[Event]:
@@ -46,7 +46,7 @@ def read(file: ForeignFile) -> Iterator[Event]:
     main: list[Line] = []
     side: list[Line] = []
     seen: set[str] = set()
-    for number, line in file.lines():
+    for number, line in _lines(file):
         kind, id = line.get("type"), line.get("uuid")
         if kind in ("user", "assistant", "system") and isinstance(id, str):
             if id in seen:
@@ -74,6 +74,19 @@ def read(file: ForeignFile) -> Iterator[Event]:
     yield from _session(file, path, writer, agents)
     yield from writer.start()
     agents.count_unused()
+
+
+def _lines(file: ForeignFile) -> Iterator[tuple[int, Line]]:
+    """Yield the lines with their numbers. A session of the web has them in one object, and without ids."""
+    given = file.document.get("loglines") if isinstance(file.document, Mapping) else None
+    if not isinstance(given, list):
+        yield from file.lines()
+        return
+    for number, line in enumerate(given, 1):
+        if isinstance(line, Mapping):
+            yield number, {"uuid": f"line {number}", **line}
+        else:
+            file.damaged(f"line {number} is not an object", "damaged lines")
 
 
 def _branch(file: ForeignFile, lines: Sequence[Line]) -> list[Line]:

@@ -20,8 +20,9 @@ name = "Codex CLI"
 
 _TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"})
-_REPEATED = frozenset({"agent_message", "agent_reasoning", "agent_reasoning_raw_content", "user_message"})
-"""Types of `event_msg` that repeat what the items of responses have."""
+_REPEATED = frozenset({"agent_message", "agent_reasoning", "agent_reasoning_raw_content", "user_message",
+                       "task_started", "task_complete", "context_compacted"})  # fmt: skip
+"""Types of `event_msg` that repeat what other lines have, or mark where a turn of the user begins and ends."""
 
 
 def recognises(file: ForeignFile) -> bool:
@@ -63,6 +64,9 @@ def read(file: ForeignFile) -> Iterator[Event]:
         elif kind == "compacted":
             yield from rollout.flush()
             yield from writer.update({"compaction": payload.get("message")}, time)
+        elif kind == "event_msg" and what == "turn_aborted":
+            yield from rollout.flush()
+            yield from writer.update({"turn_aborted": payload.get("reason")}, time)
         elif kind != "session_meta" and what not in _REPEATED:
             file.lost[f"items of type {what if kind == 'event_msg' else kind}"] += 1
     yield from rollout.flush()
@@ -80,13 +84,18 @@ class _Rollout:
         self._calls: list[Call] = []
         self._time = 0.0
         self._usage: dict[str, Any] = {}
+        self._total: Any = None
 
     def count(self, payload: Mapping[str, Any]) -> None:
         """Note the usage of the request whose items came last."""
         info = payload.get("info")
-        usage = info.get("last_token_usage") if isinstance(info, Mapping) else None
-        if not usage:
+        if not isinstance(info, Mapping) or not (usage := info.get("last_token_usage")):
             return
+        # The same count is written again before the next request.
+        total = info.get("total_token_usage")
+        if total is not None and total == self._total:
+            return
+        self._total = total
         if self._answer is None:
             self.file.lost["counts of tokens after the results"] += 1
         else:

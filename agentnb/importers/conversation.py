@@ -18,7 +18,7 @@ from agentnb.importers.content import (
     openai_usage,
 )
 from agentnb.importers.source import ForeignFile
-from agentnb.importers.writer import Writer, seconds
+from agentnb.importers.writer import Answer, Call, Writer, seconds
 
 SAME_ROLES = {"human": "user", "gpt": "assistant", "ai": "assistant", "model": "assistant", "function": "tool"}
 """Other names of the roles."""
@@ -83,6 +83,32 @@ def _user(file: ForeignFile, given: Mapping[str, Any], role: str, writer: Writer
             return
         given = {**given, "content": rest}
     yield from writer.message(message_of(given, role), time)
+
+
+def answer_of_items(file: ForeignFile, items: Sequence[Any]) -> Answer:
+    """Return the answer that the items of a response of OpenAI's Responses are."""
+    answer = Answer()
+    texts: list[str] = []
+    calls: list[Call] = []
+    for item in items:
+        kind = item.get("type") if isinstance(item, Mapping) else None
+        if kind == "message":
+            for part in _list(item.get("content")):
+                text = part.get("text", part.get("refusal")) if isinstance(part, Mapping) else None
+                texts.append(text if isinstance(text, str) else "")
+        elif kind == "function_call":
+            calls.append(Call(str(item.get("call_id") or ""), str(item.get("name") or ""), item.get("arguments")))
+        elif kind == "reasoning":
+            parts = [part.get("text") for part in _list(item.get("summary")) if isinstance(part, Mapping)]
+            answer.reasoning.append({"text": "\n".join(str(part or "") for part in parts)})
+        else:
+            file.lost[f"items of type {kind}"] += 1
+    answer.content, answer.calls = "".join(texts), calls
+    return answer
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def usage_of(given: Any) -> dict[str, Any]:

@@ -1,7 +1,12 @@
 """Inspect: logs of evaluations (`.eval`, `.json`), one recording for each sample.
 
 A model event is a request, a tool event a result, an approval event a decision. The requests inside a tool's span, or
-in the events of a tool event, are those of a sub-agent: a nested loop. Scores are values of the run.
+in the events of a tool event, are those of a sub-agent: a nested loop. So are the requests of a scorer or a subtask,
+which a call of the run itself performs. Scores, and changes of the state and of the store, are values of the run.
+
+The file is read directly, also where Inspect's own library is installed: its import takes seconds, and a file must not
+be read differently in another process. `python -m tests.importers.inspect_oracle` compares what is read with what the
+library reads.
 """
 
 from __future__ import annotations
@@ -10,11 +15,11 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import UsageError, VersionMismatch
 from agentnb.core.events import Decision, Event
 from agentnb.core.json import to_json_data
 from agentnb.importers.content import content_of, openai_answer
@@ -25,11 +30,15 @@ from agentnb.importers.writer import Writer, error_of, seconds
 name = "Inspect"
 
 ZSTD = 93
+VERSION = 3
+"""The latest version of the format that is read."""
 MOST = 2_000_000_000
 """The maximum number of bytes of a log's content."""
 _DECISIONS: dict[str, Decision] = {"approve": "approve", "modify": "edit", "reject": "reject", "terminate": "reject"}
-_STRUCTURE = frozenset({"span_begin", "span_end", "step", "sample_init"})
-"""Types of events that only order the others, or repeat the sample's input."""
+_STRUCTURE = frozenset({"span_begin", "span_end", "step", "sample_init", "sample_limit"})
+"""Types of events that only order the others, or repeat the sample's input or its end."""
+_REPEATED = ("/messages", "/output", "/tools", "/tool_choice", "/completed")
+"""The parts of the state whose changes repeat what other events have."""
 
 
 def recognises(file: ForeignFile) -> bool:
@@ -44,6 +53,9 @@ def read(file: ForeignFile) -> Iterator[Event]:
     """Yield the events of the samples, one after the other."""
     if file.document is not None:
         header, samples = file.document, file.document.get("samples")
+        _check_version(file, header)
+        if not samples:
+            raise file.refused("it is a log of Inspect without samples.")
         for number, sample in enumerate(samples if isinstance(samples, list) else (), 1):
             if isinstance(sample, Mapping):
                 yield from _sample(file, header, sample)
@@ -62,11 +74,27 @@ def read(file: ForeignFile) -> Iterator[Event]:
         if title in members and not header:
             found = _member(file, archive, members[title])
             header = found if isinstance(found, Mapping) else {}
-    for title, member in members.items():
-        if title.startswith("samples/") and title.endswith(".json"):
-            sample = _member(file, archive, member)
+    _check_version(file, header)
+    for title in sorted((title for title in members if title.startswith("samples/")), key=_order):
+        if title.endswith(".json"):
+            sample = _member(file, archive, members[title])
             if isinstance(sample, Mapping):
                 yield from _sample(file, header, sample)
+
+
+def _check_version(file: ForeignFile, header: Mapping[str, Any]) -> None:
+    version = header.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise VersionMismatch(
+            f"{file.path} is a log of Inspect of version {version}; this agentnb reads up to {VERSION}."
+            " Update agentnb-toolkit."
+        )
+
+
+def _order(title: str) -> tuple[int, str]:
+    """Return the place of a sample among the others, by its epoch and its id: the archive has them as they ended."""
+    id, _, epoch = title.removeprefix("samples/").removesuffix(".json").rpartition("_epoch_")
+    return (int(epoch) if epoch.isdecimal() and len(epoch) < 10 else 0), id.zfill(20)
 
 
 def _member(file: ForeignFile, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
@@ -119,8 +147,8 @@ def _sample(file: ForeignFile, header: Mapping[str, Any], sample: Mapping[str, A
     kept = to_json_data({key: value for key, value in about.items() if value not in (None, {}, [])})
     writer = Writer(file.lost, name=str(evaluation.get("task") or "sample"), about=kept)
     reader = _Sample(file, sample)
-    events = sample.get("events")
-    if isinstance(events, list) and any(_type(event) == "model" for event in events):
+    events = reader.events_of_sample
+    if any(_type(event) == "model" for event in events):
         yield from reader.events(events, writer)
         yield from reader.rest(writer)
     else:
@@ -154,15 +182,20 @@ class _Sample:
         self.file = file
         self.sample = sample
         attachments, data = sample.get("attachments"), sample.get("events_data")
-        self.attachments: Mapping[str, Any] = attachments if isinstance(attachments, Mapping) else {}
-        shared = data.get("messages") if isinstance(data, Mapping) else None
+        self.attachments = dict(attachments) if isinstance(attachments, Mapping) else {}
+        events, transcript = sample.get("events"), sample.get("transcript")
+        if isinstance(transcript, Mapping):  # of an older log
+            events = transcript.get("events") if events is None else events
+            self.attachments |= transcript["content"] if isinstance(transcript.get("content"), Mapping) else {}
+        self.events_of_sample: list[Any] = events if isinstance(events, list) else []
+        shared = data.get("messages") if isinstance(data, Mapping) else sample.get("message_pool")
         self.shared: list[Any] = shared if isinstance(shared, list) else []
 
     def resolved(self, value: Any, depth: int = 0) -> Any:
         """Return the value with its attachments in their places."""
         if isinstance(value, str):
-            if value.startswith("attachment://"):
-                return self.attachments.get(value.removeprefix("attachment://"), value)
+            if value.startswith(("attachment://", "tc://")):
+                return self.attachments.get(value.partition("://")[2], value)
             return value
         if depth > 30:
             return value
@@ -192,6 +225,12 @@ class _Sample:
             if kind == "span_begin":
                 if event.get("type") == "tool":
                     tool_span, began = str(event.get("id")), seconds(event.get("timestamp"), self.file.lost)
+                elif event.get("type") in ("scorer", "subtask"):
+                    position = yield from self._inside(event, events, position, writer)
+            elif kind == "step" and event.get("action") == "begin" and event.get("type") == "scorer":
+                position = yield from self._inside(event, events, position, writer)
+            elif kind == "subtask" and isinstance(event.get("events"), list):
+                yield from self._own(event, event["events"], writer)
             elif kind == "model":
                 yield from self._model(event, writer, known)
             elif kind == "approval":
@@ -211,13 +250,60 @@ class _Sample:
             elif kind == "info" and event.get("source") == "agentnb" and isinstance(event.get("data"), Mapping):
                 time = seconds(event.get("timestamp"), self.file.lost)
                 yield from writer.update(self.resolved(event["data"]), time)
+            elif kind in ("info", "input"):  # a note of the code, or what a person typed
+                time = seconds(event.get("timestamp"), self.file.lost)
+                yield from writer.update({kind: self.resolved(event.get("data" if kind == "info" else "input"))}, time)
             elif kind == "error":
                 error = event.get("error")
                 words = error.get("message") if isinstance(error, Mapping) else error
                 time = seconds(event.get("timestamp"), self.file.lost)
                 yield from writer.update({"error": words}, time)
+            elif kind in ("state", "store"):
+                given = event.get("changes")
+                changes = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+                changes = [one for one in changes if not str(one.get("path")).startswith(_REPEATED)]
+                if changes:
+                    time = seconds(event.get("timestamp"), self.file.lost)
+                    yield from writer.update({kind: self.resolved(changes)}, time)
             elif kind not in _STRUCTURE:
                 self.file.lost[f"events of type {kind}"] += 1
+
+    def _inside(
+        self, event: Mapping[str, Any], events: Sequence[Any], position: int, writer: Writer
+    ) -> Generator[Event, None, int]:
+        """Yield the events inside a span or a step that asks a model. Returns the position after them."""
+        if event.get("event") == "step":  # of an older log
+            ends = [place for place, one in enumerate(events) if _type(one) == "step" and one.get("action") == "end"]
+            same = [place for place in ends if place >= position and events[place].get("name") == event.get("name")]
+            end = same[0] if same else position
+        else:
+            end = self._end_of(events, position, str(event.get("id")))
+        if not any(_type(one) == "model" for one in events[position:end]):
+            return position
+        yield from self._own(event, events[position:end], writer)
+        return end
+
+    def _own(self, event: Mapping[str, Any], inside: Sequence[Any], writer: Writer) -> Iterator[Event]:
+        """Yield the events of a scorer or a subtask that asks a model: a nested loop of a call of the run itself.
+
+        Its scores are values of the run.
+        """
+        id = str(event.get("id") or event.get("uuid") or event.get("timestamp"))
+        named = str(event.get("name") or event.get("type"))
+        began = seconds(event.get("timestamp"), self.file.lost)
+        given = self.resolved(event.get("input"))
+        yield from writer.close()
+        yield from writer.own_call(id, named, given if isinstance(given, Mapping) else {}, began)
+        yield from writer.begin(id, began)
+        nested = writer.nested(id, named)
+        if nested is not None:
+            yield from self.events([one for one in inside if _type(one) != "score"], nested)
+            yield from nested.end("completed")
+        scores = [one for one in inside if _type(one) == "score"]
+        result = event.get("result", [one.get("score") for one in scores])
+        ended = seconds(scores[-1].get("timestamp") if scores else event.get("completed"), self.file.lost)
+        yield from writer.result(id, self.resolved(result), ended)
+        yield from self.events(scores, writer)
 
     def _end_of(self, events: Sequence[Any], begin: int, span: str) -> int:
         for position in range(begin, len(events)):

@@ -1,6 +1,7 @@
 """LangGraph: the history of a thread's states (a JSON list), and the SQLite database of a checkpointer.
 
-Each state repeats the messages of earlier ones. A message gets the time of the first state that has it. An interrupt
+Each state repeats the messages of earlier ones. A message gets the time of the first state that has it; the other
+values of a state are values of the run, at each state that changes them. An interrupt
 about a call is a question to a person; the answer is in a database (`__resume__`), and not in a history of states.
 Objects in a database are read as data: no class is imported.
 """
@@ -131,6 +132,7 @@ def _thread(file: ForeignFile, thread: str, states: Sequence[State]) -> Iterator
     """Yield the events of a thread."""
     writer = Writer(file.lost, name="langgraph", about={"id": thread})
     seen: set[str] = set()
+    last: dict[str, Any] = {}
     for state in states:
         time = seconds(state.get("created_at"), file.lost)
         values = state["values"]
@@ -145,13 +147,16 @@ def _thread(file: ForeignFile, thread: str, states: Sequence[State]) -> Iterator
             if id not in seen:
                 seen.add(id)
                 yield from _message(file, given, writer, time)
+        # The other values of the state, if they changed.
+        own = {
+            key: value
+            for key, value in values.items()
+            if key != "messages" and value not in (None, {}, []) and not str(key).startswith(("__", "branch:"))
+        }
+        if own != last:
+            yield from writer.update({"values": own}, time)
+            last = own
         yield from _interrupts(file, state, writer, time)
-    rest = {
-        key: value for key, value in states[-1]["values"].items() if key != "messages" and value not in (None, {}, [])
-    }
-    rest = {key: value for key, value in rest.items() if not str(key).startswith(("__", "branch:"))}
-    if rest:
-        yield from writer.update({"values": rest})
     yield from writer.start()
 
 

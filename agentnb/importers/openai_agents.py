@@ -13,9 +13,9 @@ from typing import Any
 from agentnb.core.events import Event
 from agentnb.core.json import to_json_data
 from agentnb.importers.content import content_of, openai_answer, openai_usage
-from agentnb.importers.conversation import Known, said, sent
+from agentnb.importers.conversation import Known, answer_of_items, said, sent
 from agentnb.importers.source import ForeignFile
-from agentnb.importers.writer import Answer, Call, Writer, error_of, seconds
+from agentnb.importers.writer import Answer, Writer, error_of, seconds
 
 name = "OpenAI Agents"
 
@@ -73,7 +73,7 @@ def _run_state(file: ForeignFile, state: Mapping[str, Any]) -> Iterator[Event]:
         if not isinstance(response, Mapping):
             file.damaged("a response is not an object", "damaged responses")
             continue
-        answer = _answer_of_items(file, _list(response.get("output")))
+        answer = answer_of_items(file, _list(response.get("output")))
         usage = response.get("usage")
         if isinstance(usage, Mapping):
             details = {key: one[0] for key, one in usage.items() if isinstance(one, list) and one}
@@ -92,28 +92,6 @@ def _run_state(file: ForeignFile, state: Mapping[str, Any]) -> Iterator[Event]:
         raw = item.get("raw_item") if isinstance(item, Mapping) else None
         if isinstance(raw, Mapping):
             yield from writer.question(str(raw.get("call_id") or ""))
-
-
-def _answer_of_items(file: ForeignFile, items: Sequence[Any]) -> Answer:
-    """Return the answer that the items of a response are."""
-    answer = Answer()
-    texts: list[str] = []
-    calls: list[Call] = []
-    for item in items:
-        kind = item.get("type") if isinstance(item, Mapping) else None
-        if kind == "message":
-            for part in _list(item.get("content")):
-                text = part.get("text", part.get("refusal")) if isinstance(part, Mapping) else None
-                texts.append(text if isinstance(text, str) else "")
-        elif kind == "function_call":
-            calls.append(Call(str(item.get("call_id") or ""), str(item.get("name") or ""), item.get("arguments")))
-        elif kind == "reasoning":
-            parts = [part.get("text") for part in _list(item.get("summary")) if isinstance(part, Mapping)]
-            answer.reasoning.append({"text": "\n".join(str(part or "") for part in parts)})
-        else:
-            file.lost[f"items of type {kind}"] += 1
-    answer.content, answer.calls = "".join(texts), calls
-    return answer
 
 
 def _list(value: Any) -> list[Any]:

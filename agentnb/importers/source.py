@@ -42,6 +42,8 @@ class ForeignFile:
         self.in_folder = in_folder
         self._losts: list[Counter[str]] = [Counter()]
         self._begun = 0
+        self.is_stream = self.data.startswith((b"data:", b"event:", b"id:"))
+        """True for server-sent events: each line of `data:` is a line of the file."""
         self.damage: list[str] = []
         """The places that could not be read, for the warning."""
 
@@ -73,7 +75,8 @@ class ForeignFile:
     @cached_property
     def first(self) -> Any:
         """The JSON value of the first line that is not empty; of a file that is one JSON value, this value."""
-        line = self.data.lstrip()[:_HEAD].split(b"\n", 1)[0]
+        head = self.data.lstrip()[:_HEAD].split(b"\n", 5)
+        line = next((_data(line) for line in head if line.startswith(b"data:")), b"") if self.is_stream else head[0]
         try:
             return decode(line)
         except ValueError:
@@ -82,6 +85,8 @@ class ForeignFile:
     def lines(self) -> Iterator[tuple[int, Any]]:
         """Yield the JSON value of each line with the line's number. A damaged line is counted and left out."""
         for number, line in enumerate(io.BytesIO(self.data), 1):
+            if self.is_stream:
+                line = _data(line)
             if not line or line.isspace():
                 continue
             try:
@@ -107,6 +112,12 @@ class ForeignFile:
     def refused(self, why: str) -> RecordingCorrupt:
         """Return the error that refuses the file."""
         return RecordingCorrupt(f"{self.path}: {why}")
+
+
+def _data(line: bytes) -> bytes:
+    """Return the data in a line of server-sent events; nothing for a line without data, and for the mark of the end."""
+    data = line[5:].strip() if line.startswith(b"data:") else b""
+    return b"" if data == b"[DONE]" else data
 
 
 def decode(text: bytes) -> Any:

@@ -130,6 +130,7 @@ class Writer:
         self._ids: Counter[str] = Counter()  # by the id in the events
         self._seen: set[str] = set()
         self._waiting: list[tuple[Message, float, str]] = []
+        self._latest = 0.0
         self._names: Counter[str] = Counter()
 
     # -- the conversation --------------------------------------------------------------------------------------------
@@ -346,7 +347,8 @@ class Writer:
     def _deliver(self) -> Iterator[Event]:
         for message, time, queue in self._waiting:
             origin: Any = queue or "loop"
-            yield self._event(MessageAdded(message=message, origin=origin), time)
+            # A message that waited for results was delivered after them; when is not known.
+            yield self._event(MessageAdded(message=message, origin=origin), time if time >= self._latest else 0.0)
         self._waiting.clear()
 
     def _found(self, id: str, otherwise: str) -> _Open | None:
@@ -366,6 +368,7 @@ class Writer:
         return made
 
     def _event(self, event: Event, time: float) -> Event:
+        self._latest = max(self._latest, time)
         phase = _PHASES.get(event.type)
         if phase is not None and phase != self._phase:
             self._phase = phase

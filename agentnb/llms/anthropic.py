@@ -30,7 +30,7 @@ from agentnb.llms.conversion import (
     provider_schema,
     safe_name,
 )
-from agentnb.llms.keys import is_at, key_for
+from agentnb.llms.keys import is_at, is_bedrock, key_for, usual_variable
 from agentnb.llms.reader import Reader, parse_object
 from agentnb.llms.transport import READ_TIMEOUT
 
@@ -67,7 +67,8 @@ class Anthropic(HttpModel):
     base_url: the address of the server; by default the one in the environment variable ANTHROPIC_BASE_URL, else
         Anthropic's own.
     api_key_env: the environment variable that has the API key, read for each request. By default Anthropic's own host
-        is sent the key in ANTHROPIC_API_KEY, and any other server, including one on this machine, is sent no key.
+        is sent the key in ANTHROPIC_API_KEY, Bedrock's that in AWS_BEARER_TOKEN_BEDROCK, and any other server,
+        including one on this machine, is sent no key.
     max_tokens: the maximum number of tokens of an answer (8192).
     images: False for models that accept no pictures; a placeholder is sent in place of each.
     structured: how the model is asked for an answer that follows a schema: "format" by the API's structured output, or
@@ -125,11 +126,13 @@ class Anthropic(HttpModel):
         base = base_address(base_url, "ANTHROPIC_BASE_URL", ANTHROPIC_URL)
         url = endpoint(base.removesuffix("/v1"), "/v1/messages")
         is_own = base == ANTHROPIC_URL or is_at(base, ANTHROPIC_HOST)
+        on_bedrock = is_bedrock(base)
+        variable = (usual_variable(base) if on_bedrock else None) or KEY_VARIABLE
         super().__init__(
             model,
             url,
-            key=key_for(KEY_VARIABLE, api_key_env=api_key_env, is_own=is_own, header="x-api-key"),
-            key_variable=KEY_VARIABLE,
+            key=key_for(variable, api_key_env=api_key_env, is_own=is_own or on_bedrock, header="x-api-key"),
+            key_variable=variable,
             own_headers={"anthropic-version": API_VERSION},
             headers=headers,
             timeout=timeout,

@@ -206,7 +206,7 @@ def server_message(payload: object) -> str:
     """Return the message of a server for people, at most `MAX_SERVER_TEXT` characters; "(nothing)" if it has none."""
     details = ""
     while isinstance(payload, Mapping):
-        keys = ("error", "message", "detail", "type")
+        keys = ("error", "message", "Message", "detail", "type")  # "Message": Bedrock, for a wrong key
         texts = (payload[key] for key in keys if payload.get(key) and payload[key] is not True)
         if isinstance(metadata := payload.get("metadata"), Mapping) and metadata.get("raw"):
             details = f" ({server_message(metadata['raw'])})"  # OpenRouter's own message is "Provider returned error"

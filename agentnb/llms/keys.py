@@ -1,7 +1,8 @@
 """Keys: API keys are read from the environment when a request is sent, and are stored nowhere else.
 
-A key belongs to one server. `OPENAI_API_KEY` is sent to OpenAI's own host, `ANTHROPIC_API_KEY` to Anthropic's. Any
-other server, including one on this machine, is sent a key only if the client names the variable by `api_key_env`.
+A key belongs to one server. `OPENAI_API_KEY` is sent to OpenAI's own host, `ANTHROPIC_API_KEY` to Anthropic's,
+`GEMINI_API_KEY` to Gemini's, `AWS_BEARER_TOKEN_BEDROCK` to Bedrock's. Any other server, including one on this machine,
+is sent a key only if the client names the variable by `api_key_env`.
 
 A client holds the name of the variable and never its value, so no repr, pickle or journal can contain a key. A server
 may quote a key ("Incorrect API key provided: ..."), so errors pass through `masked`.
@@ -123,6 +124,28 @@ def is_at(url: str, host: str) -> bool:
         return False
     name = (parts.hostname or "").rstrip(".")
     return parts.scheme == "https" and (name == host or name.endswith(f".{host}"))
+
+
+GEMINI_HOST = "generativelanguage.googleapis.com"
+_BEDROCK_HOST = re.compile(r"bedrock-(runtime|mantle)(-fips)?\.[a-z0-9-]+\.(amazonaws\.com|api\.aws)")
+
+
+def is_gemini(url: str) -> bool:
+    """Return True if an address is that of Gemini's API."""
+    return is_at(url, GEMINI_HOST)
+
+
+def is_bedrock(url: str) -> bool:
+    """Return True if an address is that of Amazon Bedrock, in any region."""
+    host = (urlsplit(url).hostname or "") if is_at(url, "amazonaws.com") or is_at(url, "api.aws") else ""
+    return _BEDROCK_HOST.fullmatch(host.rstrip(".")) is not None
+
+
+def usual_variable(url: str) -> str | None:
+    """Return the variable that has the key of a server other than the dialect's own; None if the server is unknown."""
+    if is_gemini(url):
+        return "GEMINI_API_KEY"
+    return "AWS_BEARER_TOKEN_BEDROCK" if is_bedrock(url) else None
 
 
 def key_for(

@@ -1,7 +1,7 @@
 """OpenAI's client: which API a request uses, and the requests of chat completions (those of `responses` are there).
 
-Many servers speak chat completions (vLLM, llama.cpp, Ollama, OpenRouter). OpenAI's models that reason are sent their
-reasoning again by the Responses API only. `tool_calls="native"` sends tools as the API defines them.
+Many servers speak chat completions (vLLM, llama.cpp, Ollama, OpenRouter, Gemini, Bedrock). OpenAI's models that reason
+are sent their reasoning again by the Responses API only. `tool_calls="native"` sends tools as the API defines them.
 `tool_calls="schema"` is for servers that ignore tools (see `schema_tools`).
 """
 
@@ -33,7 +33,7 @@ from agentnb.llms.conversion import (
     short_id,
     strict_schema,
 )
-from agentnb.llms.keys import is_at, key_for
+from agentnb.llms.keys import is_at, is_bedrock, is_gemini, key_for, usual_variable
 from agentnb.llms.openai_reader import ChatCompletionReader
 from agentnb.llms.reader import Reader, strict_json
 from agentnb.llms.responses import (
@@ -108,10 +108,12 @@ class OpenAI(HttpModel):
     base_url: the address of the server; by default the one in the environment variable OPENAI_BASE_URL, else OpenAI's
         own.
     api_key_env: the environment variable that has the API key, read for each request. By default OpenAI's own host is
-        sent the key in OPENAI_API_KEY, and any other server, including one on this machine, is sent no key.
-    api: "responses" for OpenAI's Responses API, "chat" for chat completions, or "auto": the Responses API for OpenAI's
-        own server and a model that reasons, chat completions otherwise. An option that only one of the two has decides,
-        and so does a base_url that ends with the path of one. The recording of a run has the choice and its reason.
+        sent the key in OPENAI_API_KEY, Gemini's that in GEMINI_API_KEY, Bedrock's that in AWS_BEARER_TOKEN_BEDROCK, and
+        any other server, including one on this machine, is sent no key.
+    api: "responses" for OpenAI's Responses API, "chat" for chat completions, or "auto": the Responses API for a model
+        of OpenAI that reasons, on OpenAI's own server or on Bedrock, chat completions otherwise. An option that only
+        one of the two has decides, and so does a base_url that ends with the path of one. The recording of a run has
+        the choice and its reason.
     tool_calls: "schema" for servers that ignore tools: the model makes calls as JSON in its reply.
     images: False for models that accept no pictures; a placeholder is sent in place of each.
     timeout: the longest silence in seconds (300), None for no limit.
@@ -121,7 +123,8 @@ class OpenAI(HttpModel):
         `extra_body={...}`. None leaves out a field that a server rejects, such as `stream_options=None`. In a run,
         `tool_choice="required"`, or the name of a tool, applies until the model has made a call; then it is "auto". The
         Responses API is sent `store=False` unless another value is given, and options of chat completions under its own
-        names.
+        names. For Gemini, `thinking=8000` is a budget of tokens for thinking (False for none, True to let the model
+        choose).
 
     Raises UsageError if an argument is not valid.
     """
@@ -149,6 +152,10 @@ class OpenAI(HttpModel):
             raise UsageError(f'api must be "auto", "chat" or "responses", not {api!r}')
         base = base_address(base_url, "OPENAI_BASE_URL", OPENAI_URL)
         is_own = base == OPENAI_URL or is_at(base, OPENAI_HOST)
+        known_variable = usual_variable(base)
+        key_variable = known_variable or KEY_VARIABLE
+        self._is_gemini = is_gemini(base)
+        self._is_bedrock = is_bedrock(base)
 
         self._server = _server_name(base)
         self._is_own = is_own
@@ -158,7 +165,13 @@ class OpenAI(HttpModel):
         # Choose the API.
         in_schema = tool_calls == "schema"
         self._choose_api = partial(
-            choose_api, str(model), base, self._server, is_own=is_own, in_schema=in_schema, chosen=api
+            choose_api,
+            str(model),
+            base,
+            self._server,
+            has_responses=is_own or self._is_bedrock,
+            in_schema=in_schema,
+            chosen=api,
         )
         self.api: Literal["chat", "responses"]
         self.api, self._api_reason = self._choose_api(options)
@@ -168,8 +181,14 @@ class OpenAI(HttpModel):
         super().__init__(
             model,
             url,
-            key=key_for(KEY_VARIABLE, api_key_env=api_key_env, is_own=is_own, header="authorization", prefix="Bearer "),
-            key_variable=KEY_VARIABLE,
+            key=key_for(
+                key_variable,
+                api_key_env=api_key_env,
+                is_own=is_own or known_variable is not None,
+                header="authorization",
+                prefix="Bearer ",
+            ),
+            key_variable=key_variable,
             own_headers={},
             headers=headers,
             timeout=timeout,
@@ -186,6 +205,7 @@ class OpenAI(HttpModel):
             id_length=OPENAI_ID_LENGTH if is_own else None,
             developer="developer" if is_own else "system",
             images=images,
+            needs_signature=self._is_gemini and _SIGNS_CALLS.match(str(model)) is not None,
         )
         self._messages: MessageCache[list[JsonObject]] = MessageCache(_plain if self._in_schema else native)
 
@@ -235,7 +255,7 @@ class OpenAI(HttpModel):
 
     def _check_options(self, options: Mapping[str, Any], where: str) -> None:
         super()._check_options(options, where)
-        if isinstance(thinking := options.get("thinking"), int):
+        if isinstance(thinking := options.get("thinking"), int) and not self._is_gemini:
             raise UsageError(
                 f"thinking={thinking} is not an option of {where}: {self._server} has no budget of thinking tokens that"
                 ' agentnb knows. reasoning_effort="low" limits the thinking of OpenAI\'s models; extra_body={...} has'
@@ -250,6 +270,8 @@ class OpenAI(HttpModel):
             advice.append('OpenAI(..., api="responses") uses that API')
         if "include" in body and re.search("encrypted", message, re.IGNORECASE):
             advice.append("include=None asks for no encrypted reasoning")
+        if self._is_bedrock and "on this route" in message:
+            advice.append("Bedrock has some models at base_urls that end with /openai/v1, and the others at /v1")
         if self.api == "responses":
             return advice
         if "tools" in body and re.search("tool|function", message, re.IGNORECASE):
@@ -268,6 +290,9 @@ class OpenAI(HttpModel):
         if self.api == "responses":
             renamed = response_options(options, encrypted=self._wants_encrypted)
             return self._responses.prepare(messages, tools, schema, renamed)
+        if self._is_gemini and isinstance(thinking := options.get("thinking"), int):
+            del options["thinking"]
+            options["extra_body"] = {"google": {"thinking_config": _thinking_config(thinking)}}
         keep_logprobs = bool(options.get("logprobs") or options.get("top_logprobs"))
         new_reader: Callable[[], Reader] = partial(
             ChatCompletionReader,
@@ -341,15 +366,24 @@ def _server_name(base: str) -> str:
         return ""
 
 
+def _thinking_config(thinking: int) -> JsonObject:
+    """Return Gemini's form of the option `thinking`: a budget of tokens, True for the model's choice, or False."""
+    if thinking is False:
+        return {"thinking_budget": 0}
+    return {"include_thoughts": True} | ({} if thinking is True else {"thinking_budget": thinking})
+
+
 def _plain(message: Message) -> list[JsonObject]:
     return [message_without_tools(message)]
 
 
 def _native_message(
-    message: Message, *, server: str, id_length: int | None, developer: str, images: bool
+    message: Message, *, server: str, id_length: int | None, developer: str, images: bool, needs_signature: bool
 ) -> list[JsonObject]:
     """Convert a message. A tool's result with pictures becomes two; the second one belongs after all results of the
     turn.
+
+    needs_signature: True for a model of Gemini that rejects calls without a signature.
     """
     role, content = message["role"], message.get("content")
     if role == "tool":
@@ -399,6 +433,8 @@ def _native_message(
             continue
         if field := provider.get("field"):
             converted[field] = "".join(thought.get("text") or "" for thought in message["reasoning"])
+        if tag := provider.get("tag"):
+            converted["content"] = f"<{tag}>{thought.get('text') or ''}</{tag}>{converted['content']}"
         if details := provider.get("reasoning_details"):
             converted["reasoning_details"] = details
         if extra := provider.get("message_extra_content"):
@@ -406,6 +442,9 @@ def _native_message(
         for index, extra in (provider.get("extra_content") or {}).items():
             if int(index) < len(converted.get("tool_calls", ())):
                 converted["tool_calls"][int(index)]["extra_content"] = extra
+    calls = converted.get("tool_calls")
+    if needs_signature and calls and not any("extra_content" in one for one in (converted, *calls)):
+        calls[0]["extra_content"] = _UNSIGNED
     return [converted]
 
 
@@ -455,7 +494,11 @@ def _image_part(shown: Picture) -> JsonObject:
     return {"type": "image_url", "image_url": {"url": shown.address}}
 
 
-_CHOICES = {"any": "required", "none": "none"}
+_SIGNS_CALLS = re.compile(r"(models/|google/)?gemini-([3-9]|\d\d)")
+"""The names of Gemini's models that reject a call of theirs without its signature."""
+_UNSIGNED: JsonObject = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+"""What Gemini's documentation gives for a call that another model has made."""
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def _native_tool(tool: ToolSpecification, *, is_own: bool) -> JsonObject:

@@ -8,12 +8,17 @@ object, and the stream states its end, by a finish reason, by `[DONE]`, or by th
 Some servers reject a tool's result unless they are sent again what came before the call: DeepSeek and Moonshot the
 reasoning, Gemini a signature of the call, OpenRouter the reasoning details. DeepSeek requires it with every answer of a
 conversation that has tools. So if tools are offered, the answer ends with a `reasoning_delta` that has these as
-`provider`, with the name of the server, because other servers reject unknown fields.
+`provider`, with the name of the server, because other servers reject unknown fields. Gemini's signatures are kept with
+every answer.
+
+Gemini and Bedrock write a model's reasoning in front of the text, as `<thought>...</thought>` and
+`<reasoning>...</reasoning>`. It becomes reasoning (`TaggedReasoning`).
 """
 
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +45,10 @@ _REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, llama.cpp, v
 _EVENT_DETAILS = ("citations", "search_results")  # Perplexity; complete in every event
 _DELTA_DETAILS = ("annotations", "executed_tools", "images")  # lists in pieces
 USD_PER_TICK = 1e-10
+_IN_TAGS = re.compile(r"openai\.gpt-oss")
+"""The names of Bedrock's models whose reasoning may come as `<reasoning>` in the text."""
+_GEMINI = re.compile(r"(models/|google/)?gemini-")
+"""The names of models whose hidden reasoning is only in the total of the usage."""
 
 
 class ChatCompletionReader:
@@ -65,6 +74,7 @@ class ChatCompletionReader:
         self._reasoning_field: str | None = None
         self._reasoning_details = ReasoningDetails()
         self._message_extra: object = None
+        self._tagged = TaggedReasoning()
         # The position in the stream.
         self._calls = ToolCallPieces(tools)
         self._choice: object = None  # the index of the choice that is read
@@ -96,7 +106,9 @@ class ChatCompletionReader:
                 raise errors.from_payload(groq, self._server)
             usage = usage or groq.get("usage")
         if isinstance(usage, Mapping):
-            self._usage = openai_usage(usage)
+            self._usage = self._counted(usage)
+        if _IN_TAGS.match(self._response.get("model", "")):
+            self._tagged.tag = "reasoning"
 
         if not isinstance(choices, list):
             if not isinstance(usage, Mapping):
@@ -127,7 +139,7 @@ class ChatCompletionReader:
         reason = stop_reason(self._reason, calls=bool(self._calls), text=self._has_text, server=self._server)
         if reason == "stop" and self._refused:
             reason = "refusal"
-        closing = self._calls.close(complete=reason == "tool_calls")
+        closing = [*self._tagged.finish(), *self._calls.close(complete=reason == "tool_calls")]
 
         # What the server wants to be sent again with this answer.
         again: JsonObject = {}
@@ -135,11 +147,13 @@ class ChatCompletionReader:
             again["reasoning_details"] = self._reasoning_details.blocks()
         elif self._reasoning_field is not None:
             again["field"] = self._reasoning_field
+        elif self._tagged.has_ended and self._tagged.tag == "reasoning":  # Gemini has no use for its own
+            again["tag"] = self._tagged.tag
         if self._message_extra is not None:
             again["message_extra_content"] = self._message_extra
         if extras := self._calls.extras:
             again["extra_content"] = {str(index): extra for index, extra in extras.items()}
-        if again and (self._calls or self._has_tools):
+        if again and (self._calls or self._has_tools or self._message_extra is not None):
             provider = {"server": self._server} | again
             closing.append({"type": "reasoning_delta", "content": "", "provider": provider})
 
@@ -152,6 +166,18 @@ class ChatCompletionReader:
         if self._usage is not None:
             closing.append(self._usage)
         return [*closing, {"type": "stop", "reason": reason}]
+
+    def _counted(self, usage: Mapping[str, Any]) -> Chunk:
+        """Return the usage. Gemini counts its hidden reasoning, which is paid for as output, in the total only."""
+        counted = openai_usage(usage)
+        total = token_count(usage.get("total_tokens"))
+        if total is None or not _GEMINI.match(self._response.get("model", "")):
+            return counted
+        hidden = total - counted["input_tokens"] - counted["output_tokens"]
+        if hidden <= 0:
+            return counted
+        known = counted.get("reasoning_tokens") or hidden
+        return {**counted, "output_tokens": counted["output_tokens"] + hidden, "reasoning_tokens": known}
 
     def _read_choice(self, choice: Mapping[str, Any]) -> list[Chunk]:
         # Only the first choice is read if there are several (n > 1).
@@ -166,7 +192,7 @@ class ChatCompletionReader:
         if choice.get("finish_reason"):
             self._reason = str(choice["finish_reason"])
         if isinstance(usage := choice.get("usage"), Mapping):  # Moonshot
-            self._usage = openai_usage(usage)
+            self._usage = self._counted(usage)
         if self._keep_logprobs and isinstance(logprobs := choice.get("logprobs"), Mapping):
             known = self._details.setdefault("logprobs", {})
             for name, piece in logprobs.items():
@@ -204,12 +230,17 @@ class ChatCompletionReader:
             routing = routing.get(name) if isinstance(routing, Mapping) else None
         if isinstance(routing, str):
             self._response["upstream"] = routing
-        if delta.get("extra_content"):
-            self._message_extra = delta["extra_content"]
+        if isinstance(extra := delta.get("extra_content"), Mapping):
+            if (google := extra.get("google")) and isinstance(google, Mapping) and google.get("thought") is True:
+                self._tagged.tag = "thought"
+            if extra and extra != {"google": {"thought": True}}:  # this alone only marks a piece of a thought
+                self._message_extra = extra
 
         # Text, and the text of a refusal.
         content = delta.get("content")
-        chunks += text_chunks(json.dumps(content, ensure_ascii=False) if is_data(content) else content)
+        texts = text_chunks(json.dumps(content, ensure_ascii=False) if is_data(content) else content)
+        for chunk in texts:
+            chunks += self._tagged.read(chunk["content"]) if chunk["type"] == "text_delta" else [chunk]
         refusal = text_chunks(delta.get("refusal"))
         self._refused = self._refused or bool(refusal)
         chunks += refusal
@@ -224,6 +255,51 @@ class ChatCompletionReader:
         for position, fragment in enumerate(one for one in fragments if isinstance(one, Mapping)):
             chunks += self._calls.read(fragment, position)
         return chunks
+
+
+class TaggedReasoning:
+    """Separates the reasoning that a server writes in front of the text, in tags, from the text.
+
+    A tag in the middle of the text stays text, because a model may write about tags.
+    """
+
+    def __init__(self) -> None:
+        self.tag: str | None = None
+        """The name of the tag; None for a server that writes no reasoning into the text."""
+        self.has_ended = False
+        """True if reasoning came, up to its closing tag."""
+        self._held = ""  # text that may be the beginning of a tag
+        self._is_open = self._has_text = False
+
+    def read(self, text: str) -> list[Chunk]:
+        """Return the chunks of a piece of the text."""
+        if self.tag is None or self._has_text:
+            self._has_text = self._has_text or bool(text.strip())
+            return [{"type": "text_delta", "content": text}] if text else []
+        text, self._held = self._held + text, ""
+        chunks: list[Chunk] = []
+        while text:
+            if self._is_open:
+                thought, closing, text = text.partition(f"</{self.tag}>")
+                if not closing:  # keep back what may be the beginning of the closing tag
+                    ends = (n for n in range(len(self.tag) + 2, 0, -1) if thought.endswith(f"</{self.tag}>"[:n]))
+                    at = len(thought) - next(ends, 0)
+                    thought, self._held = thought[:at], thought[at:]
+                chunks += [{"type": "reasoning_delta", "content": thought}] if thought else []
+                self._is_open, self.has_ended = not closing, self.has_ended or bool(closing)
+            elif text.lstrip().startswith(f"<{self.tag}>"):
+                self._is_open, text = True, text.partition(">")[2]
+            elif f"<{self.tag}>".startswith(text.lstrip()):
+                self._held, text = text, ""
+            else:
+                self._has_text = True
+                return [*chunks, {"type": "text_delta", "content": text}]
+        return chunks
+
+    def finish(self) -> list[Chunk]:
+        """Return the chunk of what was kept back."""
+        held, self._held = self._held, ""
+        return [{"type": "reasoning_delta" if self._is_open else "text_delta", "content": held}] if held else []
 
 
 def openai_usage(usage: Mapping[str, Any]) -> Chunk:

@@ -70,13 +70,14 @@ def choose_api(
     server: str,
     options: Mapping[str, Any],
     *,
-    is_own: bool,
+    has_responses: bool,
     in_schema: bool,
     chosen: Literal["auto", "chat", "responses"] = "auto",
 ) -> tuple[Literal["chat", "responses"], str | None]:
     """Return the API that a client uses, and the reason if it was not chosen by the user.
 
-    base: the base URL. server: the server's name, for the reason. is_own: True for OpenAI's own server.
+    base: the base URL. server: the server's name, for the reason. has_responses: True for a server that is known to
+    have the Responses API for OpenAI's models: OpenAI's own, and Bedrock's.
     in_schema: True if calls are made in the text of a reply. chosen: the user's choice.
     """
     if chosen != "auto":
@@ -90,7 +91,7 @@ def choose_api(
         return "chat", "base_url ends with /chat/completions"
     if in_schema:
         return "chat", 'tool_calls="schema"'
-    if not is_own:
+    if not has_responses:
         return "chat", f"{server} is not OpenAI's own server"
     if chat_only:
         return "chat", f"the Responses API has no option {chat_only[0]}"
@@ -122,7 +123,7 @@ def check_responses_options(options: Mapping[str, Any], where: str, server: str)
 
 def is_reasoning_model(model: str) -> bool:
     """Return True for the name of a model of OpenAI that reasons."""
-    return _REASONS.match(model) is not None
+    return _REASONS.match(model.rpartition("openai.")[2]) is not None  # Bedrock's names are `openai.gpt-5.6-terra`
 
 
 def response_options(given: Mapping[str, Any], *, encrypted: bool) -> dict[str, Any]:
@@ -300,11 +301,12 @@ def _add_text(items: list[JsonObject], part: Mapping[str, Any], own: Mapping[str
     if not own:
         items.append({"role": "assistant", "content": part["text"]})
         return
-    fields = {name: value for name, value in own.items() if name != "refusal"}
+    fields = {name: value for name, value in own.items() if name not in ("refusal", "logprobs")}
     if own.get("refusal"):
         said: JsonObject = {"type": "refusal", "refusal": part["text"]}
     else:
         said = {"type": "output_text", "text": part["text"], "annotations": part.get("citations") or []}
+        said |= {"logprobs": own["logprobs"]} if "logprobs" in own else {}
     last = items[-1] if items else {}
     if fields.get("id") and last.get("type") == "message" and last.get("id") == fields["id"]:
         items[-1] = {**last, **fields, "content": [*last["content"], said]}

@@ -48,6 +48,7 @@ class _Item:
     fields: JsonObject
     texts: dict[object, list[str]] = field(default_factory=dict)  # by the index of the part
     annotations: list[Any] = field(default_factory=list)  # of the part that is open
+    has_logprobs: bool = False  # the server sends a list of them, which is usually empty
     part: object = None  # the index of the part that is open
     call: int | None = None  # the number of the call in this answer, once its name is known
     block: int | None = None  # the number of the block in this answer
@@ -121,6 +122,8 @@ class ResponseReader:
                 item = self._item(at, "message")
                 self._refused = self._refused or kind == "response.refusal.delta"
                 return self._add_text(item, payload.get("content_index"), delta)
+            case "content_part.added" if "logprobs" in _mapping(payload.get("part")):
+                self._item(at, "message").has_logprobs = True
             case "output_text.annotation.added" if isinstance(payload.get("annotation"), Mapping):
                 self._item(at, "message").annotations.append(payload["annotation"])
             case "reasoning_summary_text.delta" | "reasoning_text.delta" if isinstance(delta, str):
@@ -259,6 +262,8 @@ class ResponseReader:
 
     def _end_part(self, item: _Item, **more: Any) -> list[Chunk]:
         kept = {name: value for name, value in item.fields.items() if name not in ("type", "role", "content")}
+        if item.has_logprobs:
+            kept["logprobs"] = []
         end: Chunk = {"type": "text_end", "server": self._server, "item": kept | more}
         if item.annotations:
             end["citations"] = item.annotations
@@ -279,6 +284,7 @@ class ResponseReader:
                 chunks += self._add_text(item, index, text[len(known) :])
             if isinstance(found := part.get("annotations"), list) and found and item.part in (index, None):
                 item.annotations = list(found)
+            item.has_logprobs = item.has_logprobs or "logprobs" in part
             if isinstance(logprobs := part.get("logprobs"), list) and logprobs:
                 self._details.setdefault("logprobs", {}).setdefault("content", []).extend(logprobs)
         if not any(map(any, item.texts.values())):

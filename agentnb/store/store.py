@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, SupportsIndex
 from weakref import WeakSet
@@ -132,6 +133,15 @@ class Store:
         tags = tags_of_arm(arm)
         runs = [run for run in runs_that_match(self._database, Search(tag=tag)) if tags <= set(run.tags)]
         return search_text(self._database, text, runs, limit)
+
+    def to_parquet(self, folder: str | Path) -> Path:
+        """Write the tables of all runs as Parquet files, partitioned by study, and return the folder.
+
+        The same as `agentnb.analysis.to_parquet(store, folder)`, which describes the files.
+        """
+        analysis = import_module("agentnb.analysis")  # imported here: the tables are built on the store
+        written: Path = analysis.to_parquet(self, folder)
+        return written
 
     def names(self) -> list[str]:
         """Return the names that `load` accepts, newest first: of snapshots, and of each run its name or else its id."""

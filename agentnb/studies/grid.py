@@ -17,17 +17,18 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.core.json import plain_number, same_json
 from agentnb.core.loop import Design
+from agentnb.llms.adapt import with_options
 from agentnb.loops.base import Loop
 from agentnb.run.approvals.policy import make_policy
 from agentnb.run.approvals.recorded_policy import read_policy
 from agentnb.run.event_data import input_as_json
 from agentnb.run.gate.gate import check_limits
-from agentnb.run.validation import check_name, check_start_options, shown
+from agentnb.run.validation import check_name, check_on_limit, check_start_options, checked_options, shown
 
 Label = str | int | float | bool | None
 """The label of a value of an arm, as it is recorded and shown in tables."""
 
-START_OPTIONS = ("approve", "limits")
+START_OPTIONS = ("approve", "limits", "on_limit", "options")
 """The options of `start` that may be arms, unless the factory takes an argument of that name."""
 
 LARGEST_SEED = 2**31 - 1
@@ -65,7 +66,8 @@ def cell_key(arm: Mapping[str, Label], input_key: str, repeat: int) -> str:
 class Grid:
     """All cells of a study, in the order in which they start: each repeat has every arm with every input.
 
-    Raises UsageError, which names the argument and what to do, if the cells cannot be made.
+    options: those of `start`, for all runs. Raises UsageError, which names the argument and what to do, if the cells
+    cannot be made, or if a model does not take one of the options.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Grid:
         repeats: int,
         arms: Mapping[str, Any] | None,
         seed: int,
+        options: Mapping[str, Any],
     ) -> None:
         check_name("study(name=)", name)
         self.name = name
@@ -85,12 +88,17 @@ class Grid:
         self.factors = {factor: _labelled(factor, values) for factor, values in _checked_arms(arms).items()}
         self.make_loop = make_loop
         self._takes_seed = check_factory(make_loop, self.factors)
-        self._options = _options_in(make_loop, self.factors)
+        self.options = {**options, "approve": read_policy(options.get("approve"))}
+        self._options_of_arms = _options_in(make_loop, self.factors)
+        if "approve" in self._options_of_arms:  # a file with rules: workers may not have it
+            self.factors["approve"] = [(label, read_policy(value)) for label, value in self.factors["approve"]]
         self.cells = self._cells()
         self.input_keys = {cell.input_key for cell in self.cells}
         self.kinds: dict[str, str] = {}
         """The kind of the loop of each arm, by the arm's labels as JSON."""
-        self._check_loops()
+        self.start_options: dict[str, dict[str, Any]] = {}
+        """The options of `start` of each arm, by the arm's labels as JSON."""
+        self.check_loops()
 
     @property
     def labels(self) -> dict[str, list[Label]]:
@@ -103,12 +111,12 @@ class Grid:
         return _name_of(self.make_loop)
 
     def make(self, cell: Cell) -> tuple[Loop, dict[str, Any]]:
-        """Return a new loop for a cell, and the options of `start` that are part of its arm.
+        """Return a new loop for a cell, and the options of `start` for its run. Those of its arm come first.
 
         Raises UsageError if the factory does not return a loop. Errors of the factory itself are raised unchanged.
         """
-        options = {name: cell.values[name] for name in self._options}
-        arguments = {name: value for name, value in cell.values.items() if name not in options}
+        of_arm = {name: cell.values[name] for name in self._options_of_arms}
+        arguments = {name: value for name, value in cell.values.items() if name not in of_arm}
         if self._takes_seed:
             arguments["seed"] = cell.seed
         loop = self.make_loop(**arguments)
@@ -116,6 +124,10 @@ class Grid:
             raise UsageError(
                 f"{_name_of(self.make_loop)} must return a loop, not {shown(loop)} (for the arm {arm_text(cell.arm)})."
             )
+        options = {**self.options, **of_arm}
+        of_all = self.options.get("options")
+        if of_all and isinstance(options["options"], Mapping):  # both have options of the model
+            options["options"] = {**of_all, **options["options"]}
         return loop, options
 
     def _cells(self) -> list[Cell]:
@@ -138,8 +150,11 @@ class Grid:
             )
         return cells
 
-    def _check_loops(self) -> None:
-        """Make a loop for each arm, and two for the first, to find a factory that fails or that keeps its loops."""
+    def check_loops(self) -> None:
+        """Make a loop for each arm, and two for the first, to find a factory that fails or that keeps its loops.
+
+        Raises UsageError. A worker calls this, too: something that the factory needs may be missing there.
+        """
         first = {json.dumps(dict(cell.arm)): cell for cell in reversed(self.cells)}
         made: list[Loop] = []
         for cell in [self.cells[0], *reversed(first.values())]:
@@ -158,8 +173,14 @@ class Grid:
                     " the loop inside the function, and do not cache it."
                 )
             made.append(loop)
-            self.kinds[json.dumps(dict(cell.arm))] = loop.kind()
+            labels = json.dumps(dict(cell.arm))
+            self.kinds[labels] = loop.kind()
             check_options(**options)
+            self.start_options[labels] = options
+            try:
+                with_options(loop.llm, checked_options(options.get("options")))
+            except UsageError as error:
+                raise UsageError(f"options= of the study, for the arm {arm_text(cell.arm)}: {error}") from None
 
 
 # -- labels and seeds --------------------------------------------------------------------------------------------------
@@ -230,11 +251,13 @@ def whole_number(name: str, value: Any, least: int) -> int:
     return number
 
 
-def check_options(*, approve: Any = None, limits: Any = None) -> None:
-    """Raise UsageError if a policy or limits cannot be given to `start`."""
+def check_options(*, approve: Any = None, limits: Any = None, on_limit: Any = None, options: Any = None) -> None:
+    """Raise UsageError if one of the options cannot be given to `start`."""
     make_policy(read_policy(approve))
     check_start_options(name=None, store=None, breakpoints=(), limits=limits)
     check_limits(limits or {})
+    check_on_limit(on_limit)
+    checked_options(options)
 
 
 def at_once_of(value: Any) -> int:

@@ -13,14 +13,17 @@ from agentnb.studies.grid import Cell, Grid
 TAG = "study:{}"
 """The tag of all runs of a study in a store."""
 
+OWN_DATA = ("study", "arm", "input", "repeat", "seed", "input_key", "study_seed", "arms")
+"""The names in the data of a run that a study sets itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The grid of a study, the options of `start` for all runs, and their tags in addition to those of the study."""
+    """The grid of a study, and the tags and the data of all runs in addition to those of the study."""
 
     grid: Grid
-    options: Mapping[str, Any]
     tags: Sequence[str]
+    data: Mapping[str, Any]
 
     def make(self, cell: Cell, store: Store | None, recording: Run | Snapshot | None = None) -> Run:
         """Return the run of a cell: a new one, or one that continues from its recording.
@@ -28,12 +31,12 @@ class Recipe:
         Errors of the factory are raised unchanged.
         """
         grid = self.grid
-        loop, of_arm = grid.make(cell)
-        options = {**self.options, **of_arm}
+        loop, options = grid.make(cell)
         if recording is not None:
             return restore(recording, loop, store=store, name=cell.name, **options)
         factors = [f"{factor}:{label}" for factor, label in cell.arm.items()]
         data = {
+            **self.data,
             "study": grid.name,
             "arm": dict(cell.arm),
             "input": cell.input_number,

@@ -316,7 +316,7 @@ class Resampling(Study):
         self._source = source
         self._measure = measure
         self._of_samples: dict[Sample, _Measured] = {}
-        super().__init__(steps, store=None, at_once=at_once, options={}, tags=(), add=False, progress=progress)
+        super().__init__(steps, store=None, at_once=at_once, tags=(), data={}, add=False, progress=progress)
 
     def _make(self, one: StudyRun) -> Run:
         assert isinstance(one, Sample)

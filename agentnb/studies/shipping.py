@@ -68,7 +68,7 @@ def _culprit(plan: Plan, error: Exception) -> tuple[str, Exception]:
     for factor, values in grid.factors.items():
         parts += [(f"arms[{factor!r}], {label!r}", value) for label, value in values]
     parts += [(f"inputs[{number}]", input) for number, input in enumerate(grid.inputs)]
-    parts += [(f"{name}=", value) for name, value in plan.recipe.options.items()]
+    parts += [(f"{name}=", value) for name, value in grid.options.items()]
     parts.append(("the policy of agentnb.headless", plan.policy))
     for name, value in parts:
         if (failed := _failure(value)) is None:

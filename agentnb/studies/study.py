@@ -12,30 +12,29 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import dataclasses
 import json
 import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 from weakref import WeakSet
 
 from agentnb.core.errors import AlreadyDecided, UsageError, printable
 from agentnb.core.events import Remember, RunEnd, RunStart
+from agentnb.core.json import same_json
 from agentnb.core.loop import Design
 from agentnb.run import Pending, Run, environment, headless
 from agentnb.run import host as hosting
-from agentnb.run.approvals.recorded_policy import read_policy
 from agentnb.run.approvals.reviewer import declared_reviewer
 from agentnb.run.environment import STOPPED_STUDY
-from agentnb.run.validation import check_seconds, check_text, checked_tags, shown
+from agentnb.run.validation import check_seconds, check_text, checked_data, checked_options, checked_tags, shown
 from agentnb.store import RunInfo, Store
 from agentnb.studies.driving import CANCELLED, STATUSES, Driving, DrivingHere, StudyRun, status_of
 from agentnb.studies.executors import Executor, check_store, check_workers, executor_of
 from agentnb.studies.grid import Grid, Label, arm_text, at_once_of, cell_key, check_options
 from agentnb.studies.progress import PERIOD, ProgressLine, summary
-from agentnb.studies.recipe import TAG, Recipe
+from agentnb.studies.recipe import OWN_DATA, TAG, Recipe
 from agentnb.studies.remote import DrivingInWorkers
 from agentnb.studies.rules import StudyRule, StudyRules
 from agentnb.studies.shipping import Plan, pickled
@@ -61,7 +60,10 @@ def study(
     seed: int = 0,
     approve: Any = None,
     limits: Mapping[str, float] | None = None,
+    on_limit: Literal["end", "ask"] | None = None,
+    options: Mapping[str, Any] | None = None,
     tags: Sequence[str] = (),
+    data: Mapping[str, Any] | None = None,
     add: bool = False,
     progress: bool = True,
     executor: Any = None,
@@ -89,8 +91,8 @@ def study(
     inputs: the list of inputs. repeats: the number of runs for each arm and input.
 
     arms: a mapping from an argument of `make_loop` to the list of its values, or to a mapping from a label to each
-    value; all combinations are run. The arms `approve` and `limits` are options of `start`, unless `make_loop` takes
-    them.
+    value; all combinations are run. The arms `approve`, `limits`, `on_limit` and `options` are arguments of `start`,
+    unless `make_loop` takes them: `arms={"options": {"cold": {"temperature": 0}, "warm": {"temperature": 1}}}`.
 
     store, name: the store that keeps the runs, and the name of the study in it. A study of this name continues: runs
     that have ended are not run again, and others go on from their last event. More repeats or inputs than before are
@@ -100,8 +102,9 @@ def study(
 
     seed: the seed from which the seed of each run is computed. Equal studies have runs with equal seeds.
 
-    approve, limits: as for `start`, for each run. tags: tags of all runs, in addition to those of the study. add: add
-    to a study of this name even if it has other arms or inputs. progress: show a progress line.
+    approve, limits, on_limit, options: as for `start`, for each run; the options of an arm are added to `options`.
+    tags, data: those of all runs, in addition to those of the study. add: add to a study of this name even if it has
+    other arms, inputs or options. progress: show a progress line.
 
     executor: the processes that drive the runs; None for this process. A `concurrent.futures.ProcessPoolExecutor` whose
     processes are spawned, a Dask client (`distributed.Client`), or a client or a view of ipyparallel. It needs a store
@@ -109,24 +112,34 @@ def study(
     come back: `study.pending` has those of all workers. If a worker dies, another one continues its runs.
 
     Raises UsageError, before any run is started, if an argument is not valid, if `make_loop` does not take an arm,
-    fails, or returns the same loop twice, and if the store has a study of this name with other arms, other inputs,
-    another seed or another kind of loop. With an executor also if something cannot be sent, and if a worker has another
-    version of Python or agentnb, or does not see the store.
+    fails, or returns the same loop twice, if a model does not take one of the options, and if the store has a study of
+    this name with other arms, inputs or options, another seed or another kind of loop. With an executor also if
+    something cannot be sent, and if a worker has another version of Python or agentnb, does not see the store, or
+    cannot make the loops.
     """
-    grid = Grid(name, make_loop, inputs, repeats, arms, seed)
+    for_start = {"approve": approve, "limits": limits, "on_limit": on_limit, "options": options}
+    check_options(**for_start)
+    grid = Grid(name, make_loop, inputs, repeats, arms, seed, for_start)
     if store is not None and not isinstance(store, Store):
         raise UsageError(f"store= takes an agentnb.Store, not {shown(store)}. Assign it to a variable, and pass that.")
-    check_options(approve=approve, limits=limits)
+    data = checked_data(data)
+    if taken := [name for name in OWN_DATA if name in data]:
+        raise UsageError(f"data= cannot have {taken[0]!r}: the study sets it for each run. Use another name.")
     workers = None
     if executor is not None:
         workers = executor_of(executor)
         check_store(store)
+        if any(of_arm.get("on_limit") == "ask" for of_arm in grid.start_options.values()):
+            raise UsageError(
+                'on_limit="ask" pauses a run until its resume() is called, and a run of a worker has no such method'
+                " here. Leave it out, so that the run ends at its limit, or leave out executor=."
+            )
     return Study(
         grid,
         store=store,
         at_once=at_once_of(at_once),
-        options={"approve": approve, "limits": limits},
         tags=checked_tags(tags),
+        data=data,
         add=add,
         progress=progress,
         executor=workers,
@@ -148,8 +161,8 @@ class Study:
         *,
         store: Store | None,
         at_once: int,
-        options: Mapping[str, Any],
         tags: Sequence[str],
+        data: Mapping[str, Any],
         add: bool,
         progress: bool,
         executor: Executor | None = None,
@@ -157,7 +170,7 @@ class Study:
         self.name = grid.name
         self.store = store
         self._grid = grid
-        self._recipe = Recipe(grid, options, tags)
+        self._recipe = Recipe(grid, tags, data)
         self._shows_progress = progress
         self.runs = [self._kind_of_run(cell, store) for cell in grid.cells]
         """The runs of the grid, in the order in which they start."""
@@ -324,9 +337,7 @@ class Study:
     def _plan(self, store: Store) -> bytes:
         """Return what the workers receive, as bytes. Raises UsageError if something in it cannot be pickled."""
         declared = headless.in_force()
-        options = {**self._recipe.options, "approve": read_policy(self._recipe.options["approve"])}
-        recipe = dataclasses.replace(self._recipe, options=options)
-        return pickled(Plan(recipe, store.place_for_workers(), declared.policy, declared.after))
+        return pickled(Plan(self._recipe, store.place_for_workers(), declared.policy, declared.after))
 
     def _make(self, one: StudyRun) -> Run:
         """Return the run of a cell: a new one, or one that continues from its last event."""
@@ -374,6 +385,12 @@ class Study:
             raise UsageError(
                 f"{where} with other arms: {_arms_text(data['arms'])}, not {_arms_text(grid.labels)}. Pass another"
                 " name=, or add=True to add these arms to that study."
+            )
+        options = checked_options(grid.start_options.get(json.dumps(data["arm"]), {}).get("options"))
+        if not same_json(start.model_options, options):
+            raise UsageError(
+                f"{where} whose arm {arm_text(data['arm'])} has runs with options={start.model_options}, not {options}."
+                " Pass those options, another name=, or add=True to add runs with these options to that study."
             )
         if data["input_key"] not in grid.input_keys:
             raise UsageError(

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agentnb.core.errors import UsageError
 from agentnb.run import Snapshot, environment, headless
 from agentnb.run import host as hosting
 from agentnb.run.environment import PlainPython
@@ -64,12 +65,13 @@ def check(ticket: Ticket, plan: bytes, token: str | None) -> str | None:
     token: the path of a file next to the store, which this process must see; None for a store on a server.
     """
     try:
-        place = unpickled(plan).place
+        shipped = unpickled(plan)
     except Exception as error:
         return (
             f"cannot unpickle the study ({type(error).__name__}: {error}). Install what it imports on the workers, or"
             " define it in the notebook"
         )
+    place = shipped.place
     if token is not None and not Path(token).exists():
         return (
             f"does not see the store {place}: no such file there. Use a folder that all workers share, or a store in"
@@ -79,6 +81,11 @@ def check(ticket: Ticket, plan: bytes, token: str | None) -> str | None:
         Store(place).close()
     except Exception as error:
         return f"cannot open the store ({type(error).__name__}: {error})"
+    try:
+        shipped.recipe.grid.check_loops()
+    except Exception as error:
+        text = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+        return f"cannot make the loops of the study: {text.rstrip('.')}. Install what they need on the workers"
     try:
         hosting.host.submit(_greet(ticket)).result()
     except Exception as error:

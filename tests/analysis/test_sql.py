@@ -42,7 +42,7 @@ def rows(database: Any, sql: str) -> list[Any]:
 
 @pytest.mark.parametrize("is_written", [False, True])
 def test_sql_sees_the_tables_of_a_store(store: Store, tmp_path: Path, is_written: bool) -> None:
-    place: Any = analysis.to_parquet(store, tmp_path / "it's") if is_written else store
+    place: Any = store.to_parquet(tmp_path / "it's") if is_written else store
     with analysis.connect(place) as database:
         for name in ("runs", "calls", "events", "decisions", "messages"):
             frame = getattr(analysis, name)(store)

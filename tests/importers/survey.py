@@ -84,6 +84,8 @@ async def continues(recording: agentnb.run.Replay, seq: int) -> bool:
         run = recording.fork(at=seq, loop=loop, approve=True)
     except AgentnbError:
         return False
+    if not run.state.messages:  # nothing is asked yet
+        run.steer("Continue.")
     await run
     return run.stop_reason == "completed"
 

@@ -27,6 +27,7 @@ from agentnb.errors import RecordingCorrupt, RecordingMismatch, RecordingMissing
 from agentnb.importers import Answer, Call, ForeignFile, Writer
 from agentnb.testing import Recorded, ScriptedLLM
 from tests.importers.files import (
+    AG_UI,
     ANSWERED,
     ANTHROPIC,
     ASKED,
@@ -43,6 +44,7 @@ from tests.importers.files import (
     PI,
     SWE_AGENT,
     TOLD,
+    Json,
     agents_span,
     at,
     claude_line,
@@ -214,6 +216,102 @@ def test_a_log_of_requests_is_read_as_its_conversations(tmp_path: Path) -> None:
     assert one.run_id != two.run_id
 
 
+def test_a_log_of_requests_carries_every_response_once(tmp_path: Path) -> None:
+    def response(id: str, message: Json, tokens: int) -> Json:
+        return {"id": id, "model": "m-1", "choices": [{"message": message}], "usage": {"prompt_tokens": tokens}}
+
+    again = [*CHAT, {"role": "user", "content": "Thanks."}]
+    log = [
+        {"request": {"model": "m", "messages": CHAT[:2]}, "response": response("r1", CHAT[2], 10)},
+        {"request": {"model": "m", "messages": [{"role": "user", "content": "Another."}]}, "response": {}},
+        {"request": {"model": "m", "messages": CHAT[:4]}, "response": response("r2", CHAT[4], 20)},
+        {
+            "request": {"model": "m", "messages": again},
+            "response": {"error": {"type": "overloaded", "message": "Wait."}},
+        },
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(lines(log))
+    one, other = Snapshot.load_all(path)
+    assert [message.role for message in one.state.messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+    assert [event.response_id for event in one.events if event.type == "model_end"] == ["r1", "r2"]
+    assert one.state.usage == {"input_tokens": 30}
+    assert [event.error.type for event in one.events if event.type == "model_error"] == ["overloaded"]
+    assert [message.content for message in other.state.messages] == ["Another."]
+    assert agentnb.replay(other).lost == {"responses of an unknown format": 1}
+
+
+def test_requests_that_refer_to_the_response_before_them_are_one_conversation(tmp_path: Path) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Rome"}'}
+    told = {"type": "function_call_output", "call_id": "c1", "output": "21 degrees"}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is 21 degrees."}]}
+    log = [
+        {"request": {"model": "m", "input": "How warm is it?"}, "response": {"id": "r1", "output": [call]}},
+        {
+            "request": {"model": "m", "input": [told], "previous_response_id": "r1"},
+            "response": {"id": "r2", "output": [said]},
+        },
+    ]
+    recorded = opened(tmp_path / "log.json", document(log))
+    assert [message.role for message in recorded.messages] == ["user", "assistant", "tool", "assistant"]
+    assert recorded.messages[-1].content == "It is 21 degrees."
+    assert recorded.lost == {}
+
+
+def cassette() -> Json:
+    """Return a cassette of VCR.py with the requests of a conversation and one of another kind."""
+    body = {"id": "r", "choices": [{"message": ANSWERED}], "usage": {"prompt_tokens": 7}}
+    request = {"method": "POST", "uri": "https://models.test/v1/chat/completions"}
+    return {
+        "interactions": [
+            {"request": {**request, "body": None}, "response": {"body": {"string": "<html>"}}},
+            {
+                "request": {**request, "body": json.dumps({"model": "m", "messages": [ASKED]})},
+                "response": {"status": {"code": 200}, "body": {"string": json.dumps(body)}},
+            },
+        ],
+        "version": 1,
+    }
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_a_cassette_is_read_as_the_requests_in_it(tmp_path: Path, kind: str) -> None:
+    yaml = pytest.importorskip("yaml")
+    content = document(cassette()) if kind == "json" else yaml.dump(cassette()).encode()
+    recorded = opened(tmp_path / f"tape.{kind}", content)
+    assert [message.content for message in recorded.messages] == [ASKED["content"], ANSWERED["content"]]
+    assert recorded.usage == {"input_tokens": 7}
+    assert recorded.lost == {"bodies of a response that are not JSON": 1, "requests without messages": 1}
+
+
+def test_a_cassette_in_yaml_constructs_nothing_and_does_not_explode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("yaml")
+    request = "- request: {parsed_body: {messages: [{role: user, content: Hi}]}}\n"
+    hostile = {
+        "interactions:\n- !!python/object/apply:os.abort []\n": "damaged cassette",
+        "interactions:\n- [a, {": "damaged cassette",
+        f"interactions: &a\n{request}- *a\n": "aliases repeat",
+        "interactions:\n"
+        + request
+        + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]\n" for n in range(12)): "aliases repeat",
+    }
+    for text, why in hostile.items():
+        with pytest.raises(RecordingCorrupt, match=why):
+            opened(tmp_path / "tape.yaml", text.encode())
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(UsageError, match="pip install pyyaml"):
+        opened(tmp_path / "tape.yaml", f"interactions:\n{request}".encode())
+
+
 def test_blocks_of_an_answer_keep_their_order(tmp_path: Path) -> None:
     blocks = [
         {"type": "text", "text": "one"},
@@ -358,6 +456,26 @@ def test_a_compaction_and_notes_are_carried_or_counted(tmp_path: Path) -> None:
     assert recorded.lost == {"lines of type summary": 1}
 
 
+def test_a_session_of_the_web_and_one_whose_first_line_is_a_note(tmp_path: Path) -> None:
+    web = [{key: line[key] for key in ("type", "message", "timestamp")} for line in CLAUDE]
+    with pytest.warns(RuntimeWarning, match="line 6 is not an object"):
+        recorded = opened(tmp_path / "web.json", document({"loglines": [*web, "x"]}))
+    assert [message.role for message in recorded.messages] == ["user", "assistant", "tool", "assistant"]
+    assert recorded.lost == {"damaged lines": 1}
+    bare = [{key: value for key, value in line.items() if key != "parentUuid"} for line in CLAUDE]
+    recorded = opened(tmp_path / "s.jsonl", lines([{"type": "summary", "summary": "x"}, *bare]))
+    assert len(recorded.messages) == 4
+    assert recorded.lost == {"lines of type summary": 1}
+
+
+def test_a_message_that_waited_for_results_was_delivered_at_an_unknown_time(tmp_path: Path) -> None:
+    note = claude_line(4, "user", "Be quick.", timestamp="2026-01-01T10:00:03.500Z", uuid="n", parentUuid="u3")
+    recorded = opened(tmp_path / "s.jsonl", lines([*CLAUDE[:3], note, {**CLAUDE[3], "parentUuid": "n"}, CLAUDE[4]]))
+    (delivered,) = [event for event in recorded.recording if event.type == "message" and event.origin == "steering"]
+    assert delivered.untimed
+    assert recorded.lost == {}
+
+
 def test_a_failed_request_and_the_one_after_it(tmp_path: Path) -> None:
     failed = claude_line(2, "assistant", [{"type": "text", "text": "Overloaded"}], isApiErrorMessage=True)
     again = claude_line(3, "assistant", [{"type": "text", "text": "Hello."}])
@@ -403,9 +521,60 @@ def test_a_sub_agent_of_inspect_is_a_nested_loop_and_scores_are_values(tmp_path:
     nested = [*INSPECT_EVENTS[:4], inner, *INSPECT_EVENTS[4:], score, {"event": "info", "data": 1}]
     recorded = opened(tmp_path / "l.json", document(inspect_log(inspect_sample(nested))))
     assert {event.path for event in recorded.recording} == {"", "weather"}
-    assert recorded.state.values == {"score": {"value": 1}}
-    assert recorded.lost == {"events of type info": 1}
+    assert recorded.state.values == {"score": {"value": 1}, "info": 1}
+    assert recorded.lost == {}
     assert recorded.stop_reason == "completed"
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_a_model_that_scores_has_a_loop_of_its_own(tmp_path: Path, is_older: bool) -> None:
+    judged = inspect_model(9, [{"role": "user", "content": "Is it right?"}], {"role": "assistant", "content": "Yes."})
+    score = {"event": "score", "timestamp": at(10), "score": {"value": 1}}
+    about = {"type": "scorer", "name": "judge", "timestamp": at(8)}
+    if is_older:
+        marks = [{"event": "step", "action": action, **about} for action in ("begin", "end")]
+    else:
+        marks = [{"event": kind, "id": "j", **about} for kind in ("span_begin", "span_end")]
+    log = inspect_log(inspect_sample([*INSPECT_EVENTS, marks[0], judged, score, marks[1]]))
+    recorded = opened(tmp_path / "l.json", document(log))
+    assert [message.role for message in recorded.messages] == ["user", "assistant", "tool", "assistant"]
+    assert {event.path for event in recorded.recording} == {"", "judge"}
+    assert recorded.state.values == {"score": {"value": 1}}
+    assert recorded.lost == {}
+
+
+def test_messages_and_texts_that_are_stored_apart_are_in_their_places(tmp_path: Path) -> None:
+    pooled = {key: value for key, value in INSPECT_EVENTS[1].items() if key != "input"} | {"input_refs": [[0, 1]]}
+    newer = inspect_sample([pooled], message_pool=[ASKED])
+    older = {"id": 2, "epoch": 1, "transcript": {"events": [INSPECT_EVENTS[1]], "content": {"a": "How warm is it?"}}}
+    older = json.loads(json.dumps(older).replace("attachment://", "tc://"))
+    path = tmp_path / "l.json"
+    path.write_bytes(document(inspect_log(newer, older)))
+    assert [found.state.messages[0].content for found in Snapshot.load_all(path)] == ["How warm is it?"] * 2
+
+
+def test_samples_are_in_the_order_of_their_ids_and_changes_of_the_state_are_values(tmp_path: Path) -> None:
+    changes = [{"op": "add", "path": "/messages/1", "value": 1}, {"op": "add", "path": "/metadata/x", "value": 2}]
+    events = [*INSPECT_EVENTS, {"event": "state", "changes": changes}]
+    path = tmp_path / "l.eval"
+    path.write_bytes(inspect_archive(*[inspect_sample(events, id=number + 1) for number in range(11)][::-1]))
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in sorted(content.items()):  # as text: 1, 10, 11, 2
+            archive.writestr(name, data)
+    found = Snapshot.load_all(path)
+    ids = [snapshot.start.config["imported"]["id"] for snapshot in found]
+    assert ids == [f"{number}/1" for number in range(11, 0, -1)]  # that of the file's name counts
+    assert found[0].state.values == {"state": changes[1:]}
+
+
+def test_a_newer_log_of_inspect_and_one_without_samples_are_refused(tmp_path: Path) -> None:
+    log = inspect_log(inspect_sample(INSPECT_EVENTS))
+    with pytest.raises(VersionMismatch, match="of version 9; this agentnb reads up to 3"):
+        opened(tmp_path / "l.json", document({**log, "version": 9}))
+    with pytest.raises(RecordingCorrupt, match="a log of Inspect without samples"):
+        opened(tmp_path / "l.json", document({**log, "samples": []}))
 
 
 def test_a_sample_that_failed_and_one_without_events(tmp_path: Path) -> None:
@@ -484,6 +653,20 @@ def test_a_rollout_keeps_usage_and_thinking(tmp_path: Path) -> None:
     assert recorded.lost == {"items of type new_kind": 1}
 
 
+def test_a_repeated_count_of_tokens_is_counted_once_and_a_turn_may_be_aborted(tmp_path: Path) -> None:
+    count = {"last_token_usage": {"input_tokens": 5}, "total_token_usage": {"total_tokens": 5}}
+    counted = codex_line(9, "event_msg", type="token_count", info=count)
+    aborted = codex_line(9, "event_msg", type="turn_aborted", reason="interrupted")
+    marks = [codex_line(9, "event_msg", type=kind) for kind in ("task_started", "task_complete")]
+    answer = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
+    asked = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+    items = [codex_line(8, "response_item", **item) for item in (asked, answer)]
+    recorded = opened(tmp_path / "r.jsonl", lines([*items, counted, aborted, counted, *marks]))
+    assert recorded.usage == {"input_tokens": 5}
+    assert recorded.state.values == {"turn_aborted": "interrupted"}
+    assert recorded.lost == {}
+
+
 def test_a_session_of_pi_keeps_usage_and_the_branch_that_ends_last(tmp_path: Path) -> None:
     other = {"type": "message", "id": "5", "parentId": "1", "timestamp": at(9), "message": PI[4]["message"]}
     recorded = opened(tmp_path / "p.jsonl", lines([*PI, other]))
@@ -495,6 +678,17 @@ def test_a_session_of_pi_keeps_usage_and_the_branch_that_ends_last(tmp_path: Pat
 def test_the_output_of_swe_agent_is_its_patch(tmp_path: Path) -> None:
     recorded = opened(tmp_path / "x.traj", document(SWE_AGENT))
     assert (recorded.output, recorded.stop_reason) == ("a patch", "completed")
+
+
+def test_a_stream_of_ag_ui_is_read_and_a_snapshot_repeats_no_result(tmp_path: Path) -> None:
+    told = next(event for event in AG_UI if event["type"] == "TOOL_CALL_RESULT")
+    repeated = {"id": "other", "role": "tool", "toolCallId": told["toolCallId"], "content": told["content"]}
+    events = [*AG_UI[:-1], {"type": "MESSAGES_SNAPSHOT", "messages": [repeated]}, AG_UI[-1]]
+    stream = b"".join(b"event: message\ndata: %b\n\n" % json.dumps(event).encode() for event in events)
+    recorded = opened(tmp_path / "run.txt", stream + b"data: [DONE]\n\n")
+    assert recorded.imported["format"] == "AG-UI"
+    assert [message.role for message in recorded.messages] == ["user", "assistant", "tool", "assistant"]
+    assert recorded.lost == {}
 
 
 # -- LangGraph, states of runs -----------------------------------------------------------------------------------------
@@ -558,6 +752,22 @@ def test_the_values_of_a_state_and_an_interrupt_of_another_kind(tmp_path: Path) 
     recorded = opened(tmp_path / "s.json", document(states))
     assert recorded.state.values == {"values": {"plan": "look"}}
     assert recorded.lost == {"interrupts of other kinds": 1}
+
+
+async def test_a_graph_without_messages_has_its_values_at_each_state(tmp_path: Path) -> None:
+    states = [langgraph_state(number, []) for number in (3, 2, 1)]
+    for state, value in zip(states, ("two", "one", "one"), strict=True):
+        state["values"]["step"] = value
+    recorded = opened(tmp_path / "s.json", document(states))
+    changes = [event for event in recorded.recording if event.type == "state_update"]
+    assert [event.values for event in changes] == [{"values": {"step": "one"}}, {"values": {"step": "two"}}]
+    assert [event.untimed for event in changes] == [False, False]
+    loop = SessionLoop(ScriptedLLM(["Hello."]))
+    with pytest.raises(UsageError, match=r"It has no message yet: run\.steer"):
+        recorded.fork(at=1, loop=loop).preview()
+    run = recorded.fork(at=1, loop=loop)
+    run.steer("Hi")
+    assert await run == "Hello."
 
 
 def test_a_saved_run_of_openai_agents_waits_at_its_question(tmp_path: Path) -> None:
@@ -656,10 +866,10 @@ def test_another_package_adds_a_format(tmp_path: Path, monkeypatch: pytest.Monke
 HAIKU = Haiku()
 
 
-def test_a_file_of_no_known_format_is_refused_as_before(tmp_path: Path) -> None:
+def test_a_file_of_no_known_format_is_refused_with_the_formats_that_are(tmp_path: Path) -> None:
     for content in (b"", b"text", b"{}", b"[]", b"[1]", b'{"a": 1}\n{"b": 2}\n', b"\x00\x01"):
         (tmp_path / "x").write_bytes(content)
-        with pytest.raises(RecordingCorrupt, match="is not a snapshot"):
+        with pytest.raises(RecordingCorrupt, match="is not a snapshot, nor a recording of ATIF, Claude Code, Inspect"):
             agentnb.replay(tmp_path / "x")
 
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 from agentnb.core.errors import ModelError
 
+GO = [{"role": "user", "content": "go"}]
+
 
 async def collect(stream: AsyncIterable[Chunk]) -> list[Chunk]:
     return [chunk async for chunk in stream]

@@ -24,7 +24,7 @@ def reasoning(summary: str = "") -> Item:
 
 
 def message(text: str, **fields: Any) -> Item:
-    content = [{"type": "output_text", "annotations": [], "text": text}]
+    content = [{"type": "output_text", "annotations": [], "logprobs": [], "text": text}]
     return {"type": "message", "status": "completed", "role": "assistant", "content": content, **fields}
 
 
@@ -104,7 +104,6 @@ class ResponsesPeer(Peer):
         self._made: dict[str, tuple[list[Item], str]] = {}  # an answer and the digest of its request, by first id
         self._ids: set[str] = set()
         self.refused: list[str] = []
-        self.check: Callable[[dict[str, Any]], object] = lambda body: None
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -112,7 +111,6 @@ class ResponsesPeer(Peer):
         payload = json.loads(await reader.readexactly(int(headers["content-length"])))
         self.requests.append(Request(first.split()[1], headers, payload))
         try:
-            self.check(payload)
             turn = self._accepted(payload)
         except (AssertionError, ValueError) as error:
             self.refused.append(str(error))

@@ -12,10 +12,12 @@ from agentnb.core.errors import (
     ModelUnavailable,
 )
 from agentnb.llms import Anthropic, Chunk, Message
-from tests.llms.collecting import ask, calls, collect, stop, text, until_failure
+from tests.llms.collecting import GO, ask, calls, collect, stop, text, until_failure
 from tests.llms.peer import CUT, END, Peer, Reply, event, head, part
 
 ADD = {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+
+SOURCE = {"type": "url", "url": "https://e.org/a.png"}
 
 
 def named(kind: str, **fields: Any) -> bytes:
@@ -191,7 +193,7 @@ async def test_an_error_within_a_stream_has_the_right_type(peer: Peer, kind: str
     )
     half_a_call += named("content_block_delta", index=0, delta=fragment('{"a": '))
     peer.replies(message(start(), half_a_call, named("error", error={"type": kind, "message": "Sorry."})))
-    seen, error = await until_failure(Anthropic("m", peer.url).stream([]))
+    seen, error = await until_failure(Anthropic("m", peer.url).stream(GO))
     assert type(error) is blamed
     assert "Sorry." in str(error)
     assert calls(seen)[0]["arguments"] == '{"a": '
@@ -211,7 +213,7 @@ async def test_the_request_has_the_form_of_the_api(peer: Peer, monkeypatch: pyte
     messages: list[Message] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "2+3?"},
-        {"role": "user", "content": [{"type": "text", "text": "And 4+5?"}, {"type": "image", "source": {}}]},
+        {"role": "user", "content": [{"type": "text", "text": "And 4+5?"}, {"type": "image", "source": SOURCE}]},
         {
             "role": "assistant",
             "content": "Adding.",
@@ -246,7 +248,7 @@ async def test_the_request_has_the_form_of_the_api(peer: Peer, monkeypatch: pyte
                 "content": [
                     {"type": "text", "text": "2+3?"},
                     {"type": "text", "text": "And 4+5?"},
-                    {"type": "image", "source": {}},
+                    {"type": "image", "source": SOURCE},
                 ],
             },
             {

@@ -9,7 +9,7 @@ import pytest
 from agentnb.core.errors import ModelRequestError, ModelUnavailable
 from agentnb.llms import OpenAI, client
 from agentnb.llms.client import RETRY_AFTER_LIMIT
-from tests.llms.collecting import ask, only, until_failure
+from tests.llms.collecting import GO, ask, only, until_failure
 from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, event, head, part, said
 
 
@@ -38,7 +38,7 @@ async def test_a_failure_before_the_first_event_is_retried(peer: Peer, failure: 
 @pytest.mark.usefixtures("no_waits")
 async def test_attempts_are_bounded_and_the_last_failure_is_raised(peer: Peer) -> None:
     peer.replies(*[body(500, said(f"Down {number}.")) for number in range(4)])
-    seen, error = await until_failure(OpenAI("m", peer.url, max_retries=3).stream([]))
+    seen, error = await until_failure(OpenAI("m", peer.url, max_retries=3).stream(GO))
     assert [chunk["type"] for chunk in seen] == ["retry"] * 3
     assert type(error) is ModelUnavailable
     assert "Down 3." in str(error)
@@ -90,7 +90,7 @@ async def test_no_wait_is_longer_than_the_cap(peer: Peer, monkeypatch: pytest.Mo
 
 async def test_a_wait_is_capped_and_can_be_cancelled(peer: Peer) -> None:
     peer.replies(body(429, said("Busy."), retry_after="86400"), HELLO)
-    async with aclosing(OpenAI("m", peer.url).stream([])) as stream:
+    async with aclosing(OpenAI("m", peer.url).stream(GO)) as stream:
         assert (await anext(stream))["wait"] == RETRY_AFTER_LIMIT
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):

@@ -100,6 +100,48 @@ class InSchema(Chat):
         return self.text(json.dumps({"tool": name, "arguments": given}))
 
 
+class Gemini(Chat):
+    """Gemini through chat completions: whole calls without an index or an id, signatures, a usage in each event."""
+
+    def answer(self, *deltas: dict[str, Any], reason: str = "stop", **usage: Any) -> Any:
+        used = usage or {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
+        last = len(deltas) - 1
+        events = [
+            {"choices": [{"index": 0, "delta": one, **({"finish_reason": reason} if n == last else {})}]}
+            for n, one in enumerate(deltas)
+        ]
+        return completion(*(event({"model": "gemini-x", "usage": used, **one}) for one in events))
+
+    def text(self, *pieces: str, reason: str = "stop") -> Any:
+        return self.answer(*({"content": piece} for piece in pieces), reason=reason)
+
+    def calls(self, *calls: tuple[str, dict[str, Any]]) -> Any:
+        made = [{"type": "function", "function": {"name": name, "arguments": json.dumps(of)}} for name, of in calls]
+        signed = {"id": "", "extra_content": {"google": {"thought_signature": "SIG"}}}  # only the first one is signed
+        return self.answer(*({"tool_calls": [one | (signed if n == 0 else {})]} for n, one in enumerate(made)))
+
+    def thinks(self, thought: str, text: str) -> Any:
+        is_thought = {"extra_content": {"google": {"thought": True}}}
+        signed = {"content": None, "extra_content": {"google": {"thought_signature": "SIG"}}}
+        return self.answer({"content": f"<thought>{thought}", **is_thought}, {"content": f"</thought>{text}"}, signed)
+
+    def used(self) -> Any:
+        """The 13 tokens of the hidden reasoning are in the total only."""
+        details = {"prompt_tokens_details": {"cached_tokens": 40}}
+        return self.answer({"content": "x"}, prompt_tokens=90, completion_tokens=7, total_tokens=110, **details)
+
+
+class BedrockChat(Chat):
+    """A gpt-oss of Bedrock: its reasoning is in the text."""
+
+    def thinks(self, thought: str, text: str) -> Any:
+        pieces = f"<reasoning>{thought}</reasoning>", text
+        return completion(*(event({"model": "openai.gpt-oss-20b-1:0", "choices": self.said(one)}) for one in pieces))
+
+    def said(self, text: str) -> list[dict[str, Any]]:
+        return [{"index": 0, "delta": {"content": text, "role": None}, "finish_reason": "stop"}]
+
+
 class Responses(Dialect):
     def llm(self, url: str, **options: Any) -> Any:
         return OpenAI("m", url, api="responses", **options)
@@ -134,6 +176,14 @@ class Responses(Dialect):
         return self.reply(refusal("I will not."))
 
 
+class BedrockResponses(Responses):
+    """Bedrock's Responses API: the reasoning of an open model is not hidden."""
+
+    def thinks(self, thought: str, text: str) -> Any:
+        plain = {"content": [{"type": "reasoning_text", "text": thought}], "status": "completed"}
+        return self.reply(reasoning() | plain, said_by_responses(text))
+
+
 class Messages(Dialect):
     def llm(self, url: str, **options: Any) -> Any:
         return Anthropic("m", url, **options)
@@ -166,6 +216,9 @@ DIALECTS: dict[str, Dialect] = {
     "chat": Chat(),
     "schema": InSchema(),
     "responses": Responses(),
+    "gemini": Gemini(),
+    "bedrock": BedrockChat(),
+    "bedrock_responses": BedrockResponses(),
     "anthropic": Messages(),
 }
 
@@ -272,7 +325,11 @@ async def reasoning_is_kept_and_sent_back(cell: Cell) -> None:
         pass
     assert loop.messages[1].reasoning[0]["text"] == "Hm."
     sent = cell.dialect.history(cell.sent[1])
-    kept = {"chat": "SIG", "responses": "ENC", "anthropic": "SIG"}.get(cell.name)
+    kept = {
+        **dict.fromkeys(("chat", "gemini", "anthropic"), "SIG"),
+        **dict.fromkeys(("responses", "bedrock_responses"), "ENC"),
+        "bedrock": "<reasoning>Hm.</reasoning>first",
+    }.get(cell.name)
     assert kept is None or kept in sent  # a history without tool calls has no place for it
 
 
@@ -305,7 +362,7 @@ async def the_error_of_the_server_is_shown_in_its_words(cell: Cell) -> None:
 @capability
 async def options_of_a_run_are_sent_and_recorded(cell: Cell) -> None:
     run = await cell.run(cell.dialect.text("x"), options={"temperature": 0, "max_tokens": 77})
-    limit = "max_output_tokens" if cell.name == "responses" else "max_tokens"
+    limit = "max_output_tokens" if cell.name.endswith("responses") else "max_tokens"
     assert (cell.sent[0]["temperature"], cell.sent[0][limit]) == (0, 77)
     assert run.state.model_options == {"temperature": 0, "max_tokens": 77}
 
@@ -321,8 +378,9 @@ async def an_unknown_option_is_refused_by_name(cell: Cell) -> None:
 @capability
 async def effort_is_an_option(cell: Cell) -> None:
     await cell.run(cell.dialect.text("x"), options={"reasoning_effort": "low"})
-    fields = {"responses": {"reasoning": {"effort": "low"}}, "anthropic": {"output_config": {"effort": "low"}}}
-    assert fields.get(cell.name, {"reasoning_effort": "low"}).items() <= cell.sent[0].items()
+    dialect = {"bedrock_responses": "responses"}.get(cell.name, cell.name)
+    forms = {"responses": {"reasoning": {"effort": "low"}}, "anthropic": {"output_config": {"effort": "low"}}}
+    assert forms.get(dialect, {"reasoning_effort": "low"}).items() <= cell.sent[0].items()
 
 
 @capability
@@ -335,7 +393,8 @@ async def pictures_documents_and_sound_are_sent_or_named(cell: Cell) -> None:
     await cell.run(cell.dialect.text("x"), given=message("What?", *parts))
     sent = cell.dialect.history(cell.sent[0])
     are_sent = [str(part.model_dump()["source"]["data"]) in sent for part in parts]
-    assert are_sent == {"chat": [True] * 3, "schema": [False] * 3}.get(cell.name, [True, True, False])
+    in_chat = dict.fromkeys(("chat", "gemini", "bedrock"), [True] * 3)
+    assert are_sent == {**in_chat, "schema": [False] * 3}.get(cell.name, [True, True, False])
     for kind, is_sent in zip(("image", "document", "audio"), are_sent, strict=True):
         assert is_sent or f"[{kind}: " in sent
 
@@ -367,6 +426,7 @@ def server() -> Iterator[Peer]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", CAPABILITIES)
+@pytest.mark.other_body("reasoning of OpenRouter and Gemini", fields=["reasoning_details", "extra_content"])
 async def test_cell(server: Peer, dialect: str, name: str) -> None:
     server.requests.clear()
     server._replies.clear()

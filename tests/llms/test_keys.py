@@ -10,7 +10,7 @@ from agentnb.core.errors import AuthenticationError, UsageError
 from agentnb.llms import Anthropic, OpenAI
 from agentnb.llms.errors import MAX_SERVER_TEXT
 from agentnb.llms.keys import is_at
-from tests.llms.collecting import ask, until_failure
+from tests.llms.collecting import GO, ask, until_failure
 from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, delta, event, head, part, said
 
 KEY = "sk-a-secret-that-stays-here"
@@ -33,7 +33,7 @@ async def test_the_key_of_a_provider_is_sent_to_another_server_only_if_its_varia
     monkeypatch.setenv(variable, KEY)
     for options in ({}, {"api_key_env": variable}):
         peer.replies(body(401, said("no")))
-        await until_failure(kind("m", peer.url, **options).stream([]))
+        await until_failure(kind("m", peer.url, **options).stream(GO))
     without, named = [str(request.headers) for request in peer.requests]
     assert KEY not in without
     assert KEY in named
@@ -93,7 +93,7 @@ async def test_no_error_contains_a_secret_of_the_address(peer: Peer, base: str, 
     }
     peer.replies(body(400, {"error": error}))
     url = peer.url.replace("127.0.0.1", base.partition("/")[0]) + "/" + base.partition("/")[2]
-    _, failure = await until_failure(OpenAI("m", url).stream([]))
+    _, failure = await until_failure(OpenAI("m", url).stream(GO))
     everything = f"{failure!s} {failure!r} {failure.code} {failure.param} {failure.body}"
     assert secret not in everything
     assert secret[:-1] not in everything or form != "cut off"
@@ -120,7 +120,7 @@ async def test_errors_logs_and_reprs_do_not_contain_the_key(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     model = OpenAI("m", peer.url.replace("127", "user:password@127", 1), max_retries=1)
     peer.replies(reply, reply)
-    seen, error = await until_failure(model.stream([]))
+    seen, error = await until_failure(model.stream(GO))
     everything = f"{error!s} {error!r} {seen} {caplog.text} {model!r} {vars(model)}"
     assert "127.0.0.1" in everything
     assert KEY[:10] not in everything
@@ -142,7 +142,7 @@ async def test_the_cause_and_context_of_an_error_do_not_contain_the_key(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     peer.replies(reply, reply)
-    _, error = await until_failure(OpenAI("m", peer.url, max_retries=1).stream([]))
+    _, error = await until_failure(OpenAI("m", peer.url, max_retries=1).stream(GO))
     assert (error.__cause__, error.__context__) == (None, None)
 
 
@@ -178,7 +178,7 @@ async def test_a_key_that_is_not_valid_in_a_header_is_not_quoted(peer: Peer, mon
 @pytest.mark.parametrize("kind", [OpenAI, Anthropic])
 async def test_given_headers_are_sent_with_every_request(peer: Peer, kind: type[OpenAI | Anthropic]) -> None:
     peer.replies(body(401, said("no")))
-    await until_failure(kind("m", peer.url, headers={"X-Title": "agentnb", "user-agent": "lab"}).stream([]))
+    await until_failure(kind("m", peer.url, headers={"X-Title": "agentnb", "user-agent": "lab"}).stream(GO))
     sent = peer.requests[0].headers
     assert (sent["x-title"], sent["user-agent"]) == ("agentnb", "lab")
 
@@ -193,7 +193,7 @@ async def test_a_given_header_replaces_the_default_header(peer: Peer, monkeypatc
 async def test_a_header_value_that_a_server_quotes_is_masked(peer: Peer) -> None:
     model = OpenAI("m", peer.url, headers={"gateway-auth": KEY})
     peer.replies(body(401, said(f"Who is {KEY}?")))
-    _, error = await until_failure(model.stream([]))
+    _, error = await until_failure(model.stream(GO))
     assert "Who is ***?" in str(error)
     assert KEY not in repr(error) + repr(model)
 

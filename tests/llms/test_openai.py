@@ -16,7 +16,7 @@ from agentnb.core.errors import (
     UsageError,
 )
 from agentnb.llms import Message, OpenAI
-from tests.llms.collecting import ask, calls, collect, only, stop, text, until_failure
+from tests.llms.collecting import GO, ask, calls, collect, only, stop, text, until_failure
 from tests.llms.peer import CUT, END, HELLO, Peer, Reply, body, completion, delta, event, head, part
 
 ADD = {
@@ -227,7 +227,7 @@ async def test_a_finish_reason_or_done_ends_an_answer(peer: Peer, ending: Reply)
 @pytest.mark.parametrize("ending", [[END], [CUT]])
 async def test_an_interrupted_stream_is_reported(peer: Peer, ending: Reply) -> None:
     peer.replies([head(), delta(content="half"), *ending])
-    seen, error = await until_failure(OpenAI("m", peer.url).stream([]))
+    seen, error = await until_failure(OpenAI("m", peer.url).stream(GO))
     assert type(error) is ModelProtocolError
     assert text(seen) == "half"
     assert len(peer.requests) == 1, "an answer that has begun is not asked for again"

@@ -16,7 +16,7 @@ from agentnb.core.errors import (
     ModelUnavailable,
 )
 from agentnb.llms import OpenAI
-from tests.llms.collecting import ask, calls, only, stop, text, until_failure
+from tests.llms.collecting import GO, ask, calls, only, stop, text, until_failure
 from tests.llms.peer import END, HELLO, Peer, Reply, body, completion, delta, event, head, part
 
 CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}
@@ -155,7 +155,7 @@ async def test_usage_of_groq_and_deepseek_is_read(peer: Peer) -> None:
 
 async def test_an_answer_that_groq_interrupts_is_an_error(peer: Peer) -> None:
     peer.replies(completion(delta(content="half"), event({"choices": [], "x_groq": {"error": "over capacity"}})))
-    seen, error = await until_failure(OpenAI("m", peer.url).stream([]))
+    seen, error = await until_failure(OpenAI("m", peer.url).stream(GO))
     assert text(seen) == "half"
     assert isinstance(error, ModelUnavailable)
     assert "over capacity" in str(error)

@@ -151,6 +151,7 @@ DETAILS = [
     ],
     ids=["DeepSeek", "Groq", "DeepSeek, without a thought", "a server that has thoughts", "OpenRouter", "Mistral"],
 )  # fmt: skip
+@pytest.mark.other_body("other servers' reasoning", fields=["reasoning", "reasoning_content", "reasoning_details"])
 async def test_reasoning_before_a_call_is_sent_back_unchanged(
     peer: Peer, events: list[bytes], given_back: dict[str, Any]
 ) -> None:
@@ -166,6 +167,7 @@ async def test_reasoning_before_a_call_is_sent_back_unchanged(
     }
 
 
+@pytest.mark.other_body("DeepSeek's reasoning", fields=["reasoning_content"])
 async def test_with_tools_the_reasoning_is_sent_back_with_every_answer(peer: Peer) -> None:
     """DeepSeek refuses the next request without it."""
     peer.replies(completion(delta(reasoning_content="Hm."), delta("stop", content="Noon.")), HELLO)
@@ -176,6 +178,7 @@ async def test_with_tools_the_reasoning_is_sent_back_with_every_answer(peer: Pee
     assert said in peer.requests[1].body["messages"]
 
 
+@pytest.mark.other_body("Gemini's signature", fields=["extra_content"])
 async def test_the_signature_of_gemini_is_sent_back_with_its_call(peer: Peer) -> None:
     peer.replies(
         completion(delta(tool_calls=[CALL | {"extra_content": SIGNED}, CALL | {"index": 1, "id": "d"}]), delta("stop")),

@@ -15,12 +15,19 @@ from tests.llms.peer import HELLO as OPENAI_HELLO
 from tests.llms.peer import Peer, Reply, completion, delta, event
 from tests.llms.test_anthropic import HELLO, block, end, fragment, message, said, start
 
-CITATION = {"type": "char_location", "cited_text": "green", "document_index": 0}
+CITATION = {
+    "type": "char_location",
+    "cited_text": "green",
+    "document_index": 0,
+    "document_title": "D",
+    "start_char_index": 0,
+    "end_char_index": 5,
+}
 SEARCH = {"type": "server_tool_use", "id": "srv1", "name": "web_search", "input": {"query": "moss"}}
 FOUND = {
     "type": "web_search_tool_result",
     "tool_use_id": "srv1",
-    "content": [{"type": "web_search_result", "url": "https://e.org", "encrypted_content": "ENC"}],
+    "content": [{"type": "web_search_result", "url": "https://e.org", "title": "E", "encrypted_content": "ENC"}],
 }
 
 

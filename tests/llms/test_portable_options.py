@@ -61,6 +61,7 @@ REQUIRED = {"chat": "required", "responses": "required", "anthropic": {"type": "
 
 @EACH
 @pytest.mark.parametrize("choice", ["plain", *NAMED.values()])
+@pytest.mark.other_body("a mark that gateways read", fields=["cache_control"])
 async def test_a_tool_is_chosen_by_its_name_or_in_the_form_of_any_dialect(
     peer: Peer, dialect: str, choice: Any
 ) -> None:
@@ -68,6 +69,7 @@ async def test_a_tool_is_chosen_by_its_name_or_in_the_form_of_any_dialect(
 
 
 @EACH
+@pytest.mark.other_body("a mark that gateways read", fields=["cache_control"])
 async def test_a_call_is_required_in_every_dialect(peer: Peer, dialect: str) -> None:
     assert (await sent(peer, dialect, tool_choice="required"))["tool_choice"] == REQUIRED[dialect]
     if dialect != "anthropic":
@@ -82,6 +84,7 @@ async def test_a_chosen_tool_is_demanded_until_it_was_called(peer: Peer) -> None
 
 
 @EACH
+@pytest.mark.other_body("a mark that gateways read", fields=["cache_control"])
 async def test_a_strict_tool_has_a_schema_that_the_server_can_enforce(peer: Peer, dialect: str) -> None:
     first, second = (await sent(peer, dialect))["tools"]
     if dialect == "chat":
@@ -96,6 +99,7 @@ async def test_a_strict_tool_has_a_schema_that_the_server_can_enforce(peer: Peer
         assert "default" not in schemas[1]["properties"]["b"]
 
 
+@pytest.mark.other_body("a mark that gateways read", fields=["cache_control"])
 async def test_a_tool_is_marked_for_the_cache_where_the_server_has_marks(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,30 +68,16 @@ def turns(last: int) -> Callable[[int], list[Item]]:
 
 
 @pytest.fixture
-def serve(validate: Callable[[dict[str, Any]], object]) -> Iterator[Callable[..., ResponsesPeer]]:
+def serve() -> Iterator[Callable[..., ResponsesPeer]]:
     made: list[ResponsesPeer] = []
 
-    def start(turns: Any, *, validated: bool = True, **options: Any) -> ResponsesPeer:
+    def start(turns: Any, **options: Any) -> ResponsesPeer:
         made.append(ResponsesPeer(turns, **options))
-        if validated:
-            made[-1].check = validate
         return made[-1]
 
     yield start
     for peer in made:
         peer.close()
-
-
-@pytest.fixture(scope="session")
-def validate() -> Callable[[dict[str, Any]], object]:
-    """Validate the body of a request by the types of OpenAI's own client, if it is installed."""
-    try:
-        from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
-    except ImportError:
-        return lambda body: None
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(ResponseCreateParamsStreaming).validate_python
 
 
 def client(peer: Peer, **options: Any) -> OpenAI:
@@ -142,7 +128,7 @@ async def test_an_answer_that_comes_byte_by_byte(serve: Any) -> None:
 
 @pytest.mark.parametrize("design", [SessionLoop, Agent])
 async def test_a_run_continues_from_every_event(design: Any, serve: Any) -> None:
-    peer = serve(turns(3), validated=False)
+    peer = serve(turns(3))
     llm = client(peer)
     run = design(llm, [look]).start("Count.")
     expected = await run
@@ -157,7 +143,7 @@ async def test_a_run_continues_from_every_event(design: Any, serve: Any) -> None
 @pytest.mark.parametrize("design", [SessionLoop, Agent])
 @pytest.mark.parametrize("change", ["steer", "cancel"])
 async def test_a_run_is_steered_and_cancelled_at_every_event(design: Any, change: str, serve: Any) -> None:
-    peer = serve(turns(3), validated=False)
+    peer = serve(turns(3))
     loop = design(client(peer), [look])
     first = loop.start("Count.")
     await first
@@ -242,6 +228,7 @@ async def test_a_refusal_is_the_text_and_the_reason(serve: Any) -> None:
     assert peer.refused == []
 
 
+@pytest.mark.other_body("the server sends this field, which the types lack", fields=["status"])
 async def test_the_text_of_a_custom_tool_is_an_argument(serve: Any) -> None:
     peer = serve([[reasoning(), custom_called("query", 'SELECT "é"\nFROM t')], [message("One row.")]])
     seen: list[str] = []
@@ -328,14 +315,25 @@ async def test_citations_come_back_with_their_text(serve: Any) -> None:
     assert peer.refused == []
 
 
+async def test_an_empty_list_of_logprobs_comes_back_where_the_server_sends_one(serve: Any) -> None:
+    two = message("") | {"content": [*message("One. ")["content"], *message("Two.")["content"]]}
+    peer = serve([[two], [message("ok")]])
+    run = SessionLoop(client(peer)).start("Go.")
+    assert await run == "One. Two."
+    await SessionLoop(client(peer)).start([*run.state.messages, {"role": "user", "content": "On."}])
+    assert peer.refused == []
+    assert peer.requests[1].body["input"][1]["content"] == two["content"]
+
+
 async def test_blocks_that_end_in_another_order_keep_their_position(peer: Peer) -> None:
     first, second = ({"id": f"s{n}", **SEARCH} for n in (0, 1))
+    whole = first | {"action": SEARCH["action"] | {"sources": [{"type": "url", "url": "https://e.org"}]}}
     peer.replies(
         events(
             {"type": "response.output_item.added", "output_index": 0, "item": first},
             {"type": "response.output_item.added", "output_index": 1, "item": second},
             {"type": "response.output_item.done", "output_index": 1, "item": second},
-            {"type": "response.output_item.done", "output_index": 0, "item": first | {"sources": ["a"]}},
+            {"type": "response.output_item.done", "output_index": 0, "item": whole},
             {"type": "response.output_text.delta", "output_index": 2, "delta": "Found."},
             {"type": "response.completed", "response": {"output": []}},
         ),
@@ -344,7 +342,7 @@ async def test_blocks_that_end_in_another_order_keep_their_position(peer: Peer) 
     run = SessionLoop(client(peer)).start("Search.")
     await run
     await SessionLoop(client(peer)).start([*run.state.messages, {"role": "user", "content": "On."}])
-    assert peer.requests[1].body["input"][1:3] == [first | {"sources": ["a"]}, second]
+    assert peer.requests[1].body["input"][1:3] == [whole, second]
 
 
 @pytest.mark.parametrize("kind", ["computer_call", "local_shell_call", "mcp_approval_request"])
@@ -370,14 +368,13 @@ async def test_a_request_stores_nothing_and_asks_for_encrypted_reasoning(peer: P
     assert "stream_options" not in sent[0]
 
 
-async def test_options_of_chat_completions_are_sent_under_the_names_of_this_api(peer: Peer, validate: Any) -> None:
+async def test_options_of_chat_completions_are_sent_under_the_names_of_this_api(peer: Peer) -> None:
     peer.replies(answer(message("x")))
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
     options = {"max_tokens": 50, "reasoning_effort": "low", "verbosity": "low", "response_format": form}
     choice = {"type": "function", "function": {"name": "look"}}
     await ask(client(peer, **options), tools=[look], tool_choice=choice, temperature=0)
     sent = peer.requests[0].body
-    validate(sent)
     assert not options.keys() & sent.keys()
     assert (sent["max_output_tokens"], sent["reasoning"], sent["temperature"]) == (50, {"effort": "low"}, 0)
     assert sent["text"]["verbosity"] == "low"
@@ -386,7 +383,7 @@ async def test_options_of_chat_completions_are_sent_under_the_names_of_this_api(
     assert sent["tools"][0]["strict"] is False
 
 
-async def test_pictures_of_a_user_and_of_a_result(peer: Peer, validate: Any) -> None:
+async def test_pictures_of_a_user_and_of_a_result(peer: Peer) -> None:
     peer.replies(answer(message("x")))
     shown = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
     history = [
@@ -396,17 +393,15 @@ async def test_pictures_of_a_user_and_of_a_result(peer: Peer, validate: Any) -> 
     ]
     await collect(client(peer).stream(history))
     sent = peer.requests[0].body
-    validate(sent)
     asked, _, result = sent["input"]
     assert [one["type"] for one in asked["content"]] == ["input_text", "input_image"]
     assert [one["type"] for one in result["output"]] == ["input_text", "input_image"]
 
 
-async def test_a_schema_of_the_answer(peer: Peer, validate: Any) -> None:
+async def test_a_schema_of_the_answer(peer: Peer) -> None:
     peer.replies(answer(message("{}")))
     schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
     await ask(client(peer), schema=schema)
-    validate(peer.requests[0].body)
     form = peer.requests[0].body["text"]["format"]
     assert form == {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}
 

@@ -17,7 +17,7 @@ from agentnb.core.errors import (
     ModelUnavailable,
 )
 from agentnb.llms import OpenAI
-from tests.llms.collecting import ask, stop, text
+from tests.llms.collecting import GO, ask, stop, text
 from tests.llms.peer import END, HANG, HELLO, KEEP_ALIVE, Peer, Reply, body, delta, event, head, part
 
 
@@ -108,7 +108,7 @@ async def test_cancelling_closes_the_connection(peer: Peer, steps: Reply) -> Non
 
 async def test_closing_the_stream_closes_the_connection(peer: Peer) -> None:
     peer.replies([head(), delta(content="half"), HANG])
-    async with aclosing(OpenAI("m", peer.url).stream([])) as stream:
+    async with aclosing(OpenAI("m", peer.url).stream(GO)) as stream:
         assert (await anext(stream))["content"] == "half"
     assert await asyncio.to_thread(peer.client_left.wait, 5)
 

@@ -45,6 +45,7 @@ def read(table: str) -> str:
     return f"{table}: 3 rows"
 
 
+@pytest.mark.other_body("extra_body", fields=["top_k"])
 async def test_a_saved_run_contains_the_model_the_options_and_who_decided(peer: Peer, tmp_path: Path) -> None:
     peer.replies(
         chat({"tool_calls": [READ]}, reason="tool_calls", **ANSWERED),
@@ -106,6 +107,7 @@ async def test_the_model_of_one_request_is_recorded_as_requested() -> None:
         {"password": SECRET},
     ],
 )
+@pytest.mark.other_body("secrets in fields of their own", fields=["api_key", "provider", "password"])
 async def test_no_secret_is_recorded(peer: Peer, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
     monkeypatch.setenv("SOME_KEY", SECRET)
     peer.replies(chat({"content": "x"}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +78,45 @@ async def test_a_restored_run_still_asks_and_continues_when_it_is_awaited() -> N
     run.cancel()
     assert restored.state.on_limit == "ask"
     assert await restored == "fin"
+
+
+async def paused_amounts(run: Any, times: int) -> list[float]:
+    """Return the tokens that a run has used at each of its next pauses."""
+    used = []
+    for number in range(times):
+        await until_paused(run, resumed=number > 0)
+        used.append(run.state.usage["input_tokens"] + run.state.usage["output_tokens"])
+    return used
+
+
+async def test_limits_that_a_restored_run_was_given_are_allowed_once_more_each_time(tmp_path: Path) -> None:
+    run = session(turns=5, **TOKENS).start("go")
+    await run.step("turn")
+    loop = session(turns=30, **TOKENS)
+    restored = restore(run.snapshot(), loop, limits={"tokens": 300}, on_limit="ask")
+    assert await paused_amounts(restored, 4) == [300, 600, 900, 1200]
+    path = restored.snapshot().save(tmp_path / "run.json")
+    again = restore(path, loop)
+    assert await paused_amounts(again, 2) == [1500, 1800]
+    other = restore(path, loop, limits={"tokens": 1300})
+    assert await paused_amounts(other, 2) == [1300, 2600]
+    for one in (run, restored, again, other):
+        one.cancel()
+
+
+async def test_resuming_raises_the_limits_that_the_pause_has_named_and_no_other() -> None:
+    limits = {"tokens": 200, "cost": 0.5, "calls": 2}
+    run = session(turns=9, **TOKENS, cost=0.25).start("go", limits=limits, on_limit="ask")
+    both = "The limit of 200 tokens is reached. The limit of 0.5 cost is reached."
+    assert (await until_paused(run)).startswith(both)
+    assert "The limit of 2 calls is reached" in await until_paused(run, resumed=True)
+    assert run.state.limits == {"tokens": 400, "cost": 1.0, "calls": 2}
+    run.cancel()
+
+
+def test_an_infinite_limit_is_none() -> None:
+    run = session().start("go", limits={"tokens": float("inf"), "turns": 3})
+    assert run.snapshot().start.limits == {"turns": 3}
 
 
 async def test_a_step_stops_at_the_limit() -> None:

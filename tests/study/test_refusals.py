@@ -9,6 +9,7 @@ import pytest
 
 import agentnb
 from agentnb import Agent, SessionLoop, Store, UsageError
+from agentnb.llms import OpenAI
 from agentnb.testing import ScriptedLLM
 from tests.study.loops import asking, talking
 
@@ -69,12 +70,32 @@ def test_a_factory_and_its_arms_must_fit(make_loop: Any, arms: Any, named: str) 
         ({"tags": "pilot"}, "tags= takes a list"),
         ({"approve": 5}, "approve"),
         ({"limits": {"turnz": 1}}, "no limit 'turnz'"),
+        ({"on_limit": "stop"}, 'on_limit= takes "end" or "ask"'),
+        ({"options": ["warm"]}, r'options= takes a mapping, for example \{"temperature": 0\}'),
+        ({"options": {"api_key": "sk-12345678901234567890"}}, "options= has a secret in 'api_key'"),
+        ({"arms": {"options": {"a": {"temperature": 0}, "b": 1}}}, "options= takes a mapping"),
+        ({"arms": {"options": [{"temperature": 0}]}}, r"arms\['options'\] has a value without a name"),
+        ({"arms": {"on_limit": ["end", "stop"]}}, "on_limit= takes"),
+        ({"data": ["x"]}, "data= takes a mapping"),
+        ({"data": {"arm": "left"}}, "data= cannot have 'arm'.*Use another name"),
     ],
 )
 def test_other_arguments_must_be_valid(options: Any, named: str) -> None:
     inputs = options.pop("inputs", ["go"])
     with pytest.raises(UsageError, match=named):
         agentnb.study(talking, inputs, **options)
+
+
+def test_options_that_a_model_does_not_take_are_refused() -> None:
+    def make_loop(model: str) -> SessionLoop:
+        return SessionLoop(OpenAI("gpt-5") if model == "real" else ScriptedLLM(["x"]), [])
+
+    arms: dict[str, Any] = {"model": ["scripted", "real"]}
+    with pytest.raises(UsageError, match=r"for the arm model=real: top_pp is not.*Did you mean top_p\?"):
+        agentnb.study(make_loop, ["go"], arms=arms, options={"top_pp": 0})
+    arms["options"] = {"plain": {}, "warm": {"top_k_k": 1}}
+    with pytest.raises(UsageError, match=r"for the arm model=real, options=warm: top_k_k is not"):
+        agentnb.study(make_loop, ["go"], arms=arms, options={"temperature": 0})
 
 
 @pytest.fixture
@@ -92,6 +113,7 @@ async def store(tmp_path: Path) -> Store:
         ({"arms": {"model": ["a"]}}, "with other arms"),
         ({"inputs": ["stop"]}, "with other inputs.*add=True"),
         ({"seed": 5}, "with seed=0, not 5"),
+        ({"options": {"temperature": 1}}, r"has runs with options=\{\}, not \{'temperature': 1\}.*add=True"),
         (
             {"make_loop": lambda model: Agent(ScriptedLLM(["x"]))},
             "has runs of SessionLoop, but .* returns Agent",

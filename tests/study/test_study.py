@@ -11,7 +11,7 @@ import pytest
 import agentnb
 from agentnb import RunFailed, SessionLoop, Store, tool
 from agentnb.core.errors import AlreadyDecided
-from agentnb.core.events import RunStart
+from agentnb.core.events import ModelStart, RunStart
 from agentnb.studies import Study, StudyRun
 from agentnb.testing import ScriptedLLM, call, delay
 from tests.study.loops import asking, talking
@@ -307,6 +307,30 @@ async def test_limits_hold_for_each_run() -> None:
     assert [run.stop_reason for run in done] == ["limit", "limit"]
     with pytest.raises(agentnb.LimitReached):
         await done.runs[0].run  # type: ignore[misc]
+
+
+async def test_options_data_and_on_limit_are_those_of_each_run() -> None:
+    arms = {"model": ["a"], "options": {"cold": {"temperature": 0}, "warm": {"temperature": 1, "top_p": None}}}
+    options: Any = {"options": {"seed": 7, "top_p": 0.9}, "data": {"dose": 5}, "on_limit": "end"}
+    done = await study(talking, arms=arms, **options)
+    starts = {run.arm["options"]: start_of(run) for run in done}
+    assert starts["cold"].model_options == {"seed": 7, "top_p": 0.9, "temperature": 0}
+    assert starts["warm"].model_options == {"seed": 7, "top_p": None, "temperature": 1}
+    assert starts["cold"].data["dose"] == 5
+    assert starts["cold"].data["arm"] == {"model": "a", "options": "cold"}
+    run = done.runs[0].run
+    assert run is not None
+    sent = next(event.options for event in run.events if isinstance(event, ModelStart))
+    assert (sent["seed"], sent["temperature"]) == (7, 0)
+
+
+async def test_runs_that_pause_at_a_limit_can_be_resumed() -> None:
+    made = study(asking, repeats=2, approve=True, limits={"turns": 1}, on_limit="ask").start()
+    await until(lambda: made.counts["waiting"] == 2)
+    for one in made:
+        assert one.run is not None
+        one.run.resume()
+    assert (await made).counts["done"] == 2
 
 
 async def test_a_live_run_of_a_study_is_a_run_like_any_other() -> None:

@@ -5,6 +5,7 @@ Each kind of executor is started once. What does not depend on the kind is teste
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import subprocess
@@ -23,11 +24,12 @@ pytest.importorskip("cloudpickle")
 import agentnb
 from agentnb import SessionLoop, Store, UsageError, tool
 from agentnb.core.errors import AlreadyDecided, InvalidArguments, WorkersLost
-from agentnb.core.events import ApprovalDecision, ApprovalRequest
+from agentnb.core.events import ApprovalDecision, ApprovalRequest, RunStart
 from agentnb.studies import Study
 from agentnb.testing import ScriptedLLM, call
 from tests.study.killed import killed_study, lines_in, working_study
 from tests.study.loops import asking, seeded, talking
+from tests.widgets.study_pages import RecordedStudyPanel
 from tests.worlds import until
 
 pytestmark = pytest.mark.slow
@@ -89,6 +91,20 @@ async def test_equal_seeds_give_equal_tables(executor: Any, tmp_path: Path) -> N
         tables.append(table.drop(columns=["id", "began", "seconds", "waited"]))
     assert tables[0].equals(tables[1])
     assert len(set(tables[0]["output"])) > 2
+
+
+async def test_the_options_of_runs_are_those_of_the_study(pool: Executor, store: Store) -> None:
+    arms = {"model": ["a"], "options": {"cold": {"temperature": 0}, "warm": {"temperature": 1}}}
+    options: Any = {"options": {"seed": 7}, "data": {"dose": 5}, "tags": ["pilot"], "limits": {"turns": 9}}
+    done = await study(talking, arms=arms, store=store, executor=pool, **options)
+    for run in done:
+        assert run.recording is not None
+        start = run.recording.events[0]
+        assert isinstance(start, RunStart)
+        assert start.model_options == {"seed": 7, "temperature": int(run.arm["options"] == "warm")}
+        assert (start.data["dose"], start.limits, "pilot" in start.tags) == (5, {"turns": 9}, True)
+    with pytest.raises(UsageError, match=r"on_limit=.*leave out executor="):
+        study(talking, store=store, name="asks", executor=pool, arms={"on_limit": ["end", "ask"]})
 
 
 async def test_functions_of_the_notebook_are_sent(pool: Executor, store: Store) -> None:
@@ -205,6 +221,69 @@ async def test_a_policy_decides_in_the_worker_and_its_deadline_holds(pool: Execu
     assert results["a"] == "sent to a"
     assert "ejected" in results["b"]
     assert done.pending == []
+
+
+async def test_the_buttons_of_the_inbox_decide_in_the_workers(pool: Executor, store: Store) -> None:
+    def policy(proposed: Any) -> Any:
+        return {"decision": "ask", "deadline": 0.5} if proposed.arguments["to"] == "late" else None
+
+    options: Any = {"store": store, "executor": pool, "approve": policy}
+    made = study(asking, 2, arms={"model": ["a", "b", "c", "late"]}, **options).start()
+    panel = RecordedStudyPanel(made, parts=["inbox"])
+    await until(lambda: sum("late" not in question["path"] for question in panel.pending) == 6)
+    asked = {question["path"]: question for question in panel.pending}
+
+    edited = verdict(asked["b 0"], decision="edit", arguments='{"to": "d"}', kept=[])
+    bad = verdict(asked["b 1"], decision="edit", arguments='{"to": 5}', kept=[])
+    at_once = [edited, bad, verdict(asked["a 0"]), verdict(asked["a 1"], decision="reject", reason="not this")]
+    answered = await pressed(panel, decisions=at_once)
+    assert answered["late"] == []
+    assert list(answered["failed"]) == ["1"]  # and the worker says why
+    assert "to" in answered["failed"]["1"]
+    assert (await pressed(panel, **verdict(asked["b 1"], decision="answer", result='{"sent": "before"}')))["ok"]
+    assert (await pressed(panel, **verdict(asked["c 0"], remember="study arguments")))["ok"]
+    too_late = await pressed(panel, **verdict(asked["a 0"]))
+    assert "is no longer open: it was approved by a person at" in too_late["error"]
+    await made  # nobody decides about the two that are late: their deadline passes
+    await until(lambda: len(panel.decisions["recent"]) == 8)
+    assert {(one["path"], one["words"]) for one in panel.decisions["recent"]} >= {
+        ("a 1", "rejected by a person"),
+        ("b 0", "edited and approved by a person"),
+        ("c 1", "approved by a rule of the study, for every call with these arguments"),
+        ("late 0", "rejected by the deadline"),
+    }
+    panel.close()
+
+    found: dict[str, tuple[str, str]] = {}
+    for run in made:
+        assert run.recording is not None
+        decided = next(event for event in run.recording.events if isinstance(event, ApprovalDecision))
+        found[f"{run.arm['model']} {run.repeat}"] = (decided.by, run.recording.state.messages[-2].content)
+        if decided.by == "human":
+            assert (decided.seconds, decided.shown) == (2.5, asked[f"{run.arm['model']} {run.repeat}"]["digest"])
+    assert found.pop("late 0") == found.pop("late 1") == ("deadline", "Rejected: no answer by the deadline")
+    assert found == {
+        "a 0": ("human", "sent to a"),
+        "a 1": ("human", "Rejected: not this"),
+        "b 0": ("human", "sent to d"),
+        "b 1": ("human", '{"sent":"before"}'),
+        "c 0": ("human", "sent to c"),
+        "c 1": ("remembered", "sent to c"),
+    }
+
+
+def verdict(question: dict[str, Any], **values: Any) -> dict[str, Any]:
+    identity = {name: question[name] for name in ("run", "path", "event", "id", "attempt", "digest")}
+    return {**identity, "decision": "approve", "seconds": 2.5, **values}
+
+
+async def pressed(panel: RecordedStudyPanel, **message: Any) -> dict[str, Any]:
+    """Send the message of a button, as the thread of a kernel receives it, and return the answer."""
+    await asyncio.to_thread(panel._receive, panel, {"type": "decision", "token": "t", **message}, [])
+    found: dict[str, Any] = {}
+    while not panel.outbox.empty():
+        found = next((one for _, one in panel.outbox.get() if isinstance(one, dict) and one.get("token") == "t"), found)
+    return found
 
 
 async def test_without_a_person_the_declared_policy_decides_once_a_caller_waits(pool: Executor, store: Store) -> None:
@@ -365,6 +444,37 @@ def test_a_worker_of_another_version_is_refused(answers: Any, named: str, store:
     with pytest.raises(UsageError, match=named):
         study(talking, store=store, executor=Elsewhere(*answers))
     assert store.runs() == []
+
+
+def test_a_worker_that_cannot_make_the_loops_is_refused(pool: Executor, store: Store) -> None:
+    here = os.getpid()
+
+    def make_loop(model: str) -> SessionLoop:
+        if model == "local" and os.getpid() != here:
+            raise ModuleNotFoundError("No module named 'weights'")
+        return talking()
+
+    arms = {"model": ["remote", "local"]}
+    with pytest.raises(UsageError, match=r"cannot make the loops.*arm model=local: Module.*'weights'.*Install what"):
+        study(make_loop, arms=arms, store=store, executor=pool)
+    assert store.runs() == []
+
+
+@pytest.mark.sampled(1000)  # a worker takes seconds to start
+def test_a_dask_worker_with_another_agentnb_is_refused(dask: Any, store: Store, tmp_path: Path) -> None:
+    (tmp_path / "agentnb").mkdir()
+    (tmp_path / "agentnb" / "__init__.py").write_text('__version__ = "0.0.1"')
+    worker = [sys.executable, "-m", "dask", "worker", dask.scheduler.address, "--no-dashboard", "--no-nanny"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(worker, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as other:
+        dask.wait_for_workers(3, timeout=60)
+        with pytest.raises(UsageError, match=r"has agentnb 0\.0\.1, and this process .*Install agentnb-toolkit=="):
+            study(talking, store=store, executor=dask)
+        other.kill()
+    assert store.runs() == []
+    patience = time.monotonic() + 60
+    while len(dask.scheduler_info()["workers"]) > 2 and time.monotonic() < patience:
+        time.sleep(0.01)
 
 
 def test_a_cluster_that_is_not_there_is_refused(dask: Any, engines: Any, store: Store) -> None:

@@ -87,7 +87,8 @@ def next_request(loop: Design, state: State, path: str | None = None) -> NextReq
             waits_for = [call.name for call in state.open.values()]
             break
         if isinstance(event, RunEnd):
-            raise UsageError(f"The loop ends now ({event.reason}), so no request follows.")
+            advice = " It has no message yet: run.steer(text) adds one." if event.reason == "empty" else ""
+            raise UsageError(f"The loop ends now ({event.reason}), so no request follows.{advice}")
         if isinstance(event, ModelStart):
             options = event.set_by_loop
         evolve(state, replace(event, path="", phase=frame.opens(event)), nested=True)

@@ -192,7 +192,14 @@ class Snapshot:
             raise UsageError(
                 f"{path} is a database, not a snapshot. If it is a store, {store}.load(name) returns a snapshot."
             )
-        return [_read(data, str(path))]
+        return [_read(data, str(path), f", nor a recording of {', '.join(_foreign_formats())}")]
+
+
+def _foreign_formats() -> list[str]:
+    """Return the names of the formats of other tools that are read."""
+    from agentnb.importers import formats
+
+    return [format.name for format in formats()]
 
 
 def _import(path: Path, data: bytes) -> list[Snapshot] | None:
@@ -255,7 +262,7 @@ def _write(snapshot: Snapshot) -> str:
     return (text + hashlib.sha256(text).hexdigest().encode() + b'"}\n').decode()
 
 
-def _read(text: bytes, where: str) -> Snapshot:
+def _read(text: bytes, where: str, others: str = "") -> Snapshot:
     # The digest at the end shows a change anywhere; the version is checked before it is reported as a change.
     head, mark, tail = text.rpartition(_DIGEST)
     intact = mark and tail == hashlib.sha256(head + mark).hexdigest().encode() + b'"}\n'
@@ -265,7 +272,8 @@ def _read(text: bytes, where: str) -> Snapshot:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if text.startswith(SNAPSHOT) or _BEGINS[:10] in text:
             raise RecordingCorrupt(f"{where} was changed or cut off after it was written{_fault(text)}.") from error
-        raise RecordingCorrupt(f"{where} is not a snapshot{_line_of(error, text)}.") from error
+        why = _line_of(error, text) if not others or isinstance(error, ValueError) else ""
+        raise RecordingCorrupt(f"{where} is not a snapshot{others}{why}.") from error
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise VersionMismatch(
             f"{where} is a snapshot of version {version} (line 1); this agentnb reads up to {SCHEMA_VERSION}."

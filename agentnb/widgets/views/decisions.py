@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from agentnb.core.events import ApprovalDecision, ApprovalRequest, CallProposed, Event, ModelEnd
@@ -93,16 +93,37 @@ class DecisionLog:
         can_undo = {item.event for item in run.decided}
         with self._lock:
             self._follow(run.events)
-            recent = [_row(*kept, kept[0].seq in can_undo) for kept in reversed(self._recent)]
+            recent = self._rows(can_undo)
         return {"recent": recent, "open": len(can_undo), "rules": [rule_row(rule) for rule in run.remembered]}
 
-    def last(self, run: Recording, path: str, call_id: str) -> str:
-        """Return the last decision about a call in words; empty if there is none."""
+    @property
+    def position(self) -> int:
+        """The number of events that the log has read."""
+        return self._seen
+
+    def read(self, store: Any, id: str) -> None:
+        """Read the events that a store has of a run, and the log has not: the run is driven by another process."""
         with self._lock:
-            self._follow(run.events)
+            for event in (events := store.events(id, self._seen)):
+                self._take(event)
+            self._seen += len(events)
+
+    def recent(self) -> list[dict[str, Any]]:
+        """Return the newest decisions that were read, newest first. None of them can be undone."""
+        with self._lock:
+            return self._rows(())
+
+    def last(self, run: Recording | None, path: str, call_id: str) -> str:
+        """Return the last decision about a call in words; empty if there is none. run: None for what was read."""
+        with self._lock:
+            if run is not None:
+                self._follow(run.events)
             found = (kept for kept, *_ in reversed(self._recent) if (kept.path, kept.call_id) == (path, call_id))
             last = next(found, None)
         return f"{in_words(last)} at {clock(last.time)}" if last is not None else ""
+
+    def _rows(self, can_undo: Container[int | None]) -> list[dict[str, Any]]:
+        return [_row(*kept, kept[0].seq in can_undo) for kept in reversed(self._recent)]
 
     def _follow(self, events: Sequence[Event]) -> None:
         total = len(events)

@@ -8,10 +8,11 @@ decision is a number that names its run, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from agentnb.core.errors import UsageError
+from agentnb.core.errors import AgentnbError, UsageError
 from agentnb.core.json import repair_text
 from agentnb.run import Pending
 from agentnb.studies import StudyRun
@@ -76,8 +77,10 @@ class Inbox:
     def last(self, run: Any, path: str, call_id: str) -> str:
         """Return the last decision about a call of the run with this id in words; empty if it is not known."""
         line = next((line for line in self._population.lines if line.run.id == run), None)
-        if line is None or line.run.run is None or line.number not in self._logs:
+        if line is None or line.number not in self._logs:
             return ""
+        if line.run.run is None:
+            self._read(line)
         own = path.removeprefix(self._name(line)).removeprefix("/")
         return self._logs[line.number].last(line.run.run, own, call_id)
 
@@ -112,15 +115,24 @@ class Inbox:
             del self._logs[number]
             self._recent.pop(number, None)
 
+    def _read(self, line: Line) -> None:
+        """Read the decisions of a run from the store: a worker drives it, or it has ended."""
+        store, id = self._study.store, line.run.id
+        if store is not None and id is not None:
+            with suppress(AgentnbError):  # the store is closed, or the run is damaged: the log keeps what it has
+                self._logs[line.number].read(store, id)
+
     def _decisions(self) -> dict[str, Any]:
         for number, log in self._logs.items():
             line = self._population.lines[number]
-            if line.run.run is None:  # it is driven by a worker, or has ended and is in the store
-                self._recent[number] = [one | {"undo": False} for one in self._recent.get(number, ())]
-                continue
+            if line.run.run is not None:
+                recent = log.data(line.run.run)["recent"]
+            else:
+                if line.mini.position > log.position:
+                    self._read(line)
+                recent = log.recent()
             self._recent[number] = [
-                one | {"event": number * RUN + one["event"], "path": self._path(line, one["path"])}
-                for one in log.data(line.run.run)["recent"]
+                one | {"event": number * RUN + one["event"], "path": self._path(line, one["path"])} for one in recent
             ]
         recent = sorted((one for rows in self._recent.values() for one in rows), key=lambda one: -one["time"])
         rules = [rule_row(rule, of_study=True) for rule in self._study.rules]
