@@ -19,6 +19,7 @@ from tests.llms import responses_peer as responses
 from tests.llms.collecting import collect, text, until_failure
 from tests.llms.enforcing_peer import AnthropicPeer, EnforcingPeer, GeminiPeer
 
+pytestmark = pytest.mark.other_body("signatures of Gemini", fields=["extra_content"])
 TURNS = 10
 
 
