@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -127,7 +128,9 @@ def _of_cassette(file: Path, document: Any) -> Iterator[Answer]:
         status = response.get("status", response.get("status_code", response.get("code", 200)))
         status = status.get("code", 200) if isinstance(status, Mapping) else status
         code = re.search(r"\d{3}", str(status))
-        yield Answer(_provider(url, file), dialect, int(code[0]) if code else 200, _media_type(body), body, file, number)
+        yield Answer(
+            _provider(url, file), dialect, int(code[0]) if code else 200, _media_type(body), body, file, number
+        )
 
 
 def _provider(url: str, file: Path) -> str:
@@ -201,32 +204,38 @@ def _of_body(file: Path, text: str) -> Iterator[Answer]:
     """Yield the answer that a file is: JSON, server-sent events, or one event a line."""
     stripped = text.strip()
     if stripped.startswith(("data:", "event:", ":")):
-        body, first = text.encode(), next((line[5:] for line in text.splitlines() if line.startswith("data:")), "")
-    elif stripped.startswith("{"):
+        first = next((line[5:] for line in text.splitlines() if line.startswith("data:")), "")
+        try:
+            dialect = _dialect(json.loads(first))
+        except ValueError:
+            return
+        if dialect is not None:
+            yield Answer(_folder(file), dialect, 200, _media_type(text.encode()), text.encode(), file)
+        return
+    try:
+        document = json.loads(stripped)
+    except ValueError:
         lines = [line.removeprefix("data:").strip() for line in stripped.splitlines() if line.strip()]
         try:
-            document = json.loads(stripped)
+            events = [json.loads(line) for line in lines if line != "[DONE]"]
         except ValueError:
-            try:
-                events = [json.loads(line) for line in lines if line != "[DONE]"]
-            except ValueError:
-                return
-            body, first = _as_stream(events), json.dumps(events[0])
-        else:
-            body, first = stripped.encode(), stripped
-            document = document if isinstance(document, dict) else {}
-    else:
+            return
+        # A file may have the answers of several turns.
+        starts = [n for n, one in enumerate(events) if isinstance(one, dict) and one.get("type") in _FIRST_EVENTS]
+        for number, (start, end) in enumerate(pairwise([*(starts if len(starts) > 1 else [0]), len(events)])):
+            if (dialect := _dialect(events[start])) is not None:
+                body = _as_stream(events[start:end])
+                yield Answer(_folder(file), dialect, 200, _media_type(body), body, file, number)
         return
-    if (dialect := _dialect(first)) is not None:
-        yield Answer(_folder(file), dialect, 200, _media_type(body), body, file)
+    if (dialect := _dialect(document)) is not None:
+        yield Answer(_folder(file), dialect, 200, "application/json", stripped.encode(), file)
 
 
-def _dialect(first: str) -> str | None:
+_FIRST_EVENTS = ("message_start", "response.created")
+
+
+def _dialect(event: Any) -> str | None:
     """Return the dialect of an answer by its first event."""
-    try:
-        event = json.loads(first)
-    except ValueError:
-        return None
     if not isinstance(event, dict):
         return None
     kind, form = str(event.get("type", "")), event.get("object")
@@ -242,5 +251,5 @@ def _of_manifest(file: Path, text: str) -> Iterator[Answer]:
         one = json.loads(line)
         body = (file.parent / one["file"]).read_bytes()
         dialect = "chat" if one["dialect"] == "openai" else one["dialect"]
-        media_type = one["headers"].get("content-type", _media_type(body))
-        yield Answer(one["provider"], dialect, one["status"], media_type, body, file.parent / one["file"], number)
+        where = file.parent / one["file"]
+        yield Answer(one["provider"], dialect, one["status"], _media_type(body), body, where, number)

@@ -2,11 +2,11 @@
 
     python -m tests.llms.survey FOLDER... [--chop] [--differ]
 
-Each recorded answer is served on this machine, asked for by a client of agentnb and by the official client (the packages
-openai and anthropic), and what the two have read is compared, field by field. Prints a table in Markdown with a row for
-each provider and dialect, and then what differs, with the reason if it is known. `--chop` sends each byte of an answer
-as a chunk of its own. `--differ` prints every answer that differs without a known reason. The exit code is 1 if there is
-one.
+Each recorded answer is served on this machine, asked for by a client of agentnb and by the official client (the
+packages openai and anthropic), and what the two have read is compared, field by field. Prints a table in Markdown with
+a row for each provider and dialect, and then what differs, with the reason if it is known. `--chop` sends each byte of
+an answer as a chunk of its own. `--differ` prints every answer that differs without a known reason. The exit code is 1
+if there is one.
 """
 
 from __future__ import annotations
@@ -304,9 +304,60 @@ def differences(ours: Reading, theirs: Reading) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def explanation(answer: Answer, name: str, ours: Any, theirs: Any) -> str:
-    """Return the known reason for which a field differs, "" if there is none."""
+def explanation(answer: Answer, name: str, ours: Reading, theirs: Reading) -> str:
+    """Return the known reason for which a field differs, "" if there is none. agentnb's reading is meant in each."""
+    for reason, applies in _REASONS.items():
+        if applies(answer, name, ours, theirs):
+            return reason
     return ""
+
+
+Applies = Callable[[Answer, str, Reading, Reading], bool]
+_REASONS: dict[str, Applies] = {
+    "Bedrock's reasoning in the text, in tags, is reasoning": lambda answer, name, ours, theirs: (
+        name in ("text", "reasoning") and theirs.text.lstrip().startswith("<reasoning>")
+    ),
+    "text and reasoning come as a list of parts, which the official client has no text for": lambda answer, *rest: (
+        rest[0] in ("text", "reasoning") and answer.dialect == "chat" and b'"thinking"' in answer.body
+    ),
+    "Gemini's hidden reasoning, which only the total has, is output": lambda answer, name, ours, theirs: (
+        name == "usage.output_tokens" and b"gemini" in answer.body
+    ),
+    "an item waits for the client, which agentnb refuses with advice": lambda answer, name, ours, theirs: (
+        name == "error" and ours.error.startswith("UsageError: The model has made a")
+    ),
+    "an answer in the background has not been made yet": lambda answer, name, ours, theirs: (
+        name == "error" and ("'queued'" in ours.error or "'in_progress'" in ours.error)
+    ),
+    "a call without a name and arguments is no call": lambda answer, name, ours, theirs: (
+        name in ("calls", "finish") and theirs.calls == [("", {})] and not ours.calls
+    ),
+    "arguments of null are no arguments": lambda answer, name, ours, theirs: (
+        name == "calls" and [(one, given or {}) for one, given in theirs.calls] == ours.calls
+    ),
+    "a name that is repeated in each piece is one name": lambda answer, name, ours, theirs: (
+        name == "calls"
+        and [given for _, given in ours.calls] == [given for _, given in theirs.calls]
+        and all(other == mine * (len(other) // len(mine)) for (mine, _), (other, _) in _pairs(ours, theirs) if mine)
+    ),
+    "calls that share an index are separate calls": lambda answer, name, ours, theirs: (
+        name == "calls" and len(ours.calls) > len(theirs.calls) and answer.dialect == "chat"
+    ),
+    "arguments that were cut off are kept as they came, not as an object": lambda answer, name, ours, theirs: (
+        name == "calls" and len(ours.calls) == len(theirs.calls) and any(isinstance(of, str) for _, of in ours.calls)
+    ),
+    "the status is that of the error in a stream": lambda answer, name, ours, theirs: (
+        name == "status" and theirs.status is None and answer.status == 200
+    ),
+    "a compaction is counted too": lambda answer, name, ours, theirs: (
+        name.startswith("usage.") and b"iterations" in answer.body
+    ),
+}
+"""The known reasons, and when each applies."""
+
+
+def _pairs(ours: Reading, theirs: Reading) -> Iterator[tuple[tuple[str, Any], tuple[str, Any]]]:
+    return zip(ours.calls, theirs.calls, strict=False)
 
 
 @dataclass
@@ -381,7 +432,7 @@ def _count(found: Survey, answer: Answer, ours: Reading, theirs: Reading) -> Non
         found.failures[f"{answer.dialect}: {theirs.failed[:90]!r}: {read}"] += 1
         return
     differ = differences(ours, theirs)
-    reasons = {name: explanation(answer, name, mine, other) for name, (mine, other) in differ.items()}
+    reasons = {name: explanation(answer, name, ours, theirs) for name in differ}
     if not differ:
         row.agree += 1
     elif all(reasons.values()):
