@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import time
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -26,7 +27,7 @@ from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece, with_options
 from agentnb.llms.description import Described, Describer
-from agentnb.llms.prices import CHARACTERS_PER_TOKEN, estimated_cost
+from agentnb.llms.prices import CHARACTERS_PER_TOKEN, estimated_cost, estimated_tokens
 from agentnb.llms.protocol import Model
 from agentnb.run.event_data import error_info
 from agentnb.run.frame import Frame
@@ -63,7 +64,7 @@ class ModelRequests:
         self._model: Model | None = None
         self._asked: Described | None = None
         """The description of the request that was described last."""
-        self._characters_sent = 0
+        self._tokens_sent = 0.0
         self._chosen: tuple[Any, Mapping[str, Any], Any] = (None, {}, None)
         """The loop's model, the options of the run, and the model with these options."""
         self.error: BaseException | None = None
@@ -209,7 +210,7 @@ class ModelRequests:
         if partial is not None:
             messages = [*messages, partial]
         if self._journal.state.limits.keys() & {"tokens", "cost"}:
-            self._characters_sent = sum(len(str(message.get("content") or "")) for message in messages)
+            self._tokens_sent = sum(map(estimated_tokens, messages))
         return model.stream(messages, **self._described)
 
     def _options_with(self, set_by_loop: Mapping[str, Any], llm: Any) -> Mapping[str, Any]:
@@ -247,9 +248,12 @@ class ModelRequests:
         """Return the usage of an answer with what the server has not reported, for the limits of tokens and cost."""
         usage = dict(end.usage)
         if not usage.keys() & {"input_tokens", "output_tokens"}:
-            sizes = (self._characters_sent, len(end.message.to_json()))
-            counts = [-(-size // CHARACTERS_PER_TOKEN) for size in sizes]
-            usage |= {"input_tokens": counts[0], "output_tokens": counts[1], "estimated_answers": 1}
+            answered = len(end.message.to_json()) / CHARACTERS_PER_TOKEN
+            usage |= {
+                "input_tokens": math.ceil(self._tokens_sent),
+                "output_tokens": math.ceil(answered),
+                "estimated_answers": 1,
+            }
         if "cost" in self._journal.state.limits and "cost" not in usage and self._asked is not None:
             asked = self._asked
             server = str(asked.options.get("server") or "")

@@ -10,6 +10,7 @@ import pytest
 
 from agentnb import LimitReached, RunCancelled, SessionLoop, UsageError, restore, tool
 from agentnb.analysis import messages, runs
+from agentnb.content import Image, message
 from agentnb.core.events import RunPaused, RunResumed
 from agentnb.llms.prices import has_prices
 from agentnb.run import headless
@@ -166,6 +167,20 @@ async def test_tokens_are_counted_by_characters_where_the_server_reports_none() 
     assert 300 <= usage["input_tokens"] / usage["estimated_answers"] <= 400
     assert usage["estimated_answers"] == 3
     assert session().start("go").state.usage == {}
+
+
+async def test_a_picture_is_estimated_by_one_number_and_calls_count_too() -> None:
+    plot = Image.from_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100_000))
+    run = session(turns=0).start(message("What is this?", plot), limits={"tokens": 5_000})
+    await run
+    assert 1_000 <= run.state.usage["input_tokens"] <= 1_010
+    used = []
+    for text in ("", "x" * 4_000):
+        llm = ScriptedLLM([call("work", {"text": text}, id="c"), "fin"])
+        run = SessionLoop(llm, [work]).start("go", limits={"tokens": 50_000})
+        await run
+        used.append(run.state.usage["input_tokens"])
+    assert used[1] - used[0] >= 1_000
 
 
 async def test_without_a_limit_nothing_is_estimated() -> None:
