@@ -38,6 +38,8 @@ def estimated_cost(
     usage: the counts of tokens. provider, model: as recorded of the request. server: the host that was asked, "" if it
     is not known. at: the time of the request; prices change.
     """
+    if provider == "local":  # in this process
+        return 0.0
     counts = {name: int(usage[name]) for name in _COUNTS if usage.get(name)}
     if not (has_prices() and model):
         return None

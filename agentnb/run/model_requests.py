@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import time
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -27,12 +26,13 @@ from agentnb.core.reply import Reply
 from agentnb.core.state import State
 from agentnb.llms.adapt import as_model, in_one_piece, with_options
 from agentnb.llms.description import Described, Describer
-from agentnb.llms.prices import CHARACTERS_PER_TOKEN, estimated_cost, estimated_tokens
+from agentnb.llms.prices import estimated_tokens
 from agentnb.llms.protocol import Model
 from agentnb.run.event_data import error_info
 from agentnb.run.frame import Frame
 from agentnb.run.inline_task import is_thrown_in, show, task_here
 from agentnb.run.journal import Journal
+from agentnb.run.spending import with_cost, with_tokens
 from agentnb.run.tasks import InFlight
 from agentnb.run.wakeup import RETRY_SECONDS
 from agentnb.threads import working_for
@@ -108,7 +108,10 @@ class ModelRequests:
     @property
     def used(self) -> Mapping[str, float]:
         """The usage of the requests for the paused answer so far."""
-        return self._paused[1].used if self._paused is not None and self.has_paused else {}
+        if self._paused is None or not self.has_paused:
+            return {}
+        reply = self._paused[1]
+        return self._with_estimates(reply.used, reply.message(), "")
 
     async def ask(self, *, pulled: bool = False) -> None:
         """Send one request, and record the answer or the failure. pulled: show each delta to the consumer."""
@@ -237,29 +240,24 @@ class ModelRequests:
     def _end(self, end: ModelEnd | None) -> None:
         if end is None:  # the answer is no longer needed
             return
-        if self._journal.state.limits.keys() & {"tokens", "cost"}:
-            end = replace(end, usage=self._with_estimates(end))
+        end = replace(end, usage=self._with_estimates(end.usage, end.message, end.model or ""))
         fields = self._requests.after_reply(end)
         if self._sequential and not self._sequential.isdisjoint(call.name for call in end.message.tool_calls):
             fields = {**fields, "sequential": True}
         self._record(replace(end, **fields) if fields else end)
 
-    def _with_estimates(self, end: ModelEnd) -> dict[str, float | int]:
-        """Return the usage of an answer with what the server has not reported, for the limits of tokens and cost."""
-        usage = dict(end.usage)
-        if not usage.keys() & {"input_tokens", "output_tokens"}:
-            answered = len(end.message.to_json()) / CHARACTERS_PER_TOKEN
-            usage |= {
-                "input_tokens": math.ceil(self._tokens_sent),
-                "output_tokens": math.ceil(answered),
-                "estimated_answers": 1,
-            }
-        if "cost" in self._journal.state.limits and "cost" not in usage and self._asked is not None:
-            asked = self._asked
+    def _with_estimates(self, usage: Mapping[str, float], answer: Message, model: str) -> dict[str, float]:
+        """Return the usage of an answer with what the server has not reported, for the limits of tokens and cost.
+
+        model: the name of the model that has answered, "" if it is not known.
+        """
+        limits = self._journal.state.limits
+        if not limits.keys() & {"tokens", "cost"}:
+            return dict(usage)
+        usage = with_tokens(usage, sent=self._tokens_sent, answer=answer.to_json())
+        if "cost" in limits and (asked := self._asked) is not None:
             server = str(asked.options.get("server") or "")
-            cost = estimated_cost(usage, provider=asked.provider, model=end.model or asked.model, server=server)
-            if cost is not None:
-                usage["cost_estimate"] = cost
+            usage = with_cost(usage, provider=asked.provider, model=model or asked.model, server=server)
         return usage
 
     def _failed(self, error: BaseException, reply: Reply) -> None:

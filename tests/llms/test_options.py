@@ -270,7 +270,7 @@ async def test_a_client_with_other_options(peer: Peer, kind: Any) -> None:
 
 @CLIENTS
 def test_an_unknown_option_of_a_client_is_refused(kind: Any) -> None:
-    with pytest.raises(UsageError, match="model is not an option of .* make a client for that model"):
+    with pytest.raises(UsageError, match=r"model is not an option of .* make a client for that model"):
         kind("m").with_options(model="n")
     llm = kind("m", "http://127.0.0.1:9")
     with pytest.raises(UsageError, match=r"max_token is not an option of .* 127\.0\.0\.1:9\. Did you mean max_tokens"):

@@ -212,6 +212,47 @@ async def test_a_price_that_is_not_known_names_the_model() -> None:
 
 
 @PRICED
+async def test_a_model_without_a_price_inside_a_loop_with_one_is_named() -> None:
+    inner = session(model="nonsense-1", turns=20, **MILLION)
+    inner.name = "inner"
+    llm: Any = ScriptedLLM([[call("inner", {"input": "go"}), {"type": "usage", **MILLION}], "fin"])
+    llm.model, llm.provider = "gpt-5-mini", "openai"
+    run = SessionLoop(llm, [inner]).start("go", limits={"cost": 5})
+    with pytest.raises(LimitReached, match=r"cannot be enforced.*nonsense-1 \(openai\) is not known"):
+        await run
+    assert run.state.usage["answers_without_price"] == 1
+
+
+@PRICED
+async def test_what_was_spent_before_the_limit_was_given_counts() -> None:
+    loop = session(model="gpt-5-mini", turns=9, **MILLION)
+    run = loop.start("go")
+    await run.step("turn")
+    restored = restore(run.snapshot(), loop, limits={"cost": 0.5}, on_limit="ask")
+    assert "The limit of 0.5 cost is reached" in await until_paused(restored)
+    assert restored.state.usage["cost_estimate"] == pytest.approx(0.25)  # of the second answer
+    assert "is reached" in await until_paused(restored, resumed=True)
+    assert restored.state.usage["cost_estimate"] == pytest.approx(0.75)
+    restored.cancel()
+
+
+@PRICED
+async def test_a_paused_answer_has_an_estimated_cost_too() -> None:
+    part = ["a part", {"type": "usage", **MILLION}, {"type": "stop", "reason": "pause"}]
+    for limit, answers in ((5, 4), (0.5, 2)):
+        llm: Any = ScriptedLLM([part, part, part, ["the end", {"type": "usage", **MILLION}]])
+        llm.model, llm.provider = "gpt-5-mini", "openai"
+        run = SessionLoop(llm).start("go", limits={"cost": limit})
+        if limit == 5:
+            await run
+            assert run.state.usage["cost_estimate"] == pytest.approx(1)
+        else:
+            with pytest.raises(LimitReached, match=r"The limit of 0\.5 cost is reached"):
+                await run
+        assert len(llm.requests) == answers
+
+
+@PRICED
 async def test_the_tables_have_the_estimated_cost() -> None:
     cached = {**MILLION, "cache_read_tokens": 900_000}
     run = session(turns=1, model="gpt-5-mini", **cached).start("go")
