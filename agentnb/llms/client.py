@@ -310,6 +310,10 @@ class HttpModel(ABC):
         # A wrong address.
         if error.status in (404, 405) and not re.search("model", message, re.IGNORECASE):
             advice.append(f"base_url leads to the path {self._transport.path}{self._base_url_hint}")
+        # A picture for a model that takes none.
+        has_picture = re.search(r'"type":"(image|image_url|input_image)"', strict_json(body, separators=(",", ":")))
+        if has_picture and re.search("image|vision|multi-?modal", message, re.IGNORECASE):
+            advice.append(f"{type(self).__name__}(..., images=False) sends a text in place of each picture")
         advice += self._advice(message, body)
         return error.reworded(f"{message} ({'; '.join(advice)})") if advice else error
 

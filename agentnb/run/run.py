@@ -44,6 +44,7 @@ from agentnb.run.consumer import consume
 from agentnb.run.driver import Driver
 from agentnb.run.event_data import input_as_json
 from agentnb.run.files import written_atomically
+from agentnb.run.frame import Frame
 from agentnb.run.gate.breakpoints import Breakpoints
 from agentnb.run.gate.gate import Gate, Unit
 from agentnb.run.gate.names import names_in
@@ -74,6 +75,9 @@ from agentnb.run.validation import (
 from agentnb.run.watchers import Watchers
 from agentnb.tools import as_tools
 from agentnb.tools.recorded import stubs
+
+_ABOUT_QUESTIONS = frozenset({"approval_request", "approval_decision", "call_end", "run_end"})
+"""The types of the events after which a question may be open, or no longer be open."""
 
 _INSTEAD = (
     "fork() returns a run that continues from this position; decision=, message=, arguments= or result= changes one"
@@ -378,6 +382,27 @@ class Run(Decisions, Recording):
         lock may be held during the call.
         """
         return self._driving.watch(changed)
+
+    def watch_questions(self, changed: Callable[[Event | None], object]) -> Callable[[], None]:
+        """Call `changed` with each event after which other questions may be open, in the thread that records it.
+
+        Without an event, it is called whenever `driven` may have changed. The run's lock may be held during the call.
+        Unlike a watcher, `changed` does not make the run write each event at once. Returns a function that
+        unsubscribes.
+        """
+
+        def observe(event: Event, frame: Frame) -> None:
+            if event.type in _ABOUT_QUESTIONS:
+                changed(event)
+
+        self._journal.observe(observe)
+        stop = self._driving.watch(lambda: changed(None))
+
+        def unsubscribe() -> None:
+            self._journal.ignore(observe)
+            stop()
+
+        return unsubscribe
 
     def snapshot(self, name: str | None = None) -> Snapshot:
         """Return a snapshot of the run, to save and restore; also in the middle of a call or an approval.
