@@ -206,8 +206,8 @@ async def test_what_cannot_be_asked_is_named(peer: Peer, monkeypatch: pytest.Mon
         await ask(AnyLLM("nobody:m"))
     with pytest.raises(AuthenticationError, match="OPENAI_API_KEY"):
         await ask(AnyLLM("openai:m"))
-    with pytest.raises(UsageError, match=r"temprature is not an option .*temperature"):
-        llm(peer).with_options(temprature=0)
+    with pytest.raises(UsageError, match=r"tempertur is not an option .*temperature"):
+        llm(peer).with_options(tempertur=0)
     with pytest.raises(UsageError, match="no headers of its own"):
         await ask(llm(peer), extra_headers={"x-a": "b"})
     monkeypatch.setattr("agentnb.llms.any_llm.find_spec", lambda name: None)
