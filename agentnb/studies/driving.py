@@ -23,7 +23,7 @@ from agentnb.core.errors import AlreadyDecided
 from agentnb.core.events import Delta, Event, RunEnd
 from agentnb.run import Pending, Run, Snapshot
 from agentnb.run import host as hosting
-from agentnb.run.approvals.decisions import decided_by_person, decided_by_rule
+from agentnb.run.approvals.decisions import decide_about
 from agentnb.run.host import call_in
 from agentnb.store import Store
 from agentnb.studies.grid import Cell, Label
@@ -335,18 +335,6 @@ class DrivingHere(Driving):
         followed.close()
         one.end(followed.run)
         self._set(one, status_of(one.stop_reason))
-
-
-def decide_about(run: Run, item: Pending, method: str, arguments: Mapping[str, Any]) -> None:
-    """Call a method of `Run` that decides about a call. Raises as that method does.
-
-    arguments: those of the method; `decider` among them is the author of the decision if it is not code: `["human",
-    seconds since the question was shown]`, or `["remembered", None]` for a rule of the study.
-    """
-    by, seconds = arguments.get("decider") or ("code", None)
-    author = {"human": lambda: decided_by_person(run, seconds), "remembered": lambda: decided_by_rule(run)}
-    decisions = author[by]() if by in author else run
-    getattr(decisions, method)(item, **{name: value for name, value in arguments.items() if name != "decider"})
 
 
 def has_ended(item: Pending) -> AlreadyDecided:

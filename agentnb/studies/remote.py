@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agentnb.core import errors
 from agentnb.core.errors import AgentnbError, UsageError, WorkersLost, printable
 from agentnb.core.events import CallEnd, ModelEnd, RunEnd
 from agentnb.core.json import to_json_data
@@ -32,10 +31,10 @@ from agentnb.run import Pending, headless
 from agentnb.run import host as hosting
 from agentnb.run.host import call_in
 from agentnb.store import Store
+from agentnb.store.questions import error_from_json, pending_from_json
 from agentnb.studies.channel import LOST, Connection, Listener, Ticket
 from agentnb.studies.driving import Driving, StudyRun, has_ended, status_of
 from agentnb.studies.executors import Executor
-from agentnb.studies.shipping import pending_from_json
 from agentnb.studies.worker import this_process
 
 PERIOD = 0.5
@@ -440,7 +439,7 @@ class DrivingInWorkers(Driving):
 
     def _confirmed(self, decision: _Decision, error: list[str] | None) -> None:
         if error is not None:
-            decision.future.set_exception(_error_from_json(error))
+            decision.future.set_exception(error_from_json(error))
             return
         key = decision.item.path, decision.item.id, decision.item.event
         pending = decision.active.pending
@@ -453,15 +452,6 @@ def _unconfirmed(item: Pending) -> WorkersLost:
         f"The worker that asked about {item.name} died before it confirmed the decision. If study.pending has the call"
         " again, nothing was decided."
     )
-
-
-def _error_from_json(error: list[str]) -> Exception:
-    """Return the error of a decision that a worker has sent as the name of its class and its text."""
-    name, text = error
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, AgentnbError):
-        return kind(text)
-    return RuntimeError(f"{name}: {text}")
 
 
 def _text(error: BaseException | str | None) -> str:

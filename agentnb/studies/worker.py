@@ -23,11 +23,13 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.run import Snapshot, environment, headless
 from agentnb.run import host as hosting
+from agentnb.run.approvals.decisions import decide_about
 from agentnb.run.environment import PlainPython
 from agentnb.store import Store
+from agentnb.store.questions import pending_from_json
 from agentnb.studies.channel import LOST, Connection, Ticket, connect
-from agentnb.studies.driving import Followed, decide_about, error_of, has_ended
-from agentnb.studies.shipping import Plan, pending_from_json, unpickled
+from agentnb.studies.driving import Followed, error_of, has_ended
+from agentnb.studies.shipping import Plan, unpickled
 
 LEFT = "the process of the study has gone"
 """The reason for which the runs of a worker are abandoned that has lost its study."""

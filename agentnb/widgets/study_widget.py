@@ -41,8 +41,10 @@ from agentnb.widgets.widget import InnerPanel
 
 RATE = 4
 """The updates of a page per second while the study runs."""
-BATCH = 256 * 1024
-"""The number of characters of the rows in one message."""
+BATCH = 96 * 1024
+"""The number of characters of the rows in one message: the page takes them in a task of some milliseconds."""
+ASKED_WITHIN = 1.0
+"""The seconds in which a page asks for the rows. They are sent then, or after this time."""
 OPENED = 8
 """The maximum number of runs whose panels are kept open inside this one."""
 
@@ -72,6 +74,7 @@ class StudyPanel(anywidget.AnyWidget):
         self.population = Population(study)
         self.inbox = Inbox(self.population, self.population.name_of)
         self._sent = 0  # the number of the last change that was sent
+        self._sends_from = time.monotonic() + ASKED_WITHIN
         self._lock = threading.Lock()
         self._closing = threading.RLock()
         self._is_closed = False
@@ -135,11 +138,13 @@ class StudyPanel(anywidget.AnyWidget):
         """Send the rows that have changed since this change again: a page lacks them."""
         with self._lock:
             self._sent = max(0, min(self._sent, have))
-        self._due = 0.0
+        self._due = self._sends_from = 0.0
         self._wake()
 
     def flush(self) -> bool:
         """Send the rows that have changed, one batch, and the sums. Return True if there is more to send."""
+        if time.monotonic() < self._sends_from:
+            return True
         self._due = time.monotonic() + 1 / RATE
         more = self.population.follow()
         with self._lock:

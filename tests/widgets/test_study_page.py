@@ -172,7 +172,7 @@ def test_of_thousands_of_runs_only_the_visible_rows_are_drawn(page: Page) -> Non
     made = study(1000, approve=True)
     panel = RecordedStudyPanel(made)
     shown = StudyPage(page, panel, kernel={"status": "idle"})
-    shown.until(lambda: shown.rows().count() > 10, "the rows")
+    shown.until(lambda: shown.grid.get_attribute("aria-rowcount") == "2003", "all rows")
     page.evaluate("window.work.length = 0")
     page.evaluate(
         """async () => {

@@ -37,7 +37,8 @@ export class StudyStore extends Store {
     if (message.type !== "population") return super.receive(message);
     this.alive();
     if (message.after > this.change) return this.sync(); // a batch was lost
-    this.change = Math.max(this.change, message.change);
+    if (message.change <= this.change) return undefined; // it came twice: another page has asked for it
+    this.change = message.change;
     this.runs.put(JSON.parse(message.rows));
     return this.notify("rows");
   }

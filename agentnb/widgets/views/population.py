@@ -107,14 +107,15 @@ class Population:
         store, told = self.study.store, time.monotonic()
         by_id = {line.run.id: line for line in self.lines if line.run.id is not None}
         try:
-            for recording in store.recordings(tag=f"study:{self.study.name}") if store is not None else ():
+            tag = f"study:{self.study.name}"
+            for recording in store.recordings(tag, outlined=True) if store is not None else ():
                 line = by_id.get(recording.id)
                 if line is None:
                     continue
                 with self._lock:
                     if line.mini.position == 0 and line.run.run is None:
                         line.id = line.run.id
-                        line.mini.follow(recording.events)
+                        line.mini.follow(recording.outlines or recording.events)
                         self._note(line)
                 if each is not None and time.monotonic() - told > FOLLOWED_FOR:
                     told = time.monotonic()
