@@ -62,10 +62,17 @@ class Cached:
             )
         self._llm, self._name = llm, name
         self._answers = _Answers(_path_of(store))
-        self.hits = 0
-        """The number of requests that were answered from the file."""
-        self.misses = 0
-        """The number of requests that were sent to the model."""
+        self._counts = {"hits": 0, "misses": 0}  # shared with the model of a run that has options of its own
+
+    @property
+    def hits(self) -> int:
+        """The number of requests that were answered from the file, also with other options."""
+        return self._counts["hits"]
+
+    @property
+    def misses(self) -> int:
+        """The number of requests that were sent to the model, also with other options."""
+        return self._counts["misses"]
 
     def __repr__(self) -> str:
         return f"Cached({self._llm!r}, {str(self._answers.path)!r})"
@@ -84,11 +91,11 @@ class Cached:
         """
         key = self._key(messages, tools, schema, options)
         if (kept := self._answers.find(key)) is not None:
-            self.hits += 1
+            self._counts["hits"] += 1
             for chunk in kept:
                 yield chunk
             return
-        self.misses += 1
+        self._counts["misses"] += 1
         given: dict[str, Any] = {"tools": tools, "schema": schema}
         asked = {field: value for field, value in given.items() if value is not None}
         stream: Any = self._asked.stream(messages, **asked, **options)
