@@ -142,7 +142,7 @@ class HttpModel(ABC):
         known = [message for message in messages if message["role"] in ROLES]
         body, new_reader = self._prepare(known, [as_specification(tool) for tool in tools or ()], schema, merged)
         body = {**body, "model": model, **extra_body}
-        encoded = strict_json(body, separators=(",", ":")).encode("utf-8", "replace")
+        encoded = _encoded(body, merged)
 
         attempts = stamina.retry_context(
             on=_wait_before_retry,
@@ -220,11 +220,11 @@ class HttpModel(ABC):
     def identity(self) -> JsonObject:
         """Return what determines an answer, besides the options and the request: the API, the server and the model.
 
-        It has the headers, except those with secrets.
+        It has the headers, except those with secrets, and how the request is written (`_form`).
         """
         headers = {name: value for name, value in self._headers.items() if name_of_secret(value, name) is None}
         where = f"{self._transport.server}{self._transport.path}"
-        return {"provider": self.provider, "model": self.model, "server": where, "headers": headers}
+        return {"provider": self.provider, "model": self.model, "server": where, "headers": headers} | self._form
 
     def with_options(self, **options: Any) -> Self:
         """Return a client for the same model with these options, in addition to those of this client.
@@ -245,6 +245,11 @@ class HttpModel(ABC):
     async def aclose(self) -> None:
         """Close the connections of this event loop. The model can still be used: it opens new ones."""
         await self._transport.close()
+
+    @property
+    def _form(self) -> JsonObject:
+        """The arguments of the client that change how a request is written, without those with the usual value."""
+        return {}
 
     @property
     @abstractmethod
@@ -311,6 +316,19 @@ class HttpModel(ABC):
             advice.append(f"{type(self).__name__}(..., images=False) sends a text in place of each picture")
         advice += self._advice(message, body)
         return error.reworded(f"{message} ({'; '.join(advice)})") if advice else error
+
+
+def _encoded(body: JsonObject, options: Mapping[str, Any]) -> bytes:
+    """Return the body of a request. Raises UsageError for an option that is not JSON data."""
+    try:
+        return strict_json(body, separators=(",", ":")).encode("utf-8", "replace")
+    except TypeError:
+        for name, value in options.items():
+            try:
+                strict_json(value)
+            except TypeError:
+                raise UsageError(f"{name}={value!r:.80} cannot be sent: an option must be JSON data.") from None
+        raise
 
 
 async def _read_next(exchange: Exchange, reader: Reader) -> list[Chunk] | None:
@@ -401,6 +419,8 @@ def check_known(options: Mapping[str, Any], known: frozenset[str], where: str, s
 
     known: the fields of the body. where: the call that has the options. server: the server's name.
     """
+    if "model" in options:
+        raise UsageError(f"model is not an option of {where}: make a client for that model.")
     for name in options:
         if name in known or name in OPTIONS_OF_REQUESTS or name in _NOT_OPTIONS or name in ("api_key", "key"):
             continue

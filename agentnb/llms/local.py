@@ -126,6 +126,10 @@ class Local:
             async for chunk in chunks:
                 yield chunk
 
+    def identity(self) -> dict[str, Any]:
+        """Return what determines an answer, besides the options and the request: the file of the model."""
+        return {"provider": self.provider, "model": self._settings.model_path}
+
     def describe(self, **options: Any) -> dict[str, Any]:
         """Return what a run records of a request with these options: `provider`, `model` and `options`."""
         given = {name: value for name, value in (self.options | options).items() if value is not None}

@@ -173,6 +173,12 @@ async def test_another_error_about_pictures_has_no_advice_if_none_was_sent(peer:
     assert "images=False" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("kind", "data"), [(Image, b"RIFF\0\0\0\0WAVEfmt "), (Audio, b"RIFF\0\0\0\0WEBPVP8 ")])
+def test_a_sound_is_no_picture_although_its_file_begins_like_one(kind: type[Part], data: bytes) -> None:
+    with pytest.raises(UsageError, match="by its first bytes"):
+        kind.from_bytes(data)
+
+
 def test_parts_are_read_from_files_by_their_content(tmp_path: Path) -> None:
     path = tmp_path / "paper"
     path.write_bytes(base64.b64decode(data(PDF)))

@@ -246,6 +246,13 @@ async def test_a_call_without_arguments_may_be_followed_by_an_empty_delta() -> N
 
 
 @CLIENTS
+async def test_an_option_that_is_not_json_is_named(peer: Peer, kind: Any) -> None:
+    with pytest.raises(UsageError, match=r"metadata=\{1, 2\} cannot be sent"):
+        await ask(kind("m", peer.url, temperature=0).with_options(metadata={1, 2}))
+    assert peer.requests == []
+
+
+@CLIENTS
 async def test_a_client_with_other_options(peer: Peer, kind: Any) -> None:
     peer.replies(WHOLE[kind], WHOLE[kind], WHOLE[kind])
     llm = kind("m", peer.url, temperature=1, top_p=0.5)
@@ -263,6 +270,8 @@ async def test_a_client_with_other_options(peer: Peer, kind: Any) -> None:
 
 @CLIENTS
 def test_an_unknown_option_of_a_client_is_refused(kind: Any) -> None:
+    with pytest.raises(UsageError, match=r"model is not an option of .* make a client for that model"):
+        kind("m").with_options(model="n")
     llm = kind("m", "http://127.0.0.1:9")
     with pytest.raises(UsageError, match=r"max_token is not an option of .* 127\.0\.0\.1:9\. Did you mean max_tokens"):
         llm.with_options(max_token=9)
