@@ -346,6 +346,18 @@ _REASONS: dict[str, Applies] = {
     "arguments that were cut off are kept as they came, not as an object": lambda answer, name, ours, theirs: (
         name == "calls" and len(ours.calls) == len(theirs.calls) and any(isinstance(of, str) for _, of in ours.calls)
     ),
+    "what is no answer, or is cut off, is an error": lambda answer, name, ours, theirs: (
+        name == "error" and ours.error.startswith("ModelProtocolError") and "ended" in ours.error
+    ),
+    "an error that the stream reports is an error": lambda answer, name, ours, theirs: (
+        name == "error" and bool(ours.error) and b"\nerror: {" in answer.body
+    ),
+    "custom tools are refused in chat completions": lambda answer, name, ours, theirs: (
+        name == "error" and "custom tool" in ours.error and answer.dialect == "chat"
+    ),
+    "a text whose pieces differ from its end is that of its pieces": lambda answer, name, ours, theirs: (
+        name == "text" and answer.dialect == "responses" and _pieces_of(answer) == ours.text
+    ),
     "the status is that of the error in a stream": lambda answer, name, ours, theirs: (
         name == "status" and theirs.status is None and answer.status == 200
     ),
@@ -354,6 +366,13 @@ _REASONS: dict[str, Applies] = {
     ),
 }
 """The known reasons, and when each applies."""
+
+
+def _pieces_of(answer: Answer) -> str:
+    """Return the text of the pieces of a stream of the Responses API."""
+    lines = (line.partition("data: ")[2] for line in answer.body.decode("utf-8", "replace").splitlines())
+    events = (json.loads(line) for line in lines if line.startswith("{"))
+    return "".join(event["delta"] for event in events if event.get("type") == "response.output_text.delta")
 
 
 def _pairs(ours: Reading, theirs: Reading) -> Iterator[tuple[tuple[str, Any], tuple[str, Any]]]:
