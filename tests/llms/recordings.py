@@ -47,6 +47,11 @@ class Answer:
     number: int = 0
 
     @property
+    def is_stream(self) -> bool:
+        """True for an event stream, and for what is neither JSON nor HTML."""
+        return self.media_type == "text/event-stream"
+
+    @property
     def where(self) -> str:
         return f"{self.file}#{self.number}"
 
