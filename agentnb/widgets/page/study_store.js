@@ -148,7 +148,7 @@ export const armOf = ({ arm }, head) => head.arms?.[arm]?.name ?? "run";
  * @param {StudyRow} row
  * @param {StudyHead} head
  */
-export const numberOf = ({ input, repeat }, head) => ((head.inputs?.length ?? 1) > 1 ? `${input}.${repeat}` : String(repeat));
+export const numberOf = ({ input, repeat }, head) => (head.steps ? `\u00b7 ${repeat}` : (head.inputs?.length ?? 1) > 1 ? `${input}.${repeat}` : String(repeat));
 
 /**
  * The name of a run: its arm and its number.
@@ -165,7 +165,7 @@ export const nameOf = (row, head) => `${armOf(row, head)} ${numberOf(row, head)}
 export function groupings(head) {
   const factors = Object.keys(head.factors ?? {});
   return [
-    ["arm", "by arm"],
+    ["arm", head.steps ? "by step" : "by arm"],
     ...(factors.length > 1 ? factors.map((name) => /** @type {[string, string]} */ ([`factor ${name}`, `by ${name}`])) : []),
     ...((head.inputs?.length ?? 0) > 1 ? [/** @type {[string, string]} */ (["input", "by input"])] : []),
     ["outcome", "by outcome"],
