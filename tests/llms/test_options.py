@@ -177,6 +177,13 @@ async def test_a_forced_call_is_forced_once_in_a_run(peer: Peer, choice: Any) ->
     assert [request.body["tool_choice"] for request in peer.requests] == [choice, "auto", choice, "auto"]
 
 
+@pytest.mark.parametrize("client", [OpenAI, lambda *given: OpenAI(*given, api="responses"), Anthropic])
+async def test_a_tool_choice_that_names_no_tool_is_refused(peer: Peer, client: Any) -> None:
+    with pytest.raises(UsageError, match=r"tool_choice='ad' is neither .* whose tools are: add\."):
+        await ask(client("m", peer.url), tools=[ADD], tool_choice="ad")
+    assert peer.requests == []
+
+
 async def test_anthropics_tool_choice_keeps_its_other_fields(peer: Peer) -> None:
     used = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}}
     peer.replies(body(200, {"type": "message", "content": [used], "stop_reason": "tool_use"}), WHOLE[Anthropic])
