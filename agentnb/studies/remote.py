@@ -250,9 +250,9 @@ class DrivingInWorkers(Driving):
             return
         if self._failures > FAILED_STARTS * max(self._places, 1):
             raise WorkersLost(
-                f"No worker of {self._executor.name} drives the runs of the study any longer: {_text(self._failure)}"
-                " What was recorded is kept. Look at the executor, or make another one; agentnb.study with the same"
-                " name and store, and that executor, continues."
+                f"No worker of {self._executor.name} drives the runs of the study any longer:"
+                f" {_text(self._failure).rstrip('.')}. What was recorded is kept. Look at the executor, or make another"
+                " one; agentnb.study with the same name and store, and that executor, continues."
             )
         if now - self._last_worker > WORKER_SECONDS:
             self._last_worker = now
