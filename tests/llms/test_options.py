@@ -289,6 +289,20 @@ def test_an_unknown_option_of_a_client_is_refused(kind: Any) -> None:
     assert llm.with_options(extra_body={"strange_field": 1}).options["extra_body"] == {"strange_field": 1}
 
 
+@pytest.mark.other_body("unknown fields", fields=["max_token", "strange_field"])
+@CLIENTS
+async def test_a_misspelt_option_is_refused_wherever_it_is_given(peer: Peer, kind: Any) -> None:
+    words = r"max_token is not an option of .* for 127\.0\.0\.1:\d+\. Did you mean max_tokens\? .* extra_body="
+    with pytest.raises(UsageError, match=words):
+        kind("m", peer.url, max_token=9)
+    with pytest.raises(UsageError, match=words):
+        await ask(kind("m", peer.url), max_token=9)
+    assert peer.requests == []
+    peer.replies(WHOLE[kind])
+    await ask(kind("m", peer.url, extra_body={"max_token": 9}), strange_field=1)  # unlike all known options
+    assert peer.requests[0].body["strange_field"] == 1
+
+
 def test_the_api_is_chosen_again_for_other_options() -> None:
     llm = OpenAI("gpt-5-mini", "https://api.openai.com/v1")
     chat = llm.with_options(seed=7)
