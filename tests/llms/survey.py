@@ -5,9 +5,9 @@
 Each recorded answer is served on this machine, asked for by a client of agentnb and by the official client (the
 packages openai and anthropic), and what the two have read is compared, field by field. Prints a table in Markdown with
 a row for each provider and dialect, and then what differs, with the reason if it is known. `--chop` cuts the streams at
-every byte: the events that are decoded must be the same, and a stream of at most 8,000 bytes is also sent with each byte
-as a chunk of its own. `--differ` prints every answer that differs without a known reason. The exit code is 1 if there
-is one.
+every byte: the events that are decoded must be the same, and a stream of at most 8,000 bytes is also sent with each
+byte as a chunk of its own. `--differ` prints every answer that differs without a known reason. The exit code is 1 if
+there is one.
 """
 
 from __future__ import annotations
