@@ -47,12 +47,19 @@ sys.addaudithook(refuse)
 """The first code of a kernel: it prevents every connection to another machine."""
 
 
-def execute(folder: Path, name: str = FIRST, *, model: str | None = None, last: str | None = None) -> Any:
-    """Run a notebook as `jupyter execute` does, and then a last cell; raise the error of a cell."""
+def execute(
+    folder: Path, name: str = FIRST, *, model: str | None = None, last: str | None = None, cluster: bool = False
+) -> Any:
+    """Run a notebook as `jupyter execute` does, and then a last cell; raise the error of a cell.
+
+    cluster: run the cells, too, that start a cluster, which takes seconds.
+    """
     startup = folder / ".ipython" / "profile_default" / "startup" / "offline.py"
     startup.parent.mkdir(parents=True, exist_ok=True)
     startup.write_text(OFFLINE)
     notebook = nbformat.read(folder / name, 4)
+    if not cluster:
+        notebook.cells = [cell for cell in notebook.cells if "cluster" not in cell.metadata.get("tags", ())]
     if last is not None:
         notebook.cells.append(nbformat.v4.new_code_cell(last))
     if model is not None:
@@ -383,6 +390,19 @@ def test_a_notebook_on_recordings_runs_and_was_saved_after_a_complete_run(name: 
     text = (NOTEBOOKS / name).read_text(encoding="utf-8")
     assert "application/vnd.jupyter.widget-view+json" not in text
     assert len(text) < 500_000
+
+
+EQUAL_TABLES = "<Study levelled: 120 of 120 done>\nequal tables: True\n"
+
+
+def test_the_study_was_saved_with_equal_tables_from_a_cluster() -> None:
+    assert printed(nbformat.read(NOTEBOOKS / "07_a_study.ipynb", 4), "LocalCluster(") == EQUAL_TABLES
+
+
+@pytest.mark.sampled(1000)
+def test_the_study_on_a_cluster_has_equal_tables(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    assert printed(execute(copied(tmp_path), "07_a_study.ipynb", cluster=True), "LocalCluster(") == EQUAL_TABLES
 
 
 # -- the page for Voila ---------------------------------------------------------------------------------------------

@@ -265,13 +265,14 @@ class RunResumed(Event, frozen=True, tag="run_resumed"):
 
     `again` are the failed calls that are made again, by the path of their loop: those whose failure had ended the run.
     `approve`, `limits`, `model_options`, `on_limit`: those that apply from now on, if the run was restored with others,
-    or was resumed after it had reached a limit.
+    or was resumed after it had reached a limit. `raised`: resuming has raised the limits, and nobody has given others.
     """
 
     suspended: bool = False
     again: dict[str, list[str]] = {}
     approve: Any = None
     limits: dict[str, float | int] | None = None
+    raised: bool = False
     model_options: dict[str, Any] | None = None
     on_limit: Literal["end", "ask"] | None = None
 

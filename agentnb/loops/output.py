@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from agentnb.core.errors import UsageError
 from agentnb.core.events import ErrorInfo, Event, MessageAdded, ModelEnd, RunEnd
@@ -35,6 +36,10 @@ _NOT_IN_STRICT_MODE = frozenset(
     }
 )
 """Keywords of a schema that OpenAI does not enforce."""
+_QUOTED = 300
+"""The maximum number of characters of an answer in an error."""
+_FORMS: Sequence[Mapping[str, Any]] = ({}, {"by_alias": True}, {"by_alias": True, "round_trip": True})
+"""The forms in which an object can be recorded, as arguments of pydantic's `dump_python`."""
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL)
 
 
@@ -60,10 +65,10 @@ class OutputType:
             ) from None
 
     def validate(self, value: Any) -> tuple[Any, str | None]:
-        """Return a value as it is recorded, and the fault if it does not fit, else None."""
+        """Return a value of JSON data as it is recorded, and the fault if it does not fit, else None."""
         if self._adapter is not None:
             try:
-                return self._adapter.dump_python(self._adapter.validate_python(value), mode="json"), None
+                return self._recorded(self.instance(value), value), None
             except ValidationError as error:
                 return None, f"Invalid output: {argument_faults(error, 'output')}."
             except ValueError as error:  # of a user's serializer
@@ -74,7 +79,18 @@ class OutputType:
 
     def instance(self, recorded: Any) -> Any:
         """Return a recorded output as an object of the type; unchanged if the type was given as a JSON schema."""
-        return self._adapter.validate_python(recorded) if self._adapter is not None else recorded
+        if self._adapter is None:
+            return recorded
+        try:
+            text = to_json(recorded, inf_nan_mode="constants")
+        except ValueError:  # half of a surrogate pair
+            return self._adapter.validate_python(recorded)
+        return self._adapter.validate_json(text)  # a strict type accepts a date in JSON as a string
+
+    def _recorded(self, instance: Any, value: Any) -> Any:
+        """Return an object of the type as it is recorded. value: the JSON data that it was made of."""
+        assert self._adapter is not None
+        return self._adapter.dump_python(instance, mode="json")
 
 
 class StructuredOutput(OutputType):
@@ -116,7 +132,9 @@ class StructuredOutput(OutputType):
         reply: an answer without calls. may_ask: False if the model cannot be asked again.
         """
         if reply.cut_off is not None:
-            return _failed(f"The answer was cut off ({reply.cut_off}), so it has no output.")
+            words = text_of(reply.message.content).strip()
+            said = f" It was: {words[:_QUOTED]}" if words else ""
+            return _failed(f"The answer was cut off ({reply.cut_off}), so it has no output.{said}")
         value, fault = self._read(text_of(reply.message.content))
         if fault is None:
             return RunEnd(reason="completed", output=value)
@@ -132,12 +150,24 @@ class StructuredOutput(OutputType):
             return None
         return self._read(text_of(reply.message.content))[0]
 
+    def _recorded(self, instance: Any, value: Any) -> Any:
+        """Return the first form of an object that can be read again: a type may have aliases or computed fields."""
+        assert self._adapter is not None
+        whole = self._adapter.dump_json(instance)
+        for options in _FORMS:
+            form = self._adapter.dump_python(instance, mode="json", **options)
+            with suppress(ValidationError):
+                if self._adapter.dump_json(self.instance(form)) == whole:
+                    return form
+        return value
+
     def _read(self, text: str) -> tuple[Any, str | None]:
         """Return the output in an answer as it is recorded, and the fault if there is none or it does not fit."""
         fenced = _FENCE.search(text)
         for found in (text, fenced[1] if fenced else "", text[text.find("{") : text.rfind("}") + 1]):
             try:
                 value = from_json(found, allow_inf_nan=False)
+                json.dumps(value, allow_nan=False)  # 1e999 is read as infinity, which JSON does not have
             except ValueError:
                 continue
             break

@@ -21,7 +21,7 @@ from agentnb.run.approvals.policy import Policy
 from agentnb.run.event_data import error_info
 from agentnb.run.executor import Executor
 from agentnb.run.frame import Frame
-from agentnb.run.gate.gate import Gate
+from agentnb.run.gate.gate import Gate, limit_message
 from agentnb.run.headless import Unattended
 from agentnb.run.inline_task import InlineTask
 from agentnb.run.journal import Journal
@@ -325,6 +325,6 @@ class Driver:
         seconds = self._gate.limits.get("seconds")
         if seconds is None:
             return None
-        why = f"The limit of {seconds:g} seconds is reached."
+        why = limit_message("seconds", seconds)
         left = max(0.0, seconds - self._gate.seconds_driven())
         return asyncio.get_running_loop().call_later(left, self._end_at_limit, why)

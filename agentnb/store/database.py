@@ -149,6 +149,36 @@ class Database(Protocol):
     def close(self) -> None:
         """Close the connection."""
 
+    # -- questions (`agentnb.store.questions`) --
+
+    def has_table(self, name: str) -> bool:
+        """Return True if the store has a table that not each store has."""
+
+    def add_tables(self, statements: Sequence[str]) -> None:
+        """Create tables that not each store has, all or none, unless they are there."""
+
+    def notify(self, channel: str) -> None:
+        """Wake the listeners of a channel, in each process, when the transaction is committed."""
+
+    def listen(self, channel: str) -> Listener:
+        """Return a new listener of a channel."""
+
+
+class Listener(Protocol):
+    """Waits for notifications of a channel. One thread waits; `wake` and `close` are safe from each thread."""
+
+    def wait(self, seconds: float) -> None:
+        """Return after a notification or a `wake` since the last call, or after some seconds.
+
+        It may return earlier. Raises StorageError if the database cannot be reached; the next call tries again.
+        """
+
+    def wake(self) -> None:
+        """Let `wait` return at once."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
 
 # -- what both databases share ---------------------------------------------------------------------------------------
 

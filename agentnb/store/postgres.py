@@ -11,6 +11,8 @@ The address can change the limits of libpq (`?connect_timeout=60&tcp_user_timeou
 from __future__ import annotations
 
 import re
+import selectors
+import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -89,7 +91,7 @@ class PostgresDatabase:
         self._lock = threading.RLock()
         self._closed = False
         self.where = without_password(url)
-        self._connection = self._connect()
+        self._connection = self.connect()
         try:
             check_version(self.version, self.where)
         except BaseException:
@@ -98,7 +100,8 @@ class PostgresDatabase:
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def connect(self) -> psycopg.Connection[Any]:
+        """Return a new connection, with the limits and the schema of the store."""
         try:
             connection = _connection_class().connect(_with_limits(self._url), autocommit=True)
             try:
@@ -178,7 +181,7 @@ class PostgresDatabase:
             except StorageError:
                 if self._closed or not self._connection.closed or not is_whole:
                     raise
-            self._connection = self._connect()
+            self._connection = self.connect()
             return self._once(do, failed)
 
     def _once(self, do: Callable[[], T], failed: str) -> T:
@@ -241,6 +244,103 @@ class PostgresDatabase:
 
     def confirm(self) -> None:
         """Do nothing: what the server has committed stays where it is."""
+
+    # -- notifications ---------------------------------------------------------------------------------------------
+
+    def has_table(self, name: str) -> bool:
+        """Return True if the store has a table that not each store has."""
+        return bool(self.query("SELECT 1 FROM pg_tables WHERE schemaname = 'agentnb' AND tablename = ?", name))
+
+    def add_tables(self, statements: Sequence[str]) -> None:
+        """Create tables that not each store has, all or none, unless they are there."""
+        with self.transaction():
+            self.write("SELECT pg_advisory_xact_lock(?)", _CREATING)
+            for statement in statements:
+                self.write(statement.format_map(TYPES))
+
+    def notify(self, channel: str) -> None:
+        """Wake the listeners of a channel when the transaction is committed."""
+        self.write("SELECT pg_notify(?, '')", channel)
+
+    def listen(self, channel: str) -> PostgresListener:
+        """Return a new listener, which has a connection of its own."""
+        return PostgresListener(self, channel)
+
+
+class PostgresListener:
+    """Waits for notifications (LISTEN) over a connection of its own. It implements the protocol `Listener`."""
+
+    def __init__(self, database: PostgresDatabase, channel: str) -> None:
+        self._database = database
+        self._channel = channel
+        self._connection: psycopg.Connection[Any] | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+
+    def wait(self, seconds: float) -> None:
+        """Return after a notification or a `wake`, or after some seconds. Return at once after a new connection.
+
+        What was notified while there was no connection is unknown. Raises StorageError if there can be none.
+        """
+        import psycopg
+
+        if self._connection is None:
+            self._connect()
+            return
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._connection.fileno(), selectors.EVENT_READ)
+                selector.register(self._woken, selectors.EVENT_READ)
+                selector.select(seconds)
+            with suppress(BlockingIOError):
+                self._woken.recv(4096)
+            # All that have arrived are one notification.
+            for _ in self._connection.notifies(timeout=0):
+                pass
+        except (psycopg.Error, OSError, ValueError):  # the latter if another thread has closed it
+            self._disconnect()
+            self._connect()
+
+    def _connect(self) -> None:
+        import psycopg
+
+        connection = self._database.connect()
+        with self._lock:
+            self._connection = connection
+        if self._is_closed:
+            self._disconnect()
+            raise StorageError(f"{self._database.where} was closed.")
+        try:
+            connection.execute(f"LISTEN {self._channel}")
+        except psycopg.Error as error:
+            self._disconnect()
+            raise StorageError(f"{self._database.where} could not be listened to: {_message(error)}.") from error
+
+    def wake(self) -> None:
+        """Let `wait` return at once."""
+        with suppress(OSError):  # it is woken already, or closed
+            self._waker.send(b"x")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._is_closed = True
+        self.wake()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_waker"):
+            self.close()
+            self._woken.close()
+            self._waker.close()
 
 
 # -- time limits -----------------------------------------------------------------------------------------------------

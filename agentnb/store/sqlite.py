@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -60,6 +60,9 @@ take as long as encoding four events. `confirm` checks it after the writes.
 
 ROWS_AT_ONCE = 256
 """Events written by one statement: every SQLite accepts at least 999 values in one."""
+
+LISTEN_SECONDS = 0.05
+"""Seconds between two looks for commits of other processes, while something waits for them."""
 
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
 """The exceptions of the driver. It raises the second if SQLite's message quotes bytes of a damaged file."""
@@ -129,6 +132,7 @@ class SqliteDatabase:
         self._findings: dict[str, str] = {}
         """The result of SQLite's check, for each table that was checked."""
         self._ends: list[weakref.finalize[..., SqliteDatabase]] = []
+        self._listeners: weakref.WeakSet[SqliteListener] = weakref.WeakSet()
         _check_file(path)
         self._read_only = read_only or (path.exists() and not _can_write(path))
         self._files = self._identities()
@@ -373,6 +377,59 @@ class SqliteDatabase:
     def _identities(self) -> tuple[Identity | None, Identity | None]:
         file, log = self._names
         return file_identity(file), file_identity(log)
+
+    # -- notifications ---------------------------------------------------------------------------------------------
+
+    def has_table(self, name: str) -> bool:
+        """Return True if the store has a table that not each store has."""
+        return bool(self.query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
+
+    def add_tables(self, statements: Sequence[str]) -> None:
+        """Create tables that not each store has, all or none, unless they are there."""
+        with self.transaction():
+            for statement in statements:
+                self.write(statement.format_map(TYPES))
+
+    def notify(self, channel: str) -> None:
+        """Wake the listeners of this connection; those of others notice the commit."""
+        for listener in list(self._listeners):
+            listener.wake()
+
+    def listen(self, channel: str) -> SqliteListener:
+        """Return a new listener, which any commit of another process wakes."""
+        listener = SqliteListener(self)
+        self._listeners.add(listener)
+        return listener
+
+    def commits_of_others(self) -> int:
+        """Return a number that changes when another connection has committed something. It takes microseconds."""
+        return int(self.query("PRAGMA data_version")[0][0])
+
+
+class SqliteListener:
+    """Waits for a commit of another connection. It implements the protocol `Listener`."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._woken = threading.Event()
+        self._seen = -1
+
+    def wait(self, seconds: float) -> None:
+        """Return after a commit of another connection or a `wake`, or after some seconds."""
+        until = time.monotonic() + seconds
+        while (version := self._database.commits_of_others()) == self._seen:
+            left = until - time.monotonic()
+            if left <= 0 or self._woken.wait(min(left, LISTEN_SECONDS)):
+                break
+        self._seen = version
+        self._woken.clear()
+
+    def wake(self) -> None:
+        """Let `wait` return at once."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Do nothing: the connection is that of the store."""
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

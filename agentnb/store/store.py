@@ -18,16 +18,28 @@ from weakref import WeakSet
 
 from agentnb.core.errors import RecordingCorrupt, RecordingMissing, StoreBusy, StoreConflict, UsageError, printable
 from agentnb.core.events import Event, RunStart
+from agentnb.run import Run
 from agentnb.run.past.folders import files_of, snapshots_in
 from agentnb.run.past.snapshot import Snapshot
+from agentnb.run.run import watch_runs
 from agentnb.run.validation import check_name, check_path, check_position, check_text, shown
 from agentnb.store import exchange, recordings, rows
+from agentnb.store.attending import Attendance
 from agentnb.store.database import SPAN
 from agentnb.store.exchange import ExportedRun
+from agentnb.store.inbox import Inbox
 from agentnb.store.opening import is_address, open_store
 from agentnb.store.recordings import NewRun, RunRecorder, StoredRecording, is_same
 from agentnb.store.said import Found, search_text, tags_of_arm
 from agentnb.store.search import Date, RunInfo, Search, find_runs, runs_that_match
+
+
+def _attend(run: Run) -> None:
+    if isinstance(run.store, Store):
+        run.store.attend(run)
+
+
+watch_runs(_attend)
 
 _open: WeakSet[Store] = WeakSet()
 _listing = threading.Lock()
@@ -50,6 +62,7 @@ class Store:
 
     def __init__(self, place: str | Path) -> None:
         self._database = open_store(place)
+        self._attendance = Attendance(self._database)
         self._address = str(place) if is_address(place) else None
         self.path = Path(self._database.where)
         if not is_address(place):
@@ -70,6 +83,7 @@ class Store:
         """Close the store. Runs that still write to it fail."""
         with _listing:
             _open.discard(self)
+        self._attendance.close()
         self._database.close()
 
     # -- finding ---------------------------------------------------------------------------------------------------
@@ -232,6 +246,29 @@ class Store:
         known = printable(", ".join(names[:10])) or "nothing"
         damaged = " The rows of some of its runs are damaged." if any(run.damaged for run in self.runs()) else ""
         raise RecordingMissing(f"{self.where} has no run or snapshot {name_or_id!r}. The store has: {known}.{damaged}")
+
+    # -- questions -------------------------------------------------------------------------------------------------
+
+    def inbox(self, *, tag: str | None = None, arm: Mapping[str, object] | None = None) -> Inbox:
+        """Return the inbox of this store: the questions of its runs, also of those that other processes drive.
+
+            inbox = Store("postgresql://lab/agents").inbox(tag="study:levelled")
+            for item in inbox:
+                print(item.name, item.arguments)
+            inbox.approve(inbox.pending, reviewer="Ada")
+
+        The process that drives a run applies the decision at once, and the first decision about a question is the only
+        one. tag: only the questions of runs with exactly this tag. arm: only those of runs of studies with these labels
+        of factors.
+
+        Raises UsageError if an argument is not valid, StorageError if the store cannot be written.
+        """
+        check_name("inbox(tag=)", *([] if tag is None else [tag]))
+        return Inbox(self._database, [*([] if tag is None else [tag]), *sorted(tags_of_arm(arm))])
+
+    def attend(self, run: Run) -> None:
+        """Let the inboxes of this store have the questions of a run that was made in this process."""
+        self._attendance.attend(run)
 
     # -- naming ----------------------------------------------------------------------------------------------------
 

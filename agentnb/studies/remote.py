@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agentnb.core import errors
 from agentnb.core.errors import AgentnbError, UsageError, WorkersLost, printable
 from agentnb.core.events import CallEnd, ModelEnd, RunEnd
 from agentnb.core.json import to_json_data
@@ -32,10 +31,10 @@ from agentnb.run import Pending, headless
 from agentnb.run import host as hosting
 from agentnb.run.host import call_in
 from agentnb.store import Store
+from agentnb.store.questions import error_from_json, pending_from_json
 from agentnb.studies.channel import LOST, Connection, Listener, Ticket
 from agentnb.studies.driving import Driving, StudyRun, has_ended, status_of
 from agentnb.studies.executors import Executor
-from agentnb.studies.shipping import pending_from_json
 from agentnb.studies.worker import this_process
 
 PERIOD = 0.5
@@ -251,9 +250,9 @@ class DrivingInWorkers(Driving):
             return
         if self._failures > FAILED_STARTS * max(self._places, 1):
             raise WorkersLost(
-                f"No worker of {self._executor.name} drives the runs of the study any longer: {_text(self._failure)}"
-                " What was recorded is kept. Look at the executor, or make another one; agentnb.study with the same"
-                " name and store, and that executor, continues."
+                f"No worker of {self._executor.name} drives the runs of the study any longer:"
+                f" {_text(self._failure).rstrip('.')}. What was recorded is kept. Look at the executor, or make another"
+                " one; agentnb.study with the same name and store, and that executor, continues."
             )
         if now - self._last_worker > WORKER_SECONDS:
             self._last_worker = now
@@ -311,6 +310,7 @@ class DrivingInWorkers(Driving):
                     worker.connection.send({"type": "cancel", "reason": self._cancelled})
             case "status":
                 active.pending = [pending_from_json(item) for item in message["pending"]]
+                one.is_paused = message["paused"]
                 self._set(one, message["status"])
             case "end":
                 one.id, one.stop_reason, one.error = message["id"] or one.id, message["stop_reason"], message["error"]
@@ -322,6 +322,7 @@ class DrivingInWorkers(Driving):
         """Note that no worker drives a run any longer."""
         if (active := self._active.pop(one, None)) is not None:
             active.worker.runs.discard(one)
+            one.is_paused = False
             self._set(one, status)
 
     async def _lost(self, worker: _Worker) -> None:
@@ -411,6 +412,18 @@ class DrivingInWorkers(Driving):
                 errors.append(error)
         return errors
 
+    def resume(self, runs: Sequence[StudyRun]) -> int:
+        """Let those of the runs that are paused continue, and return how many."""
+        paused = [one for one in runs if one.is_paused]
+
+        def tell() -> None:
+            for one in paused:
+                if (active := self._active.get(one)) is not None:
+                    active.worker.connection.send({"type": "resume", "cell": self._numbers[one]})
+
+        call_in(hosting.host.loop, tell)
+        return len(paused)
+
     def _send_decisions(
         self,
         items: Sequence[tuple[StudyRun, Pending]],
@@ -440,7 +453,7 @@ class DrivingInWorkers(Driving):
 
     def _confirmed(self, decision: _Decision, error: list[str] | None) -> None:
         if error is not None:
-            decision.future.set_exception(_error_from_json(error))
+            decision.future.set_exception(error_from_json(error))
             return
         key = decision.item.path, decision.item.id, decision.item.event
         pending = decision.active.pending
@@ -453,15 +466,6 @@ def _unconfirmed(item: Pending) -> WorkersLost:
         f"The worker that asked about {item.name} died before it confirmed the decision. If study.pending has the call"
         " again, nothing was decided."
     )
-
-
-def _error_from_json(error: list[str]) -> Exception:
-    """Return the error of a decision that a worker has sent as the name of its class and its text."""
-    name, text = error
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, AgentnbError):
-        return kind(text)
-    return RuntimeError(f"{name}: {text}")
 
 
 def _text(error: BaseException | str | None) -> str:

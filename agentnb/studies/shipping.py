@@ -15,7 +15,6 @@ from typing import Any
 
 from agentnb.core.errors import UsageError, printable
 from agentnb.core.tools import Tool
-from agentnb.run import Pending
 from agentnb.run.validation import shown
 from agentnb.studies.recipe import Recipe
 
@@ -128,11 +127,3 @@ def _described(value: Any) -> str:
     if hasattr(value, "stream") and not isinstance(value, type):
         return f"the model {shown(value)}"
     return shown(value)
-
-
-# -- questions ---------------------------------------------------------------------------------------------------------
-
-
-def pending_from_json(data: Mapping[str, Any]) -> Pending:
-    """Return the question that was sent as data (`dataclasses.asdict`)."""
-    return Pending(**{**data, "needs": tuple(data["needs"])})

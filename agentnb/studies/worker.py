@@ -23,11 +23,13 @@ from typing import Any
 from agentnb.core.errors import UsageError
 from agentnb.run import Snapshot, environment, headless
 from agentnb.run import host as hosting
+from agentnb.run.approvals.decisions import decide_about
 from agentnb.run.environment import PlainPython
 from agentnb.store import Store
+from agentnb.store.questions import pending_from_json
 from agentnb.studies.channel import LOST, Connection, Ticket, connect
-from agentnb.studies.driving import Followed, decide_about, error_of, has_ended
-from agentnb.studies.shipping import Plan, pending_from_json, unpickled
+from agentnb.studies.driving import Followed, error_of, has_ended
+from agentnb.studies.shipping import Plan, unpickled
 
 LEFT = "the process of the study has gone"
 """The reason for which the runs of a worker are abandoned that has lost its study."""
@@ -151,6 +153,8 @@ class _Session:
                         self._begin(message["cell"], message["id"])
                     case "decide":
                         self._decide(message)
+                    case "resume":
+                        self._resume(message["cell"])
                     case "presence":
                         self._note_presence(message["waits"], message["absence"])
                     case "cancel":
@@ -199,7 +203,8 @@ class _Session:
         if not run.settled:
             with run.lock:
                 pending = [dataclasses.asdict(item) for item in run.pending]
-            self._connection.send({"type": "status", "cell": number, "status": followed.status, "pending": pending})
+            status = {"status": followed.status, "paused": followed.is_paused, "pending": pending}
+            self._connection.send({"type": "status", "cell": number, **status})
             return
         del self._active[number]
         followed.close()
@@ -221,6 +226,12 @@ class _Session:
         except Exception as failed:
             error = [type(failed).__name__, str(failed)]
         self._connection.send({"type": "decided", "number": message["number"], "error": error})
+
+    def _resume(self, number: int) -> None:
+        """Let a run continue that is paused. One that has ended meanwhile stays as it is."""
+        followed = self._active.get(number)
+        if followed is not None and followed.is_paused:
+            followed.run.resume()
 
     def _cancel(self, reason: str) -> None:
         for followed in list(self._active.values()):

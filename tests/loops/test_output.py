@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, computed_field
 
 from agentnb import Agent, RunFailed, SessionLoop, UsageError, replay, restore, tool
 from agentnb.core.events import ModelStart, RunEnd
@@ -51,6 +52,57 @@ async def test_awaiting_a_run_returns_an_object_of_the_type(kind: Any, tmp_path:
     path = run.snapshot().save(tmp_path / "run.json")
     assert await restore(path, loop) == PARIS
     assert await replay(path) == PARIS.model_dump()
+
+
+class Aliased(BaseModel):
+    long_name: str = Field("unnamed", alias="longName")
+
+
+class ReadAlias(BaseModel):
+    long_name: str = Field("unnamed", validation_alias="longName")
+
+
+class Computed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    side: int
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def area(self) -> int:
+        return self.side**2
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    day: date
+    pair: tuple[int, int]
+
+
+class Masked(BaseModel):
+    word: SecretStr
+
+
+@pytest.mark.parametrize(
+    ("output", "answer", "recorded"),
+    [
+        (Aliased, '{"longName": "a"}', {"longName": "a"}),
+        (ReadAlias, '{"longName": "a"}', {"longName": "a"}),
+        (Computed, '{"side": 3}', {"side": 3}),
+        (Strict, '{"day": "2024-02-29", "pair": [1, 2]}', {"day": "2024-02-29", "pair": [1, 2]}),
+        (Masked, '{"word": "sesame"}', {"word": "**********"}),
+    ],
+)
+async def test_a_type_whose_json_is_not_its_fields_is_read_again(output: Any, answer: str, recorded: Any) -> None:
+    run = SessionLoop(ScriptedLLM([answer]), output=output).start("?")
+    found = await run
+    assert found == (output.model_validate(recorded) if output is Masked else output.model_validate_json(answer))
+    assert run.output == recorded
+    assert await restore(run.snapshot(), SessionLoop(ScriptedLLM([]), output=output)) == found
+
+
+async def test_a_number_that_json_does_not_have_is_mended() -> None:
+    llm = ScriptedLLM(['{"value": 1e999}', '{"value": 1e9}'])
+    assert await result(SessionLoop(llm, output=float)) == 1e9
 
 
 @LOOPS
@@ -119,6 +171,12 @@ async def test_an_answer_that_was_cut_off_is_no_output(kind: Any) -> None:
     llm = ScriptedLLM([[{"type": "text_delta", "content": '{"city": "Pa'}, {"type": "stop", "reason": "length"}]])
     with pytest.raises(RunFailed, match=r"cut off \(length\)"):
         await result(kind(llm, output=Capital))
+
+
+async def test_the_words_of_a_refusal_are_in_the_error(peer: Peer) -> None:
+    peer.replies(completion(delta(refusal="I will not name it."), delta("stop")))
+    with pytest.raises(RunFailed, match=r"cut off \(refusal\), so it has no output\. It was: I will not name it\."):
+        await result(SessionLoop(OpenAI("m", peer.url), output=Capital))
 
 
 async def test_a_limit_of_requests_leaves_no_output() -> None:

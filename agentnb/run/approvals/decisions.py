@@ -9,7 +9,7 @@ asked. A rule for later calls (`remember=`) is part of the decision event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -436,6 +436,18 @@ def decided_by_person(decisions: Decisions, seconds: float | None) -> Decisions:
 def decided_by_rule(decisions: Decisions) -> Decisions:
     """Return the decisions of the same run in the name of a decision that was remembered outside this run."""
     return Decisions(decisions._journal, decisions._unasked, decisions._begin, Decider("remembered"))
+
+
+def decide_about(decisions: Decisions, item: Pending, method: str, arguments: Mapping[str, Any]) -> None:
+    """Call a method of `Run` that decides about a call. Raises as that method does.
+
+    arguments: those of the method; `decider` among them is the author of the decision if it is not code: `["human",
+    seconds since the question was shown]`, or `["remembered", None]` for a rule of a study.
+    """
+    by, seconds = arguments.get("decider") or ("code", None)
+    author = {"human": lambda: decided_by_person(decisions, seconds), "remembered": lambda: decided_by_rule(decisions)}
+    authored = author[by]() if by in author else decisions
+    getattr(authored, method)(item, **{name: value for name, value in arguments.items() if name != "decider"})
 
 
 def _call_at(frame: Frame | None, id: str) -> CallState | None:

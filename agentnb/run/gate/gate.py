@@ -17,9 +17,11 @@ directly after that event, in every loop.
 from __future__ import annotations
 
 import concurrent.futures
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from agentnb.core.errors import UsageError
@@ -30,6 +32,7 @@ from agentnb.llms.prices import INSTALL, has_prices
 from agentnb.run.event_data import error_text
 from agentnb.run.gate.breakpoints import Breakpoint, Breakpoints
 from agentnb.run.gate.names import Names
+from agentnb.run.spending import UNPRICED
 from agentnb.run.validation import shown
 
 Unit = Literal["event", "call", "turn", "phase"]
@@ -73,8 +76,10 @@ class Gate:
         self.limits = check_limits(limits or {})
         self.asks_at_limits = False
         """True if the run pauses at a limit, until a person resumes it."""
-        self.last_model: Callable[[], str] = str
-        """A function that returns the name of the model that was asked last, for errors."""
+        self.spent_before: Mapping[str, float] = {}
+        """The cost of the answers in the recording that a run continues, as far as it was not recorded."""
+        self.unpriced_model: Callable[[], str] = str
+        """A function that returns the name of the model whose price is not known, for errors."""
         self.pausing: str | None = None
         """The reason of the requested pause, or None if no pause is requested."""
         self.asked: Callable[[], object] = lambda: None
@@ -202,26 +207,22 @@ class Gate:
         "turns" applies to model requests only, and "calls" to tool calls only, of all loops together; the other limits
         always apply. more: the usage of a model's answer that is not complete.
         """
-        usage = dict(state.usage)
-        for name, amount in (more or {}).items():
-            usage[name] = usage.get(name, 0) + amount
+        usage = self._usage(state, more or {})
         used = self._used(state, usage)
         if starting != "model":
             used["turns"] = -1
         if starting != "call":
             used["calls"] = -1
-        for name, limit in self.limits.items():
-            # A limit without a known cost would have no effect.
-            if name == "cost" and usage and not usage.keys() & {"cost", "cost_estimate"}:
-                model = self.last_model()
-                why = f"the price of {model} is not known" if has_prices() and model else f"prices need {INSTALL}"
-                return (
-                    f"The limit of {limit:g} cost cannot be enforced: the model reports tokens but no cost."
-                    f" Limit the tokens instead. It cannot be estimated either: {why}."
-                )
-            if used[name] >= limit:
-                return f"The limit of {limit:g} {name} is reached."
-        return None
+        # A limit without a known cost would have no effect.
+        if "cost" in self.limits and usage.get(UNPRICED):
+            model = self.unpriced_model()
+            why = f"the price of {model} is not known" if has_prices() and model else f"prices need {INSTALL}"
+            return (
+                f"The limit of {self.limits['cost']:g} cost cannot be enforced: the model reports tokens but no cost."
+                f" Limit the tokens instead. It cannot be estimated either: {why}."
+            )
+        reached = [limit_message(name, limit) for name, limit in self.limits.items() if used[name] >= limit]
+        return " ".join(reached) or None
 
     def stop_at_limit(self, why: str) -> bool:
         """Request a pause because a limit is reached, and end the current step. Return False if the run ends instead.
@@ -237,19 +238,25 @@ class Gate:
     def resumed(self, state: State, events: Sequence[Event]) -> RunResumed:
         """Return the event that resumes a paused run. After a limit, it allows the same amount once more.
 
-        state, events: of the whole run.
+        It raises only the limits that the pause has named. state, events: of the whole run.
         """
-        paused = next((event for event in reversed(events) if isinstance(event, RunPaused)), None)
-        if not state.paused or paused is None or paused.by != "limit":
+        if (paused := pause_at_limit(state, events)) is None:
             return RunResumed()
-        first = events[0].limits if isinstance(events[0], RunStart) else {}
-        used = self._used(state, state.usage)
+        amounts = _given_limits(events)
+        used = self._used(state, self._usage(state))
         raised = {
-            name: used[name] + (first.get(name) or limit) if used[name] >= limit else limit
+            name: used[name] + amounts.get(name, limit) if limit_message(name, limit) in paused.reason else limit
             for name, limit in self.limits.items()
         }
         self.limits = raised
-        return RunResumed(limits=raised)
+        return RunResumed(limits=raised, raised=True)
+
+    def _usage(self, state: State, more: Mapping[str, float] = MappingProxyType({})) -> dict[str, float]:
+        """Return the usage of the whole run, with that of an answer that is not complete."""
+        usage = dict(state.usage)
+        for name, amount in [*self.spent_before.items(), *more.items()]:
+            usage[name] = usage.get(name, 0) + amount
+        return usage
 
     def _used(self, state: State, usage: Mapping[str, float]) -> dict[str, float]:
         return {
@@ -285,8 +292,35 @@ def _ends_turn(event: Event, state: State) -> bool:
     return event.type == "call_start" or not call.let_go
 
 
+def pause_at_limit(state: State, events: Sequence[Event]) -> RunPaused | None:
+    """Return the pause of a run that a limit has paused; None if it is not paused, or by something else.
+
+    state, events: of the whole run.
+    """
+    if not state.paused:
+        return None
+    paused = next((event for event in reversed(events) if isinstance(event, RunPaused)), None)
+    return paused if paused is not None and paused.by == "limit" else None
+
+
+def limit_message(name: str, limit: float) -> str:
+    """Return the text that a run has reached a limit."""
+    return f"The limit of {limit if isinstance(limit, int) else f'{limit:g}'} {name} is reached."
+
+
+def _given_limits(events: Sequence[Event]) -> Mapping[str, float]:
+    """Return the limits that a person has given last, at the start of the run or when it was restored."""
+    for event in reversed(events):
+        if isinstance(event, RunResumed) and event.limits is not None and not event.raised:
+            return event.limits
+    return events[0].limits if isinstance(events[0], RunStart) else {}
+
+
 def check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
-    """Return the limits as Python numbers. Raises UsageError if a limit is unknown or not a non-negative number."""
+    """Return the limits as Python numbers, without infinite ones, which JSON does not have.
+
+    Raises UsageError if a limit is unknown or not a non-negative number.
+    """
     numbers = {name: plain_number(limit) for name, limit in limits.items()}
     for name, limit in numbers.items():
         if name not in LIMITS:
@@ -294,4 +328,4 @@ def check_limits(limits: Mapping[str, Any]) -> dict[str, float]:
         is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and limit >= 0
         if not is_number or (isinstance(limit, int) and limit.bit_length() > 1000):  # more than a float can hold
             raise UsageError(f"limits[{name!r}] must be a non-negative number, not {shown(limit)}.")
-    return numbers
+    return {name: limit for name, limit in numbers.items() if limit < math.inf}

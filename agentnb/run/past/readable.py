@@ -113,6 +113,10 @@ class ReadableRun(ABC):
         """
         return lambda: None
 
+    def watch_questions(self, changed: Callable[[Event | None], object]) -> Callable[[], None]:
+        """Call `changed` when other questions may be open. Returns a function that unsubscribes."""
+        return lambda: None
+
     @property
     def paused_for(self) -> str | None:
         """The reason for the current pause; None if the run is not paused."""
