@@ -13,11 +13,11 @@ UNPRICED = "answers_without_price"
 
 
 def with_tokens(usage: Mapping[str, float], *, sent: float, answer: str) -> dict[str, float]:
-    """Return the usage of an answer with estimated tokens, if its server has reported none.
+    """Return the usage of an answer with estimated tokens, if its server has reported none, or only zeros.
 
     sent: the estimated tokens of the request. answer: the answer as text.
     """
-    if usage.keys() & {"input_tokens", "output_tokens"}:
+    if usage.get("input_tokens") or usage.get("output_tokens") or usage.get("cached_answers"):
         return dict(usage)
     answered = math.ceil(len(answer) / CHARACTERS_PER_TOKEN)
     return {**usage, "input_tokens": math.ceil(sent), "output_tokens": answered, "estimated_answers": 1}
