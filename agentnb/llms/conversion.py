@@ -107,8 +107,12 @@ class Picture(NamedTuple):
     @property
     def placeholder(self) -> str:
         """The text in place of the picture, for a model that accepts no pictures."""
+        return self.left_out("this model is asked without images")
+
+    def left_out(self, why: str) -> str:
+        """Return the text in place of the picture. why: the reason for which it was left out."""
         what = f"{self.media_type}, {len(self.data) * 3 // 4:,} bytes" if self.data else f"{self.url:.200}"
-        return f"[image: {what}; not sent, because this model is asked without images]"
+        return f"[image: {what}; not sent, because {why}]"
 
 
 def picture(block: Any) -> Picture | None:
