@@ -100,6 +100,7 @@ class HttpModel(ABC):
             headers={**own_headers, **self._headers},
             timeout=timeout,
         )
+        check_spelling(options, self.known_options, f"{type(self).__name__}(...)", self._transport.server)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, server={self._transport.server!r})"
@@ -128,6 +129,7 @@ class HttpModel(ABC):
         the task that waits for it, closes the connection.
         """
         self._check_options(options, "stream(...)")
+        check_spelling(options, self.known_options, "stream(...)", self._transport.server)
         merged = {name: value for name, value in (self.options | options).items() if value is not None}
 
         # Take out the options that are not fields of the body.
@@ -412,6 +414,10 @@ def check_options(options: Mapping[str, Any], where: str, variable: str) -> None
 
 OPTIONS_OF_REQUESTS = frozenset({"extra_body", "extra_headers", "max_retries", "timeout"})
 """The options of every client that are not fields of the body of a request."""
+_OTHER_OPTIONS = frozenset({"model", "stream", "headers", "schema", "tools"})
+"""More names that a request may have. `check_options` has the rules for them."""
+ALIKE = 0.85
+"""The similarity from which an unknown option is taken for a misspelt one, such as `tempratur` (0.9)."""
 
 
 def check_known(options: Mapping[str, Any], known: frozenset[str], where: str, server: str) -> None:
@@ -425,11 +431,25 @@ def check_known(options: Mapping[str, Any], known: frozenset[str], where: str, s
         if name in known or name in OPTIONS_OF_REQUESTS or name in _NOT_OPTIONS or name in ("api_key", "key"):
             continue
         close = difflib.get_close_matches(name, sorted(known | OPTIONS_OF_REQUESTS), 1)
-        guess = f" Did you mean {close[0]}?" if close else ""
-        raise UsageError(
-            f"{name} is not an option of {where} for {server}.{guess} If the server has it, pass"
-            f" extra_body={{{name!r}: ...}}."
-        )
+        raise _unknown_option(name, where, server, close)
+
+
+def check_spelling(options: Mapping[str, Any], known: frozenset[str], where: str, server: str) -> None:
+    """Raise UsageError for an option that looks like a misspelt one. Other options are sent, although unknown.
+
+    Arguments: as for `check_known`.
+    """
+    for name in options.keys() - known - OPTIONS_OF_REQUESTS - _OTHER_OPTIONS:
+        if close := difflib.get_close_matches(name, sorted(known | OPTIONS_OF_REQUESTS), 1, ALIKE):
+            raise _unknown_option(name, where, server, close)
+
+
+def _unknown_option(name: str, where: str, server: str, close: list[str]) -> UsageError:
+    guess = f" Did you mean {close[0]}?" if close else ""
+    return UsageError(
+        f"{name} is not an option of {where} for {server}.{guess} If the server has it, pass"
+        f" extra_body={{{name!r}: ...}}."
+    )
 
 
 def _check_request(model: object, timeout: Any, max_retries: object) -> None:

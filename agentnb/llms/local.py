@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentnb.core.errors import ModelUnavailable, UsageError
 from agentnb.core.maybe_async import InnerGenerator
-from agentnb.llms.client import MAX_RETRIES, check_known, check_options
+from agentnb.llms.client import MAX_RETRIES, check_known, check_options, check_spelling
 from agentnb.llms.description import recorded_options
 from agentnb.llms.openai import OpenAI
 from agentnb.llms.transport import READ_TIMEOUT
@@ -95,6 +95,7 @@ class Local:
             raise UsageError(f"there is no model file {path}; model_path must be a GGUF file")
         self.model = path.stem
         check_options(options, "Local(...)", "")
+        check_spelling(options, OpenAI.known_options, "Local(...)", "llama.cpp")
         self.options = {"max_tokens": max_tokens} | options
         self._settings = _Settings(str(path), context_size, threads)
         self._timeout = timeout

@@ -19,7 +19,11 @@ from agentnb.llms.reader import strict_json
 INSTALL = "pip install 'agentnb-toolkit[prices]'"
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 CHARACTERS_PER_TOKEN = 4
-"""The approximate number of characters in a token, for a server that reports no tokens."""
+"""The approximate number of characters in a token, for a server that reports no tokens.
+
+A tokenizer would not be at hand where it is needed: tiktoken downloads its data, and has that of OpenAI's models only,
+whose servers report tokens, as the server of `Local` does. Servers that report none have models of other makers.
+"""
 TOKENS_PER_ATTACHMENT = 1000
 """The number of tokens that a picture, a document or a sound is taken for, for a server that reports no tokens."""
 

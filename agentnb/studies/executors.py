@@ -226,7 +226,11 @@ class Dask:
         return list(self._workers())
 
     def _workers(self) -> dict[str, Any]:
-        """Return what the scheduler knows about each worker, by its address."""
+        """Return what the scheduler knows about each worker, by its address. Raises ConnectionError if it has gone."""
+        if self._client.status == "connecting":  # Dask tries this for half a minute
+            return {}
+        if self._client.status != "running":
+            raise ConnectionError(f"the client has lost the scheduler (status: {self._client.status})")
         workers: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]  # some releases list 5 otherwise
         return workers
 

@@ -130,11 +130,6 @@ def study(
     if executor is not None:
         workers = executor_of(executor)
         check_store(store)
-        if any(of_arm.get("on_limit") == "ask" for of_arm in grid.start_options.values()):
-            raise UsageError(
-                'on_limit="ask" pauses a run until its resume() is called, and a run of a worker has no such method'
-                " here. Leave it out, so that the run ends at its limit, or leave out executor=."
-            )
     return Study(
         grid,
         store=store,
@@ -457,6 +452,16 @@ class Study:
     def answer(self, item: Pending, result: Any, *, reviewer: str | None = None) -> None:
         """Record the result of a call of `pending`, which then does not run. Raises as `run.answer` does."""
         self._decide(item, "answer", {"result": result, "reviewer": reviewer})
+
+    def resume(self, runs: StudyRun | Iterable[StudyRun] | None = None) -> int:
+        """Let paused runs continue, and return how many: with `on_limit="ask"`, with the same amount once more.
+
+        runs: a run of the study, or several; None for all. Those that are not paused (`is_paused`) are left alone.
+        """
+        listed: list[Any] = self.runs if runs is None else [runs] if isinstance(runs, StudyRun) else list(runs)
+        if others := [one for one in listed if not isinstance(one, StudyRun) or one not in self.runs]:
+            raise UsageError(f"Pass runs of this study, not {shown(others[0])}.")
+        return self._driving.resume(listed)
 
     def decide_as_person(
         self,

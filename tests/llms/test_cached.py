@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,25 @@ async def test_runs_with_options_of_their_own_are_counted(peer: Peer, path: Path
     for _ in range(2):
         await SessionLoop(llm).start("hello", options={"temperature": 0})
     assert (llm.hits, llm.misses) == (1, 1)
+
+
+async def test_a_deleted_file_is_made_again_and_the_model_is_asked_again(peer: Peer, path: Path) -> None:
+    peer.replies(HELLO, HELLO)
+    llm = cached(peer, path)
+    await ask(llm)
+    await asyncio.to_thread(path.unlink)
+    await ask(llm)
+    await ask(cached(peer, path))
+    assert (len(peer.requests), llm.misses) == (2, 2)
+
+
+async def test_a_damaged_answer_is_asked_for_again(peer: Peer, path: Path) -> None:
+    peer.replies(HELLO, HELLO)
+    llm = cached(peer, path)
+    await ask(llm)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE answers SET chunks = '{'")
+    assert [chunk["content"] for chunk in await ask(llm) if chunk["type"] == "text_delta"] == ["hello"]
 
 
 async def test_failures_and_interrupted_answers_are_not_kept(peer: Peer, path: Path) -> None:

@@ -216,6 +216,12 @@ def test_the_error_for_a_missing_model_has_the_command_to_type(monkeypatch: pyte
         Local()
 
 
+@pytest.mark.local_model
+def test_a_misspelt_option_of_the_local_model_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"tempratur is not an option of Local.* llama.*Did you mean temperature"):
+        Local(tempratur=0)
+
+
 def test_a_missing_model_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere"):
         Local(tmp_path / "nowhere.gguf")

@@ -105,8 +105,16 @@ async def test_the_options_of_runs_are_those_of_the_study(pool: Executor, store:
         assert isinstance(start, RunStart)
         assert start.model_options == {"seed": 7, "temperature": int(run.arm["options"] == "warm")}
         assert (start.data["dose"], start.limits, "pilot" in start.tags) == (5, {"turns": 9}, True)
-    with pytest.raises(UsageError, match=r"on_limit=.*leave out executor="):
-        study(talking, store=store, name="asks", executor=pool, arms={"on_limit": ["end", "ask"]})
+
+
+async def test_runs_that_pause_at_a_limit_can_be_resumed(pool: Executor, store: Store) -> None:
+    options: Any = {"approve": True, "limits": {"turns": 1}, "on_limit": "ask"}
+    made = study(asking, 3, store=store, executor=pool, **options).start()
+    await until(lambda: sum(one.is_paused for one in made) == 3)
+    assert made.counts["waiting"] == 3
+    assert made.resume() == 3
+    assert (await made).counts["done"] == 3
+    assert made.resume() == 0
 
 
 async def test_functions_of_the_notebook_are_sent(pool: Executor, store: Store) -> None:

@@ -192,7 +192,7 @@ def test_hostile_text_is_inert(show_study: Any) -> None:
     def make_loop(policy: str) -> SessionLoop:
         return SessionLoop(ScriptedLLM([policy]), [])
 
-    arms = {"policy": {text[:80]: text for text in texts}}
+    arms = {"policy": {text[:80].replace("\0", ""): text for text in texts}}  # no label may have a NUL
     made = agentnb.study(make_loop, texts[:2], arms=arms, name="hostile", progress=False)
     made.result(30)
     shown = show_study(made, rows=5)

@@ -243,8 +243,9 @@ def test_hostile_text_is_inert_in_the_copy(family: str) -> None:
     def make_loop(policy: str) -> SessionLoop:
         return SessionLoop(ScriptedLLM([hostile]), [])
 
-    made = agentnb.study(make_loop, [hostile], arms={"policy": {hostile[:80]: 1}}, progress=False)
-    made.result(30)
+    label = hostile[:80].replace("\0", "")  # which no label may have
+    made = agentnb.study(make_loop, [hostile], arms={"policy": {label: 1}}, progress=False)
+    assert made.result(30).counts["done"] == 1
     page = static_study(made)
     for markup in ("<script", "<img", "<svg", "<iframe", "<style", "<b ", "<a "):
         assert markup not in page.lower()

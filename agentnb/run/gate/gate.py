@@ -240,8 +240,7 @@ class Gate:
 
         It raises only the limits that the pause has named. state, events: of the whole run.
         """
-        paused = next((event for event in reversed(events) if isinstance(event, RunPaused)), None)
-        if not state.paused or paused is None or paused.by != "limit":
+        if (paused := pause_at_limit(state, events)) is None:
             return RunResumed()
         amounts = _given_limits(events)
         used = self._used(state, self._usage(state))
@@ -291,6 +290,17 @@ def _ends_turn(event: Event, state: State) -> bool:
     if call is None or call.hidden or state.model == "asked":
         return False
     return event.type == "call_start" or not call.let_go
+
+
+def pause_at_limit(state: State, events: Sequence[Event]) -> RunPaused | None:
+    """Return the pause of a run that a limit has paused; None if it is not paused, or by something else.
+
+    state, events: of the whole run.
+    """
+    if not state.paused:
+        return None
+    paused = next((event for event in reversed(events) if isinstance(event, RunPaused)), None)
+    return paused if paused is not None and paused.by == "limit" else None
 
 
 def limit_message(name: str, limit: float) -> str:

@@ -69,7 +69,7 @@ class Line:
         if status == "failed":
             return status, one_line(repair_text(self.run.error or "failed"), OUTCOME)
         if status != "done":
-            paused = status == "waiting" and self.run.run is not None and self.run.run.state.paused
+            paused = status == "waiting" and self.run.is_paused
             return status, "paused" if paused else _WORDS.get(status, status)
         reason = str(self.run.stop_reason or self.mini.reason or "completed").replace("_", " ")
         sign, words = state_in_words(reason, 0, self.mini.turns)
