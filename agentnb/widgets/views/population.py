@@ -204,7 +204,9 @@ class Population:
             offered = _offered(text for kind, text in outcomes if kind == "done")
             sign, words = _state(study, counts, len(lines))
             inputs = {line.run.cell.input_number: line.run.input for line in lines}
-            took = max(line.mini.last for line in begun) - min(line.mini.began for line in begun) if begun else 0.0
+            took = 0.0
+            if begun:
+                took = max(line.mini.last for line in begun) - min(line.mini.own_began for line in begun)
             head: dict[str, Any] = {
                 "name": one_line(repair_text(study.name), NAME),
                 "sign": sign,
