@@ -392,7 +392,7 @@ def _as_text(block: JsonObject) -> JsonObject:
     if block.get("type") == "text":
         return block
     if (found := picture(block)) is not None:
-        return _text(found.left_out("the result of a failed call is text only"))
+        return _text(f"[{found.label}; not sent, because the result of a failed call is text only]")
     return _text(all_text_of([block]))
 
 
