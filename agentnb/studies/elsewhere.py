@@ -61,9 +61,10 @@ class DrivingElsewhere(Driving):
     def pending(self) -> list[Pending]:
         """The calls of all runs that wait for a person, the run that was started first at the beginning."""
         found = self._inbox.pending
-        if any(item.run_id not in self._known for item in found):
+        waiting = {one.id for one in self.runs if one.status == "waiting"}
+        if any(item.run_id not in waiting for item in found):
             self._look(found)
-        known = self._known
+        known = {one.id for one in self.runs}
         return [item for item in found if item.run_id in known]
 
     def decide(
@@ -98,10 +99,6 @@ class DrivingElsewhere(Driving):
         if self._opened is None:
             self._opened = self._store.inbox(tag=self._tag)
         return self._opened
-
-    @property
-    def _known(self) -> set[str | None]:
-        return {one.id for one in self.runs}
 
     def _look(self, found: Sequence[Pending]) -> None:
         with self._lock:
